@@ -1,0 +1,309 @@
+//! What the demo shows, one act per claim or two. Each leaves the fleet as the next one expects it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use kube::{Resource, ResourceExt};
+use pacer_api::condition::{self, ConditionType};
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_harness::nodes::Stage as PodStage;
+use serde_json::{Value, json};
+
+use crate::manifest::Manifests;
+use crate::proof::{Claim, Proofs};
+use crate::stage::{FLEET, FLEET_LABEL, NAMESPACE, Stage, fleet, fleet_is, is_of_fleet, progress};
+
+/// The fleet's size before and after the scale-down, and how many of it are busy meanwhile.
+const LARGE: usize = 30;
+const SMALL: usize = 12;
+const BUSY: usize = 8;
+
+/// Jobs that outlast a scale-down, and jobs that outlast the exchange of idle runners in a rollout.
+const LONG: Duration = Duration::from_secs(20);
+const ROLLOUT_JOBS: usize = 4;
+const ROLLOUT_JOB: Duration = Duration::from_secs(12);
+
+/// How soon a crashed runner's place is filled again. The shipped policy lets ten seconds pass where one ended soon after its start.
+const REPLACED_WITHIN: Duration = Duration::from_secs(20);
+
+/// Everything in `examples/` is applied, and all of its runners come online.
+pub(crate) async fn examples(stage: &Stage<'_>, manifests: &Manifests, proofs: &mut Proofs) -> Result<()> {
+    manifests.prepare(&stage.world.plane, &stage.world.github, stage.terminal).await?;
+    let begun = Instant::now();
+    stage.show(&stage.kubectl_on(&["apply"], &manifests.directory().to_string_lossy(), "examples/").await?);
+    stage
+        .objects::<RunnerDeployment>("every RunnerDeployment to be Ready", |all| {
+            !all.is_empty() && all.iter().all(|one| is_ready(one))
+        })
+        .await?;
+    let wanted = wanted(stage).await?;
+    stage.github(&format!("{wanted} runners online"), |view| view.runners().online == u64::from(wanted)).await?;
+    let took = begun.elapsed();
+    stage.show(&stage.kubectl(&["get", "runnerdeployments"]).await?);
+    let counts = stage.world.github.runners();
+    proofs.record(
+        Claim::ExamplesOnline,
+        counts.registered == u64::from(wanted),
+        format!("{} of {wanted} runners online after {:.1} s", counts.online, took.as_secs_f64()),
+    );
+    Ok(())
+}
+
+fn is_ready(deployment: &RunnerDeployment) -> bool {
+    let Some(status) = &deployment.status else { return false };
+    status.observed_generation == deployment.metadata.generation && condition::holds(&status.conditions, ConditionType::Ready)
+}
+
+/// How many runners the applied objects ask for.
+async fn wanted(stage: &Stage<'_>) -> Result<u32> {
+    let everything = ListParams::default();
+    let mut wanted: u32 =
+        stage.api::<RunnerDeployment>().list(&everything).await?.iter().map(|one| one.spec.replicas_or_default()).sum();
+    let sets = stage.api::<RunnerReplicaSet>().list(&everything).await?;
+    wanted += sets.iter().filter(|set| is_free(*set)).map(|set| set.spec.replicas_or_default()).sum::<u32>();
+    wanted += stage.api::<RunnerSet>().list(&everything).await?.iter().map(|set| set.spec.replicas_or_default()).sum::<u32>();
+    let alone = stage.api::<Runner>().list(&everything).await?.iter().filter(|runner| is_free(*runner)).count();
+    Ok(wanted + u32::try_from(alone)?)
+}
+
+fn is_free(object: &impl Resource) -> bool {
+    object.owner_references().is_empty()
+}
+
+/// Jobs run, and what they used up is made again, once.
+pub(crate) async fn jobs(stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()> {
+    let runners = stage.world.github.runners().online;
+    let known: BTreeSet<String> = stage.nodes.lives().into_iter().map(|life| life.uid).collect();
+    let lasting = Duration::from_secs(2);
+    let mut queued = stage.queue(6, &["self-hosted"], lasting)?;
+    queued.extend(stage.queue(2, &["self-hosted", "linux", "large"], lasting)?);
+    queued.extend(stage.queue(2, &["self-hosted", "persistent"], lasting)?);
+    let count = queued.len();
+    stage.github(&format!("{count} finished jobs"), |view| progress(view, &queued).1 == count).await?;
+    proofs.record(Claim::JobsSucceed, true, format!("{count} of {count} jobs succeeded"));
+    stage.github(&format!("{runners} runners online again"), |view| view.runners().online == runners).await?;
+
+    // Runners that stay may have several jobs each, whose end costs no pod.
+    let staying: BTreeSet<String> = stage
+        .api::<Runner>()
+        .list(&ListParams::default())
+        .await?
+        .into_iter()
+        .filter(|runner| !runner.spec.config.is_ephemeral())
+        .map(|runner| runner.name_any())
+        .collect();
+    let lives = stage.nodes.lives();
+    let made = lives.iter().filter(|life| !known.contains(&life.uid)).count();
+    let used: Vec<usize> =
+        lives.iter().filter(|life| !staying.contains(&life.name)).map(|life| life.jobs.len()).filter(|jobs| *jobs > 0).collect();
+    proofs.record(
+        Claim::OneRunnerPerJob,
+        made == used.len() && used.iter().all(|jobs| *jobs == 1),
+        format!("{made} new runners for {} jobs on ephemeral ones", used.iter().sum::<usize>()),
+    );
+    Ok(())
+}
+
+/// The fleet grows, some of it gets busy, and it shrinks by idle runners only.
+pub(crate) async fn scaling(stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()> {
+    let (few, seen) = (stage.fleet().len(), stage.nodes.tally().seen());
+    let begun = Instant::now();
+    scale(stage, LARGE).await?;
+    stage.github(&format!("{LARGE} runners of the fleet online"), |view| fleet_is(view, LARGE)).await?;
+    let took = begun.elapsed();
+    let made = stage.nodes.tally().seen() - seen;
+    proofs.record(
+        Claim::ScaleUp,
+        made == LARGE - few,
+        format!("{few} to {LARGE} online in {:.1} s by {made} new pods", took.as_secs_f64()),
+    );
+
+    let jobs = stage.queue(BUSY, &["self-hosted", FLEET_LABEL], LONG)?;
+    stage.github("all of them to run", |view| progress(view, &jobs).0 == BUSY).await?;
+    stage
+        .objects::<RunnerReplicaSet>("the status to show who is busy", |sets| {
+            sets.iter().filter(|set| is_of_fleet(&set.name_any())).any(|set| {
+                let status = set.status.as_ref();
+                status.and_then(|status| status.busy_replicas).and_then(|busy| usize::try_from(busy).ok()) == Some(BUSY)
+            })
+        })
+        .await?;
+    let before: BTreeSet<String> = stage.fleet().into_iter().map(|runner| runner.name).collect();
+    let begun = Instant::now();
+    scale(stage, SMALL).await?;
+    stage.github(&format!("{SMALL} runners left"), |view| fleet(view).len() == SMALL).await?;
+    let took = begun.elapsed();
+    let after: BTreeSet<String> = stage.fleet().into_iter().map(|runner| runner.name).collect();
+    let removed: BTreeSet<String> = before.difference(&after).cloned().collect();
+    let (running, succeeded) = stage.progress(&jobs);
+    let refused = stage.world.github.busy_deletes_refused();
+    proofs.record(
+        Claim::ScaleDownOnlyIdle,
+        running + succeeded == BUSY && refused == 0,
+        format!("{LARGE} to {SMALL} in {:.1} s with {running} busy, {refused} busy ones asked", took.as_secs_f64()),
+    );
+    reasons(stage, &removed, proofs).await
+}
+
+async fn scale(stage: &Stage<'_>, replicas: usize) -> Result<()> {
+    stage.kubectl(&["scale", "runnerdeployment", FLEET, &format!("--replicas={replicas}")]).await.map(drop)
+}
+
+/// Events tell about some of many removals, the log about all of them.
+async fn reasons(stage: &Stage<'_>, removed: &BTreeSet<String>, proofs: &mut Proofs) -> Result<()> {
+    // Their objects go after their reasons were told.
+    stage
+        .objects::<Runner>("the removed Runners to be gone", |all| all.iter().all(|runner| !removed.contains(&runner.name_any())))
+        .await?;
+    let events = stage.api::<Event>().list(&ListParams::default()).await?;
+    let removals = events.into_iter().filter(|event| event.reason.as_deref() == Some("RunnerRemoved"));
+    let notes: Vec<String> = removals.filter_map(|event| event.note).collect();
+    let complete = !notes.is_empty() && notes.iter().all(|note| note.contains("idle") && note.contains("; policy "));
+    let operator = stage.world.operator.as_ref().context("the world has no operator")?;
+    let entries = operator.entries();
+    let text =
+        |entry: &Value, field: &str| entry.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let mut explained = BTreeSet::new();
+    for entry in entries.iter().filter(|entry| text(entry, "message").as_deref() == Some("runner removed")) {
+        if let (Some(runner), Some(reason), Some(policy)) = (text(entry, "runner"), text(entry, "reason"), text(entry, "policy"))
+            && removed.contains(&runner)
+        {
+            *reasons.entry(format!("{reason}; policy {policy}")).or_default() += 1;
+            explained.insert(runner);
+        }
+    }
+    for (reason, count) in &reasons {
+        stage.terminal.say(&format!("removed {count}: {reason}"));
+    }
+    proofs.record(
+        Claim::ScaleDownReasons,
+        complete && explained.len() == removed.len(),
+        format!("{} of {} explained in the log, {} Events", explained.len(), removed.len(), notes.len()),
+    );
+    Ok(())
+}
+
+/// A runner's process dies, and another one takes its place.
+pub(crate) async fn crash(stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()> {
+    let idle: BTreeSet<String> =
+        stage.fleet().into_iter().filter(|runner| runner.job.is_none()).map(|runner| runner.name).collect();
+    let lives = stage.nodes.lives();
+    let victim = lives
+        .iter()
+        .find(|life| life.stage == PodStage::Idle && idle.contains(&life.name))
+        .context("no runner of the fleet is idle")?;
+    stage.terminal.say(&format!("the process of runner {} dies with exit code 1", victim.name));
+    let begun = Instant::now();
+    stage.nodes.crash(&victim.namespace, &victim.name, 1).await?;
+    stage
+        .github("a replacement", |view| fleet_is(view, SMALL) && fleet(view).iter().all(|runner| runner.name != victim.name))
+        .await?;
+    let took = begun.elapsed();
+    let events = stage
+        .objects::<Event>("an Event about it", |events| {
+            events.iter().any(|event| tells_of(event, "RunnerReplaced", &victim.name))
+        })
+        .await?;
+    let explained = events.iter().any(|event| tells_of(event, "RunnerReplaced", "exit code 1"));
+    proofs.record(
+        Claim::CrashReplaced,
+        took <= REPLACED_WITHIN && explained,
+        format!("{:.1} s, at most {} s allowed", took.as_secs_f64(), REPLACED_WITHIN.as_secs()),
+    );
+    Ok(())
+}
+
+fn tells_of(event: &Event, reason: &str, what: &str) -> bool {
+    event.reason.as_deref() == Some(reason) && event.note.as_deref().is_some_and(|note| note.contains(what))
+}
+
+/// The template changes while some runners are busy.
+pub(crate) async fn rollout(stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()> {
+    stage
+        .github("the long jobs to end and the fleet to be complete", |view| view.jobs().in_progress == 0 && fleet_is(view, SMALL))
+        .await?;
+    let jobs = stage.queue(ROLLOUT_JOBS, &["self-hosted", FLEET_LABEL], ROLLOUT_JOB)?;
+    stage.github("all of them to run", |view| progress(view, &jobs).0 == ROLLOUT_JOBS).await?;
+    let deployment = stage.api::<RunnerDeployment>().get(FLEET).await?;
+    let surge = deployment.spec.max_surge_or_default(u32::try_from(SMALL)?);
+    let bound = SMALL + usize::try_from(surge)?;
+    let held_by: Vec<Option<String>> = stage.world.github.view(|view| jobs.iter().map(|id| holder(view.job(*id))).collect());
+
+    let begun = Instant::now();
+    let revision = "DEMO_REVISION";
+    let patch = json!({"spec": {"template": {"spec": {"env": [{"name": revision, "value": "2"}]}}}}).to_string();
+    stage.kubectl(&["patch", "runnerdeployment", FLEET, "--type=merge", &format!("--patch={patch}")]).await?;
+    let is_new = |runner: &Runner| runner.spec.pod.env.iter().flatten().any(|variable| variable.name == revision);
+    let mut most = 0;
+    let mut idle_exchanged: Option<Duration> = None;
+    stage
+        .objects::<Runner>("the fleet to be of the new template", |all| {
+            let fleet = all.iter().filter(|runner| is_of_fleet(&runner.name_any()));
+            let alive: Vec<_> = fleet.clone().filter(|runner| runner.metadata.deletion_timestamp.is_none()).collect();
+            most = most.max(alive.len());
+            let new = alive.iter().filter(|runner| is_new(runner)).count();
+            if new >= SMALL - ROLLOUT_JOBS && alive.len() - new <= ROLLOUT_JOBS && idle_exchanged.is_none() {
+                idle_exchanged = Some(begun.elapsed());
+            }
+            new == SMALL && fleet.count() == SMALL
+        })
+        .await?;
+    stage.github(&format!("{SMALL} runners of the fleet online"), |view| fleet_is(view, SMALL)).await?;
+    let took = begun.elapsed();
+    let exchanged = idle_exchanged.map_or(String::new(), |at| format!(", idle ones after {:.1} s", at.as_secs_f64()));
+    proofs.record(
+        Claim::RolloutSurge,
+        most <= bound,
+        format!("{SMALL} exchanged in {:.1} s{exchanged}, never more than {most} of {bound}", took.as_secs_f64()),
+    );
+    stage.github("the jobs to end", |view| progress(view, &jobs).1 == ROLLOUT_JOBS).await?;
+    let finished_by: Vec<Option<String>> = stage.world.github.view(|view| jobs.iter().map(|id| holder(view.job(*id))).collect());
+    let refused = stage.world.github.busy_deletes_refused();
+    proofs.record(
+        Claim::RolloutSparesBusy,
+        held_by == finished_by && held_by.iter().all(Option::is_some) && refused == 0,
+        format!("{ROLLOUT_JOBS} of {ROLLOUT_JOBS} jobs finished where they began"),
+    );
+    Ok(())
+}
+
+fn holder(job: Option<&pacer_harness::github::Job>) -> Option<String> {
+    job?.runner.as_ref().map(|runner| runner.name.clone())
+}
+
+/// Everything is deleted.
+pub(crate) async fn departure(stage: &Stage<'_>, manifests: &Manifests, proofs: &mut Proofs) -> Result<()> {
+    let begun = Instant::now();
+    stage.kubectl_on(&["delete", "--wait=false"], &manifests.directory().to_string_lossy(), "examples/").await?;
+    stage.github("no registrations", |view| view.runners().registered == 0).await?;
+    stage.objects::<RunnerReplicaSet>("no sets", |all| all.is_empty()).await?;
+    stage.objects::<Runner>("no Runners", |all| all.is_empty()).await?;
+    stage.objects::<Pod>("no pods", |all| all.is_empty()).await?;
+    proofs.record(Claim::Departure, true, format!("nothing left in {NAMESPACE} after {:.1} s", begun.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// What must hold at the end, however far the acts came.
+pub(crate) fn verdict(stage: &Stage<'_>, proofs: &mut Proofs) {
+    let leaked = stage.world.github.leaked();
+    let names: Vec<&str> = leaked.iter().map(|runner| runner.name.as_str()).collect();
+    let ever = stage.world.github.runners().ever_registered;
+    proofs.record(
+        Claim::NoLeak,
+        leaked.is_empty(),
+        format!("{} of {ever} registrations left behind {}", names.len(), names.join(" ")).trim_end().to_owned(),
+    );
+    let kills = stage.nodes.deleted_while_busy();
+    let names: Vec<&str> = kills.iter().map(|kill| kill.pod.as_str()).collect();
+    let jobs = stage.world.github.jobs();
+    proofs.record(
+        Claim::NoBusyKill,
+        kills.is_empty() && jobs.succeeded == jobs.completed,
+        format!("{} of {} jobs {}", names.len(), jobs.completed, names.join(" ")).trim_end().to_owned(),
+    );
+}

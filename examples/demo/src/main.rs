@@ -1,0 +1,184 @@
+//! `make demo`: the operator at work on the manifests of `examples/`, told in a terminal, with a verdict at the end.
+//!
+//! Nothing here is scripted but the user's part: what is applied, scaled and patched, which jobs there are, and which runner dies. What
+//! happens then is printed from watches, and every claim of the summary is measured. The exit status is 0 when all of them hold.
+
+mod acts;
+mod manifest;
+mod narration;
+mod proof;
+mod stage;
+mod terminal;
+
+use std::future::Future;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use pacer_harness::nodes::StartDelay;
+use pacer_harness::world::{Options, World};
+
+use crate::manifest::Manifests;
+use crate::narration::Narration;
+use crate::proof::{Claim, Proofs};
+use crate::stage::Stage;
+use crate::terminal::{Style, Terminal};
+
+/// How long the acts may take together. With the start and the end of the processes that stays below two minutes.
+const TIME: Duration = Duration::from_secs(105);
+
+/// How often a start that takes long says that it goes on.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Shows the operator at work and proves what it promises.
+#[derive(Debug, Parser)]
+#[command(name = "pacer-demo", max_term_width = 110)]
+struct Arguments {
+    /// Leave everything running at the end, until Ctrl-C, and print the KUBECONFIG to look around with kubectl.
+    #[arg(long)]
+    keep: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let terminal = Arc::new(Terminal::new());
+    tokio::select! {
+        outcome = demonstrate(&arguments, &terminal) => match outcome {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                terminal.write(Style::Bad, &format!("the demo could not start: {error:#}"));
+                ExitCode::FAILURE
+            }
+        },
+        // What was started ends with its handles.
+        _ = tokio::signal::ctrl_c(), if !arguments.keep => {
+            terminal.write(Style::Bad, "interrupted");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts the world, shows everything, and says whether all claims hold.
+async fn demonstrate(arguments: &Arguments, terminal: &Arc<Terminal>) -> Result<bool> {
+    introduce(terminal);
+    terminal.section("Start");
+    let world = with_heartbeat(terminal, World::start(options())).await?;
+    let nodes = world.nodes.as_ref().context("the world has no nodes")?;
+    terminal.say(&format!(
+        "control plane ready at {} after {:.1} s; the operator leads as {ACCOUNT} with the roles of deploy/base",
+        world.plane.url(),
+        world.plane.started_in().as_secs_f64()
+    ));
+    let narration = Narration::start(&world, nodes.watch(), terminal);
+    let stage = Stage { world: &world, nodes, terminal };
+    let raised = terminal.elapsed();
+    let mut proofs = Proofs::open(if arguments.keep { &[Claim::Departure] } else { &[] });
+    let outcome = match tokio::time::timeout(TIME, play(arguments, &stage, &mut proofs)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(anyhow::anyhow!("the acts were not over after {} s", TIME.as_secs())),
+    };
+    acts::verdict(&stage, &mut proofs);
+    let acted = terminal.elapsed().saturating_sub(raised);
+    narration.stop().await;
+    let proved = outcome.is_ok() && proofs.all_hold();
+    if !proved {
+        terminal.section("State of the world, because not everything was proved");
+        terminal.plain(&world.report().await);
+    }
+    terminal.section("Summary");
+    proofs.print(terminal);
+    if let Err(error) = &outcome {
+        terminal.write(Style::Bad, &format!("stopped early: {error:#}"));
+    }
+    let (style, word) = if proved { (Style::Good, "everything was proved") } else { (Style::Bad, "NOT everything was proved") };
+    let (acted, raised) = (acted.as_secs_f64(), raised.as_secs_f64());
+    terminal.write(style, &format!("{word}; it took {acted:.0} s after {raised:.0} s of building and starting"));
+    if arguments.keep {
+        keep(&world, terminal).await?;
+    }
+    world.stop().await;
+    Ok(proved)
+}
+
+fn introduce(terminal: &Terminal) {
+    for line in [
+        "pacer demo",
+        "  real:      etcd, kube-apiserver, kube-controller-manager, kubectl, and the pacer executable with the roles it is shipped with",
+        "  simulated: GitHub (API, jobs, runners' sessions) and the nodes (scheduler, kubelets, the runner agent in each pod)",
+        "  signs:     # busy  o idle  + starting  . pending  x ended",
+    ] {
+        terminal.plain(line);
+    }
+}
+
+/// Namespace and name of the operator's service account in deploy/base.
+const ACCOUNT: &str = "actions-runner-system/pacer";
+
+/// The operator as deploy/base runs it: same account, same roles, same flags. Pods take a moment to start, so that one can watch them.
+fn options() -> Options {
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base");
+    let mut options =
+        Options { manifests: ["namespace.yaml", "rbac.yaml"].map(|file| base.join(file)).into(), ..Options::default() };
+    if let (Some(operator), Some((namespace, name))) = (&mut options.operator, ACCOUNT.split_once('/')) {
+        operator.namespace = namespace.to_owned();
+        operator.service_account = name.to_owned();
+        operator.args.push("--enable-leader-election".to_owned());
+    }
+    if let Some(nodes) = &mut options.nodes {
+        nodes.start_delay = StartDelay::Between(Duration::from_millis(300), Duration::from_millis(1500));
+    }
+    options
+}
+
+/// The outcome of `start`, with a line now and then while it takes.
+async fn with_heartbeat<T, E: std::error::Error + Send + Sync + 'static>(
+    terminal: &Terminal,
+    start: impl Future<Output = Result<T, E>>,
+) -> Result<T> {
+    terminal.say("starting; the first time, the control plane is built from source, which takes some minutes");
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    heartbeat.tick().await;
+    tokio::pin!(start);
+    loop {
+        tokio::select! {
+            outcome = &mut start => return Ok(outcome?),
+            _ = heartbeat.tick() => terminal.say("still building or starting"),
+        }
+    }
+}
+
+async fn play(arguments: &Arguments, stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()> {
+    let manifests = Manifests::read(&stage.world.plane).await?;
+    stage.terminal.section("1. The manifests of examples/ as they stand");
+    acts::examples(stage, &manifests, proofs).await?;
+    stage.terminal.section("2. Jobs run; each ephemeral runner takes one and is replaced by one");
+    acts::jobs(stage, proofs).await?;
+    stage.terminal.section("3. A fleet grows, gets busy in part, and shrinks by idle runners only");
+    acts::scaling(stage, proofs).await?;
+    stage.terminal.section("4. A crash is replaced");
+    acts::crash(stage, proofs).await?;
+    stage.terminal.section("5. A template change rolls without touching a busy runner");
+    acts::rollout(stage, proofs).await?;
+    if !arguments.keep {
+        stage.terminal.section("6. Everything is deleted and leaves nothing behind");
+        acts::departure(stage, &manifests, proofs).await?;
+    }
+    Ok(())
+}
+
+/// Says how to look around, and waits until the user has.
+async fn keep(world: &World, terminal: &Terminal) -> Result<()> {
+    terminal.section("Kept running until Ctrl-C");
+    terminal.plain(&format!("  export KUBECONFIG={}", world.plane.kubeconfig_path().display()));
+    terminal.plain("  kubectl get runnerdeployments,runnerreplicasets,runners");
+    terminal.plain(&format!("  logs: {}", world.plane.directory().display()));
+    if tokio::signal::ctrl_c().await.is_err() {
+        bail!("cannot wait for Ctrl-C");
+    }
+    Ok(())
+}

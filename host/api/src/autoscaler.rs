@@ -1,0 +1,445 @@
+//! Demand and the bounds within which a fleet follows it.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    duration::{self, DurationError},
+    nullable,
+    runner::GitHubApiCredentialsFrom,
+};
+
+pub use crate::offset_time::OffsetTime;
+
+/// Which fleet is scaled, between which bounds, by which evidence.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "actions.summerwind.dev",
+    version = "v1alpha1",
+    kind = "HorizontalRunnerAutoscaler",
+    plural = "horizontalrunnerautoscalers",
+    shortname = "hra",
+    doc = "Scales a RunnerDeployment or a RunnerSet by demand.",
+    namespaced,
+    schema = "disabled",
+    status = "HorizontalRunnerAutoscalerStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Min", type_ = "number", json_path = ".spec.minReplicas"),
+    printcolumn(name = "Max", type_ = "number", json_path = ".spec.maxReplicas"),
+    printcolumn(name = "Desired", type_ = "number", json_path = ".status.desiredReplicas"),
+    printcolumn(name = "Schedule", type_ = "string", json_path = ".status.scheduledOverridesSummary")
+)]
+pub struct HorizontalRunnerAutoscalerSpec {
+    /// What is scaled; same namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_target_ref: Option<ScaleTargetRef>,
+    /// Fewest runners. Needed, although the schema lets it be absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<i32>,
+    /// Most runners. Needed, although the schema lets it be absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_replicas: Option<i32>,
+    /// Seconds after the last increase during which the number is not lowered. Default: the operator's (600).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_down_delay_seconds_after_scale_out: Option<i32>,
+    /// Evidence that is pulled from GitHub; at most two, the second for when the first one has nothing to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Vec<MetricSpec>>,
+    /// Events that count as demand; one entry with githubEvent.workflowJob is of use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_up_triggers: Option<Vec<ScaleUpTrigger>>,
+    /// Runners wanted for a while beyond the minimum. Never written by the operator, which keeps demand in the status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_reservations: Option<Vec<CapacityReservation>>,
+    /// Times with a minimum of their own; of several that hold at once the first in the list counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled_overrides: Option<Vec<ScheduledOverride>>,
+    /// GitHub credentials of this object's API calls. Default: the operator's.
+    #[serde(rename = "githubAPICredentialsFrom", skip_serializing_if = "Option::is_none")]
+    pub github_api_credentials_from: Option<GitHubApiCredentialsFrom>,
+}
+
+impl HorizontalRunnerAutoscalerSpec {
+    /// Kind of the target.
+    #[must_use]
+    pub fn target_kind(&self) -> ScaleTargetKind {
+        self.scale_target_ref.as_ref().and_then(|target| target.kind).unwrap_or_default()
+    }
+
+    /// Name of the target, where one is given.
+    #[must_use]
+    pub fn target_name(&self) -> Option<&str> {
+        self.scale_target_ref.as_ref().and_then(|target| target.name.as_deref()).filter(|name| !name.is_empty())
+    }
+
+    /// Name of the Secret with the credentials of this object, same namespace; none means the operator's own.
+    #[must_use]
+    pub fn credentials_secret(&self) -> Option<&str> {
+        self.github_api_credentials_from.as_ref().and_then(GitHubApiCredentialsFrom::secret_name)
+    }
+
+    /// The trigger for queued jobs: its entry is the only one and has `githubEvent.workflowJob`.
+    #[must_use]
+    pub fn workflow_job_trigger(&self) -> Option<&ScaleUpTrigger> {
+        match self.scale_up_triggers.as_deref() {
+            Some([trigger]) if trigger.github_event.as_ref().is_some_and(|event| event.workflow_job.is_some()) => Some(trigger),
+            _ => None,
+        }
+    }
+
+    /// How many runners the reservations of the spec ask for at `now`. An entry without an expiry has ended.
+    #[must_use]
+    pub fn reserved(&self, now: Timestamp) -> u32 {
+        self.capacity_reservations
+            .iter()
+            .flatten()
+            .filter(|entry| entry.expiration_time.as_ref().is_some_and(|end| end.0 > now))
+            .fold(0, |sum, entry| sum.saturating_add(u32::try_from(entry.replicas.unwrap_or(0)).unwrap_or(0)))
+    }
+}
+
+/// Names what is scaled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScaleTargetRef {
+    /// Kind of the target. Default: RunnerDeployment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ScaleTargetKind>,
+    /// Name of the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// What can be scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ScaleTargetKind {
+    /// A RunnerDeployment.
+    #[default]
+    RunnerDeployment,
+    /// A RunnerSet.
+    RunnerSet,
+}
+
+/// Evidence that is pulled from GitHub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricSpec {
+    /// TotalNumberOfQueuedAndInProgressWorkflowRuns or PercentageRunnersBusy.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+    /// Names, without the owner, of the organization's repositories whose runs are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repository_names: Option<Vec<String>>,
+    /// Share of busy runners from which the fleet grows, a decimal number between 0 and 1. Default: 0.8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_up_threshold: Option<String>,
+    /// Share of busy runners below which the fleet shrinks, a decimal number between 0 and 1. Default: 0.3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_down_threshold: Option<String>,
+    /// What the fleet's size is multiplied by when it grows, a decimal number. Default: 1.3. Excludes scaleUpAdjustment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_up_factor: Option<String>,
+    /// What the fleet's size is multiplied by when it shrinks, a decimal number. Default: 0.7. Excludes scaleDownAdjustment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_down_factor: Option<String>,
+    /// How many runners are added when the fleet grows. Excludes scaleUpFactor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_up_adjustment: Option<i32>,
+    /// How many runners are taken away when the fleet shrinks. Excludes scaleDownFactor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_down_adjustment: Option<i32>,
+}
+
+impl MetricSpec {
+    /// The metric that `type` names, where it is one.
+    #[must_use]
+    pub fn kind(&self) -> Option<MetricKind> {
+        match self.type_.as_deref() {
+            Some("TotalNumberOfQueuedAndInProgressWorkflowRuns") => Some(MetricKind::QueuedAndInProgressRuns),
+            Some("PercentageRunnersBusy") => Some(MetricKind::PercentageRunnersBusy),
+            _ => None,
+        }
+    }
+}
+
+/// The metrics there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetricKind {
+    /// Jobs that are queued or run.
+    QueuedAndInProgressRuns,
+    /// Share of runners that run a job.
+    PercentageRunnersBusy,
+}
+
+/// An event that counts as demand.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleUpTrigger {
+    /// Which event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub github_event: Option<GitHubEventTrigger>,
+    /// Has no effect: one job is one runner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amount: Option<i32>,
+    /// How long a queued job counts when nothing more is heard of it, such as 30m or 1h30m. Default: 10m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+}
+
+impl ScaleUpTrigger {
+    /// How long a queued job counts where a trigger does not say.
+    pub const DEFAULT_DURATION: Duration = Duration::from_secs(600);
+
+    /// How long a queued job counts when nothing more is heard of it; zero counts as absent.
+    ///
+    /// # Errors
+    ///
+    /// When the text is no duration.
+    pub fn duration_or_default(&self) -> Result<Duration, DurationError> {
+        let given = self.duration.as_deref().filter(|text| !text.is_empty()).map_or(Ok(Duration::ZERO), duration::parse)?;
+        Ok(if given.is_zero() { Self::DEFAULT_DURATION } else { given })
+    }
+}
+
+/// An event of GitHub. Only workflowJob has an effect; the others stay so that old manifests are accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitHubEventTrigger {
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check_run: Option<CheckRunTrigger>,
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<PullRequestTrigger>,
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushTrigger>,
+    /// A job was queued, started or completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workflow_job: Option<WorkflowJobTrigger>,
+}
+
+/// Has no effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckRunTrigger {
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub types: Option<Vec<String>>,
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repositories: Option<Vec<String>>,
+}
+
+/// Has no effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PullRequestTrigger {
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub types: Option<Vec<String>>,
+    /// Has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branches: Option<Vec<String>>,
+}
+
+/// Has no effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PushTrigger {}
+
+/// Events of jobs whose labels the target's runners have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkflowJobTrigger {}
+
+/// Runners wanted for a while.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CapacityReservation {
+    /// For humans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When they stop being wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expiration_time: Option<Time>,
+    /// How many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Since when they are wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective_time: Option<Time>,
+}
+
+/// A time with a minimum of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduledOverride {
+    /// When it begins the first time.
+    pub start_time: OffsetTime,
+    /// When it ends the first time; this moment is outside.
+    pub end_time: OffsetTime,
+    /// Fewest runners meanwhile.
+    #[schemars(range(min = 0))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<i32>,
+    /// How it repeats. Default: it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recurrence_rule: Option<RecurrenceRule>,
+    /// IANA time zone, such as Asia/Tokyo, on whose clock it repeats. Default: the fixed offset of startTime. Not in ARC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+/// How a scheduled override repeats.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecurrenceRule {
+    /// How often. Default: once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequency: Option<Frequency>,
+    /// Last moment at which it may begin again. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_time: Option<OffsetTime>,
+}
+
+/// How often a scheduled override repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Frequency {
+    /// Every day at the same time.
+    Daily,
+    /// Every week on the same weekday.
+    Weekly,
+    /// Every month on the same day; months without that day are skipped.
+    Monthly,
+    /// Every year on the same day; years without that day are skipped.
+    Yearly,
+}
+
+/// What became of a HorizontalRunnerAutoscaler, and the demand that is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HorizontalRunnerAutoscalerStatus {
+    /// Generation of the object that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Number of runners that the target was set to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired_replicas: Option<i32>,
+    /// When that number was raised last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_successful_scale_out_time: Option<Time>,
+    /// Left by ARC; not written any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_entries: Option<Vec<CacheEntry>>,
+    /// The scheduled override that holds or comes next, for the Schedule column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled_overrides_summary: Option<String>,
+    /// Jobs that are known, those with the same state and times together.
+    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
+    pub ledger: Vec<LedgerEntry>,
+    /// What the operator has to say about the autoscaler.
+    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Left by ARC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheEntry {
+    /// Left by ARC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Left by ARC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<i64>,
+    /// Left by ARC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expiration_time: Option<Time>,
+}
+
+/// Jobs that share a state and its times. Not in ARC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerEntry {
+    /// How far the jobs are.
+    pub state: JobState,
+    /// When they came into that state.
+    pub since: Time,
+    /// When they are forgotten if nothing more is heard of them.
+    pub expires: Time,
+    /// GitHub's ids of the jobs.
+    #[serde(deserialize_with = "nullable::or_default")]
+    pub jobs: Vec<i64>,
+}
+
+/// How far a job is; it only ever moves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum JobState {
+    /// Waits for a runner.
+    Queued,
+    /// Runs.
+    InProgress,
+    /// Is over; remembered for a short while so that late events change nothing.
+    Completed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reservations_that_last_count() {
+        let at = |second| Some(Time(Timestamp::from_second(second).unwrap()));
+        let entry = |replicas, expiration_time| CapacityReservation { replicas, expiration_time, ..Default::default() };
+        let spec = HorizontalRunnerAutoscalerSpec {
+            capacity_reservations: Some(vec![
+                entry(Some(2), at(11)),
+                entry(Some(3), at(10)),
+                entry(Some(-4), at(20)),
+                entry(None, at(20)),
+                entry(Some(5), None),
+            ]),
+            ..Default::default()
+        };
+        assert_eq!(spec.reserved(at(10).unwrap().0), 2);
+    }
+
+    #[test]
+    fn a_trigger_lasts_ten_minutes_unless_it_says_more() {
+        let duration =
+            |text: Option<&str>| ScaleUpTrigger { duration: text.map(str::to_owned), ..Default::default() }.duration_or_default();
+        for (text, expected) in [(None, 600), (Some(""), 600), (Some("0s"), 600), (Some("30m"), 1800), (Some("1h30m"), 5400)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(expected)), "{text:?}");
+        }
+        assert!(duration(Some("soon")).is_err());
+    }
+
+    #[test]
+    fn a_trigger_counts_when_it_is_the_only_one_and_for_jobs() {
+        let job = ScaleUpTrigger {
+            github_event: Some(GitHubEventTrigger { workflow_job: Some(WorkflowJobTrigger {}), ..Default::default() }),
+            ..Default::default()
+        };
+        let spec = |triggers| HorizontalRunnerAutoscalerSpec { scale_up_triggers: triggers, ..Default::default() };
+        for (triggers, expected) in [
+            (None, false),
+            (Some(vec![]), false),
+            (Some(vec![job.clone()]), true),
+            (Some(vec![job.clone(), job]), false),
+            (Some(vec![ScaleUpTrigger::default()]), false),
+        ] {
+            assert_eq!(spec(triggers.clone()).workflow_job_trigger().is_some(), expected, "{triggers:?}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The five kinds of `actions.summerwind.dev/v1alpha1`.
+//!
+//! Field names, defaults, labels, annotations, finalizers and the environment of runners are those of actions-runner-controller ("ARC"), so
+//! that its manifests and its objects keep working. What is added says so in its documentation. Validation is part of the schema
+//! ([`crd`]); there are no admission webhooks.
+//!
+//! Every optional field may be absent or `null`, which means the same. What is absent is not written, so reading an object and writing it
+//! back neither loses nor adds a field.
+//!
+//! Read first: [`runner::RunnerConfig`], [`replica_set::RunnerTemplate`], [`names`].
+
+#![allow(clippy::duplicated_attributes, reason = "every printer column has a type, and clippy takes the second for a duplicate")]
+
+pub mod autoscaler;
+pub mod condition;
+pub mod crd;
+pub mod deployment;
+pub mod duration;
+mod meaning;
+pub mod names;
+mod nullable;
+mod offset_time;
+pub mod quantity;
+pub mod replica_set;
+pub mod runner;
+pub mod runner_set;
+
+pub use autoscaler::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerSpec, HorizontalRunnerAutoscalerStatus};
+pub use deployment::{RunnerDeployment, RunnerDeploymentSpec, RunnerDeploymentStatus};
+pub use replica_set::{EmbeddedMetadata, RunnerReplicaSet, RunnerReplicaSetSpec, RunnerReplicaSetStatus, RunnerTemplate};
+pub use runner::{Runner, RunnerConfig, RunnerPodSpec, RunnerSpec, RunnerStatus, WorkVolumeClaimTemplate};
+pub use runner_set::{RunnerSet, RunnerSetSpec, RunnerSetStatus};

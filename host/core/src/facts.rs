@@ -1,0 +1,249 @@
+//! What is known about one runner: its pod, what GitHub says, and what its Runner object remembers.
+//!
+//! Facts carry no opinion; [`crate::phase`] forms one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// Phase of a pod, as the API server reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Accepted, containers not all started; also what an empty phase means.
+    #[default]
+    Pending,
+    /// At least one container runs.
+    Running,
+    /// All containers ended with code 0.
+    Succeeded,
+    /// All containers ended, at least one badly, or the kubelet gave up on the pod.
+    Failed,
+    /// The node no longer answers.
+    Unknown,
+}
+
+/// State of the container named `runner`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Container {
+    /// The kubelet has not reported it yet.
+    #[default]
+    Unreported,
+    /// Not started.
+    Waiting {
+        /// Kubelet's reason, for instance `ErrImagePull`.
+        reason: String,
+        /// Kubelet's message.
+        message: String,
+    },
+    /// Started.
+    Running {
+        /// When.
+        since: Option<Timestamp>,
+    },
+    /// Ended.
+    Terminated {
+        /// Exit code; the entry points of ARC's images always exit with 0 (arc-behaviour: the code is masked).
+        exit_code: i32,
+        /// Kubelet's reason, for instance `OOMKilled`.
+        reason: String,
+        /// Termination message.
+        message: String,
+        /// When it had started.
+        started: Option<Timestamp>,
+        /// When it ended.
+        finished: Option<Timestamp>,
+    },
+}
+
+/// A runner's pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFacts {
+    /// UID, for preconditions.
+    pub uid: String,
+    /// Resource version of the observation, for the deletion of pods that must not have started meanwhile.
+    pub resource_version: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// Node it is bound to.
+    pub node: Option<String>,
+    /// The node's object is gone.
+    pub node_gone: bool,
+    /// Deletion timestamp: when the kubelet must be done with it.
+    pub deleting: Option<Timestamp>,
+    /// Since when condition Ready is True.
+    pub ready_since: Option<Timestamp>,
+    /// Since when condition Ready is Unknown: the node stopped reporting.
+    pub silent_since: Option<Timestamp>,
+    /// Since when, and why, no node takes it.
+    pub unschedulable: Option<(Timestamp, String)>,
+    /// The `runner` container.
+    pub container: Container,
+    /// `status.reason`, for instance `Evicted`.
+    pub reason: String,
+    /// `status.message`.
+    pub message: String,
+}
+
+impl PodFacts {
+    /// Whether the runner in it is over: the pod ended, its `runner` container ended (whatever other containers do), or it was deleted
+    /// before any node took it.
+    ///
+    /// ARC's predicate *stopped* (arc-behaviour 2.2), but the container's end counts in every phase: a sidecar that can't be pulled keeps
+    /// a pod in phase Pending for ever.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        match (self.phase, &self.container) {
+            (PodPhase::Succeeded | PodPhase::Failed, _) => true,
+            (_, Container::Terminated { .. }) => true,
+            (_, Container::Unreported) => self.deleting.is_some() && self.node.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Whether the `runner` container may have run: false only when it certainly has not started.
+    #[must_use]
+    pub fn may_have_started(&self) -> bool {
+        !(self.phase == PodPhase::Pending && matches!(self.container, Container::Unreported | Container::Waiting { .. }))
+    }
+
+    /// When its `runner` container started, as exactly as known; the pod's creation if nothing better is.
+    #[must_use]
+    pub fn started_at(&self) -> Timestamp {
+        match &self.container {
+            Container::Running { since } => *since,
+            Container::Terminated { started, .. } => *started,
+            Container::Unreported | Container::Waiting { .. } => None,
+        }
+        .unwrap_or(self.created)
+    }
+
+    /// When the runner in it ended, as exactly as known; its start if nothing better is.
+    #[must_use]
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        match &self.container {
+            Container::Terminated { started, finished, .. } => finished.or(*started),
+            _ => None,
+        }
+    }
+}
+
+/// What GitHub's listing says about a runner, from a listing that was asked for after the runner's last change of state; an older one, or
+/// none, is [`Remote::Unknown`] (a listing may be a minute old, and only a newer one proves anything).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remote {
+    /// No listing that proves anything.
+    #[default]
+    Unknown,
+    /// Not listed.
+    Absent {
+        /// For how long it has been missing in consecutive listings.
+        since: Duration,
+    },
+    /// Listed, not connected.
+    Offline {
+        /// GitHub's id.
+        id: u64,
+        /// GitHub believes that it runs a job.
+        busy: bool,
+        /// For how long.
+        since: Duration,
+    },
+    /// Listed and connected.
+    Online {
+        /// GitHub's id.
+        id: u64,
+        /// GitHub says it runs a job.
+        busy: bool,
+        /// For how long every listing said that it is online without a job.
+        idle: Duration,
+    },
+}
+
+impl Remote {
+    /// GitHub's id, when listed.
+    #[must_use]
+    pub fn id(&self) -> Option<u64> {
+        match self {
+            Self::Offline { id, .. } | Self::Online { id, .. } => Some(*id),
+            Self::Unknown | Self::Absent { .. } => None,
+        }
+    }
+
+    /// The contract's word for it.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Absent { .. } => "absent",
+            Self::Offline { .. } => "offline",
+            Self::Online { .. } => "online",
+        }
+    }
+}
+
+/// Who stands in the way of a runner's pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refuser {
+    /// The API server, or the pod builder: the pod itself is wrong.
+    Pod,
+    /// A quota that is used up, which is not the runner's fault.
+    Quota,
+    /// GitHub, which gives these credentials no registration token.
+    Credentials,
+}
+
+/// Why a runner's pod can't be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Who refuses.
+    pub by: Refuser,
+    /// What the API server, the pod builder or GitHub said.
+    pub message: String,
+    /// First refusal.
+    pub since: Timestamp,
+}
+
+/// One runner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunnerFacts {
+    /// Name of the Runner object, of its pod and at GitHub.
+    pub name: String,
+    /// UID of the Runner object.
+    pub uid: String,
+    /// When the Runner object was made.
+    pub created: Timestamp,
+    /// Its template is the one its set wants now.
+    pub current: bool,
+    /// Takes one job.
+    pub ephemeral: bool,
+    /// Somebody protected it from scale-down.
+    pub protected: bool,
+    /// Kept as evidence by an earlier decision.
+    pub quarantined: bool,
+    /// Since when its deletion has been asked for.
+    pub deleting: Option<Timestamp>,
+    /// GitHub's id from an earlier observation: proof that it registered.
+    pub known_id: Option<u64>,
+    /// A pod has existed for it, whether or not one exists now.
+    pub had_pod: bool,
+    /// Its pod.
+    pub pod: Option<PodFacts>,
+    /// Why there is no pod, when the API server refuses it.
+    pub refusal: Option<Refusal>,
+    /// What GitHub says.
+    pub remote: Remote,
+    /// The in-pod status hook says that it runs a job.
+    pub reports_job: bool,
+    /// This operator removed its registration and GitHub confirmed it.
+    pub unregistered: bool,
+}
+
+impl RunnerFacts {
+    /// Whether it was ever seen at GitHub.
+    #[must_use]
+    pub fn was_registered(&self) -> bool {
+        self.known_id.is_some() || self.remote.id().is_some()
+    }
+}

@@ -1,0 +1,18 @@
+//! What pacer decides, as pure functions.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: time is an argument, every decision returns its reason. The crate must
+//! not depend on kube, tokio, octocrab or wasmtime.
+//!
+//! Read first: [`facts::RunnerFacts`] (what is known about a runner), [`phase::assess`] (what that means), [`fleet::plan`] (what to do).
+
+pub mod facts;
+pub mod fleet;
+pub mod gate;
+pub mod name;
+pub mod phase;
+pub mod policy;
+pub mod restart;
+pub mod rollout;
+pub mod scale_down;
+pub mod scope;
+pub mod stop;

@@ -1,0 +1,64 @@
+//! Names of the objects the operator makes: made here, never by the API server, and never used twice.
+
+/// Letters that `kubectl` users can tell apart and that form no words; Kubernetes' own choice for generated names.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Longest name that is still a host name, which a pod's name becomes.
+const MAX: usize = 63;
+
+/// Random letters in a runner's name; 27^6 makes a clash among a thousand names of one set a matter of one in 800 per fleet, and a clash is
+/// only a refused creation.
+const SUFFIX: usize = 6;
+
+/// `<set>-<six letters>`, cut at the front part where it would be too long for a host name. `random` is fresh for each call.
+#[must_use]
+pub fn runner(set: &str, random: u64) -> String {
+    with_suffix(set, &letters(random, SUFFIX), MAX)
+}
+
+/// `<deployment>-<revision>`: the same template gives the same name, so a creation that is tried twice makes one set.
+#[must_use]
+pub fn replica_set(deployment: &str, revision: &str) -> String {
+    // Room is left for the suffix of its runners, so that their names still tell where they belong.
+    with_suffix(deployment, revision, MAX - SUFFIX - 1)
+}
+
+fn with_suffix(front: &str, suffix: &str, max: usize) -> String {
+    let room = max.saturating_sub(suffix.len() + 1).max(1);
+    let mut cut = front.len().min(room);
+    while !front.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let front = front.get(..cut).unwrap_or(front).trim_end_matches(['-', '.']);
+    format!("{front}-{suffix}")
+}
+
+fn letters(mut random: u64, count: usize) -> String {
+    (0..count)
+        .map(|_| {
+            let letter = usize::try_from(random % 27).unwrap_or(0);
+            random /= 27;
+            char::from(*ALPHABET.get(letter).unwrap_or(&b'x'))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_is_named_after_its_set() {
+        assert_eq!(runner("web-abc", 0), "web-abc-bbbbbb");
+        assert_ne!(runner("web-abc", 1), runner("web-abc", 2));
+    }
+
+    #[test]
+    fn names_fit_into_a_host_name() {
+        let long = "a-very-long-name-that-somebody-thought-would-be-a-good-idea-for-a-deployment";
+        let set = replica_set(long, "wxz2456789");
+        let runner = runner(&set, u64::MAX);
+        assert!(set.len() + 1 + SUFFIX <= MAX && runner.len() <= MAX, "{set} {runner}");
+        assert!(runner.ends_with(|c: char| ALPHABET.contains(&(c as u8))));
+    }
+}

@@ -1,0 +1,116 @@
+//! What becomes of a policy's verdict about a runner in trouble.
+//!
+//! A policy proposes; the operator owns the clock. A waiting time counts from the moment the runner got into its situation, so that asking
+//! again gives the same due time, and grows with the attempts that the pool failed in a row, whatever the policy says.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::phase::{Cause, Trouble};
+use crate::policy::Verdict;
+
+/// Bounds that no policy can leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartLimits {
+    /// Least time between looks at the same runner.
+    pub look_min: Duration,
+    /// Longest time until the next look.
+    pub look_max: Duration,
+    /// First delay before a failed runner's place is filled again; doubles per failed attempt. ARC made 46 pods in 15 s without one.
+    pub backoff_base: Duration,
+    /// Longest such delay.
+    pub backoff_max: Duration,
+}
+
+impl Default for RestartLimits {
+    fn default() -> Self {
+        Self {
+            look_min: Duration::from_secs(1),
+            look_max: Duration::from_secs(600),
+            backoff_base: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What the operator does about one runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Nothing; look again after this.
+    Wait {
+        /// At most `look_max`.
+        recheck: Duration,
+    },
+    /// Make its pod again under the same name.
+    Recreate,
+    /// Remove it; its set makes another.
+    Replace,
+    /// Leave it as it is, make no replacement, and say so.
+    Quarantine,
+}
+
+/// Turns a verdict into what happens now. `verdict` is none when the policy had no answer for this runner.
+///
+/// `attempts` counts the pool's failed attempts in a row, this one included.
+#[must_use]
+pub fn remedy(
+    verdict: Option<&Verdict>,
+    trouble: &Trouble,
+    stand_alone: bool,
+    attempts: u32,
+    limits: &RestartLimits,
+    now: Timestamp,
+) -> Remedy {
+    let Some(verdict) = verdict else { return Remedy::Wait { recheck: limits.look_max } };
+    let asked = verdict.after.map(|seconds| Duration::from_secs(u64::from(seconds)));
+    match verdict.action.as_str() {
+        "recreate" | "replace" => {
+            let floor = if trouble.cause.is_failure() { backoff(attempts, limits) } else { Duration::ZERO };
+            let delay = asked.unwrap_or_default().max(floor).min(limits.backoff_max.max(limits.look_max));
+            let elapsed = Duration::try_from(now.duration_since(trouble.since)).unwrap_or_default();
+            match delay.checked_sub(elapsed) {
+                Some(left) if !left.is_zero() => Remedy::Wait { recheck: within(left, limits) },
+                // A Runner that no set owns has nobody to make another: it keeps its name (arc-behaviour 10.3).
+                _ if stand_alone => Remedy::Recreate,
+                _ => Remedy::Replace,
+            }
+        }
+        "quarantine" => Remedy::Quarantine,
+        _ => Remedy::Wait { recheck: within(asked.unwrap_or(limits.look_max), limits) },
+    }
+}
+
+/// Bounds that contradict each other are no reason to panic, as `clamp` would: the least time wins.
+fn within(wait: Duration, limits: &RestartLimits) -> Duration {
+    wait.min(limits.look_max).max(limits.look_min)
+}
+
+/// Delay before the next attempt after so many failed ones.
+#[must_use]
+pub fn backoff(attempts: u32, limits: &RestartLimits) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(20);
+    limits.backoff_base.saturating_mul(1_u32 << doublings).min(limits.backoff_max)
+}
+
+/// Count of failed attempts after a step in which runners of these causes were given up, or one came online.
+#[must_use]
+pub fn attempts(before: u32, came_online: bool, given_up: impl IntoIterator<Item = Cause>) -> u32 {
+    let failed = given_up.into_iter().any(Cause::is_failure);
+    match (came_online, failed) {
+        (true, failed) => u32::from(failed),
+        (false, true) => before.saturating_add(1),
+        (false, false) => before,
+    }
+}
+
+/// When a place may be filled again after `attempts` failures, counted from `last`.
+#[must_use]
+pub fn due(last: Timestamp, attempts: u32, limits: &RestartLimits) -> Timestamp {
+    let delay = SignedDuration::try_from(backoff(attempts, limits)).unwrap_or(SignedDuration::ZERO);
+    last.checked_add(delay).unwrap_or(last)
+}
+
+#[cfg(test)]
+#[path = "restart/tests.rs"]
+mod tests;

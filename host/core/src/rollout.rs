@@ -1,0 +1,89 @@
+//! How a RunnerDeployment moves from its old sets to the newest one.
+//!
+//! The new set grows within a surge, old sets give up as many runners as new ones are online. Old sets shrink through their own scale-down,
+//! which never asks a busy runner, so a rollout waits for jobs and interrupts none.
+
+/// One replica set of the deployment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Set {
+    /// `spec.replicas`.
+    pub wanted: u32,
+    /// Runners that exist and are not on their way out.
+    pub alive: u32,
+    /// Of these, connected to GitHub.
+    pub online: u32,
+    /// Of these, at work: they stay until their jobs are done, whatever is wanted.
+    pub busy: u32,
+    /// Runner objects that exist at all, draining ones included; [`u32::MAX`] while nobody has counted them, for instance after a restart.
+    pub present: u32,
+    /// Its status describes its present spec.
+    pub observed: bool,
+}
+
+/// What to do with the sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rollout {
+    /// `spec.replicas` of the newest set.
+    pub newest: u32,
+    /// `spec.replicas` of each old set, in the order given.
+    pub old: Vec<u32>,
+    /// Old sets that are empty and may be deleted, by index.
+    pub delete: Vec<usize>,
+    /// Nothing is left to exchange.
+    pub complete: bool,
+}
+
+impl Set {
+    fn is_counted(&self) -> bool {
+        self.present != u32::MAX
+    }
+
+    /// Runners it has, or may have by the time its present spec has been followed.
+    fn occupies(&self) -> u32 {
+        if self.observed && self.is_counted() { self.alive } else { self.alive.max(self.wanted) }
+    }
+}
+
+/// Plans one step; `surge` is how many more than `desired` may exist meanwhile. `old` is ordered oldest first: the oldest shrinks first.
+#[must_use]
+pub fn plan(desired: u32, surge: u32, newest: Set, old: &[Set]) -> Rollout {
+    let occupied = old.iter().fold(0_u32, |sum, set| sum.saturating_add(set.occupies()));
+    let room = desired.saturating_add(surge).saturating_sub(occupied);
+    // A set that already grew is not taken back because an old one was slow to report: it would stop runners that just came online.
+    let target = desired.min(room.max(newest.wanted.min(desired)));
+    let wanted = shares(desired.saturating_sub(newest.online.min(target)), old);
+    let delete = old
+        .iter()
+        .zip(&wanted)
+        .enumerate()
+        .filter(|(_, (set, wanted))| **wanted == 0 && set.wanted == 0 && set.observed && set.present == 0)
+        .map(|(index, _)| index)
+        .collect();
+    Rollout { newest: target, complete: old.is_empty() && target == desired, old: wanted, delete }
+}
+
+/// What each old set keeps, so that together they have `keep` runners. No set grows; one that nobody has counted stays as it is.
+///
+/// Those at work stay in any case, so they come off first; otherwise long jobs of one old set and idle runners of another could fill the
+/// surge between them. Then those online: a runner of an old template that has not come online may never do so, and must not hold the place
+/// of one that could.
+fn shares(keep: u32, old: &[Set]) -> Vec<u32> {
+    let mut shares: Vec<u32> = old.iter().map(|set| if set.is_counted() { 0 } else { set.wanted }).collect();
+    let mut deal = |mut left: u32, part: fn(&Set) -> u32| {
+        for (set, share) in old.iter().zip(shares.iter_mut()).rev().filter(|(set, _)| set.is_counted()) {
+            let more = part(set).min(set.wanted.saturating_sub(*share)).min(left);
+            *share = share.saturating_add(more);
+            left = left.saturating_sub(more);
+        }
+        left
+    };
+    let busy = old.iter().filter(|set| set.is_counted()).fold(0_u32, |sum, set| sum.saturating_add(set.busy));
+    let left = deal(keep.saturating_sub(busy), |set| set.online.min(set.wanted).saturating_sub(set.busy));
+    let left = deal(left, |set| set.alive.saturating_sub(set.online));
+    deal(left.saturating_add(busy.min(keep)), |set| set.busy);
+    shares
+}
+
+#[cfg(test)]
+#[path = "rollout/tests.rs"]
+mod tests;

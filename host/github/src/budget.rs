@@ -1,0 +1,285 @@
+//! How much GitHub still lets us ask.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pacer_core::scope::Scope;
+use tokio::time::Instant;
+
+use crate::call::{Call, Endpoint};
+use crate::limit::{Limited, Report, Resource};
+
+/// Accounts kept per client. An App without an installation id has one per owner it serves; above this the least recently
+/// heard of is forgotten, which only costs one refused call to learn again.
+const ACCOUNTS: usize = 512;
+
+/// One hourly budget, as GitHub's last answer reported it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Which of the budgets.
+    pub resource: Resource,
+    /// Organization, user or enterprise whose installation is charged; none where the credentials have a single budget.
+    pub owner: Option<String>,
+    /// Calls per window.
+    pub limit: u32,
+    /// Calls left in this window.
+    pub remaining: u32,
+    /// Calls charged in this window.
+    pub used: u32,
+    /// When the window ends and `remaining` becomes `limit` again.
+    pub resets_at: Timestamp,
+    /// The same on the monotonic clock.
+    pub resets: Instant,
+}
+
+impl Budget {
+    /// Time left in the window; zero once it is over, when `remaining` is no longer true.
+    #[must_use]
+    pub fn resets_in(&self) -> Duration {
+        self.resets.saturating_duration_since(Instant::now())
+    }
+}
+
+/// A wait that GitHub imposed and that is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) until: Timestamp,
+    pub(crate) wait: Duration,
+    pub(crate) secondary: bool,
+}
+
+/// Whose budget a call is charged to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Account {
+    Whole,
+    Owner(String),
+    Enterprise(String),
+    AppItself,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    windows: Vec<Budget>,
+    secondary: Option<(Instant, Timestamp)>,
+    heard: Option<Instant>,
+}
+
+/// Every budget of one client.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    per_owner: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    books: BTreeMap<Account, Book>,
+    /// Which budget each endpoint was last charged to.
+    resources: BTreeMap<Endpoint, Resource>,
+}
+
+impl Ledger {
+    /// `per_owner` when the credentials act through a different installation for each owner.
+    pub(crate) fn new(per_owner: bool) -> Self {
+        Self { per_owner, state: Mutex::new(State { books: BTreeMap::new(), resources: BTreeMap::new() }) }
+    }
+
+    /// Takes note of an answer's headers and of a refusal because of limits.
+    pub(crate) fn note(&self, call: &Call, report: Option<Report>, limited: Option<Limited>, now: Timestamp) {
+        if report.is_none() && limited.is_none() {
+            return;
+        }
+        let instant = Instant::now();
+        let account = self.account(call);
+        let owner = match &account {
+            Account::Owner(owner) | Account::Enterprise(owner) => Some(owner.clone()),
+            Account::Whole | Account::AppItself => None,
+        };
+        let mut state = self.lock();
+        if let Some(report) = report {
+            state.resources.insert(call.endpoint, report.resource);
+        }
+        if state.books.len() >= ACCOUNTS && !state.books.contains_key(&account) {
+            let oldest = state.books.iter().min_by_key(|(_, book)| book.heard).map(|(account, _)| account.clone());
+            if let Some(oldest) = oldest {
+                state.books.remove(&oldest);
+            }
+        }
+        let book = state.books.entry(account).or_default();
+        book.heard = Some(instant);
+        if let Some(report) = report {
+            book.enter(report, owner, instant);
+        }
+        if let Some(limited) = limited.filter(|limited| limited.secondary) {
+            let until = (instant + limited.wait, now.saturating_add(limited.wait).unwrap_or(now));
+            if book.secondary.is_none_or(|(standing, _)| standing < until.0) {
+                book.secondary = Some(until);
+            }
+        }
+    }
+
+    /// The wait that stands against a call now, if any.
+    pub(crate) fn standing(&self, call: &Call) -> Option<Block> {
+        let now = Instant::now();
+        let account = self.account(call);
+        let state = self.lock();
+        let book = state.books.get(&account)?;
+        if let Some((until, timestamp)) = book.secondary.filter(|(until, _)| *until > now) {
+            return Some(Block { until: timestamp, wait: until - now, secondary: true });
+        }
+        // Registrations mostly have a budget of their own; until an answer says which, one of them is let through to find out.
+        let usual = (call.endpoint != Endpoint::RegistrationToken).then_some(Resource::Core);
+        let resource = state.resources.get(&call.endpoint).copied().or(usual)?;
+        book.windows
+            .iter()
+            .find(|budget| budget.resource == resource && budget.remaining == 0 && budget.resets > now)
+            .map(|budget| Block { until: budget.resets_at, wait: budget.resets - now, secondary: false })
+    }
+
+    /// The budget that a scope's ordinary calls are charged to, while its window lasts.
+    pub(crate) fn of(&self, scope: &Scope) -> Option<Budget> {
+        let account = self.account(&Call { endpoint: Endpoint::ListRunners, scope: scope.clone() });
+        let now = Instant::now();
+        let state = self.lock();
+        let resource = state.resources.get(&Endpoint::ListRunners).copied().unwrap_or(Resource::Core);
+        let windows = &state.books.get(&account)?.windows;
+        windows.iter().find(|budget| budget.resource == resource && budget.resets > now).cloned()
+    }
+
+    /// Every budget whose window lasts, without those of Apps themselves.
+    pub(crate) fn all(&self) -> Vec<Budget> {
+        let now = Instant::now();
+        let state = self.lock();
+        let books = state.books.iter().filter(|(account, _)| **account != Account::AppItself);
+        books.flat_map(|(_, book)| book.windows.iter().filter(|budget| budget.resets > now).cloned()).collect()
+    }
+
+    fn account(&self, call: &Call) -> Account {
+        if call.endpoint.by_the_app() {
+            Account::AppItself
+        } else if self.per_owner {
+            match &call.scope {
+                Scope::Repository { owner, .. } | Scope::Organization(owner) => Account::Owner(owner.clone()),
+                Scope::Enterprise(enterprise) => Account::Enterprise(enterprise.clone()),
+            }
+        } else {
+            Account::Whole
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    fn enter(&mut self, report: Report, owner: Option<String>, now: Instant) {
+        let fresh = Budget {
+            resource: report.resource,
+            owner,
+            limit: report.limit,
+            remaining: report.remaining,
+            used: report.used,
+            resets_at: report.resets_at,
+            resets: now + report.resets_in,
+        };
+        let Some(known) = self.windows.iter_mut().find(|budget| budget.resource == report.resource) else {
+            self.windows.push(fresh);
+            return;
+        };
+        // Answers overtake each other: within one window only the lower figure is the later one.
+        if known.resets_at < fresh.resets_at || known.resets <= now {
+            *known = fresh;
+        } else if known.resets_at == fresh.resets_at && fresh.remaining <= known.remaining {
+            *known = Budget { resets: known.resets, ..fresh };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(endpoint: Endpoint, owner: &str) -> Call {
+        Call { endpoint, scope: Scope::Organization(owner.into()) }
+    }
+
+    fn report(resource: Resource, remaining: u32, reset: i64, resets_in: u64) -> Report {
+        Report {
+            resource,
+            limit: 5000,
+            remaining,
+            used: 5000 - remaining,
+            resets_at: Timestamp::from_second(reset).unwrap(),
+            resets_in: Duration::from_secs(resets_in),
+        }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_used_up_budget_stands_until_its_reset() {
+        let ledger = Ledger::new(false);
+        let list = call(Endpoint::ListRunners, "acme");
+        ledger.note(&list, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, now());
+        let block = ledger.standing(&list).unwrap();
+        assert_eq!((block.wait, block.secondary), (Duration::from_secs(100), false));
+        tokio::time::advance(Duration::from_secs(101)).await;
+        assert_eq!(ledger.standing(&list), None);
+        assert_eq!(ledger.of(&list.scope), None, "an ended window says nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn budgets_of_other_resources_do_not_stand_in_the_way() {
+        let ledger = Ledger::new(false);
+        let (list, register) = (call(Endpoint::ListRunners, "acme"), call(Endpoint::RegistrationToken, "acme"));
+        ledger.note(&list, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, now());
+        assert!(ledger.standing(&list).is_some());
+        assert_eq!(ledger.standing(&register), None, "nothing is known about registrations yet");
+        ledger.note(&register, Some(report(Resource::RunnerRegistration, 7, 1_800_000_100, 100)), None, now());
+        assert_eq!(ledger.standing(&register), None);
+        assert_eq!(ledger.all().len(), 2);
+        ledger.note(&register, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, now());
+        assert!(ledger.standing(&register).is_some(), "this instance charges registrations to the core budget");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn secondary_limits_stop_everything_of_that_account_only() {
+        let ledger = Ledger::new(true);
+        let limited = Limited { wait: Duration::from_secs(60), secondary: true };
+        ledger.note(&call(Endpoint::RemoveRunner, "acme"), None, Some(limited), now());
+        let shorter = Limited { wait: Duration::from_secs(5), secondary: true };
+        ledger.note(&call(Endpoint::RemoveRunner, "acme"), None, Some(shorter), now());
+        let block = ledger.standing(&call(Endpoint::ListRunners, "acme")).unwrap();
+        assert_eq!((block.wait, block.secondary), (Duration::from_secs(60), true));
+        assert_eq!(ledger.standing(&call(Endpoint::ListRunners, "other")), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_overtake_each_other_never_raise_the_budget() {
+        let ledger = Ledger::new(false);
+        let list = call(Endpoint::ListRunners, "acme");
+        for (remaining, reset) in [(10, 1_800_000_100), (12, 1_800_000_100), (4_000, 1_799_990_000)] {
+            ledger.note(&list, Some(report(Resource::Core, remaining, reset, 100)), None, now());
+            assert_eq!(ledger.of(&list.scope).unwrap().remaining, 10);
+        }
+        ledger.note(&list, Some(report(Resource::Core, 4_999, 1_800_003_700, 3_700)), None, now());
+        assert_eq!(ledger.of(&list.scope).unwrap().remaining, 4_999);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_accounts_is_bounded() {
+        let ledger = Ledger::new(true);
+        for n in 0..ACCOUNTS + 40 {
+            let list = call(Endpoint::ListRunners, &format!("org{n}"));
+            ledger.note(&list, Some(report(Resource::Core, 9, 1_800_000_100, 100)), None, now());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(ledger.all().len(), ACCOUNTS);
+        assert!(ledger.of(&Scope::Organization("org0".into())).is_none());
+    }
+}

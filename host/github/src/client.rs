@@ -1,0 +1,292 @@
+//! The client itself: one set of credentials at one GitHub instance.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_LENGTH, USER_AGENT};
+use http::{HeaderValue, Method};
+use http_body_util::BodyExt;
+use octocrab::{AuthState, Octocrab, OctocrabBuilder};
+use pacer_core::scope::Scope;
+use tower::{ServiceBuilder, ServiceExt};
+
+use crate::budget::{Budget, Ledger};
+use crate::call::{Call, Endpoint};
+use crate::counters::{CacheUse, CallCount, Counters};
+use crate::credentials::{CredentialKind, Credentials, CredentialsError};
+use crate::endpoints::Endpoints;
+use crate::error::{Attempt, Error, ErrorKind};
+use crate::runners::Memory;
+use crate::stack::auth::{App, Authentication};
+use crate::stack::cache::Cache;
+use crate::stack::transport::{self, ProxyRules, Transport, TransportError};
+use crate::stack::{Fault, Next, Request, admission, gate, meter, redirect, service};
+
+/// Settings of a client; the default suits github.com.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Longest time one call may take with everything that it waits for.
+    pub deadline: Duration,
+    /// Calls in flight at a time, at least 1. GitHub allows 100 per credentials over all their users.
+    pub concurrency: usize,
+    /// Calls that may wait for their turn; more fail at once.
+    pub queue: usize,
+    /// `User-Agent` of every call.
+    pub user_agent: String,
+    /// Most bytes of answers kept for conditional requests; 0 keeps none. 1,000 runners take about 0.6 MB.
+    pub cache_bytes: u64,
+    /// PEM file with certificate authorities to trust beside the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Which proxy to use.
+    pub proxy: ProxyRules,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(15),
+            concurrency: 32,
+            queue: 1024,
+            user_agent: concat!("pacer/", env!("CARGO_PKG_VERSION")).to_owned(),
+            cache_bytes: 16 << 20,
+            ca_file: None,
+            proxy: ProxyRules::Environment,
+        }
+    }
+}
+
+/// Why no client can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The credentials cannot be sent.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// No connections can be made.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// Not a header value.
+    #[error("the user agent {0:?} contains characters that no header can carry")]
+    UserAgent(String),
+    /// A client lives in a tokio runtime.
+    #[error("a GitHub client was made outside of a tokio runtime")]
+    NoRuntime,
+}
+
+/// A client for one set of credentials at one GitHub instance: cheap to clone, all clones share connections, cache and budget.
+///
+/// Calls never sleep on rate limits, are never repeated, and end within [`ClientOptions::deadline`].
+#[derive(Clone)]
+pub struct GitHub(Arc<Shared>);
+
+struct Shared {
+    octocrab: Octocrab,
+    endpoints: Endpoints,
+    credentials: CredentialKind,
+    id: ClientId,
+    ledger: Arc<Ledger>,
+    counters: Arc<Counters>,
+    cache: Cache,
+    memory: Mutex<HashMap<Scope, Memory>>,
+}
+
+/// Equal for clients with equal credentials at the same instance, within one process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(u64, Endpoints);
+
+/// What octocrab's calls answer with.
+pub(crate) type Answer = http::Response<http_body_util::combinators::BoxBody<Bytes, octocrab::Error>>;
+
+impl GitHub {
+    /// A client over real connections. Nothing is sent yet. Must be called within a tokio runtime, where the client's queue runs
+    /// until its last clone is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the credentials cannot be sent, the CA file cannot be used, or there is no runtime.
+    pub fn new(credentials: Credentials, endpoints: Endpoints, options: &ClientOptions) -> Result<Self, ClientError> {
+        let transport = transport::connect(endpoints.api(), options.ca_file.as_deref(), &options.proxy)?;
+        Self::with_transport(credentials, endpoints, options, transport)
+    }
+
+    /// A client over another transport: for tests in memory, and networks that are reached in some other way.
+    ///
+    /// # Errors
+    ///
+    /// As [`GitHub::new`].
+    pub fn with_transport(
+        credentials: Credentials,
+        endpoints: Endpoints,
+        options: &ClientOptions,
+        transport: Transport,
+    ) -> Result<Self, ClientError> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(ClientError::NoRuntime);
+        }
+        let user_agent =
+            HeaderValue::try_from(options.user_agent.as_str()).map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
+        let (kind, id) = (credentials.kind(), ClientId(credentials.fingerprint(), endpoints.clone()));
+        let per_owner = matches!(&credentials, Credentials::App { installation_id: None, .. });
+        let authentication = authentication(credentials, &endpoints)?;
+        let (ledger, counters) = (Arc::new(Ledger::new(per_owner)), Arc::new(Counters::default()));
+        let cache = Cache::new(options.cache_bytes);
+        let stack: Next = ServiceBuilder::new()
+            .layer(gate::layer(Arc::clone(&ledger), Arc::clone(&counters)))
+            .layer(cache.layer())
+            .layer(authentication.layer())
+            .layer(meter::layer(Arc::clone(&ledger), Arc::clone(&counters)))
+            .layer(redirect::layer())
+            .service(innermost(transport, user_agent));
+        let entrance = admission::entrance(stack, options.deadline, options.concurrency, options.queue);
+        let built = OctocrabBuilder::new_empty().with_service(entrance).with_auth(AuthState::None).build();
+        let octocrab = match built {
+            Ok(octocrab) => octocrab,
+            Err(never) => match never {},
+        };
+        let memory = Mutex::default();
+        Ok(Self(Arc::new(Shared { octocrab, endpoints, credentials: kind, id, ledger, counters, cache, memory })))
+    }
+
+    /// Identifies credentials and instance, to share what belongs to both.
+    #[must_use]
+    pub fn id(&self) -> &ClientId {
+        &self.0.id
+    }
+
+    /// The instance's URLs.
+    #[must_use]
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.0.endpoints
+    }
+
+    /// The kind of credentials.
+    #[must_use]
+    pub fn credentials(&self) -> CredentialKind {
+        self.0.credentials
+    }
+
+    /// The budget that calls for a scope are charged to: none before the first answer, on instances without limits, and between
+    /// the end of one window and the next answer.
+    #[must_use]
+    pub fn budget(&self, scope: &Scope) -> Option<Budget> {
+        self.0.ledger.of(scope)
+    }
+
+    /// Every budget known, for metrics.
+    #[must_use]
+    pub fn budgets(&self) -> Vec<Budget> {
+        self.0.ledger.all()
+    }
+
+    /// Every call that was sent, by endpoint and outcome.
+    #[must_use]
+    pub fn calls(&self) -> Vec<CallCount> {
+        self.0.counters.calls()
+    }
+
+    /// Calls that were not sent because a rate limit stood.
+    #[must_use]
+    pub fn held_back(&self) -> u64 {
+        self.0.counters.held_back()
+    }
+
+    /// State of the conditional cache.
+    #[must_use]
+    pub fn cache(&self) -> CacheUse {
+        self.0.cache.usage()
+    }
+
+    pub(crate) fn memory(&self) -> &Mutex<HashMap<Scope, Memory>> {
+        &self.0.memory
+    }
+
+    /// Sends a request without body for a scope's runners; `suffix` is put behind their path. Gives GitHub's answer whatever its
+    /// status, and what an error about it needs to know.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        endpoint: Endpoint,
+        scope: &Scope,
+        suffix: &str,
+    ) -> Result<(Answer, Attempt), Error> {
+        let call = Call { endpoint, scope: scope.clone() };
+        let url = format!("{}{}{suffix}", self.0.endpoints.api(), scope.runners_path());
+        let attempt = Attempt { call: call.clone(), method: method.clone(), url, credentials: self.0.credentials };
+        if !parts(scope).into_iter().all(is_name) {
+            let reason =
+                "the name has characters that names at GitHub cannot have: letters, digits, '-', '_' and '.' are allowed";
+            return Err(attempt.failed(ErrorKind::Invalid, reason));
+        }
+        let builder = http::Request::builder()
+            .method(method)
+            .uri(attempt.url.as_str())
+            .header(ACCEPT, "application/vnd.github+json")
+            .extension(call);
+        let answer = match self.0.octocrab.build_request(builder, None::<&()>) {
+            Ok(request) => self.0.octocrab.execute(request).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(answer) => Ok((answer, attempt)),
+            Err(error) => Err(attempt.broken(error)),
+        }
+    }
+}
+
+/// Turns an answer that is no success into an error.
+pub(crate) async fn success(answer: Answer, attempt: &Attempt) -> Result<Answer, Error> {
+    octocrab::map_github_error(answer).await.map_err(|error| attempt.clone().broken(error))
+}
+
+/// The whole body of an answer.
+pub(crate) async fn body(answer: Answer, attempt: &Attempt) -> Result<Bytes, Error> {
+    let collected = answer.into_body().collect().await;
+    collected.map(|body| body.to_bytes()).map_err(|error| attempt.clone().broken(error))
+}
+
+fn authentication(credentials: Credentials, endpoints: &Endpoints) -> Result<Authentication, ClientError> {
+    if let Some(header) = credentials.fixed_header() {
+        return Ok(Authentication::Fixed(header?));
+    }
+    match credentials {
+        Credentials::App { app_id, installation_id, private_key } => {
+            Ok(Authentication::App(Arc::new(App::new(app_id, installation_id, private_key, endpoints.api().to_owned()))))
+        }
+        Credentials::Token(_) | Credentials::Basic { .. } => Err(ClientError::Credentials(CredentialsError::Missing)),
+    }
+}
+
+/// The end of the stack: what is the same for every request, then the transport.
+fn innermost(transport: Transport, user_agent: HeaderValue) -> Next {
+    service(move |mut request: Request| {
+        request.headers_mut().insert(USER_AGENT, user_agent.clone());
+        // octocrab sets 0 even on GETs; hyper knows better.
+        request.headers_mut().remove(CONTENT_LENGTH);
+        let transport = transport.clone();
+        async move { transport.oneshot(request).await.map_err(Fault::Network) }
+    })
+}
+
+fn parts(scope: &Scope) -> Vec<&str> {
+    match scope {
+        Scope::Repository { owner, name } => vec![owner, name],
+        Scope::Organization(name) | Scope::Enterprise(name) => vec![name],
+    }
+}
+
+fn is_name(part: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !part.is_empty() && part != "." && part != ".." && part.chars().all(allowed)
+}
+
+impl fmt::Debug for GitHub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GitHub")
+            .field("api", &self.0.endpoints.api())
+            .field("credentials", &self.0.credentials)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,33 @@
+//! GitHub client of pacer: authentication, conditional cache, rate budget, and one shared runner listing per scope.
+//!
+//! [`GitHub`] makes typed calls by octocrab over a tower stack of our own (`stack`): deadline, bounded concurrency, rate gate,
+//! conditional cache, authentication. Calls never sleep on rate limits and are never repeated; [`Error`] says what is missing.
+//! [`roster::Rosters`] keeps one poller per credentials and scope, however many runners there are.
+
+mod budget;
+mod call;
+mod client;
+mod counters;
+mod credentials;
+mod endpoints;
+mod error;
+mod jwt;
+mod limit;
+pub mod pace;
+pub mod roster;
+mod runners;
+mod secret;
+mod stack;
+
+pub use budget::Budget;
+pub use call::Endpoint;
+pub use client::{ClientError, ClientId, ClientOptions, GitHub};
+pub use counters::{CacheUse, CallCount, Outcome};
+pub use credentials::{CredentialKind, CredentialParts, Credentials, CredentialsError, KeyFiles};
+pub use endpoints::{Endpoints, EndpointsError};
+pub use error::{Error, ErrorKind};
+pub use jwt::AppKey;
+pub use limit::Resource;
+pub use runners::{Listing, RegistrationToken, RemoteRunner, Removal};
+pub use secret::Secret;
+pub use stack::transport::{ProxyRules, Transport, TransportError};

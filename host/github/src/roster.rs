@@ -1,0 +1,257 @@
+//! One shared, polled listing per credentials and scope.
+
+mod poller;
+mod view;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use pacer_core::scope::Scope;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::client::{ClientId, GitHub};
+use crate::error::Error;
+use crate::pace::Pace;
+
+pub use view::{Presence, RosterView};
+
+/// Change sets kept for a subscriber that is busy; beyond them it is told [`Changes::All`].
+const BACKLOG: usize = 16;
+
+/// Hands out rosters and owns their pollers. Cheap to clone.
+#[derive(Clone)]
+pub struct Rosters(Arc<Registry>);
+
+struct Registry {
+    pace: Pace,
+    leases: Mutex<HashMap<Key, Weak<Lease>>>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+type Key = (ClientId, Scope);
+
+/// Keeps one scope's poller running; the last one dropped stops it. Cheap to clone.
+#[derive(Clone)]
+pub struct RosterHandle(Arc<Lease>);
+
+struct Lease {
+    board: Arc<Board>,
+    scope: Scope,
+    _stop: DropGuard,
+}
+
+/// What poller and handles share.
+struct Board {
+    view: watch::Sender<Option<Arc<RosterView>>>,
+    health: watch::Sender<Health>,
+    changes: broadcast::Sender<Changes>,
+    haste: Mutex<Option<Haste>>,
+    hurried: Notify,
+}
+
+/// Why a roster should be read soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Haste {
+    /// A runner should appear.
+    Registration,
+    /// A runner should stop being busy.
+    JobEnd,
+    /// A runner should disappear.
+    Removal,
+}
+
+/// How reading a roster goes.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// Failed listings since the last good one.
+    pub failures: u32,
+    /// The last failure; none after a good listing.
+    pub error: Option<Error>,
+    /// When the last good listing was started.
+    pub last_good: Option<Instant>,
+}
+
+/// Names of runners that appeared, disappeared, or changed state or labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// Any of them: at first, and when a subscriber fell behind.
+    All,
+    /// These.
+    Named(Arc<[Arc<str>]>),
+}
+
+/// Changes in order; see [`RosterHandle::changes`].
+#[derive(Debug)]
+pub struct ChangeStream(broadcast::Receiver<Changes>);
+
+impl Rosters {
+    /// No pollers yet. They end with `shutdown`, and are joined by [`Rosters::join`].
+    #[must_use]
+    pub fn new(pace: Pace, shutdown: CancellationToken) -> Self {
+        Self(Arc::new(Registry { pace, leases: Mutex::default(), tasks: TaskTracker::new(), shutdown }))
+    }
+
+    /// The roster of a scope as these credentials see it; starts its poller when it is the first to ask. Must be called within a
+    /// tokio runtime.
+    #[must_use]
+    pub fn subscribe(&self, github: &GitHub, scope: &Scope) -> RosterHandle {
+        let key = (github.id().clone(), scope.clone());
+        let mut leases = self.0.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lease) = leases.get(&key).and_then(Weak::upgrade) {
+            return RosterHandle(lease);
+        }
+        let stop = self.0.shutdown.child_token();
+        let board = Arc::new(Board {
+            view: watch::Sender::new(None),
+            health: watch::Sender::new(Health::default()),
+            changes: broadcast::Sender::new(BACKLOG),
+            haste: Mutex::default(),
+            hurried: Notify::new(),
+        });
+        let lease = Arc::new(Lease { board: Arc::clone(&board), scope: scope.clone(), _stop: stop.clone().drop_guard() });
+        leases.retain(|_, lease| lease.strong_count() > 0);
+        leases.insert(key, Arc::downgrade(&lease));
+        let registry = Arc::downgrade(&self.0);
+        let poller = poller::Poller::new(github.clone(), scope.clone(), self.0.pace.clone(), board, registry);
+        self.0.tasks.spawn(async move {
+            // Dropping the poll ends a request in flight: nobody is left to read its answer.
+            stop.run_until_cancelled(poller.run()).await;
+        });
+        RosterHandle(lease)
+    }
+
+    /// Number of pollers that run.
+    #[must_use]
+    pub fn pollers(&self) -> usize {
+        self.0.tasks.len()
+    }
+
+    /// Waits until all pollers have ended, which they do after the shutdown token is cancelled or the last handles are dropped.
+    pub async fn join(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+}
+
+impl Registry {
+    /// Scopes that are polled with the same credentials.
+    fn sharing(&self, client: &ClientId) -> u32 {
+        let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = leases.iter().filter(|((id, _), lease)| id == client && lease.strong_count() > 0);
+        u32::try_from(alive.count()).unwrap_or(u32::MAX)
+    }
+}
+
+impl RosterHandle {
+    /// The scope that is listed.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.0.scope
+    }
+
+    /// The last good view, none before the first; wakes with every listing, changed or not.
+    #[must_use]
+    pub fn latest(&self) -> watch::Receiver<Option<Arc<RosterView>>> {
+        self.0.board.view.subscribe()
+    }
+
+    /// How reading goes; wakes with every listing and every failure.
+    #[must_use]
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.0.board.health.subscribe()
+    }
+
+    /// Changes from now on.
+    #[must_use]
+    pub fn changes(&self) -> ChangeStream {
+        ChangeStream(self.0.board.changes.subscribe())
+    }
+
+    /// Asks for listings in quick succession, slowing down by themselves; again when what was awaited is still missing then.
+    pub fn hurry(&self, why: Haste) {
+        *self.0.board.haste.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        self.0.board.hurried.notify_one();
+    }
+
+    /// Waits for a view whose listing was started after `after`, asking for haste meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When a listing fails first.
+    pub async fn newer_than(&self, after: Instant, why: Haste) -> Result<Arc<RosterView>, Error> {
+        let (mut views, mut health) = (self.latest(), self.health());
+        health.mark_unchanged();
+        self.hurry(why);
+        loop {
+            let fresh = views.borrow_and_update().clone().filter(|view| view.listing().fetched_at > after);
+            if let Some(view) = fresh {
+                return Ok(view);
+            }
+            // The senders live in this handle, so neither wait can fail.
+            tokio::select! {
+                _ = views.changed() => {}
+                _ = health.changed() => {
+                    if let Some(error) = health.borrow_and_update().error.clone() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ChangeStream {
+    /// The next changes; none when the roster has ended.
+    pub async fn next(&mut self) -> Option<Changes> {
+        match self.0.recv().await {
+            Ok(changes) => Some(changes),
+            Err(broadcast::error::RecvError::Lagged(_)) => {
+                // What is still queued is part of "all".
+                self.0 = self.0.resubscribe();
+                Some(Changes::All)
+            }
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+impl Haste {
+    /// Name for logs and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Registration => "registration",
+            Self::JobEnd => "job_end",
+            Self::Removal => "removal",
+        }
+    }
+}
+
+impl Health {
+    /// Age of the last good listing; none before the first.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.last_good.map(|at| at.elapsed())
+    }
+}
+
+impl fmt::Debug for Rosters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rosters").field("pollers", &self.pollers()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RosterHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RosterHandle").field("scope", &self.0.scope).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tower::util::BoxCloneSyncService;
+
+use super::*;
+use crate::client::ClientOptions;
+use crate::credentials::Credentials;
+use crate::endpoints::Endpoints;
+use crate::error::ErrorKind;
+use crate::secret::Secret;
+
+/// A GitHub in memory with one page of runners, or a refusal.
+#[derive(Clone, Default)]
+struct Fake {
+    runners: Arc<Mutex<Vec<(u64, bool)>>>,
+    refusal: Arc<Mutex<Option<(u16, &'static str)>>>,
+    calls: Arc<Mutex<Vec<Instant>>>,
+    stuck: Arc<AtomicU64>,
+}
+
+impl Fake {
+    fn client(&self, token: &str) -> GitHub {
+        let fake = self.clone();
+        let answer = move |request: http::Request<Bytes>| {
+            let fake = fake.clone();
+            async move {
+                fake.calls.lock().unwrap().push(Instant::now());
+                if fake.stuck.load(Ordering::SeqCst) > 0 {
+                    std::future::pending::<()>().await;
+                }
+                if let Some((status, retry_after)) = *fake.refusal.lock().unwrap() {
+                    let response = http::Response::builder().status(status).header("retry-after", retry_after);
+                    return response.body(Bytes::new()).map_err(tower::BoxError::from);
+                }
+                let runners: Vec<_> = fake.runners.lock().unwrap().clone();
+                let tag = format!("\"{runners:?}\"");
+                let response = http::Response::builder().header("etag", &tag);
+                if request.headers().get("if-none-match").is_some_and(|known| known == tag.as_str()) {
+                    return response.status(304).body(Bytes::new()).map_err(tower::BoxError::from);
+                }
+                let json: Vec<_> = runners
+                    .iter()
+                    .map(|(id, busy)| serde_json::json!({"id": id, "name": format!("r{id}"), "status": "online", "busy": busy}))
+                    .collect();
+                let body = serde_json::json!({"total_count": json.len(), "runners": json});
+                response.body(Bytes::from(body.to_string())).map_err(tower::BoxError::from)
+            }
+        };
+        let transport = BoxCloneSyncService::new(tower::service_fn(answer));
+        let credentials = Credentials::Token(Secret::new(token));
+        GitHub::with_transport(credentials, Endpoints::default(), &ClientOptions::default(), transport).unwrap()
+    }
+
+    fn set(&self, runners: &[(u64, bool)]) {
+        *self.runners.lock().unwrap() = runners.to_vec();
+    }
+
+    fn refuse(&self, refusal: Option<(u16, &'static str)>) {
+        *self.refusal.lock().unwrap() = refusal;
+    }
+
+    /// Seconds between calls so far.
+    fn gaps(&self) -> Vec<u64> {
+        let calls = self.calls.lock().unwrap();
+        calls.windows(2).map(|pair| (pair[1] - pair[0]).as_millis().div_ceil(1_000) as u64).collect()
+    }
+
+    fn count(&self) -> usize {
+        self.calls.lock().unwrap().len()
+    }
+}
+
+fn rosters() -> (Rosters, CancellationToken) {
+    let shutdown = CancellationToken::new();
+    (Rosters::new(Pace::default(), shutdown.clone()), shutdown)
+}
+
+fn acme() -> Scope {
+    Scope::Organization("acme".into())
+}
+
+async fn viewed(handle: &RosterHandle) -> Arc<RosterView> {
+    let mut latest = handle.latest();
+    let view = latest.wait_for(Option::is_some).await.unwrap();
+    view.clone().unwrap()
+}
+
+async fn named(changes: &mut ChangeStream) -> Vec<String> {
+    match changes.next().await {
+        Some(Changes::Named(names)) => names.iter().map(ToString::to_string).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_subscribers_cost_one_listing() {
+    let fake = Fake::default();
+    fake.set(&[(1, false), (2, true)]);
+    let github = fake.client("t");
+    let (rosters, _shutdown) = rosters();
+    let handles: Vec<_> = (0..1_000).map(|_| rosters.subscribe(&fake.client("t"), &acme())).collect();
+    for handle in &handles {
+        assert!(viewed(handle).await.get("r2").unwrap().busy);
+    }
+    assert_eq!((fake.count(), rosters.pollers()), (1, 1));
+    let other = rosters.subscribe(&fake.client("another"), &acme());
+    let repository = Scope::Repository { owner: "acme".into(), name: "app".into() };
+    let third = rosters.subscribe(&github, &repository);
+    viewed(&other).await;
+    viewed(&third).await;
+    assert_eq!(rosters.pollers(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_fleet_is_listed_slowly_and_for_free() {
+    let fake = Fake::default();
+    fake.set(&[(1, false)]);
+    let github = fake.client("t");
+    let (rosters, _shutdown) = rosters();
+    let handle = rosters.subscribe(&github, &acme());
+    let first = viewed(&handle).await;
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    assert_eq!(fake.gaps(), [30; 10]);
+    let last = viewed(&handle).await;
+    assert_eq!(last.listing().paid, 0);
+    assert!(Arc::ptr_eq(&first.listing().runners, &last.listing().runners));
+    assert_eq!(last.presence(1).unwrap().idle_since, Some(first.listing().fetched_at));
+}
+
+#[tokio::test(start_paused = true)]
+async fn haste_wakes_the_poller_and_fades() {
+    let fake = Fake::default();
+    let (rosters, _shutdown) = rosters();
+    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    viewed(&handle).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    handle.hurry(Haste::Registration);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(fake.gaps(), [10, 2, 3, 4, 6, 8, 12, 18, 26, 30, 30, 30, 30]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_are_named_and_overflow_means_all() {
+    let fake = Fake::default();
+    fake.set(&[(1, false), (2, false)]);
+    let (rosters, _shutdown) = rosters();
+    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    let (mut changes, mut sleeper) = (handle.changes(), handle.changes());
+    assert_eq!(changes.next().await, Some(Changes::All));
+    fake.set(&[(2, true), (3, false)]);
+    assert_eq!(named(&mut changes).await, ["r1", "r2", "r3"]);
+    for round in 0..40 {
+        fake.set(&[(2, round % 2 == 0), (3, false), (4 + round, false)]);
+        handle.hurry(Haste::JobEnd);
+        assert!(named(&mut changes).await.contains(&format!("r{}", 4 + round)));
+    }
+    assert_eq!(sleeper.next().await, Some(Changes::All));
+    fake.set(&[]);
+    assert_eq!(named(&mut sleeper).await, ["r2", "r3", "r43"]);
+    drop(handle);
+    assert_eq!(sleeper.next().await, None, "streams end with the roster");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_slow_down_keep_the_view_and_heal() {
+    let fake = Fake::default();
+    fake.set(&[(1, false)]);
+    let (rosters, _shutdown) = rosters();
+    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    viewed(&handle).await;
+    fake.refuse(Some((403, "100")));
+    let mut health = handle.health();
+    let failed = health.wait_for(|health| health.failures == 1).await.unwrap().clone();
+    assert!(matches!(failed.error.unwrap().kind(), ErrorKind::RateLimited { secondary: true, .. }));
+    assert!(viewed(&handle).await.get("r1").is_some(), "the last good view stays");
+    handle.hurry(Haste::Removal);
+    fake.refuse(None);
+    health.wait_for(|health| health.failures == 0).await.unwrap();
+    assert_eq!(fake.gaps(), [30, 100], "haste does not shorten GitHub's wait");
+
+    fake.refuse(Some((500, "")));
+    health.wait_for(|health| health.failures == 6).await.unwrap();
+    assert_eq!(fake.gaps()[2..], [2, 3, 4, 8, 16, 32], "failures outweigh the haste that still fades");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_view_can_be_awaited() {
+    let fake = Fake::default();
+    let (rosters, _shutdown) = rosters();
+    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    viewed(&handle).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let asked = Instant::now();
+    fake.set(&[(1, false)]);
+    let view = handle.newer_than(asked, Haste::Registration).await.unwrap();
+    assert!(view.listing().fetched_at > asked && view.get("r1").is_some());
+    assert!(asked.elapsed() <= Duration::from_secs(2));
+    fake.refuse(Some((401, "")));
+    let error = handle.newer_than(Instant::now(), Haste::Registration).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Unauthorized);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pollers_end_with_their_last_handle_and_with_shutdown() {
+    let fake = Fake::default();
+    let github = fake.client("t");
+    let (rosters, shutdown) = rosters();
+    let first = rosters.subscribe(&github, &acme());
+    let second = first.clone();
+    viewed(&first).await;
+    drop(first);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!((fake.count(), rosters.pollers()), (2, 1));
+    drop(second);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!((fake.count(), rosters.pollers()), (2, 0));
+
+    let again = rosters.subscribe(&github, &acme());
+    viewed(&again).await;
+    fake.stuck.store(1, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    shutdown.cancel();
+    rosters.join().await;
+    assert_eq!(rosters.pollers(), 0, "a call in flight does not hold the shutdown up");
+}

@@ -1,0 +1,232 @@
+//! Who is calling: a fixed header, or the token of a GitHub App's installation.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION};
+use http::{HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
+use pacer_core::scope::Scope;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tower::layer::layer_fn;
+use tower::{Layer, ServiceExt};
+
+use crate::call::{Call, Endpoint};
+use crate::credentials::CredentialKind;
+use crate::error::{Attempt, ErrorKind};
+use crate::jwt::AppKey;
+use crate::limit;
+use crate::stack::{Fault, Next, Request, checked, service};
+
+/// From here on one caller fetches the next token while the others go on with the old one.
+const EARLY: Duration = Duration::from_secs(5 * 60);
+/// From here on everyone waits for the next token: a call must not outlive its own.
+const LATE: Duration = Duration::from_secs(60);
+/// GitHub's tokens live an hour; a wrong clock must not make us believe in more.
+const LIFETIME: Duration = Duration::from_secs(3600);
+/// Scopes whose installation is remembered.
+const REMEMBERED: usize = 4096;
+
+/// Adds the `Authorization` header.
+#[derive(Clone)]
+pub(crate) enum Authentication {
+    Fixed(HeaderValue),
+    App(Arc<App>),
+}
+
+/// A GitHub App's side of authentication, with the tokens of its installations.
+pub(crate) struct App {
+    issuer: String,
+    installation: Option<u64>,
+    key: AppKey,
+    api: String,
+    installations: Mutex<HashMap<Scope, u64>>,
+    tokens: Mutex<HashMap<u64, Arc<Slot>>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    current: Mutex<Option<Token>>,
+    renewal: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Token {
+    header: HeaderValue,
+    expires: Instant,
+}
+
+#[derive(Deserialize)]
+struct Installation {
+    id: u64,
+}
+
+#[derive(Deserialize)]
+struct InstallationToken {
+    token: String,
+    expires_at: Timestamp,
+}
+
+impl Authentication {
+    pub(crate) fn layer(self) -> impl Layer<Next, Service = Next> {
+        layer_fn(move |next: Next| {
+            let authentication = self.clone();
+            service(move |mut request: Request| {
+                let (next, authentication) = (next.clone(), authentication.clone());
+                async move {
+                    let app = match &authentication {
+                        Self::Fixed(header) => {
+                            request.headers_mut().insert(AUTHORIZATION, header.clone());
+                            return next.oneshot(request).await;
+                        }
+                        Self::App(app) => app,
+                    };
+                    let Some(call) = request.extensions().get::<Call>().cloned() else {
+                        return Err(Fault::Answer("a request without its purpose".to_owned()));
+                    };
+                    let installation = app.installation(&next, &call).await?;
+                    let header = app.token(&next, &call, installation).await?;
+                    request.headers_mut().insert(AUTHORIZATION, header.clone());
+                    let response = next.oneshot(request).await?;
+                    if response.status() == StatusCode::UNAUTHORIZED {
+                        app.forget(installation, &header);
+                    }
+                    Ok(response)
+                }
+            })
+        })
+    }
+}
+
+impl App {
+    pub(crate) fn new(issuer: String, installation: Option<u64>, key: AppKey, api: String) -> Self {
+        Self { issuer, installation, key, api, installations: Mutex::default(), tokens: Mutex::default() }
+    }
+
+    async fn installation(&self, next: &Next, call: &Call) -> Result<u64, Fault> {
+        if let Some(id) = self.installation {
+            return Ok(id);
+        }
+        if let Some(id) = lock(&self.installations).get(&call.scope) {
+            return Ok(*id);
+        }
+        let path = match &call.scope {
+            Scope::Repository { owner, name } => format!("repos/{owner}/{name}/installation"),
+            Scope::Organization(organization) => format!("orgs/{organization}/installation"),
+            Scope::Enterprise(enterprise) => format!("enterprises/{enterprise}/installation"),
+        };
+        let found: Installation = self.ask(next, Endpoint::FindInstallation, Method::GET, &path, call).await?.0;
+        let mut installations = lock(&self.installations);
+        if installations.len() >= REMEMBERED {
+            installations.clear();
+        }
+        installations.insert(call.scope.clone(), found.id);
+        Ok(found.id)
+    }
+
+    async fn token(&self, next: &Next, call: &Call, installation: u64) -> Result<HeaderValue, Fault> {
+        let slot = Arc::clone(lock(&self.tokens).entry(installation).or_default());
+        let known = slot.read();
+        let left = known.as_ref().map_or(Duration::ZERO, |token| token.expires.saturating_duration_since(Instant::now()));
+        let (Some(known), true) = (known, left > LATE) else {
+            let _renewing = slot.renewal.lock().await;
+            if let Some(token) = slot.read().filter(|token| token.expires > Instant::now() + LATE) {
+                return Ok(token.header);
+            }
+            return self.renew(next, call, installation, &slot).await;
+        };
+        if left > EARLY {
+            return Ok(known.header);
+        }
+        let Ok(_renewing) = slot.renewal.try_lock() else { return Ok(known.header) };
+        match self.renew(next, call, installation, &slot).await {
+            Ok(header) => Ok(header),
+            Err(error) => {
+                tracing::warn!(%error, "the old installation token is used until it expires");
+                Ok(known.header)
+            }
+        }
+    }
+
+    async fn renew(&self, next: &Next, call: &Call, installation: u64, slot: &Slot) -> Result<HeaderValue, Fault> {
+        let path = format!("app/installations/{installation}/access_tokens");
+        let asked = self.ask::<InstallationToken>(next, Endpoint::InstallationToken, Method::POST, &path, call).await;
+        if matches!(&asked, Err(Fault::Refused(error)) if error.status() == Some(404)) {
+            // The App was uninstalled, and perhaps installed again under another id.
+            lock(&self.installations).retain(|_, id| *id != installation);
+            lock(&self.tokens).remove(&installation);
+        }
+        let (answer, clock) = asked?;
+        let mut header = HeaderValue::try_from(format!("Bearer {}", answer.token))
+            .map_err(|_| Fault::Answer("an installation token with characters that no header can carry".to_owned()))?;
+        header.set_sensitive(true);
+        let lifetime = Duration::try_from(answer.expires_at.duration_since(clock)).unwrap_or_default().min(LIFETIME);
+        slot.write(Some(Token { header: header.clone(), expires: Instant::now() + lifetime }));
+        Ok(header)
+    }
+
+    /// Drops a refused token, unless another one took its place already.
+    fn forget(&self, installation: u64, header: &HeaderValue) {
+        let slot = lock(&self.tokens).get(&installation).cloned();
+        if let Some(slot) = slot {
+            let mut current = lock(&slot.current);
+            if current.as_ref().is_some_and(|token| token.header == *header) {
+                *current = None;
+            }
+        }
+    }
+
+    /// One call as the App itself; also gives GitHub's clock.
+    async fn ask<Answer: DeserializeOwned>(
+        &self,
+        next: &Next,
+        endpoint: Endpoint,
+        method: Method,
+        path: &str,
+        call: &Call,
+    ) -> Result<(Answer, Timestamp), Fault> {
+        let now = Timestamp::now();
+        let call = Call { endpoint, scope: call.scope.clone() };
+        let url = format!("{}{path}", self.api);
+        let attempt = Attempt { call: call.clone(), method: method.clone(), url: url.clone(), credentials: CredentialKind::App };
+        let failed = |kind, reason: String| Fault::Refused(attempt.clone().failed(kind, reason));
+        let jwt = self.key.sign(&self.issuer, now).map_err(|reason| failed(ErrorKind::Invalid, reason))?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", jwt.expose()))
+            .map_err(|error| failed(ErrorKind::Invalid, error.to_string()))?;
+        bearer.set_sensitive(true);
+        let request = http::Request::builder()
+            .method(method)
+            .uri(url)
+            .header(AUTHORIZATION, bearer)
+            .header(ACCEPT, "application/vnd.github+json")
+            .header("x-github-api-version", "2022-11-28")
+            .extension(call)
+            .body(Bytes::new())
+            .map_err(|error| failed(ErrorKind::Invalid, error.to_string()))?;
+        let response = next.clone().oneshot(request).await?;
+        let status = response.status();
+        let clock = limit::clock_of(response.headers(), now);
+        let response = checked(response).await.map_err(|error| Fault::Refused(attempt.clone().broken(error)))?;
+        let answer = serde_json::from_slice(response.body())
+            .map_err(|error| Fault::Refused(attempt.clone().misanswered(ErrorKind::Decode, status, error.to_string())))?;
+        Ok((answer, clock))
+    }
+}
+
+impl Slot {
+    fn read(&self) -> Option<Token> {
+        lock(&self.current).clone()
+    }
+
+    fn write(&self, token: Option<Token>) {
+        *lock(&self.current) = token;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

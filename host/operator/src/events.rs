@@ -1,0 +1,112 @@
+//! Events: transitions that a user can act on, with stable reasons.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+/// Reasons of events, also used in logs and metrics. ARC's are kept where they have a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A set made runners.
+    RunnersCreated,
+    /// A runner was removed because fewer are wanted.
+    RunnerRemoved,
+    /// A runner was given up and its place is filled again.
+    RunnerReplaced,
+    /// A stand-alone Runner's pod was made again.
+    PodRecreated,
+    /// A runner is kept as evidence and not replaced.
+    RunnerQuarantined,
+    /// A runner that is to go still runs a job.
+    RunnerDraining,
+    /// A pod was deleted by force.
+    PodDeleted,
+    /// The API server refuses the runner's pod.
+    PodRefused,
+    /// Part of the spec has no effect.
+    SpecIgnored,
+    /// No registration token.
+    FailedUpdateRegistrationToken,
+    /// GitHub can't be used with these credentials.
+    GitHubUnavailable,
+    /// A set was made for a template.
+    RunnerReplicaSetCreated,
+    /// An existing set was adopted.
+    RunnerReplicaSetAdopted,
+    /// An empty old set was deleted.
+    RunnerReplicaSetDeleted,
+    /// A policy failed and another decided.
+    PolicyFault,
+}
+
+impl Reason {
+    /// The word itself.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RunnersCreated => "RunnersCreated",
+            Self::RunnerRemoved => "RunnerRemoved",
+            Self::RunnerReplaced => "RunnerReplaced",
+            Self::PodRecreated => "PodRecreated",
+            Self::RunnerQuarantined => "RunnerQuarantined",
+            Self::RunnerDraining => "RunnerDraining",
+            Self::PodDeleted => "PodDeleted",
+            Self::PodRefused => "PodRefused",
+            Self::SpecIgnored => "SpecIgnored",
+            Self::FailedUpdateRegistrationToken => "FailedUpdateRegistrationToken",
+            Self::GitHubUnavailable => "GitHubUnavailable",
+            Self::RunnerReplicaSetCreated => "RunnerReplicaSetCreated",
+            Self::RunnerReplicaSetAdopted => "RunnerReplicaSetAdopted",
+            Self::RunnerReplicaSetDeleted => "RunnerReplicaSetDeleted",
+            Self::PolicyFault => "PolicyFault",
+        }
+    }
+
+    fn type_(self) -> EventType {
+        match self {
+            Self::RunnerQuarantined
+            | Self::PodRefused
+            | Self::SpecIgnored
+            | Self::FailedUpdateRegistrationToken
+            | Self::GitHubUnavailable
+            | Self::PolicyFault => EventType::Warning,
+            _ => EventType::Normal,
+        }
+    }
+}
+
+/// Longest note the API server takes.
+const NOTE: usize = 1024;
+
+/// Publishes events; a lost one is logged and nothing else.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+}
+
+impl Events {
+    /// Events reported by this process.
+    #[must_use]
+    pub fn new(client: Client, instance: String) -> Self {
+        let reporter = Reporter { controller: "pacer".to_owned(), instance: Some(instance) };
+        Self { recorder: Recorder::new(client, reporter) }
+    }
+
+    /// Says something about `object`; `related` keeps events about different runners of a set apart, which are merged otherwise.
+    pub async fn publish(&self, reason: Reason, object: &ObjectReference, related: Option<ObjectReference>, note: &str) {
+        let mut end = note.len().min(NOTE);
+        while !note.is_char_boundary(end) {
+            end -= 1;
+        }
+        let event = Event {
+            type_: reason.type_(),
+            reason: reason.as_str().to_owned(),
+            note: note.get(..end).map(str::to_owned),
+            action: reason.as_str().to_owned(),
+            secondary: related,
+        };
+        if let Err(error) = self.recorder.publish(&event, object).await {
+            tracing::warn!(%error, reason = reason.as_str(), "event not published");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The restart decision: builds the question, asks the policy, bounds the answer.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use pacer_core::facts::RunnerFacts;
+use pacer_core::phase::{Assessment, Situation};
+use pacer_core::policy::{Pool, RestartRequest, Subject};
+use pacer_core::restart::{self, Remedy};
+use pacer_core::scale_down;
+use pacer_policy::Generation;
+
+use crate::context::Context;
+use crate::observe::Clock;
+
+/// What becomes of one runner in trouble.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// Index of the runner in the members given.
+    pub member: usize,
+    /// What to do.
+    pub remedy: Remedy,
+    /// Why, for people.
+    pub reason: String,
+    /// Who said so: `default@sha256:ab12`.
+    pub policy: String,
+}
+
+/// Asks about every member in trouble; `about` is the object that events speak of. `attempts` are the pool's failed attempts in a row before this one.
+#[expect(clippy::too_many_arguments, reason = "the question has that many parts")]
+pub async fn judge(
+    ctx: &Context,
+    generation: &Generation,
+    pool: Pool,
+    members: &[(RunnerFacts, Assessment)],
+    about: &ObjectReference,
+    stand_alone: bool,
+    attempts: u32,
+    clock: Clock,
+) -> Vec<Judged> {
+    let (nodes, index) = scale_down::nodes(members);
+    let mut asked = Vec::new();
+    let mut subjects = Vec::new();
+    for (position, (facts, assessment)) in members.iter().enumerate() {
+        let Some(trouble) = assessment.trouble.as_ref().filter(|_| !facts.quarantined) else { continue };
+        let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
+        asked.push((position, trouble, attempt));
+        subjects.push(Subject {
+            name: facts.name.clone(),
+            situation: trouble.situation.as_str().to_owned(),
+            cause: trouble.cause.as_str().to_owned(),
+            exit_code: trouble.exit_code,
+            message: trouble.message.clone(),
+            github: facts.remote.as_str().to_owned(),
+            was_registered: facts.was_registered(),
+            since: scale_down::since(trouble.since, clock.now),
+            // One that ended is as old as it got.
+            age: facts.pod.as_ref().map_or(0, |pod| {
+                scale_down::since(pod.created, if trouble.situation == Situation::Ended { trouble.since } else { clock.now })
+            }),
+            attempts: attempt,
+            ephemeral: facts.ephemeral,
+            stand_alone,
+            current: facts.current,
+            node: facts.pod.as_ref().and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied(),
+            attributes: Vec::new(),
+        });
+    }
+    if subjects.is_empty() {
+        return Vec::new();
+    }
+    let request = RestartRequest { now: scale_down::unix(clock.now), pool, nodes, subjects, ..RestartRequest::default() };
+    let evaluation = generation.restart(request).await;
+    ctx.note(&evaluation, about).await;
+    let policy = evaluation.receipt.policy.clone();
+    asked
+        .into_iter()
+        .enumerate()
+        .map(|(subject, (member, trouble, attempt))| {
+            let verdict =
+                evaluation.answer.iter().find(|verdict| usize::try_from(verdict.index).is_ok_and(|index| index == subject));
+            let remedy = restart::remedy(verdict, trouble, stand_alone, attempt, &ctx.settings.restart, clock.now);
+            let reason = verdict.map_or_else(|| trouble.message.clone(), |verdict| verdict.reason.clone());
+            if !matches!(remedy, Remedy::Wait { .. }) || trouble.situation == Situation::Ended {
+                tracing::debug!(?remedy, cause = trouble.cause.as_str(), reason, policy, "restart decided");
+            }
+            Judged { member, remedy, reason, policy: policy.clone() }
+        })
+        .collect()
+}

@@ -1,0 +1,34 @@
+//! The operator: watches, reconcilers, pod builder, status, events, leader election.
+//!
+//! ```text
+//! watches -> stores + wake-ups -> controllers -> Kubernetes API, GitHub
+//!                                     |
+//!                                 pacer_core (decides), pacer_policy (ranks)
+//! ```
+//!
+//! Reconcilers observe, ask `pacer_core` what to do and do it; rules live there. All changes pass the [`fence`].
+//!
+//! Read first: [`controllers`] (what runs), [`replica_set::reconcile`] and [`runner::reconcile`] (the pipelines), [`observe`] (where facts
+//! come from).
+
+pub mod access;
+pub mod context;
+pub mod controllers;
+pub mod deployment;
+pub mod error;
+pub mod events;
+pub mod fence;
+pub mod judge;
+pub mod lease;
+pub mod memory;
+pub mod metrics;
+pub mod observe;
+pub mod pod;
+pub mod pool;
+pub mod replica_set;
+pub mod runner;
+pub mod settings;
+pub mod stores;
+pub mod template;
+pub mod token;
+pub mod wake;

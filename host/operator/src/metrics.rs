@@ -1,0 +1,304 @@
+//! What `/metrics` shows. Gauges about objects are read from the stores at the moment of the scrape, so that a deleted object leaves nothing
+//! behind; every other label is one of a closed set.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context as TaskContext, Poll};
+
+use http::Request;
+use kube::ResourceExt;
+use pacer_github::GitHub;
+use pacer_policy::{Counters as PolicyCounters, Decision, Fault};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+use tower::{Layer, Service};
+
+use crate::stores::Stores;
+
+/// Kinds of objects the operator writes; anything else counts as `other`.
+const RESOURCES: [&str; 10] = [
+    "pods",
+    "secrets",
+    "events",
+    "leases",
+    "nodes",
+    "runners",
+    "runnerreplicasets",
+    "runnerdeployments",
+    "configmaps",
+    "horizontalrunnerautoscalers",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReconcileLabels {
+    kind: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    resource: &'static str,
+}
+
+/// The operator's metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    reconciles: Family<ReconcileLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    leading: Gauge,
+    sources: Arc<OnceLock<Sources>>,
+}
+
+/// Where figures come from that are read at the scrape.
+pub struct Sources {
+    /// Objects.
+    pub stores: Stores,
+    /// The operator's own client, when it has credentials.
+    pub github: Option<GitHub>,
+    /// Policy evaluations.
+    pub policies: Arc<PolicyCounters>,
+}
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sources")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let reconciles = Family::default();
+        registry.register("pacer_reconciles", "Reconciles by kind and outcome", reconciles.clone());
+        let requests = Family::default();
+        registry.register("pacer_kubernetes_requests", "Requests to the Kubernetes API", requests.clone());
+        let leading = Gauge::default();
+        registry.register("pacer_leading", "1 while this process may act", leading.clone());
+        let sources = Arc::new(OnceLock::new());
+        registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
+        Self { registry, reconciles, requests, leading, sources }
+    }
+}
+
+impl Metrics {
+    /// Says where to read from at scrapes; only the first call counts.
+    pub fn read_from(&self, sources: Sources) {
+        let _first = self.sources.set(sources);
+    }
+
+    /// Counts a reconcile.
+    pub fn reconciled(&self, kind: &str, well: bool) {
+        let outcome = if well { "success" } else { "error" };
+        self.reconciles.get_or_create(&ReconcileLabels { kind: kind.to_owned(), outcome }).inc();
+    }
+
+    /// Whether this process may act.
+    pub fn leading(&self, leading: bool) {
+        self.leading.set(i64::from(leading));
+    }
+
+    /// The text of `/metrics`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if prometheus_client::encoding::text::encode(&mut text, &self.registry).is_err() {
+            let _ = write!(text, "# EOF");
+        }
+        text
+    }
+
+    fn request<B>(&self, request: &Request<B>) {
+        let method = match request.method().as_str() {
+            "GET" => "GET",
+            "POST" => "POST",
+            "PUT" => "PUT",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
+            _ => "other",
+        };
+        let resource = request
+            .uri()
+            .path()
+            .split('/')
+            .find_map(|segment| RESOURCES.iter().find(|resource| **resource == segment))
+            .copied()
+            .unwrap_or("other");
+        self.requests.get_or_create(&RequestLabels { method, resource }).inc();
+    }
+}
+
+/// Counts requests to the Kubernetes API.
+#[derive(Clone, Debug)]
+pub struct MeterLayer {
+    metrics: Arc<Metrics>,
+}
+
+impl MeterLayer {
+    /// A layer that counts into these metrics.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics }
+    }
+}
+
+impl<S> Layer<S> for MeterLayer {
+    type Service = Metered<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Metered { inner, metrics: self.metrics.clone() }
+    }
+}
+
+/// A counted service.
+#[derive(Clone, Debug)]
+pub struct Metered<S> {
+    inner: S,
+    metrics: Arc<Metrics>,
+}
+
+impl<S, B> Service<Request<B>> for Metered<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        self.metrics.request(&request);
+        self.inner.call(request)
+    }
+}
+
+/// Figures that are read when asked for.
+#[derive(Debug)]
+struct Scrape {
+    sources: Arc<OnceLock<Sources>>,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(sources) = self.sources.get() else { return Ok(()) };
+        deployments(&mut encoder, sources)?;
+        runners(&mut encoder, sources)?;
+        github(&mut encoder, sources)?;
+        policies(&mut encoder, &sources.policies)
+    }
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: &[(Vec<(&str, String)>, i64)],
+) -> Result<(), std::fmt::Error> {
+    let kind = prometheus_client::metrics::MetricType::Gauge;
+    let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in rows {
+        ConstGauge::new(*value).encode(metric.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
+fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: &[(Vec<(&str, String)>, u64)],
+) -> Result<(), std::fmt::Error> {
+    let kind = prometheus_client::metrics::MetricType::Counter;
+    let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in rows {
+        ConstCounter::new(*value).encode(metric.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
+fn deployments(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
+    let rows: Vec<_> = sources
+        .stores
+        .deployments
+        .state()
+        .iter()
+        .map(|deployment| {
+            let labels =
+                vec![("runnerdeployment", deployment.name_any()), ("namespace", deployment.namespace().unwrap_or_default())];
+            (labels, i64::from(deployment.spec.replicas_or_default()))
+        })
+        .collect();
+    gauge(encoder, "runnerdeployment_spec_replicas", "replicas of RunnerDeployment", &rows)
+}
+
+fn runners(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
+    let mut rows = Vec::new();
+    for set in sources.stores.sets.state() {
+        let Some(status) = &set.status else { continue };
+        let states = [("pending", status.pending_replicas), ("idle", status.idle_replicas), ("busy", status.busy_replicas)];
+        for (state, count) in states {
+            let labels = vec![
+                ("runnerreplicaset", set.name_any()),
+                ("namespace", set.namespace().unwrap_or_default()),
+                ("state", state.to_owned()),
+            ];
+            rows.push((labels, i64::from(count.unwrap_or_default())));
+        }
+    }
+    gauge(encoder, "pacer_runners", "Runners of a set by state", &rows)
+}
+
+fn github(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
+    let Some(github) = &sources.github else { return Ok(()) };
+    let budgets = github.budgets();
+    let core = budgets.iter().find(|budget| budget.resource == pacer_github::Resource::Core);
+    let (limit, remaining) = core.map_or((0, 0), |budget| (i64::from(budget.limit), i64::from(budget.remaining)));
+    gauge(encoder, "github_rate_limit", "The maximum number of requests you're permitted to make per hour", &[(vec![], limit)])?;
+    gauge(
+        encoder,
+        "github_rate_limit_remaining",
+        "The number of requests remaining in the current rate limit window",
+        &[(vec![], remaining)],
+    )?;
+    let rows: Vec<_> = github
+        .calls()
+        .into_iter()
+        .filter(|count| count.calls > 0)
+        .map(|count| {
+            (vec![("endpoint", count.endpoint.name().to_owned()), ("outcome", count.outcome.name().to_owned())], count.calls)
+        })
+        .collect();
+    counter(encoder, "pacer_github_calls", "Calls to GitHub; not_modified ones are not charged", &rows)?;
+    let cache = github.cache();
+    gauge(
+        encoder,
+        "pacer_github_cache_bytes",
+        "Answers kept for conditional requests",
+        &[(vec![], i64::try_from(cache.bytes).unwrap_or(i64::MAX))],
+    )
+}
+
+fn policies(encoder: &mut DescriptorEncoder<'_>, counters: &PolicyCounters) -> Result<(), std::fmt::Error> {
+    let rows: Vec<_> = Decision::ALL
+        .into_iter()
+        .map(|decision| (vec![("decision", decision.as_str().to_owned())], counters.evaluations(decision)))
+        .collect();
+    counter(encoder, "pacer_policy_evaluations", "Answers of policies that were used", &rows)?;
+    let rows: Vec<_> = Fault::KINDS.into_iter().map(|kind| (vec![("kind", kind.to_owned())], counters.faults(kind))).collect();
+    counter(encoder, "pacer_policy_faults", "Answers of policies that could not be used", &rows)?;
+    counter(
+        encoder,
+        "pacer_policy_fallbacks",
+        "Decisions that another policy took because of a fault",
+        &[(vec![], counters.fallbacks())],
+    )?;
+    counter(encoder, "pacer_policy_fuel", "Instructions that policies executed", &[(vec![], counters.fuel())])
+}

@@ -1,0 +1,232 @@
+//! From objects, listings and memory to facts.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
+use kube::{Resource, ResourceExt};
+use pacer_api::condition::{self, ConditionType};
+use pacer_api::names::{RUNNER_CONTAINER, annotation};
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts};
+use pacer_core::stop::BUSY_RETRY;
+use pacer_github::roster::RosterView;
+
+use crate::memory::{IN_FLIGHT, Memory, RunnerMemo};
+
+/// The two clocks of one observation: wall time for what objects say, monotonic time for what this process saw.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Wall time.
+    pub now: Timestamp,
+    /// Monotonic time.
+    pub instant: Instant,
+}
+
+impl Clock {
+    /// Reads both.
+    #[must_use]
+    pub fn read() -> Self {
+        Self { now: Timestamp::now(), instant: Instant::now() }
+    }
+}
+
+/// A runner's facts, and whether its pod is being made right now.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// What is known.
+    pub facts: RunnerFacts,
+    /// A pod was created and the watch has not shown it yet.
+    pub pod_in_flight: bool,
+    /// How long ago GitHub answered *busy*.
+    pub refused_busy: Option<Duration>,
+}
+
+/// Puts together what is known about a runner, and updates what is remembered about it.
+pub fn runner(
+    runner: &Runner,
+    pod: Option<&Pod>,
+    roster: Option<&RosterView>,
+    set: Option<&RunnerReplicaSet>,
+    memory: &Memory,
+    clock: Clock,
+) -> Observed {
+    let uid = runner.uid().unwrap_or_default();
+    let name = runner.name_any();
+    let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid));
+    let status = runner.status.as_ref();
+    memory.runner(&uid, |memo| {
+        let pod = pod.map(|pod| pod_facts(pod, memo.node_gone));
+        let pod_in_flight = remember_pod(memo, pod.as_ref(), clock.instant);
+        let known_id = memo.known_id.or_else(|| known_id(runner));
+        let remote = remote(memo, &name, roster, pod.is_some(), known_id, clock.instant);
+        memo.known_id = remote.id().or(known_id);
+        let facts = RunnerFacts {
+            created: runner.metadata.creation_timestamp.as_ref().map_or(clock.now, |time| time.0),
+            current: set.is_none_or(|set| crate::template::is_current(runner, set)),
+            ephemeral: runner.spec.config.is_ephemeral(),
+            protected: runner.annotations().get(annotation::PROTECTED).is_some_and(|value| value == "true"),
+            quarantined: status.is_some_and(|status| condition::holds(&status.conditions, ConditionType::Quarantined)),
+            deleting: runner.meta().deletion_timestamp.as_ref().map(|time| time.0).or(memo.let_go),
+            known_id: memo.known_id,
+            had_pod: memo.pod_seen || status.is_some_and(had_pod),
+            refusal: memo.refusal.clone(),
+            reports_job: status.and_then(|status| status.phase.as_deref()) == Some("Running")
+                && status.and_then(|status| status.workflow.as_ref()).is_some_and(|workflow| workflow.run_id.is_some())
+                && status.and_then(|status| status.message.as_deref()).is_some_and(|message| message.starts_with("Run ")),
+            unregistered: memo.unregistered,
+            name,
+            uid: uid.clone(),
+            pod,
+            remote,
+        };
+        Observed { facts, pod_in_flight, refused_busy: memo.refused_busy.map(|at| clock.instant.saturating_duration_since(at)) }
+    })
+}
+
+fn known_id(runner: &Runner) -> Option<u64> {
+    runner.status.as_ref().and_then(|status| status.runner_id).and_then(|id| u64::try_from(id).ok())
+}
+
+/// ARC copied the pod's phase into the status, so that a phase tells of a pod that was there. `Created` does not: it is also what a Runner
+/// says of itself while the API server refuses its pod.
+fn had_pod(status: &pacer_api::RunnerStatus) -> bool {
+    status.pod_uid.is_some() || status.phase.as_deref().is_some_and(|phase| !matches!(phase, "" | "Created"))
+}
+
+/// Whether a pod is on its way into the watch.
+fn remember_pod(memo: &mut RunnerMemo, pod: Option<&PodFacts>, now: Instant) -> bool {
+    let state = digest(pod);
+    if memo.pod_state.is_none_or(|(seen, _)| seen != state) {
+        memo.pod_state = Some((state, now));
+    }
+    if pod.is_some() {
+        memo.pod_seen = true;
+        memo.pod_created = None;
+        (memo.refusal, memo.refused) = (None, None);
+        return false;
+    }
+    match memo.pod_created {
+        Some(created) if now.saturating_duration_since(created) < IN_FLIGHT => true,
+        Some(_) => {
+            memo.pod_created = None;
+            false
+        }
+        None => false,
+    }
+}
+
+fn digest(pod: Option<&PodFacts>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    if let Some(pod) = pod {
+        pod.uid.hash(&mut hasher);
+        std::mem::discriminant(&pod.phase).hash(&mut hasher);
+        std::mem::discriminant(&pod.container).hash(&mut hasher);
+        pod.deleting.is_some().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A listing that is older proves nothing: GitHub has not answered since, and much may have happened. Four times the slowest regular pace.
+const STALE: Duration = Duration::from_secs(120);
+
+/// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.
+fn remote(
+    memo: &mut RunnerMemo,
+    name: &str,
+    roster: Option<&RosterView>,
+    has_pod: bool,
+    known_id: Option<u64>,
+    now: Instant,
+) -> Remote {
+    let Some(view) = roster else { return Remote::Unknown };
+    let listed = view.listing().fetched_at.into_std();
+    if now.saturating_duration_since(listed) > STALE {
+        return Remote::Unknown;
+    }
+    let fresh = listed > memo.pod_state.map_or(now, |(_, since)| since);
+    let Some(entry) = view.get(name) else {
+        // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
+        if !view.listing().complete || (!fresh && (has_pod || memo.pod_seen || known_id.is_some())) {
+            return Remote::Unknown;
+        }
+        let since = *memo.absent_since.get_or_insert(listed);
+        return Remote::Absent { since: now.saturating_duration_since(since) };
+    };
+    memo.absent_since = None;
+    let id = entry.id;
+    let presence = view.presence(id);
+    let lasting = |since: Option<tokio::time::Instant>| {
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since.into_std()))
+    };
+    if !entry.online {
+        let since = lasting(presence.and_then(|presence| presence.offline_since));
+        return Remote::Offline { id, busy: entry.busy, since };
+    }
+    // Not yet proved idle since its pod changed, or its removal was refused for a job that the listing does not show yet: counted as busy.
+    // The flag may be a minute late, and a scale-down that trusted it would ask for the same busy runners again and again.
+    let refused = memo.refused_busy.is_some_and(|at| now.saturating_duration_since(at) < BUSY_RETRY);
+    let busy = entry.busy || !fresh || refused;
+    Remote::Online { id, busy, idle: lasting(presence.and_then(|presence| presence.idle_since)) }
+}
+
+/// The parts of a pod that decisions use.
+#[must_use]
+pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
+    let default = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&default);
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let condition = |type_: &str, value: &str| {
+        let found = conditions.iter().find(|condition| condition.type_ == type_ && condition.status == value)?;
+        Some((found.last_transition_time.as_ref().map(|time| time.0).unwrap_or_default(), found))
+    };
+    PodFacts {
+        uid: pod.uid().unwrap_or_default(),
+        resource_version: pod.resource_version().unwrap_or_default(),
+        created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
+        phase: match status.phase.as_deref() {
+            Some("Running") => PodPhase::Running,
+            Some("Succeeded") => PodPhase::Succeeded,
+            Some("Failed") => PodPhase::Failed,
+            Some("Unknown") => PodPhase::Unknown,
+            _ => PodPhase::Pending,
+        },
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
+        node_gone,
+        deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        ready_since: condition("Ready", "True").map(|(since, _)| since),
+        silent_since: condition("Ready", "Unknown").map(|(since, _)| since),
+        unschedulable: condition("PodScheduled", "False")
+            .filter(|(_, found)| found.reason.as_deref() == Some("Unschedulable"))
+            .map(|(since, found)| (since, found.message.clone().unwrap_or_default())),
+        container: container(status),
+        reason: status.reason.clone().unwrap_or_default(),
+        message: status.message.clone().unwrap_or_default(),
+    }
+}
+
+fn container(status: &PodStatus) -> Container {
+    let statuses = status.container_statuses.as_deref().unwrap_or_default();
+    let Some(ContainerState { running, terminated, waiting }) =
+        statuses.iter().find(|status| status.name == RUNNER_CONTAINER).and_then(|status| status.state.as_ref())
+    else {
+        return Container::Unreported;
+    };
+    if let Some(terminated) = terminated {
+        return Container::Terminated {
+            exit_code: terminated.exit_code,
+            reason: terminated.reason.clone().unwrap_or_default(),
+            message: terminated.message.clone().unwrap_or_default(),
+            started: terminated.started_at.as_ref().map(|time| time.0),
+            finished: terminated.finished_at.as_ref().map(|time| time.0),
+        };
+    }
+    if let Some(running) = running {
+        return Container::Running { since: running.started_at.as_ref().map(|time| time.0) };
+    }
+    waiting.as_ref().map_or(Container::Unreported, |waiting| Container::Waiting {
+        reason: waiting.reason.clone().unwrap_or_default(),
+        message: waiting.message.clone().unwrap_or_default(),
+    })
+}

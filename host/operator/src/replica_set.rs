@@ -1,0 +1,329 @@
+//! The RunnerReplicaSet controller: as many runners of one template as are wanted.
+//!
+//! ```text
+//! survey -> restart decisions -> plan -> create | give up -> status
+//! ```
+//!
+//! Runners belong to a set by ownerReference; its selector is for people and for `kubectl scale` (a selector that matches nothing made ARC
+//! create without end).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use kube::api::PostParams;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_core::facts::RunnerFacts;
+use pacer_core::fleet::{self, Fleet, Member, Plan};
+use pacer_core::phase::{Assessment, Phase, assess};
+use pacer_core::restart::{self as core_restart, Remedy};
+use pacer_core::scale_down;
+use pacer_policy::Generation;
+
+use crate::access::Access;
+use crate::context::Context;
+use crate::error::{Error, status};
+use crate::events::Reason;
+use crate::judge::{self, Judged};
+use crate::memory::{IN_FLIGHT, Summary};
+use crate::observe::Clock;
+use crate::settings::{FAN_OUT, SET_PACE};
+use crate::{pool, runner, template};
+
+mod report;
+mod shrink;
+
+/// ARC's delay before finished ephemeral runners are replaced although the demand has not been renewed.
+const REPLACEMENT_HOLD: SignedDuration = SignedDuration::from_mins(10);
+
+/// Everything known about a set at one moment.
+pub(crate) struct Survey {
+    /// Its Runner objects, in the order of `members`.
+    pub(crate) runners: Vec<Arc<Runner>>,
+    /// Facts and opinion about each.
+    pub(crate) members: Vec<(RunnerFacts, Assessment)>,
+    /// Creations that the watch has not shown.
+    pub(crate) in_flight: u32,
+    /// Failed attempts in a row.
+    pub(crate) attempts: u32,
+    /// Last increase and decrease.
+    pub(crate) scaled: (Option<Timestamp>, Option<Timestamp>),
+}
+
+/// Brings one set a step further.
+///
+/// # Errors
+///
+/// When the API server or GitHub did not do their part; tried again with back-off.
+pub async fn reconcile(set: Arc<RunnerReplicaSet>, ctx: Arc<Context>) -> Result<Action, Error> {
+    if set.meta().deletion_timestamp.is_some() {
+        // Its runners are deleted by the garbage collector and drain on their own.
+        return Ok(Action::await_change());
+    }
+    let clock = Clock::read();
+    if let Some(wait) = too_soon(&ctx, &set, clock.instant) {
+        return Ok(Action::requeue(wait));
+    }
+    let generation = ctx.policies.generation();
+    let access = ctx.access_of(&set.namespace().unwrap_or_default(), &set.spec.template.spec.config).await;
+    let mut survey = survey(&set, &ctx, access.as_ref().ok(), clock).await?;
+    let mut next = ctx.settings.sync_period;
+    next = next.min(restarts(&set, &ctx, &generation, &mut survey, clock).await?);
+    let mut failed = None;
+    match plan(&set, &survey, clock.now) {
+        Plan::Settled | Plan::Held { .. } => {}
+        Plan::Create(_) if access.is_err() || superseded(&set, &ctx) => {}
+        Plan::Create(count) => failed = create(&set, &ctx, &mut survey, count, clock).await.err(),
+        Plan::Shrink(plan) => {
+            let access = access.as_ref().ok();
+            next = next.min(shrink::carry_out(&set, &ctx, &generation, access, &mut survey, &plan, clock).await?);
+        }
+    }
+    next = next.min(report::write(&set, &ctx, &survey, access.as_ref().err(), clock).await?);
+    summarize(&set, &ctx, &survey).await;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Action::requeue(next)),
+    }
+}
+
+/// A set whose runners change all the time is looked at in steps, not at every change.
+fn too_soon(ctx: &Context, set: &RunnerReplicaSet, now: Instant) -> Option<Duration> {
+    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
+        let since = memo.reconciled.map(|at| now.saturating_duration_since(at));
+        match since.and_then(|since| SET_PACE.checked_sub(since)) {
+            Some(left) if !left.is_zero() => Some(left),
+            _ => {
+                memo.reconciled = Some(now);
+                None
+            }
+        }
+    })
+}
+
+async fn survey(set: &RunnerReplicaSet, ctx: &Context, access: Option<&Access>, clock: Clock) -> Result<Survey, Error> {
+    let uid = set.uid().unwrap_or_default();
+    let runners = ctx.stores.runners_of(&uid);
+    let mut members = Vec::with_capacity(runners.len());
+    for runner in &runners {
+        let facts = runner::observe(ctx, runner, access, clock).await?.facts;
+        let assessment = assess(&facts, clock.now);
+        members.push((facts, assessment));
+    }
+    let status = set.status.as_ref();
+    Ok(ctx.memory.set(&uid, |memo| {
+        let seen: BTreeSet<&str> = members.iter().map(|(facts, _)| facts.name.as_str()).collect();
+        memo.in_flight
+            .retain(|name, since| !seen.contains(name.as_str()) && clock.instant.saturating_duration_since(*since) < IN_FLIGHT);
+        let online: BTreeSet<String> = members
+            .iter()
+            .filter(|(facts, assessment)| facts.current && assessment.phase.is_online())
+            .map(|(facts, _)| facts.name.clone())
+            .collect();
+        let came_online = memo.online.as_ref().is_some_and(|before| online.iter().any(|name| !before.contains(name)));
+        memo.online = Some(online);
+        let stored = memo.attempts.or_else(|| status.and_then(|status| status.failed_attempts)).unwrap_or_default();
+        let attempts = if came_online { 0 } else { stored };
+        memo.attempts = Some(attempts);
+        let time = |memo: Option<Timestamp>, stored: Option<Timestamp>| memo.or(stored);
+        Survey {
+            in_flight: u32::try_from(memo.in_flight.len()).unwrap_or(u32::MAX),
+            attempts,
+            scaled: (
+                time(memo.scaled_up, status.and_then(|status| status.last_scale_up_time.as_ref()).map(|time| time.0)),
+                time(memo.scaled_down, status.and_then(|status| status.last_scale_down_time.as_ref()).map(|time| time.0)),
+            ),
+            runners,
+            members,
+        }
+    }))
+}
+
+/// Asks about runners in trouble and lets go of those that are to be replaced. Returns when the next one is due.
+async fn restarts(
+    set: &RunnerReplicaSet,
+    ctx: &Context,
+    generation: &Generation,
+    survey: &mut Survey,
+    clock: Clock,
+) -> Result<Duration, Error> {
+    let pool = pool::of_set(set, &survey.members, None, survey.scaled, clock.now);
+    let judged = judge::judge(ctx, generation, pool, &survey.members, &set.object_ref(&()), false, survey.attempts, clock).await;
+    let mut next = ctx.settings.sync_period;
+    let mut replaced: Vec<&Judged> = Vec::new();
+    for verdict in &judged {
+        match verdict.remedy {
+            Remedy::Wait { recheck } => next = next.min(recheck),
+            Remedy::Replace | Remedy::Recreate => replaced.push(verdict),
+            Remedy::Quarantine => {
+                if let Some(runner) = survey.runners.get(verdict.member) {
+                    runner::quarantine(runner, ctx, &verdict.reason, clock).await?;
+                    let about = Some(runner.object_ref(&()));
+                    ctx.events.publish(Reason::RunnerQuarantined, &set.object_ref(&()), about, &verdict.reason).await;
+                }
+            }
+        }
+    }
+    let causes: Vec<_> = replaced
+        .iter()
+        .filter_map(|verdict| survey.members.get(verdict.member))
+        .filter_map(|(_, assessment)| assessment.trouble.as_ref().map(|trouble| trouble.cause))
+        .collect();
+    let gone: Vec<usize> = replaced.iter().map(|verdict| verdict.member).collect();
+    let surprising = causes.iter().any(|cause| *cause != pacer_core::phase::Cause::Completed);
+    if let (true, Some(first)) = (surprising, replaced.first()) {
+        let name = survey.members.get(first.member).map(|(facts, _)| facts.name.clone()).unwrap_or_default();
+        let others = match gone.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        let note = format!("replaced runner {name}{others}: {}; policy {}", first.reason, first.policy);
+        // Events that relate to nobody are merged, and the first one's note would stand for all.
+        let about = survey.runners.get(first.member).map(|runner| runner.object_ref(&()));
+        ctx.events.publish(Reason::RunnerReplaced, &set.object_ref(&()), about, &note).await;
+    }
+    for verdict in &replaced {
+        let name = survey.members.get(verdict.member).map(|(facts, _)| facts.name.as_str()).unwrap_or_default();
+        tracing::info!(runner = name, reason = verdict.reason, policy = verdict.policy, "runner given up");
+    }
+    survey.attempts = core_restart::attempts(survey.attempts, false, causes);
+    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.attempts = Some(survey.attempts));
+    let_go(ctx, survey, &gone, clock).await?;
+    Ok(next)
+}
+
+/// Deletes Runner objects and counts them out.
+pub(crate) async fn let_go(ctx: &Context, survey: &mut Survey, gone: &[usize], clock: Clock) -> Result<(), Error> {
+    let chosen: Vec<(String, String, String)> = gone
+        .iter()
+        .filter_map(|index| survey.runners.get(*index))
+        .map(|runner| (runner.namespace().unwrap_or_default(), runner.name_any(), runner.uid().unwrap_or_default()))
+        .collect();
+    let results: Vec<Result<(), kube::Error>> = stream::iter(chosen)
+        .map(|(namespace, name, uid)| async move {
+            runner::delete(ctx, &namespace, &name, &uid).await?;
+            ctx.memory.runner(&uid, |memo| memo.let_go = Some(clock.now));
+            Ok(())
+        })
+        .buffered(FAN_OUT)
+        .collect()
+        .await;
+    for (index, result) in gone.iter().zip(&results) {
+        if let (Ok(()), Some((_, assessment))) = (result, survey.members.get_mut(*index)) {
+            *assessment = Assessment { phase: Phase::Stopping, trouble: None };
+        }
+    }
+    results.into_iter().collect::<Result<(), _>>().map_err(Error::from)
+}
+
+/// Whether its deployment has moved on to another template. Such a set makes no more runners: the deployment has not come to lower its number
+/// yet, or it would have nothing to make.
+fn superseded(set: &RunnerReplicaSet, ctx: &Context) -> bool {
+    let Some(name) = ctx.stores.deployment_of(set) else { return false };
+    let deployment = ObjectRef::new(&name).within(&set.namespace().unwrap_or_default());
+    let Some(deployment) = ctx.stores.deployments.get(&deployment) else { return false };
+    let wanted = template::of_deployment(&deployment, &ctx.settings.common_labels);
+    template::revision(set) != wanted.revision() && set.spec.template.meaning() != wanted.meaning()
+}
+
+fn plan(set: &RunnerReplicaSet, survey: &Survey, now: Timestamp) -> Plan {
+    let members: Vec<Member> = survey
+        .members
+        .iter()
+        .map(|(facts, assessment)| Member {
+            phase: assessment.phase,
+            current: facts.current,
+            age: scale_down::since(facts.created, now),
+        })
+        .collect();
+    let desired = set.spec.replicas_or_default();
+    fleet::plan(&Fleet {
+        desired,
+        members: &members,
+        in_flight: survey.in_flight,
+        hold_creations: holds_replacements(set, survey, now),
+        surge: desired.div_ceil(10).max(1),
+    })
+}
+
+/// ARC's rule for webhook-scaled ephemeral runners (arc-behaviour 2.7 A): the wanted number was set at `effectiveTime` and has been met since,
+/// so runners that finished are not replaced until it is set again, or for ten minutes.
+fn holds_replacements(set: &RunnerReplicaSet, survey: &Survey, now: Timestamp) -> bool {
+    let Some(effective) = set.spec.effective_time.as_ref().map(|time| time.0) else { return false };
+    let newest = || survey.members.iter().map(|(facts, _)| facts.created).max();
+    let Some(synced) = survey.scaled.0.or_else(newest) else { return false };
+    set.spec.template.spec.config.is_ephemeral() && synced > effective && now.duration_since(synced) < REPLACEMENT_HOLD
+}
+
+async fn create(set: &RunnerReplicaSet, ctx: &Context, survey: &mut Survey, count: u32, clock: Clock) -> Result<(), Error> {
+    let uid = set.uid().unwrap_or_default();
+    let name = set.name_any();
+    let runners: Vec<Runner> = (0..count).map(|_| template::runner(set, pacer_core::name::runner(&name, ctx.random()))).collect();
+    let api = ctx.runners(set);
+    let api = &api;
+    let created: Vec<Result<Runner, kube::Error>> = stream::iter(runners)
+        .map(|runner| {
+            let uid = &uid;
+            async move {
+                // Remembered before it is sent: an answer that is lost may still mean a runner.
+                let name = runner.name_any();
+                ctx.memory.set(uid, |memo| memo.in_flight.insert(name.clone(), clock.instant));
+                let result = api.create(&PostParams::default(), &runner).await;
+                if let Err(error) = &result
+                    && status(error).is_some()
+                {
+                    ctx.memory.set(uid, |memo| memo.in_flight.remove(&name));
+                }
+                result
+            }
+        })
+        .buffer_unordered(FAN_OUT)
+        .collect()
+        .await;
+    let made = u32::try_from(created.iter().filter(|result| result.is_ok()).count()).unwrap_or(u32::MAX);
+    survey.in_flight = survey.in_flight.saturating_add(made);
+    if made > 0 {
+        tracing::info!(
+            set = name,
+            namespace = set.namespace(),
+            created = made,
+            wanted = set.spec.replicas_or_default(),
+            "runners created"
+        );
+        let note = format!("created {made} runners; {} are wanted", set.spec.replicas_or_default());
+        // Related to one of them, or the note of an earlier increase would stand for this one.
+        let about = created.iter().find_map(|result| result.as_ref().ok()).map(|runner| runner.object_ref(&()));
+        ctx.events.publish(Reason::RunnersCreated, &set.object_ref(&()), about, &note).await;
+    }
+    created.into_iter().try_for_each(|result| result.map(drop))?;
+    // Only a complete increase counts as meeting the demand; see `holds_replacements`.
+    survey.scaled.0 = Some(clock.now);
+    ctx.memory.set(&uid, |memo| memo.scaled_up = Some(clock.now));
+    Ok(())
+}
+
+/// Tells the deployment what it needs to go on with a rollout.
+async fn summarize(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey) {
+    let count = |wanted: &dyn Fn(&(RunnerFacts, Assessment)) -> bool| {
+        u32::try_from(survey.members.iter().filter(|member| wanted(member)).count()).unwrap_or(u32::MAX)
+    };
+    let summary = Summary {
+        generation: set.metadata.generation.unwrap_or_default(),
+        alive: count(&|(_, assessment)| assessment.phase != Phase::Stopping).saturating_add(survey.in_flight),
+        online: count(&|(_, assessment)| assessment.phase.is_online()),
+        busy: count(&|(_, assessment)| assessment.phase == Phase::Busy),
+        running: count(&|(facts, assessment)| {
+            assessment.phase.is_alive() && facts.pod.as_ref().is_some_and(|pod| pod.may_have_started())
+        }),
+        present: u32::try_from(survey.members.len()).unwrap_or(u32::MAX).saturating_add(survey.in_flight),
+    };
+    let changed = ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.summary.replace(summary) != Some(summary));
+    if let (true, Some(owner)) = (changed, ctx.stores.deployment_of(set)) {
+        ctx.wake.deployment(&set.namespace().unwrap_or_default(), &owner).await;
+    }
+}

@@ -1,0 +1,123 @@
+//! Giving runners up: those that are over, those that never started, and the idle ones that the policy names.
+//!
+//! An idle runner is unregistered at GitHub first; *busy* ends the attempt, and only then is its object deleted.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use kube::{Resource, ResourceExt};
+use pacer_api::RunnerReplicaSet;
+use pacer_core::fleet::Shrink;
+use pacer_core::scale_down;
+use pacer_github::Removal;
+use pacer_github::roster::Haste;
+use pacer_policy::Generation;
+
+use super::{Survey, let_go};
+use crate::access::Access;
+use crate::context::Context;
+use crate::error::Error;
+use crate::events::Reason;
+use crate::observe::Clock;
+use crate::pool;
+use crate::settings::FAN_OUT;
+
+/// Events per scale-down; the rest is in the log, since every event is a write.
+const EVENTS: usize = 3;
+
+/// Carries a plan out. Returns when to look again.
+pub(super) async fn carry_out(
+    set: &RunnerReplicaSet,
+    ctx: &Context,
+    generation: &Generation,
+    access: Option<&Access>,
+    survey: &mut Survey,
+    plan: &Shrink,
+    clock: Clock,
+) -> Result<Duration, Error> {
+    let mut gone: Vec<usize> = plan.dead.iter().chain(&plan.unstarted).copied().collect();
+    let mut next = ctx.settings.sync_period;
+    if let (true, Some(access)) = (plan.ask > 0, access) {
+        let (removed, retry) = ask(set, ctx, generation, access, survey, plan, clock).await;
+        gone.extend(removed);
+        next = next.min(retry);
+    }
+    if !gone.is_empty() {
+        survey.scaled.1 = Some(clock.now);
+        ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.scaled_down = Some(clock.now));
+    }
+    let_go(ctx, survey, &gone, clock).await?;
+    Ok(next)
+}
+
+/// Asks the policy and GitHub. Returns who is unregistered, and when to ask again.
+async fn ask(
+    set: &RunnerReplicaSet,
+    ctx: &Context,
+    generation: &Generation,
+    access: &Access,
+    survey: &Survey,
+    plan: &Shrink,
+    clock: Clock,
+) -> (Vec<usize>, Duration) {
+    let pool = pool::of_set(set, &survey.members, access.github().budget(access.scope()), survey.scaled, clock.now);
+    let confirmation = ctx.settings.idle_confirmation;
+    let Some(offer) = scale_down::offer(&survey.members, pool, plan.ask, confirmation, plan.outdated_only, clock.now) else {
+        // Idle ones there are, but none for long enough: the newest proof is due soon.
+        return (Vec::new(), confirmation.max(Duration::from_secs(1)));
+    };
+    let evaluation = generation.scale_down(offer.request).await;
+    ctx.note(&evaluation, &set.object_ref(&())).await;
+    let policy = evaluation.receipt.policy.as_str();
+    // Owned: the stream below is part of a future that has to be Send for any lifetime.
+    let chosen: Vec<(usize, String)> = evaluation
+        .answer
+        .iter()
+        .filter_map(|choice| Some((*offer.runners.get(usize::try_from(choice.index).ok()?)?, choice.reason.clone())))
+        .collect();
+    let removals: Vec<(usize, String, Result<Removal, Error>)> = stream::iter(chosen)
+        .map(|(member, reason)| async move {
+            let removal = unregister(ctx, access, survey, member).await;
+            (member, reason, removal)
+        })
+        .buffered(FAN_OUT)
+        .collect()
+        .await;
+    let mut gone = Vec::new();
+    let mut retry = ctx.settings.sync_period;
+    for (member, reason, removal) in removals {
+        let Some((facts, _)) = survey.members.get(member) else { continue };
+        let (runner, reason) = (facts.name.as_str(), reason.as_str());
+        match removal {
+            Ok(Removal::Removed | Removal::Absent) => {
+                ctx.memory.runner(&facts.uid, |memo| memo.unregistered = true);
+                tracing::info!(runner, namespace = set.namespace(), reason, policy, verdict = "accepted", "runner removed");
+                if let (true, Some(object)) = (gone.len() < EVENTS, survey.runners.get(member)) {
+                    let note = format!("removed runner {runner}: {reason}; policy {policy}");
+                    ctx.events.publish(Reason::RunnerRemoved, &set.object_ref(&()), Some(object.object_ref(&())), &note).await;
+                }
+                gone.push(member);
+            }
+            Ok(Removal::Busy { message }) => {
+                ctx.memory.runner(&facts.uid, |memo| memo.refused_busy = Some(clock.instant));
+                tracing::info!(runner, reason, policy, message, verdict = "dropped: busy", "runner kept");
+                access.await_listing(runner, Haste::JobEnd);
+                retry = Duration::from_secs(2);
+            }
+            Err(error) => {
+                tracing::warn!(runner, %error, verdict = "dropped: not unregistered", "runner kept");
+                retry = retry.min(error.retry_after(3));
+            }
+        }
+    }
+    (gone, retry)
+}
+
+async fn unregister(ctx: &Context, access: &Access, survey: &Survey, member: usize) -> Result<Removal, Error> {
+    let id = survey.members.get(member).and_then(|(facts, _)| facts.remote.id());
+    let id = id.ok_or(Error::Incomplete("runner", "GitHub id"))?;
+    if !ctx.fence.holds() {
+        return Err(crate::fence::NotLeader.into());
+    }
+    Ok(access.github().remove_runner(access.scope(), id).await?)
+}

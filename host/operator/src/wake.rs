@@ -1,0 +1,62 @@
+//! Who is to be looked at again.
+//!
+//! One watch per kind feeds every controller: a change wakes the objects that depend on it through these queues. They are bounded; a watch
+//! that outruns a controller waits for it.
+
+use futures::Stream;
+use kube::runtime::reflector::ObjectRef;
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use tokio::sync::mpsc;
+
+/// Requests waiting per kind. Each is a name; controllers drain them into their own de-duplicating queues at once.
+const QUEUE: usize = 1024;
+
+/// Sending ends.
+#[derive(Clone, Debug)]
+pub struct Wake {
+    runners: mpsc::Sender<ObjectRef<Runner>>,
+    sets: mpsc::Sender<ObjectRef<RunnerReplicaSet>>,
+    deployments: mpsc::Sender<ObjectRef<RunnerDeployment>>,
+}
+
+/// Receiving ends, one per controller.
+#[derive(Debug)]
+pub struct Alarms {
+    /// For the Runner controller.
+    pub runners: mpsc::Receiver<ObjectRef<Runner>>,
+    /// For the RunnerReplicaSet controller.
+    pub sets: mpsc::Receiver<ObjectRef<RunnerReplicaSet>>,
+    /// For the RunnerDeployment controller.
+    pub deployments: mpsc::Receiver<ObjectRef<RunnerDeployment>>,
+}
+
+/// Makes both ends.
+#[must_use]
+pub fn channel() -> (Wake, Alarms) {
+    let (runners, runner_alarms) = mpsc::channel(QUEUE);
+    let (sets, set_alarms) = mpsc::channel(QUEUE);
+    let (deployments, deployment_alarms) = mpsc::channel(QUEUE);
+    (Wake { runners, sets, deployments }, Alarms { runners: runner_alarms, sets: set_alarms, deployments: deployment_alarms })
+}
+
+impl Wake {
+    /// Looks at a Runner again. A closed queue means that the operator stops.
+    pub async fn runner(&self, namespace: &str, name: &str) {
+        let _stopping = self.runners.send(ObjectRef::new(name).within(namespace)).await;
+    }
+
+    /// Looks at a set again.
+    pub async fn set(&self, namespace: &str, name: &str) {
+        let _stopping = self.sets.send(ObjectRef::new(name).within(namespace)).await;
+    }
+
+    /// Looks at a deployment again.
+    pub async fn deployment(&self, namespace: &str, name: &str) {
+        let _stopping = self.deployments.send(ObjectRef::new(name).within(namespace)).await;
+    }
+}
+
+/// A receiver as the stream that controllers take.
+pub fn stream<T: Send + 'static>(receiver: mpsc::Receiver<T>) -> impl Stream<Item = T> + Send + 'static {
+    futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|item| (item, receiver)) })
+}

@@ -1,0 +1,443 @@
+//! One rule at a time.
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec};
+use pacer_operator::pod::{GeneratedAccess, PodDefaults, PodError, PodWarning};
+
+use crate::{build, defaults, runner, spec};
+
+fn pod_of(yaml: &str) -> Pod {
+    build(&runner(spec(yaml)), &defaults()).unwrap().pod
+}
+
+fn error_of(yaml: &str) -> PodError {
+    build(&runner(spec(yaml)), &defaults()).unwrap_err()
+}
+
+fn warnings_of(yaml: &str) -> Vec<PodWarning> {
+    build(&runner(spec(yaml)), &defaults()).unwrap().warnings
+}
+
+fn pod_spec(pod: &Pod) -> &PodSpec {
+    pod.spec.as_ref().unwrap()
+}
+
+fn container<'a>(pod: &'a Pod, name: &str) -> &'a Container {
+    pod_spec(pod).containers.iter().find(|container| container.name == name).unwrap()
+}
+
+fn variables<'a>(container: &'a Container, name: &str) -> Vec<&'a EnvVar> {
+    container.env.iter().flatten().filter(|variable| variable.name == name).collect()
+}
+
+/// The value of a variable that must exist at most once.
+fn value<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+    let found = variables(container, name);
+    assert!(found.len() <= 1, "{name} is there {} times", found.len());
+    found.first().and_then(|variable| variable.value.as_deref())
+}
+
+fn mounts(container: &Container) -> Vec<(&str, &str)> {
+    container.volume_mounts.iter().flatten().map(|mount| (mount.name.as_str(), mount.mount_path.as_str())).collect()
+}
+
+fn volumes(pod: &Pod) -> Vec<&str> {
+    pod_spec(pod).volumes.iter().flatten().map(|volume| volume.name.as_str()).collect()
+}
+
+fn containers(pod: &Pod) -> Vec<&str> {
+    pod_spec(pod).containers.iter().map(|container| container.name.as_str()).collect()
+}
+
+#[test]
+fn the_mirror_of_the_spec_wins_and_an_empty_one_means_none() {
+    let with_mirror = PodDefaults { docker_registry_mirror: Some("https://default".to_owned()), ..defaults() };
+    let with_empty = PodDefaults { docker_registry_mirror: Some(String::new()), ..defaults() };
+    for (field, operator, expected) in [
+        ("", &with_mirror, Some("https://default")),
+        ("dockerRegistryMirror: https://own", &with_mirror, Some("https://own")),
+        ("dockerRegistryMirror: ''", &with_mirror, None),
+        ("dockerRegistryMirror: null", &with_mirror, Some("https://default")),
+        ("", &defaults(), None),
+        ("", &with_empty, None),
+        ("dockerRegistryMirror: https://own", &defaults(), Some("https://own")),
+    ] {
+        let sidecar = build(&runner(spec(&format!("dockerEnabled: true\n{field}"))), operator).unwrap().pod;
+        let arguments = container(&sidecar, "docker").args.clone().unwrap();
+        let mirror = arguments.iter().find_map(|argument| argument.strip_prefix("--registry-mirror="));
+        assert_eq!(mirror, expected, "sidecar, {field:?}");
+        assert_eq!(value(container(&sidecar, "runner"), "DOCKER_REGISTRY_MIRROR"), None);
+
+        let inside = build(&runner(spec(&format!("dockerdWithinRunnerContainer: true\n{field}"))), operator).unwrap().pod;
+        assert_eq!(value(container(&inside, "runner"), "DOCKER_REGISTRY_MIRROR"), expected, "in runner, {field:?}");
+    }
+}
+
+#[test]
+fn the_token_is_a_reference_unless_the_user_brings_a_source() {
+    for (env, literal, secret) in [
+        ("[]", None, Some("registration")),
+        ("[{name: RUNNER_TOKEN, value: ''}]", None, Some("registration")),
+        ("[{name: RUNNER_TOKEN}]", None, Some("registration")),
+        ("[{name: RUNNER_TOKEN, value: own}]", Some("own"), None),
+        ("[{name: RUNNER_TOKEN, valueFrom: {secretKeyRef: {name: mine, key: t}}}]", None, Some("mine")),
+        ("[{name: RUNNER_TOKEN, value: own}, {name: RUNNER_TOKEN, value: ''}]", None, Some("registration")),
+    ] {
+        let pod = pod_of(&format!("env: {env}"));
+        let found = variables(container(&pod, "runner"), "RUNNER_TOKEN");
+        assert_eq!(found.len(), 1, "{env}");
+        assert_eq!(found[0].value.as_deref().filter(|value| !value.is_empty()), literal, "{env}");
+        let reference = found[0].value_from.as_ref().and_then(|source| source.secret_key_ref.as_ref());
+        assert_eq!(reference.map(|key| key.name.as_str()), secret, "{env}");
+    }
+}
+
+#[test]
+fn a_name_of_the_users_is_kept_and_reported() {
+    let renamed = PodWarning::RunnerRenamed { pod: "runner".to_owned() };
+    for (env, warnings) in [
+        ("[]", vec![]),
+        ("[{name: RUNNER_NAME, value: ''}]", vec![]),
+        ("[{name: RUNNER_NAME, value: runner}]", vec![]),
+        ("[{name: RUNNER_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]", vec![]),
+        ("[{name: RUNNER_NAME, value: other}]", vec![renamed.clone()]),
+        ("[{name: RUNNER_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]", vec![renamed]),
+    ] {
+        let plan = build(&runner(spec(&format!("env: {env}"))), &defaults()).unwrap();
+        assert_eq!(plan.warnings, warnings, "{env}");
+        assert_eq!(variables(container(&plan.pod, "runner"), "RUNNER_NAME").len(), 1, "{env}");
+    }
+}
+
+#[test]
+fn the_contract_wins_over_the_users_env_and_says_so() {
+    let yaml = "organization: acme\nenv: [{name: A, value: a}, {name: RUNNER_ORG, value: mine}, {name: B, value: $(RUNNER_ORG)}]";
+    let plan = build(&runner(spec(yaml)), &defaults()).unwrap();
+    let runner_container = container(&plan.pod, "runner");
+    assert_eq!(value(runner_container, "RUNNER_ORG"), Some("acme"));
+    let order: Vec<&str> = runner_container.env.iter().flatten().take(4).map(|variable| variable.name.as_str()).collect();
+    assert_eq!(order, ["A", "RUNNER_ORG", "B", "RUNNER_REPO"], "a variable that refers to another must stay behind it");
+    let [warning] = plan.warnings.as_slice() else { panic!("{:?}", plan.warnings) };
+    assert_eq!(
+        warning.to_string(),
+        "the value of RUNNER_ORG in the env of container \"runner\" is replaced by the operator's: remove it and use the field \
+         that stands for it (organization)"
+    );
+    assert_eq!(warnings_of("env: [{name: RUNNER_EPHEMERAL, value: 'true'}]"), [], "the same value is nothing to report");
+}
+
+#[test]
+fn a_containers_own_settings_win_as_a_whole() {
+    let pod = pod_of(
+        "
+        containers:
+          - name: runner
+            env: [{name: A, value: container}]
+            imagePullPolicy: Never
+            resources: {limits: {cpu: '1'}}
+        env: [{name: A, value: spec}, {name: B, value: spec}]
+        envFrom: [{secretRef: {name: s}}]
+        imagePullPolicy: IfNotPresent
+        resources: {limits: {cpu: '2', memory: 1Gi}, requests: {cpu: 100m}}
+        ",
+    );
+    let runner = container(&pod, "runner");
+    assert_eq!(value(runner, "A"), Some("container"));
+    assert_eq!(value(runner, "B"), None);
+    assert_eq!(runner.env_from.as_ref().map(Vec::len), Some(1));
+    assert_eq!(runner.image_pull_policy.as_deref(), Some("Never"));
+    let resources = runner.resources.as_ref().unwrap();
+    assert_eq!(resources.limits.as_ref().unwrap().keys().collect::<Vec<_>>(), ["cpu"]);
+    assert_eq!(resources.limits.as_ref().unwrap()["cpu"].0, "1");
+    assert_eq!(resources.requests.as_ref().unwrap()["cpu"].0, "100m");
+}
+
+#[test]
+fn fields_for_reserved_containers_hold_where_containers_does_not_list_them() {
+    let pod = pod_of(
+        "
+        containers: [{name: extra, image: e}]
+        env: [{name: A, value: a}]
+        dockerEnv: [{name: D, value: d}]
+        dockerVolumeMounts: [{name: work, mountPath: /elsewhere}]
+        ",
+    );
+    assert_eq!(containers(&pod), ["runner", "extra", "docker"]);
+    assert_eq!(value(container(&pod, "runner"), "A"), Some("a"));
+    assert_eq!(value(container(&pod, "docker"), "D"), Some("d"));
+    assert_eq!(mounts(container(&pod, "docker")), [("work", "/elsewhere"), ("runner", "/runner"), ("var-run", "/run")]);
+}
+
+#[test]
+fn the_image_comes_from_the_spec_then_the_container_then_the_operator() {
+    for (yaml, image) in [
+        ("{}", "default-runner-image"),
+        ("containers: [{name: runner, image: own}]", "own"),
+        ("containers: [{name: runner, image: own}]\nimage: spec", "spec"),
+        ("containers: [{name: runner, image: own}]\nimage: ''", "own"),
+    ] {
+        assert_eq!(container(&pod_of(yaml), "runner").image.as_deref(), Some(image), "{yaml}");
+    }
+    let pod = pod_of("containers: [{name: docker, image: own/dind, args: [--debug]}]\ndockerMTU: 1300");
+    let docker = container(&pod, "docker");
+    assert_eq!(docker.image.as_deref(), Some("own/dind"));
+    assert_eq!(
+        docker.args.as_deref().unwrap(),
+        ["dockerd", "--host=unix:///run/docker.sock", "--debug", "--group=$(DOCKER_GROUP_GID)", "--mtu", "1300"]
+    );
+    assert_eq!(value(docker, "DOCKERD_ROOTLESS_ROOTLESSKIT_MTU"), Some("1300"));
+    assert_eq!(containers(&pod), ["runner", "docker"]);
+}
+
+#[test]
+fn pull_secrets_of_the_spec_replace_the_operators() {
+    let operator = PodDefaults { image_pull_secrets: vec!["default".to_owned()], ..defaults() };
+    for (yaml, operator, expected) in [
+        ("{}", &operator, vec!["default"]),
+        ("imagePullSecrets: []", &operator, vec!["default"]),
+        ("imagePullSecrets: [{name: own}]", &operator, vec!["own"]),
+        ("imagePullSecrets: [{name: own}]", &defaults(), vec!["own"]),
+        ("{}", &defaults(), vec![]),
+    ] {
+        let pod = build(&runner(spec(yaml)), operator).unwrap().pod;
+        let secrets: Vec<&str> = pod_spec(&pod).image_pull_secrets.iter().flatten().map(|secret| secret.name.as_str()).collect();
+        assert_eq!(secrets, expected, "{yaml}");
+    }
+}
+
+#[test]
+fn a_size_limit_of_zero_removes_the_runner_volume() {
+    for zero in ["0", "'0'", "0Gi"] {
+        let pod = pod_of(&format!("volumeSizeLimit: {zero}\ndockerEnabled: false"));
+        assert_eq!(volumes(&pod), [""; 0]);
+        assert_eq!(mounts(container(&pod, "runner")), []);
+        let inside = pod_of(&format!("volumeSizeLimit: {zero}\ndockerdWithinRunnerContainer: true"));
+        assert_eq!(volumes(&inside), [""; 0]);
+        assert_eq!(error_of(&format!("volumeSizeLimit: {zero}")), PodError::RunnerVolumeDisabled);
+    }
+}
+
+#[test]
+fn the_runner_volume_has_the_medium_and_size_of_the_spec() {
+    for (yaml, medium, size) in [
+        ("{}", None, None),
+        ("volumeStorageMedium: ''", None, None),
+        ("volumeStorageMedium: Memory\nvolumeSizeLimit: 2Gi", Some("Memory"), Some("2Gi")),
+        ("volumeSizeLimit: 1000", None, Some("1000")),
+    ] {
+        let pod = pod_of(yaml);
+        let volume = pod_spec(&pod).volumes.iter().flatten().find(|volume| volume.name == "runner").unwrap();
+        let source = volume.empty_dir.as_ref().unwrap();
+        assert_eq!(source.medium.as_deref(), medium, "{yaml}");
+        assert_eq!(source.size_limit.as_ref().map(|size| size.0.as_str()), size, "{yaml}");
+    }
+}
+
+#[test]
+fn privileges_follow_docker_and_selinux() {
+    let confined = "securityContext: {seLinuxOptions: {level: s0}}";
+    for (yaml, on_runner, on_docker) in [
+        ("{}".to_owned(), None, Some(Some(true))),
+        (confined.to_owned(), None, Some(Some(false))),
+        ("dockerEnabled: false".to_owned(), None, None),
+        ("dockerdWithinRunnerContainer: true".to_owned(), Some(true), None),
+        (format!("dockerdWithinRunnerContainer: true\n{confined}"), None, None),
+        ("containers: [{name: docker, securityContext: {runAsUser: 1000}}]".to_owned(), None, Some(None)),
+    ] {
+        let pod = pod_of(&yaml);
+        let privileged = |container: &Container| container.security_context.as_ref().and_then(|context| context.privileged);
+        assert!(container(&pod, "runner").security_context.is_some());
+        assert_eq!(privileged(container(&pod, "runner")), on_runner, "{yaml}");
+        let docker = pod_spec(&pod).containers.iter().find(|container| container.name == "docker");
+        assert_eq!(docker.map(privileged), on_docker, "{yaml}");
+    }
+    let forced = "dockerdWithinRunnerContainer: true\ncontainers: [{name: runner, securityContext: {privileged: false}}]";
+    assert_eq!(warnings_of(forced), [PodWarning::PrivilegeForced { container: "runner".to_owned() }]);
+}
+
+#[test]
+fn job_pods_need_no_docker_and_a_claim() {
+    let claim = |modes: &str| {
+        format!(
+            "containerMode: kubernetes\nworkVolumeClaimTemplate: {{storageClassName: c, accessModes: {modes}, resources: {{}}}}"
+        )
+    };
+    for (modes, same_node) in [
+        ("[ReadWriteOnce]", "true"),
+        ("[ReadWriteMany]", "false"),
+        ("[ReadWriteMany, ReadWriteOnce]", "true"),
+        ("[ReadWriteOnce, ReadOnlyMany]", "true"),
+    ] {
+        let pod = pod_of(&format!("{}\ndockerdWithinRunnerContainer: true", claim(modes)));
+        assert_eq!(containers(&pod), ["runner"]);
+        let runner = container(&pod, "runner");
+        assert_eq!(value(runner, "ACTIONS_RUNNER_REQUIRE_SAME_NODE"), Some(same_node), "{modes}");
+        assert_eq!(value(runner, "DOCKER_ENABLED"), Some("false"));
+        assert_eq!(mounts(runner), [("work", "/runner/_work"), ("runner", "/runner")]);
+        assert_eq!(volumes(&pod), ["work", "runner"]);
+        assert_eq!(pod_spec(&pod).service_account_name.as_deref(), Some("runner"));
+    }
+    for (yaml, error) in [
+        ("containerMode: kubernetes".to_owned(), PodError::WorkClaimMissing),
+        (claim("[]"), PodError::AccessModesMissing),
+        (claim("[ReadOnlyMany]"), PodError::AccessModeUnsupported { mode: "ReadOnlyMany".to_owned() }),
+        (format!("{}\nvolumes: [{{name: work, emptyDir: {{}}}}]", claim("[ReadWriteOnce]")), PodError::WorkVolumeReserved),
+        (format!("{}\nvolumeMounts: [{{name: work, mountPath: /w}}]", claim("[ReadWriteOnce]")), PodError::WorkMountReserved),
+        (
+            format!(
+                "{}\ncontainers: [{{name: runner, volumeMounts: [{{name: work, mountPath: /w}}]}}]",
+                claim("[ReadWriteOnce]")
+            ),
+            PodError::WorkMountReserved,
+        ),
+    ] {
+        assert_eq!(error_of(&yaml), error, "{yaml}");
+    }
+}
+
+#[test]
+fn the_service_account_is_the_runners_own_where_it_needs_one() {
+    let claim = "containerMode: kubernetes\n\
+                 workVolumeClaimTemplate: {storageClassName: c, accessModes: [ReadWriteOnce], resources: {}}";
+    let own = "serviceAccountName: builder";
+    for (yaml, hook, account, access) in [
+        ("{}".to_owned(), false, None, None),
+        ("{}".to_owned(), true, Some("runner"), Some((true, false))),
+        (own.to_owned(), true, Some("builder"), None),
+        (claim.to_owned(), false, Some("runner"), Some((false, true))),
+        (claim.to_owned(), true, Some("runner"), Some((true, true))),
+        (format!("{claim}\n{own}"), true, Some("builder"), None),
+        ("serviceAccountName: ''".to_owned(), false, None, None),
+    ] {
+        let operator = PodDefaults { status_hook: hook, ..defaults() };
+        let runner = runner(spec(&yaml));
+        let pod = build(&runner, &operator).unwrap().pod;
+        assert_eq!(pod_spec(&pod).service_account_name.as_deref(), account, "{yaml}, hook {hook}");
+        assert_eq!(value(container(&pod, "runner"), "RUNNER_STATUS_UPDATE_HOOK"), Some(if hook { "true" } else { "false" }));
+        let access = access.map(|(status_hook, job_pods)| GeneratedAccess { status_hook, job_pods });
+        assert_eq!(GeneratedAccess::of(&runner.spec, hook), access, "{yaml}, hook {hook}");
+    }
+}
+
+#[test]
+fn generated_roles_grant_what_is_used_and_nothing_else() {
+    let hook = GeneratedAccess { status_hook: true, job_pods: false }.rules("r1");
+    let [rule] = hook.as_slice() else { panic!("{hook:?}") };
+    assert_eq!(rule.resources.as_deref().unwrap(), ["runners/status"]);
+    assert_eq!(rule.resource_names.as_deref().unwrap(), ["r1"]);
+    assert_eq!(rule.verbs, ["get", "update", "patch"]);
+    let jobs = GeneratedAccess { status_hook: false, job_pods: true }.rules("r1");
+    let granted: Vec<(String, String)> =
+        jobs.iter().map(|rule| (rule.resources.clone().unwrap().join(","), rule.verbs.join(","))).collect();
+    let expected = [
+        ("pods", "get,list,create,delete"),
+        ("pods/exec", "get,create"),
+        ("pods/log", "get,list,watch"),
+        ("jobs", "get,list,create,delete"),
+        ("secrets", "get,list,create,delete"),
+    ];
+    assert_eq!(granted, expected.map(|(resource, verbs)| (resource.to_owned(), verbs.to_owned())));
+    assert_eq!(GeneratedAccess { status_hook: true, job_pods: true }.rules("r1").len(), 6);
+}
+
+#[test]
+fn volumes_named_like_the_operators_take_their_place() {
+    let pod = pod_of(
+        "
+        volumes:
+          - {name: runner, hostPath: {path: /fast}}
+          - {name: var-run, emptyDir: {medium: Memory, sizeLimit: 5M}}
+        volumeMounts:
+          - {name: runner, mountPath: /runner, subPath: a}
+          - {name: var-run, mountPath: /var/other}
+        ",
+    );
+    assert_eq!(volumes(&pod), ["work", "runner", "var-run"]);
+    assert!(pod_spec(&pod).volumes.as_ref().unwrap()[1].host_path.is_some());
+    assert_eq!(
+        mounts(container(&pod, "runner")),
+        [("work", "/runner/_work"), ("var-run", "/run"), ("runner", "/runner"), ("var-run", "/var/other")]
+    );
+}
+
+#[test]
+fn contradictions_are_refused_with_the_field_and_the_cure() {
+    for (yaml, text) in [
+        (
+            "volumes: [{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]",
+            "volumes has two entries named \"a\": rename or remove one of them",
+        ),
+        (
+            "volumeMounts: [{name: gone, mountPath: /x}]",
+            "container \"runner\" mounts \"gone\", but volumes has no entry of that name: add one or remove the mount",
+        ),
+        (
+            "initContainers: [{name: i, volumeMounts: [{name: gone, mountPath: /x}]}]",
+            "container \"i\" mounts \"gone\", but volumes has no entry of that name: add one or remove the mount",
+        ),
+        (
+            "volumes: [{name: a, emptyDir: {}}]\nvolumeMounts: [{name: a, mountPath: /runner}]",
+            "container \"runner\" mounts \"a\" at \"/runner\", where another volume is mounted already: choose another path, or \
+             name the volume like the operator's own (runner, work, var-run) to put it in that one's place",
+        ),
+        (
+            "sidecarContainers: [{name: docker}]",
+            "two containers are named \"docker\": rename one of those in containers, sidecarContainers and initContainers (the \
+             operator itself adds \"runner\", and \"docker\" unless dockerEnabled is false)",
+        ),
+        (
+            "initContainers: [{name: runner}]",
+            "two containers are named \"runner\": rename one of those in containers, sidecarContainers and initContainers (the \
+             operator itself adds \"runner\", and \"docker\" unless dockerEnabled is false)",
+        ),
+        (
+            "volumeSizeLimit: 0",
+            "volumeSizeLimit 0 disables the volume at /runner, which the docker sidecar shares with the runner: remove \
+             volumeSizeLimit, or set dockerEnabled: false or dockerdWithinRunnerContainer: true",
+        ),
+    ] {
+        assert_eq!(error_of(yaml).to_string(), text, "{yaml}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_reported() {
+    for (yaml, expected) in [
+        ("{}", vec![]),
+        ("ephemeralContainers: []", vec![]),
+        ("ephemeralContainers: [{name: debug}]", vec![PodWarning::EphemeralContainersDropped { count: 1 }]),
+        ("containerMode: Kubernetes", vec![PodWarning::ContainerModeUnknown { value: "Kubernetes".to_owned() }]),
+        ("containerMode: ''", vec![]),
+        (
+            "workVolumeClaimTemplate: {storageClassName: c, accessModes: [ReadWriteOnce], resources: {}}",
+            vec![PodWarning::WorkClaimUnused],
+        ),
+        (
+            "containers: [{name: docker, lifecycle: {postStart: {exec: {command: [a]}}}}]",
+            vec![PodWarning::LifecycleReplaced { container: "docker".to_owned() }],
+        ),
+        (
+            "dockerMTU: 1400\ndockerEnv: [{name: DOCKERD_ROOTLESS_ROOTLESSKIT_MTU, value: '1'}]",
+            vec![PodWarning::EnvReplaced {
+                container: "docker".to_owned(),
+                variable: "DOCKERD_ROOTLESS_ROOTLESSKIT_MTU".to_owned(),
+            }],
+        ),
+        ("env: [{name: MTU, value: '1400'}]\ndockerdWithinRunnerContainer: true", vec![]),
+    ] {
+        assert_eq!(warnings_of(yaml), expected, "{yaml}");
+    }
+}
+
+#[test]
+fn a_runner_that_no_api_server_returned_has_no_pod() {
+    for field in ["metadata.name", "metadata.namespace", "metadata.uid"] {
+        let mut incomplete = runner(spec("{}"));
+        let metadata = &mut incomplete.metadata;
+        match field {
+            "metadata.name" => metadata.name = None,
+            "metadata.namespace" => metadata.namespace = None,
+            _ => metadata.uid = Some(String::new()),
+        }
+        assert_eq!(build(&incomplete, &defaults()).unwrap_err(), PodError::Unidentified { field });
+    }
+}

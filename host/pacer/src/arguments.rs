@@ -1,0 +1,364 @@
+//! Flags and environment. Names are ARC's where a flag has ARC's meaning (arc-behaviour 6.1); flags that have lost theirs are taken with a
+//! warning, so that a Deployment written for ARC starts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use pacer_api::duration;
+
+/// Runs and scales self-hosted GitHub Actions runners.
+#[derive(Debug, Parser)]
+#[command(name = "pacer", version, max_term_width = 110)]
+pub(crate) struct Pacer {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs the operator.
+    // A flag that is given twice has its last value, as with Go's flags: a chart's extra arguments may change what the chart itself sets.
+    #[command(args_override_self = true)]
+    Run(Box<RunArguments>),
+    /// Prints the CustomResourceDefinitions as YAML.
+    Crds,
+    /// Prints the version.
+    Version,
+}
+
+/// Arguments of `pacer run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunArguments {
+    /// Kubeconfig file; without it KUBECONFIG, ~/.kube/config or the pod's service account.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Only this namespace; empty for all.
+    #[arg(long, default_value = "", value_name = "NAMESPACE")]
+    pub(crate) watch_namespace: String,
+
+    /// Where /metrics, /healthz and /readyz are served.
+    #[arg(long, default_value = ":8080", value_name = "ADDR")]
+    pub(crate) metrics_addr: String,
+
+    /// Where /healthz and /readyz are served as well; empty for nowhere else.
+    #[arg(long, default_value = "", value_name = "ADDR")]
+    pub(crate) health_probe_bind_address: String,
+
+    #[command(flatten)]
+    pub(crate) github: GitHubArguments,
+
+    #[command(flatten)]
+    pub(crate) pods: PodArguments,
+
+    #[command(flatten)]
+    pub(crate) election: ElectionArguments,
+
+    /// Every object is looked at again after this at the latest.
+    #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) sync_period: Duration,
+
+    /// Reconciles that run at once, per kind.
+    #[arg(long, alias = "runner-max-concurrent-reconciles", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) max_concurrent_reconciles: u16,
+
+    /// How long a runner must have been idle in every listing before it may be removed.
+    #[arg(long, default_value = "3s", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) idle_confirmation: Duration,
+
+    /// How long a runner that is to go may finish its job. GitHub ends jobs after five days.
+    #[arg(long, default_value = "120h", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) drain_timeout: Duration,
+
+    /// How long a ready pod may take to register before it may be stopped.
+    #[arg(long, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) registration_timeout: Duration,
+
+    /// How long a pod may outlive its deletion timestamp before it is deleted by force.
+    #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) force_delete_after: Duration,
+
+    /// Labels appended to those of every RunnerDeployment; comma separated, repeatable.
+    #[arg(long, value_delimiter = ',', value_name = "LABEL")]
+    pub(crate) common_runner_labels: Vec<String>,
+
+    /// debug, info, warn or error, or a zap level such as -4.
+    #[arg(long, default_value = "info", allow_hyphen_values = true, value_name = "LEVEL")]
+    pub(crate) log_level: String,
+
+    /// text or json.
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+
+    #[command(flatten)]
+    pub(crate) obsolete: ObsoleteArguments,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines: one object per line with `severity`, `message` and `time`.
+    Json,
+}
+
+/// Credentials and addresses of GitHub.
+#[derive(Args)]
+pub(crate) struct GitHubArguments {
+    /// Personal access token.
+    #[arg(long, env = "GITHUB_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) github_token: Option<String>,
+    /// Id of a GitHub App.
+    #[arg(long, env = "GITHUB_APP_ID", value_name = "ID")]
+    pub(crate) github_app_id: Option<String>,
+    /// Its installation; looked up when absent.
+    #[arg(long, env = "GITHUB_APP_INSTALLATION_ID", value_name = "ID")]
+    pub(crate) github_app_installation_id: Option<String>,
+    /// Its private key: path of a PEM file, or its content.
+    #[arg(long, env = "GITHUB_APP_PRIVATE_KEY", hide_env_values = true, value_name = "PEM")]
+    pub(crate) github_app_private_key: Option<String>,
+    /// User name, for proxies in front of the API.
+    #[arg(long, env = "GITHUB_BASICAUTH_USERNAME", value_name = "NAME")]
+    pub(crate) github_basicauth_username: Option<String>,
+    /// Password, for proxies in front of the API.
+    #[arg(long, env = "GITHUB_BASICAUTH_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    pub(crate) github_basicauth_password: Option<String>,
+    /// GitHub Enterprise Server; the other URLs are derived from it.
+    #[arg(long, env = "GITHUB_ENTERPRISE_URL", value_name = "URL")]
+    pub(crate) github_enterprise_url: Option<String>,
+    /// Base of the API, instead of <https://api.github.com/>.
+    #[arg(long, env = "GITHUB_URL", value_name = "URL")]
+    pub(crate) github_url: Option<String>,
+    /// Checked and not used: nothing is uploaded.
+    #[arg(long, env = "GITHUB_UPLOAD_URL", value_name = "URL")]
+    pub(crate) github_upload_url: Option<String>,
+    /// Where runners register, instead of <https://github.com/>.
+    #[arg(long, env = "GITHUB_RUNNER_GIT_HUB_URL", value_name = "URL")]
+    pub(crate) runner_github_url: Option<String>,
+    /// PEM file with certificate authorities to trust beside the system's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) github_ca_file: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for GitHubArguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GitHubArguments").field("github_url", &self.github_url).finish_non_exhaustive()
+    }
+}
+
+/// Defaults of runner pods.
+#[derive(Args, Debug)]
+pub(crate) struct PodArguments {
+    /// Image of runners that name none.
+    #[arg(long, default_value = "summerwind/actions-runner:latest", value_name = "IMAGE")]
+    pub(crate) runner_image: String,
+    /// Image of the docker sidecar.
+    #[arg(long, default_value = "docker:dind", value_name = "IMAGE")]
+    pub(crate) docker_image: String,
+    /// Group of the docker socket, where the runner image's name does not tell.
+    #[arg(long, default_value_t = 1001, value_name = "GID")]
+    pub(crate) docker_gid: u32,
+    /// Pull secrets of runner pods that name none; repeatable.
+    #[arg(long = "runner-image-pull-secret", value_name = "SECRET")]
+    pub(crate) runner_image_pull_secrets: Vec<String>,
+    /// Registry mirror of dockerd.
+    #[arg(long, default_value = "", value_name = "URL")]
+    pub(crate) docker_registry_mirror: String,
+    /// Runners report what they do into the status of their Runner.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) runner_status_update_hook: bool,
+}
+
+/// Leader election.
+#[derive(Args, Debug)]
+pub(crate) struct ElectionArguments {
+    /// Only one of several operators acts.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) enable_leader_election: bool,
+    /// Name of the Lease.
+    #[arg(long, default_value = "actions-runner-controller", value_name = "NAME")]
+    pub(crate) leader_election_id: String,
+    /// Namespace of the Lease; the operator's own when absent.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(crate) leader_election_namespace: Option<String>,
+    /// How long others leave the lease of a silent leader alone.
+    #[arg(long, default_value = "15s", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) lease_duration: Duration,
+    /// How long a leader goes on without renewing.
+    #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) lease_renew_deadline: Duration,
+    /// Time between attempts to renew or take the lease.
+    #[arg(long, default_value = "2s", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) lease_retry_period: Duration,
+}
+
+/// Flags of ARC without a meaning here.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Accepted without effect")]
+pub(crate) struct ObsoleteArguments {
+    /// Admission webhooks: there are none.
+    #[arg(long, hide = true)]
+    pub(crate) port: Option<String>,
+    /// Default delay of HorizontalRunnerAutoscalers.
+    #[arg(long, hide = true)]
+    pub(crate) default_scale_down_delay: Option<String>,
+    /// Profiling.
+    #[arg(long, hide = true)]
+    pub(crate) pprof_addr: Option<String>,
+    /// Client-side limit.
+    #[arg(long, hide = true)]
+    pub k8s_client_rate_limiter_qps: Option<String>,
+    /// Client-side limit.
+    #[arg(long, hide = true)]
+    pub k8s_client_rate_limiter_burst: Option<String>,
+    /// Scale-set mode.
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) auto_scaling_runner_set_only: Option<String>,
+    /// Scale-set mode.
+    #[arg(long, hide = true)]
+    pub(crate) watch_single_namespace: Option<String>,
+    /// Scale-set mode.
+    #[arg(long, hide = true)]
+    pub(crate) auto_scaler_image_pull_secrets: Option<String>,
+    /// Scale-set mode.
+    #[arg(long, hide = true)]
+    pub(crate) listener_metrics_addr: Option<String>,
+    /// Scale-set mode.
+    #[arg(long, hide = true)]
+    pub(crate) listener_metrics_endpoint: Option<String>,
+    /// Scale-set mode.
+    #[arg(long, hide = true)]
+    pub(crate) update_strategy: Option<String>,
+    /// Scale-set mode.
+    #[arg(long, hide = true)]
+    pub(crate) exclude_label_propagation_prefix: Option<String>,
+    /// Work queue.
+    #[arg(long, hide = true)]
+    pub(crate) workqueue_rate_limiter: Option<String>,
+}
+
+impl ObsoleteArguments {
+    /// Flags that were given, and why they have no effect.
+    pub(crate) fn given(&self) -> Vec<(&'static str, &'static str)> {
+        let scale_sets = "belongs to ARC's runner scale sets, which are not this operator's";
+        [
+            ("--port", &self.port, "there are no admission webhooks: the CRDs validate by themselves"),
+            (
+                "--default-scale-down-delay",
+                &self.default_scale_down_delay,
+                "HorizontalRunnerAutoscalers are not run by this version",
+            ),
+            ("--pprof-addr", &self.pprof_addr, "there is no Go profile"),
+            (
+                "--k8s-client-rate-limiter-qps",
+                &self.k8s_client_rate_limiter_qps,
+                "requests are bounded by --max-concurrent-reconciles and the API server's own fairness",
+            ),
+            (
+                "--k8s-client-rate-limiter-burst",
+                &self.k8s_client_rate_limiter_burst,
+                "requests are bounded by --max-concurrent-reconciles and the API server's own fairness",
+            ),
+            ("--auto-scaling-runner-set-only", &self.auto_scaling_runner_set_only, scale_sets),
+            ("--watch-single-namespace", &self.watch_single_namespace, "use --watch-namespace"),
+            ("--auto-scaler-image-pull-secrets", &self.auto_scaler_image_pull_secrets, scale_sets),
+            ("--listener-metrics-addr", &self.listener_metrics_addr, scale_sets),
+            ("--listener-metrics-endpoint", &self.listener_metrics_endpoint, scale_sets),
+            ("--update-strategy", &self.update_strategy, scale_sets),
+            ("--exclude-label-propagation-prefix", &self.exclude_label_propagation_prefix, scale_sets),
+            ("--workqueue-rate-limiter", &self.workqueue_rate_limiter, "failed reconciles back off by themselves"),
+        ]
+        .into_iter()
+        .filter(|(_, value, _)| value.is_some())
+        .map(|(flag, _, why)| (flag, why))
+        .collect()
+    }
+}
+
+/// Go's flags may have one dash: `-metrics-addr=:8080` is `--metrics-addr=:8080`. Single letters stay what they are.
+pub(crate) fn as_go_wrote_them(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    arguments.map(|argument| match argument.to_str() {
+        Some(text) if is_go_flag(text) => OsString::from(format!("-{text}")),
+        _ => argument,
+    })
+}
+
+fn is_go_flag(text: &str) -> bool {
+    let Some(name) = text.strip_prefix('-') else { return false };
+    let name = name.split('=').next().unwrap_or_default();
+    name.len() > 1 && name.starts_with(|first: char| first.is_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn run(arguments: &[&str]) -> RunArguments {
+        let all = ["pacer", "run"].iter().chain(arguments).map(OsString::from);
+        match Pacer::parse_from(as_go_wrote_them(all)).command {
+            Command::Run(arguments) => *arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Pacer::command().debug_assert();
+    }
+
+    #[test]
+    fn a_deployment_written_for_arc_starts() {
+        let arguments = run(&[
+            "--metrics-addr=127.0.0.1:8080",
+            "--enable-leader-election",
+            "--leader-election-id=arc",
+            "--port=9443",
+            "--sync-period=1m",
+            "--default-scale-down-delay=10m",
+            "--docker-image=docker:dind",
+            "--runner-image=summerwind/actions-runner:latest",
+            "--runner-image-pull-secret=a",
+            "--runner-image-pull-secret=b",
+            "--common-runner-labels=x,y",
+            "--watch-namespace=ci",
+            "--log-level=-4",
+            "--log-format=json",
+            "--runner-status-update-hook=true",
+        ]);
+        assert!(arguments.election.enable_leader_election && arguments.pods.runner_status_update_hook);
+        assert_eq!(arguments.sync_period, Duration::from_secs(60));
+        assert_eq!(arguments.pods.runner_image_pull_secrets, ["a", "b"]);
+        assert_eq!(arguments.common_runner_labels, ["x", "y"]);
+        let given: Vec<_> = arguments.obsolete.given().into_iter().map(|(flag, _)| flag).collect();
+        assert_eq!(given, ["--port", "--default-scale-down-delay"]);
+    }
+
+    #[test]
+    fn one_dash_will_do() {
+        assert_eq!(run(&["-metrics-addr=:1", "-sync-period", "90s"]).sync_period, Duration::from_secs(90));
+        assert!(!is_go_flag("-h") && !is_go_flag("--metrics-addr") && !is_go_flag("-4"));
+    }
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, millis) in [("10m", 600_000), ("1h30m", 5_400_000), ("300ms", 300), ("0s", 0), ("1.5h", 5_400_000)] {
+            assert_eq!(duration::parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "10", "-1s", "soon"] {
+            assert!(duration::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_do_not_show() {
+        let arguments = run(&["--github-token=s3cret", "--github-basicauth-password=s3cret"]);
+        assert!(!format!("{arguments:?}").contains("s3cret"));
+    }
+}

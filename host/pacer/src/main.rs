@@ -1,0 +1,40 @@
+//! The `pacer` binary: arguments, wiring, telemetry.
+//!
+//! Read first: [`arguments`] (flags, ARC's included) and [`run`] (what is started in which order).
+
+mod arguments;
+mod health;
+mod run;
+mod telemetry;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use arguments::{Command, Pacer};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // Two TLS back ends in one process would make rustls refuse to choose.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let pacer = Pacer::parse_from(arguments::as_go_wrote_them(std::env::args_os()));
+    let result = match pacer.command {
+        Command::Run(arguments) => run::main(*arguments),
+        Command::Crds => pacer_api::crd::yaml().map_err(anyhow::Error::from).and_then(|yaml| print(&yaml)),
+        Command::Version => print(&format!("pacer {}\n", env!("CARGO_PKG_VERSION"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _closed = writeln!(std::io::stderr(), "pacer: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // `pacer crds | head` is no failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}

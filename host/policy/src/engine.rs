@@ -1,0 +1,173 @@
+//! One wasmtime engine and what all policies share: configuration, the only import, and the clock of deadlines.
+
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use wasmtime::component::{HasSelf, InstancePre, Linker};
+use wasmtime::{Config, Store};
+
+use crate::bindings::pacer::policy::{log, types};
+use crate::limits::Limits;
+use crate::log::Guest;
+use ticker::{Ticker, Watch};
+
+mod ticker;
+
+/// Native stack a guest may use, in bytes; small enough for any thread of the blocking pool.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Compiles and runs policies. There is one per process: mixing engines confuses their types.
+pub struct Engine {
+    wasmtime: wasmtime::Engine,
+    linker: Linker<Guest>,
+    ticker: Ticker,
+    /// Held while a component is compiled, which takes a second of processor time per MiB and can't be interrupted.
+    compiling: Mutex<()>,
+}
+
+/// The engine can't be made on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("the WebAssembly engine can't be started: {0}")]
+pub struct EngineError(String);
+
+impl Engine {
+    /// An engine with every limit armed: epochs and fuel, no threads, one memory, no import but `log`.
+    ///
+    /// # Errors
+    ///
+    /// When this machine can't run WebAssembly, or no thread can be started.
+    pub fn new() -> Result<Self, EngineError> {
+        let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
+        let wasmtime = wasmtime::Engine::new(&configuration()).map_err(failed)?;
+        let mut linker = Linker::new(&wasmtime);
+        log::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
+        types::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
+        let ticker = Ticker::start(wasmtime.weak()).map_err(|error| EngineError(error.to_string()))?;
+        Ok(Self { wasmtime, linker, ticker, compiling: Mutex::new(()) })
+    }
+
+    /// Compiles and links, one component at a time. Blocks: a second per MiB.
+    pub(crate) fn compile(&self, component: &[u8]) -> wasmtime::Result<wasmtime::component::Component> {
+        let _alone = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        wasmtime::component::Component::from_binary(&self.wasmtime, component)
+    }
+
+    pub(crate) fn link(&self, component: &wasmtime::component::Component) -> wasmtime::Result<InstancePre<Guest>> {
+        self.linker.instantiate_pre(component)
+    }
+
+    /// A store with all limits armed, and the watch that lets its deadline pass.
+    pub(crate) fn store(&self, limits: &Limits, fuel: u64) -> wasmtime::Result<(Store<Guest>, Watch)> {
+        let mut store = Store::new(&self.wasmtime, Guest::new(limits));
+        store.limiter(|guest| &mut guest.meter);
+        store.set_fuel(fuel)?;
+        store.set_hostcall_fuel(limits.hostcall());
+        let watch = self.ticker.watch();
+        store.set_epoch_deadline(limits.ticks());
+        Ok((store, watch))
+    }
+
+    /// Checks that endless loops are stopped here, by the deadline as well as by fuel, by running one.
+    ///
+    /// Blocks for about 50 ms, or two seconds when they aren't.
+    ///
+    /// # Errors
+    ///
+    /// What did not stop it. No policy but the linked one may run then.
+    pub fn self_test(&self) -> Result<(), EngineError> {
+        let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
+        let looping = self.compile(LOOPING).map_err(failed)?;
+        let looping = self.link(&looping).map_err(failed)?;
+        self.stops(&looping, BACKSTOP_FUEL, wasmtime::Trap::Interrupt, "the deadline")?;
+        self.stops(&looping, 1_000_000, wasmtime::Trap::OutOfFuel, "fuel")
+    }
+
+    fn stops(&self, looping: &InstancePre<Guest>, fuel: u64, expected: wasmtime::Trap, what: &str) -> Result<(), EngineError> {
+        let (mut store, watch) = self.store(&Limits::default(), fuel).map_err(|error| EngineError(format!("{error:#}")))?;
+        store.set_epoch_deadline(4);
+        let (answer, stopped) = mpsc::channel();
+        let looping = looping.clone();
+        let run = move || {
+            let ended = looping.instantiate(&mut store).map(drop);
+            drop(watch);
+            // Nobody listens any more when it took too long.
+            let _ = answer.send(ended);
+        };
+        // Not joined when the loop goes on: nothing could end it then.
+        let thread = thread::Builder::new().name("policy-self-test".to_owned()).spawn(run);
+        let thread = thread.map_err(|error| EngineError(error.to_string()))?;
+        let Ok(ended) = stopped.recv_timeout(SELF_TEST_PATIENCE) else {
+            return Err(EngineError(format!("an endless loop is not stopped by {what}")));
+        };
+        if thread.join().is_err() {
+            return Err(EngineError("the self-test panicked".to_owned()));
+        }
+        match ended {
+            Err(error) if error.downcast_ref() == Some(&expected) => Ok(()),
+            Err(error) => Err(EngineError(format!("an endless loop ended with {error:#} and not by {what}"))),
+            Ok(()) => Err(EngineError("an endless loop ended by itself".to_owned())),
+        }
+    }
+}
+
+/// Ends the self-test's loop after a few seconds if its deadline does not.
+const BACKSTOP_FUEL: u64 = 10_000_000_000;
+
+/// How long the self-test's loop of 20 ms may take on a busy machine.
+const SELF_TEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// An endless loop in a start function; as text in the test below.
+const LOOPING: &[u8] = b"\0asm\x0d\0\x01\0\
+    \x01\x20\0asm\x01\0\0\0\
+    \x01\x04\x01\x60\0\0\
+    \x03\x02\x01\0\
+    \x08\x01\0\
+    \x0a\x09\x01\x07\0\x03\x40\x0c\0\x0b\x0b\
+    \x02\x04\x01\0\0\0";
+
+fn configuration() -> Config {
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .consume_fuel(true)
+        .cranelift_nan_canonicalization(true)
+        .max_wasm_stack(STACK_BYTES)
+        .wasm_backtrace_max_frames(None)
+        .wasm_relaxed_simd(false)
+        .relaxed_simd_deterministic(true)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_custom_page_sizes(false)
+        .wasm_wide_arithmetic(false)
+        .concurrency_support(false);
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_loop_is_what_it_says() {
+        let text = "(component (core module (func (loop (br 0))) (start 0)) (core instance (instantiate 0)))";
+        assert_eq!(wat::parse_str(text).unwrap(), LOOPING);
+    }
+
+    #[test]
+    fn endless_loops_are_stopped() {
+        Engine::new().unwrap().self_test().unwrap();
+    }
+
+    #[test]
+    fn compositions_of_many_modules_do_not_start() {
+        let engine = Engine::new().unwrap();
+        for (count, starts) in [(4, true), (5, false)] {
+            let text = format!("(component (core module $m) {})", "(core instance (instantiate $m))".repeat(count));
+            let component = engine.compile(&wat::parse_str(text).unwrap()).unwrap();
+            let (mut store, _watch) = engine.store(&Limits::default(), 1_000).unwrap();
+            let started = engine.link(&component).unwrap().instantiate(&mut store);
+            assert_eq!(started.is_ok(), starts, "{count} instances");
+        }
+    }
+}

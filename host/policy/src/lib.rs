@@ -1,0 +1,44 @@
+//! Runs policies in a sandbox.
+//!
+//! A policy is a WebAssembly component that speaks `wit/policy`. It has no clock, no network, no randomness and no memory between calls;
+//! every call gets a fresh instance with a budget of instructions, time, memory and output. What it answers passes
+//! [`pacer_core::gate`] before anybody sees it. When a call fails, the shipped policy is asked instead, first as a component and, should
+//! that fail too, as it is linked into this program, so a decision is always taken and always says by whom.
+//!
+//! Read in this order: [`Policy::load`] (what is accepted), [`PolicyHost`] (what is in force), [`Generation`] (how it is asked),
+//! [`Evaluation`] and [`Receipt`] (what comes back), [`Limits`] and [`Fault`] (what a call may use and how it fails).
+
+mod bindings;
+mod call;
+mod component;
+mod decision;
+#[cfg(test)]
+mod differential;
+mod engine;
+mod fault;
+mod generation;
+mod host;
+mod limits;
+mod load;
+mod log;
+mod observer;
+mod policy;
+mod question;
+mod receipt;
+mod rehearsal;
+mod sandbox;
+mod wire;
+
+pub use component::{CONTRACT, Digest, componentize, compressed_fits};
+pub use decision::Decision;
+pub use engine::{Engine, EngineError};
+pub use fault::Fault;
+pub use generation::{Assignment, Chosen, Generation, PolicySet};
+pub use host::{PolicyHost, SHIPPED};
+pub use limits::{COMPRESSED_BYTES, FUNCTIONS, LimitError, LimitRequest, Limits, RAW_BYTES, TICK};
+pub use load::{LoadError, NO_SETTINGS, Refusal};
+pub use log::{Level, LogLine};
+pub use observer::{Counters, Observation, Observer, Source};
+pub use policy::{Description, Policy};
+pub use receipt::{Attempt, DecidedBy, OUTPUT_BYTES, Receipt};
+pub use sandbox::{Evaluation, QUEUE};

@@ -1,0 +1,281 @@
+//! What one call may use.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use wasmtime::ResourceLimiter;
+
+/// Largest component that is accepted, in bytes; several times what the languages measured need, and a second of compilation per MiB.
+pub const RAW_BYTES: usize = 4 << 20;
+
+/// Largest component as it lies compressed in a ConfigMap, in bytes: what a ConfigMap can hold at all.
+pub const COMPRESSED_BYTES: usize = 1 << 20;
+
+/// Most functions a component may define. Compilation can't be interrupted, and its cost grows with them.
+pub const FUNCTIONS: u32 = 20_000;
+
+/// How often deadlines are checked.
+pub const TICK: Duration = Duration::from_millis(5);
+
+/// Core instances in a component: the policy itself and the shims that the component encoder adds.
+const INSTANCES: usize = 4;
+/// Memories in a component.
+const MEMORIES: usize = 1;
+/// Tables in a component: the policy's own and the encoder's.
+const TABLES: usize = 2;
+/// Elements over all tables.
+const TABLE_ELEMENTS: usize = 10_000;
+
+/// Bounds of a single call. Made by [`Limits::default`] and [`Limits::lowered`], so that none is above its maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    fuel: u64,
+    fuel_per_item: u64,
+    fuel_cap: u64,
+    deadline: Duration,
+    memory: usize,
+    hostcall: usize,
+    log_lines: usize,
+    log_line: usize,
+}
+
+/// What a policy set asks for instead of the defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LimitRequest {
+    /// Most instructions per call, whatever its size; 1 to 1,000,000,000.
+    pub fuel: Option<u64>,
+    /// Longest call in milliseconds, including the policy's start; 1 to 100.
+    pub deadline_milliseconds: Option<u64>,
+    /// Most memory in MiB; 1 to 64, where 16 is the default.
+    pub memory_mebibytes: Option<u64>,
+}
+
+/// A limit outside its range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("limits.{field} is {given} and must be from 1 to {most}")]
+pub struct LimitError {
+    /// Name of the field in the policy set.
+    pub field: &'static str,
+    /// What was asked for.
+    pub given: u64,
+    /// The highest that may be asked for.
+    pub most: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fuel: 20_000_000,
+            fuel_per_item: 100_000,
+            fuel_cap: Self::FUEL_CAP,
+            deadline: Self::DEADLINE,
+            memory: 16 << 20,
+            hostcall: 1 << 20,
+            log_lines: 32,
+            log_line: 1 << 10,
+        }
+    }
+}
+
+impl Limits {
+    /// Highest number of instructions of any call, in wasmtime's units of fuel.
+    pub const FUEL_CAP: u64 = 1_000_000_000;
+    /// Longest deadline of any call.
+    pub const DEADLINE: Duration = Duration::from_millis(100);
+    /// Most memory of any call, in MiB.
+    pub const MEMORY_MEBIBYTES: u64 = 64;
+
+    /// The defaults changed by what a policy set asks for.
+    ///
+    /// # Errors
+    ///
+    /// When a value is zero or above its maximum.
+    pub fn lowered(asked: LimitRequest) -> Result<Self, LimitError> {
+        let within = |field, given: Option<u64>, most| match given {
+            Some(given) if !(1..=most).contains(&given) => Err(LimitError { field, given, most }),
+            given => Ok(given),
+        };
+        let mut limits = Self::default();
+        if let Some(fuel) = within("fuel", asked.fuel, Self::FUEL_CAP)? {
+            limits.fuel_cap = fuel;
+        }
+        let longest = u64::try_from(Self::DEADLINE.as_millis()).unwrap_or(u64::MAX);
+        if let Some(deadline) = within("deadlineMilliseconds", asked.deadline_milliseconds, longest)? {
+            limits.deadline = Duration::from_millis(deadline);
+        }
+        if let Some(memory) = within("memoryMebibytes", asked.memory_mebibytes, Self::MEMORY_MEBIBYTES)? {
+            limits.memory = usize::try_from(memory << 20).unwrap_or(limits.memory);
+        }
+        Ok(limits)
+    }
+
+    /// Instructions for a question about `items` things, in wasmtime's units of fuel.
+    #[must_use]
+    pub fn fuel(&self, items: usize) -> u64 {
+        let items = u64::try_from(items).unwrap_or(u64::MAX);
+        self.fuel.saturating_add(self.fuel_per_item.saturating_mul(items)).min(self.fuel_cap)
+    }
+
+    /// Longest call, with instantiation and start functions.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Bytes over all linear memories.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Bytes that one call may copy out of the guest.
+    #[must_use]
+    pub fn hostcall(&self) -> usize {
+        self.hostcall
+    }
+
+    /// Log lines kept per call.
+    #[must_use]
+    pub fn log_lines(&self) -> usize {
+        self.log_lines
+    }
+
+    /// Bytes kept of each log line.
+    #[must_use]
+    pub fn log_line(&self) -> usize {
+        self.log_line
+    }
+
+    /// The deadline in epoch ticks. One more than the duration needs: the first tick may come at once.
+    pub(crate) fn ticks(&self) -> u64 {
+        u64::try_from(self.deadline.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX).saturating_add(1)
+    }
+}
+
+/// Counts what a store holds, over all of its memories and tables, and remembers what it refused.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    memory_limit: usize,
+    memory: usize,
+    peak: usize,
+    elements: usize,
+    denied: bool,
+}
+
+impl Meter {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { memory_limit: limits.memory, memory: 0, peak: 0, elements: 0, denied: false }
+    }
+
+    /// Whether anything was refused.
+    pub(crate) fn denied(&self) -> bool {
+        self.denied
+    }
+
+    /// The most that was held at once, in bytes.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak
+    }
+
+    fn grown(total: usize, current: usize, desired: usize, limit: usize) -> Option<usize> {
+        let grown = total.saturating_add(desired.saturating_sub(current));
+        (grown <= limit).then_some(grown)
+    }
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            // The guest's own maximum; the growth fails without our doing and must not be counted.
+            return Ok(false);
+        }
+        match Self::grown(self.memory, current, desired, self.memory_limit) {
+            Some(grown) => {
+                self.memory = grown;
+                self.peak = self.peak.max(grown);
+                Ok(true)
+            }
+            None => {
+                self.denied = true;
+                Ok(false)
+            }
+        }
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return Ok(false);
+        }
+        match Self::grown(self.elements, current, desired, TABLE_ELEMENTS) {
+            Some(grown) => {
+                self.elements = grown;
+                Ok(true)
+            }
+            None => {
+                self.denied = true;
+                Ok(false)
+            }
+        }
+    }
+
+    fn instances(&self) -> usize {
+        INSTANCES
+    }
+
+    fn tables(&self) -> usize {
+        TABLES
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuel_grows_with_the_question_up_to_the_cap() {
+        let limits = Limits::default();
+        assert_eq!(limits.fuel(0), 20_000_000);
+        assert_eq!(limits.fuel(1_000), 120_000_000);
+        assert_eq!(limits.fuel(usize::MAX), 1_000_000_000);
+        assert_eq!(limits.ticks(), 21);
+    }
+
+    #[test]
+    fn limits_stay_in_their_ranges() {
+        let asked = LimitRequest { fuel: Some(5), deadline_milliseconds: Some(7), memory_mebibytes: Some(64) };
+        let limits = Limits::lowered(asked).unwrap();
+        assert_eq!((limits.fuel(9), limits.deadline(), limits.memory()), (5, Duration::from_millis(7), 64 << 20));
+        assert_eq!(limits.ticks(), 3);
+        for (asked, text) in [
+            (
+                LimitRequest { memory_mebibytes: Some(65), ..Default::default() },
+                "limits.memoryMebibytes is 65 and must be from 1 to 64",
+            ),
+            (
+                LimitRequest { deadline_milliseconds: Some(101), ..Default::default() },
+                "limits.deadlineMilliseconds is 101 and must be from 1 to 100",
+            ),
+            (LimitRequest { fuel: Some(0), ..Default::default() }, "limits.fuel is 0 and must be from 1 to 1000000000"),
+        ] {
+            assert_eq!(Limits::lowered(asked).unwrap_err().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_meter_adds_up_memories_and_remembers_a_refusal() {
+        let mut meter = Meter::new(&Limits::lowered(LimitRequest { memory_mebibytes: Some(1), ..Default::default() }).unwrap());
+        assert!(meter.memory_growing(0, 512 << 10, None).unwrap());
+        assert!(!meter.memory_growing(0, 512 << 10, Some(1)).unwrap());
+        assert!(!meter.denied());
+        assert!(meter.memory_growing(0, 512 << 10, None).unwrap());
+        assert!(!meter.memory_growing(512 << 10, (512 << 10) + 1, None).unwrap());
+        assert!(meter.denied());
+        assert_eq!(meter.peak(), 1 << 20);
+        assert!(!meter.table_growing(0, 10_001, None).unwrap());
+    }
+}

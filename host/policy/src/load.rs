@@ -1,0 +1,293 @@
+//! From bytes to a policy that may be asked. Nothing that fails here has any effect.
+
+use pacer_core::gate::{KEY_BYTES, REASON_BYTES, scrub};
+use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
+use serde::{Deserialize, Serialize};
+
+use crate::bindings::exports::pacer::policy::{capacity, lifecycle, restart, scale_down};
+use crate::call::call;
+use crate::component::{Digest, inspect};
+use crate::decision::Decision;
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::limits::Limits;
+use crate::policy::{Description, Linked, Policy};
+use crate::question::Question;
+use crate::rehearsal;
+
+/// Settings of a policy that was given none.
+pub const NO_SETTINGS: &str = "{}";
+
+/// Largest JSON Schema of settings that is kept, in bytes.
+const SCHEMA_BYTES: usize = 64 << 10;
+
+/// Problems of settings that are reported at once.
+const PROBLEMS: usize = 8;
+
+/// Which check a policy failed; the names are stable, for statuses and events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Refusal {
+    /// More bytes or functions than allowed.
+    TooLarge,
+    /// Not WebAssembly at all, empty or truncated.
+    NotWebAssembly,
+    /// WebAssembly, but not a component.
+    CoreModule,
+    /// Native code, which must never be loaded.
+    NativeCode,
+    /// Malformed, or uses a feature that is switched off.
+    Invalid,
+    /// Imports something that is not offered.
+    Import,
+    /// Exports no decision, or no lifecycle.
+    Exports,
+    /// Speaks another version of the contract.
+    Contract,
+    /// Does not compile.
+    Compile,
+    /// Compilation took too long.
+    CompileTimeout,
+    /// Its functions or records differ from the contract's.
+    Types,
+    /// Fails when it is started under limits.
+    Instantiate,
+    /// `describe` fails or gives no name.
+    Describe,
+    /// Does not accept its settings.
+    Settings,
+    /// Fails on an ordinary request.
+    Smoke,
+    /// Answers the same request differently, or with different effort.
+    Unstable,
+    /// This machine can't stop runaway policies, so none is accepted.
+    SelfTest,
+}
+
+impl Refusal {
+    /// The name, as in statuses and events.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TooLarge => "PolicyTooLarge",
+            Self::NotWebAssembly => "PolicyNotWebAssembly",
+            Self::CoreModule => "PolicyNotAComponent",
+            Self::NativeCode => "PolicyIsNativeCode",
+            Self::Invalid => "PolicyInvalid",
+            Self::Import => "PolicyImportDenied",
+            Self::Exports => "PolicyExportMissing",
+            Self::Contract => "PolicyContractVersion",
+            Self::Compile => "PolicyCompileFailed",
+            Self::CompileTimeout => "PolicyCompileTimeout",
+            Self::Types => "PolicyTypeMismatch",
+            Self::Instantiate => "PolicyStartFailed",
+            Self::Describe => "PolicyDescribeFailed",
+            Self::Settings => "PolicySettingsInvalid",
+            Self::Smoke => "PolicySmokeFailed",
+            Self::Unstable => "PolicyNotDeterministic",
+            Self::SelfTest => "PolicySandboxBroken",
+        }
+    }
+}
+
+/// Why a policy is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", code.as_str())]
+pub struct LoadError {
+    /// The check that failed.
+    pub code: Refusal,
+    /// What is wrong and what to do, one line of at most 1 KiB.
+    pub message: String,
+}
+
+impl LoadError {
+    pub(crate) fn new(code: Refusal, message: impl AsRef<str>) -> Self {
+        Self { code, message: scrub(message.as_ref(), 1 << 10) }
+    }
+}
+
+impl Policy {
+    /// Checks, compiles, links, starts and tries a component, in this order.
+    ///
+    /// Blocks for about a second per MiB, one component at a time: call it where blocking is allowed. The trial uses no settings, with
+    /// which a policy may decline to answer; [`Policy::rehearse`] is for the settings it will have.
+    ///
+    /// # Errors
+    ///
+    /// The first check that failed.
+    pub fn load(engine: &Engine, bytes: &[u8]) -> Result<Self, LoadError> {
+        let decisions = inspect(bytes)?;
+        let refused = |code| move |error: wasmtime::Error| LoadError::new(code, format!("{error:#}"));
+        let component = engine.compile(bytes).map_err(refused(Refusal::Compile))?;
+        let pre = engine.link(&component).map_err(refused(Refusal::Import))?;
+        let takes = |decision| decisions.contains(&decision).then_some(&pre);
+        let linked = Linked {
+            lifecycle: lifecycle::GuestIndices::new(&pre).map_err(refused(Refusal::Exports))?,
+            scale_down: takes(Decision::ScaleDown)
+                .map(scale_down::GuestIndices::new)
+                .transpose()
+                .map_err(refused(Refusal::Exports))?,
+            restart: takes(Decision::Restart).map(restart::GuestIndices::new).transpose().map_err(refused(Refusal::Exports))?,
+            capacity: takes(Decision::Capacity)
+                .map(capacity::GuestIndices::new)
+                .transpose()
+                .map_err(refused(Refusal::Exports))?,
+            pre,
+        };
+        linked.start(engine)?;
+        let description = linked.describe(engine)?;
+        let policy = Self { linked, description, digest: Digest::of(bytes), size: bytes.len() };
+        for decision in decisions {
+            policy.smoke(engine, decision, NO_SETTINGS, &Limits::default(), Declining::Allowed)?;
+        }
+        Ok(policy)
+    }
+
+    /// Has the policy check settings. Blocks for at most the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed.
+    pub fn validate_settings(&self, engine: &Engine, settings: &str, limits: &Limits) -> Result<(), LoadError> {
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(settings) {
+            return Err(LoadError::new(Refusal::Settings, format!("the settings are not JSON: {error}")));
+        }
+        let (answer, _) = call(engine, &self.linked.pre, limits, 0, |store, instance| {
+            let validated = self.linked.lifecycle.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
+            Ok(Ok(validated))
+        });
+        match answer {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(problems)) => {
+                let list: Vec<String> = problems
+                    .iter()
+                    .take(PROBLEMS)
+                    .map(|problem| {
+                        let message = scrub(&problem.message, REASON_BYTES);
+                        match scrub(&problem.path, KEY_BYTES) {
+                            path if path.is_empty() => message,
+                            path => format!("{path}: {message}"),
+                        }
+                    })
+                    .collect();
+                Err(LoadError::new(Refusal::Settings, list.join("; ")))
+            }
+            Err(fault) => Err(LoadError::new(Refusal::Settings, format!("validate-settings failed: {fault}"))),
+        }
+    }
+
+    /// Tries ordinary requests for one decision with the settings and limits it will have. Blocks for at most a dozen deadlines.
+    ///
+    /// # Errors
+    ///
+    /// When an answer is an error, invalid, or not the same twice.
+    pub fn rehearse(&self, engine: &Engine, decision: Decision, settings: &str, limits: &Limits) -> Result<(), LoadError> {
+        self.smoke(engine, decision, settings, limits, Declining::Refused)
+    }
+
+    fn smoke(
+        &self,
+        engine: &Engine,
+        decision: Decision,
+        settings: &str,
+        limits: &Limits,
+        declining: Declining,
+    ) -> Result<(), LoadError> {
+        let trial = Trial { policy: self, engine, settings, limits, declining };
+        match decision {
+            Decision::ScaleDown => rehearsal::scale_down().iter().try_for_each(|case| trial.twice::<ScaleDownRequest>(case)),
+            Decision::Restart => rehearsal::restart().iter().try_for_each(|case| trial.twice::<RestartRequest>(case)),
+            Decision::Capacity => rehearsal::capacity().iter().try_for_each(|case| trial.twice::<CapacityRequest>(case)),
+        }
+    }
+}
+
+/// Whether a policy may answer a trial with an error of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Declining {
+    Allowed,
+    Refused,
+}
+
+struct Trial<'a> {
+    policy: &'a Policy,
+    engine: &'a Engine,
+    settings: &'a str,
+    limits: &'a Limits,
+    declining: Declining,
+}
+
+impl Trial<'_> {
+    fn twice<Q: Question>(&self, (case, request): &(&str, Q)) -> Result<(), LoadError> {
+        let (first, effort) = self.once(request);
+        let (second, again) = self.once(request);
+        if first != second || effort != again {
+            let message = format!("{} answers the {case} request differently the second time", Q::DECISION);
+            return Err(LoadError::new(Refusal::Unstable, message));
+        }
+        match first {
+            Ok(_) => Ok(()),
+            Err(Fault::PolicyError(_)) if self.declining == Declining::Allowed => Ok(()),
+            Err(fault) => {
+                let message = format!("{} fails on the {case} request: {fault}", Q::DECISION);
+                Err(LoadError::new(Refusal::Smoke, message))
+            }
+        }
+    }
+
+    /// A busy machine may miss a deadline that the policy would have met, so that gets a second chance.
+    fn once<Q: Question>(&self, request: &Q) -> (Result<Q::Answer, Fault>, u64) {
+        let ask = || self.policy.ask(self.engine, request, self.settings, self.limits);
+        let (answer, usage) = match ask() {
+            (Err(Fault::Deadline), _) => ask(),
+            called => called,
+        };
+        // Where a deadline strikes is chance.
+        let fuel = if answer == Err(Fault::Deadline) { 0 } else { usage.fuel };
+        (answer, fuel)
+    }
+}
+
+impl Linked {
+    /// Instantiates under limits and resolves every function, which is where wrong record types show.
+    fn start(&self, engine: &Engine) -> Result<(), LoadError> {
+        let (answer, _) = call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+            let typed = (|| {
+                self.lifecycle.load(&mut *store, instance)?;
+                if let Some(indices) = &self.scale_down {
+                    indices.load(&mut *store, instance)?;
+                }
+                if let Some(indices) = &self.restart {
+                    indices.load(&mut *store, instance)?;
+                }
+                if let Some(indices) = &self.capacity {
+                    indices.load(&mut *store, instance)?;
+                }
+                Ok::<(), wasmtime::Error>(())
+            })();
+            Ok(Ok(typed.map_err(|error| LoadError::new(Refusal::Types, format!("it differs from the contract: {error:#}")))))
+        });
+        match answer {
+            Ok(typed) => typed,
+            Err(Fault::Instantiate(text)) => Err(LoadError::new(Refusal::Instantiate, text)),
+            Err(fault) => Err(LoadError::new(Refusal::Instantiate, format!("starting it failed: {fault}"))),
+        }
+    }
+
+    fn describe(&self, engine: &Engine) -> Result<Description, LoadError> {
+        let (answer, _) = call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+            Ok(Ok(self.lifecycle.load(&mut *store, instance)?.call_describe(store)?))
+        });
+        let said = answer.map_err(|fault| LoadError::new(Refusal::Describe, format!("describe failed: {fault}")))?;
+        let name = scrub(&said.name, KEY_BYTES);
+        if name.is_empty() {
+            return Err(LoadError::new(Refusal::Describe, "describe gives no name"));
+        }
+        let settings_schema = said.settings_schema.filter(|schema| schema.len() <= SCHEMA_BYTES);
+        Ok(Description {
+            name,
+            version: scrub(&said.version, KEY_BYTES),
+            summary: scrub(&said.summary, REASON_BYTES),
+            settings_schema,
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! What metrics are made of.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::decision::Decision;
+use crate::fault::Fault;
+
+/// Where a policy comes from; with [`Decision`] and [`Fault::KINDS`] the only labels, so their number is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A policy of a user.
+    Custom,
+    /// The policy in this program, as a component.
+    Shipped,
+    /// The same, linked natively.
+    Native,
+}
+
+impl Source {
+    /// Name for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Custom => "custom",
+            Self::Shipped => "shipped",
+            Self::Native => "native",
+        }
+    }
+}
+
+/// One attempt to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// The decision.
+    pub decision: Decision,
+    /// Who was asked.
+    pub source: Source,
+    /// One of [`Fault::KINDS`]; none when the answer was used.
+    pub fault: Option<&'static str>,
+    /// Whether somebody else was asked before.
+    pub fallback: bool,
+    /// Instructions executed, in wasmtime's units of fuel.
+    pub fuel: u64,
+    /// Time from store to answer.
+    pub duration: Duration,
+    /// Most linear memory held at once, in bytes.
+    pub peak_memory: usize,
+    /// Log lines that were dropped.
+    pub log_dropped: u32,
+}
+
+/// Is told of every attempt. Called on the task that evaluates, so it must be quick.
+pub trait Observer: Send + Sync + 'static {
+    /// An attempt ended.
+    fn observe(&self, observation: &Observation);
+}
+
+/// Totals since the process began.
+#[derive(Debug, Default)]
+pub struct Counters {
+    evaluations: [AtomicU64; 3],
+    faults: [AtomicU64; Fault::KINDS.len()],
+    fallbacks: AtomicU64,
+    fuel: AtomicU64,
+    log_dropped: AtomicU64,
+}
+
+impl Counters {
+    /// Answers that were used, for this decision.
+    #[must_use]
+    pub fn evaluations(&self, decision: Decision) -> u64 {
+        let places = Decision::ALL.into_iter().zip(&self.evaluations);
+        places.filter(|(place, _)| *place == decision).map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Faults of this kind, one of [`Fault::KINDS`]; 0 for others.
+    #[must_use]
+    pub fn faults(&self, kind: &str) -> u64 {
+        let places = Fault::KINDS.into_iter().zip(&self.faults);
+        places.filter(|(place, _)| *place == kind).map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Attempts made because another one failed.
+    #[must_use]
+    pub fn fallbacks(&self) -> u64 {
+        self.fallbacks.load(Ordering::Relaxed)
+    }
+
+    /// Instructions executed, in wasmtime's units of fuel.
+    #[must_use]
+    pub fn fuel(&self) -> u64 {
+        self.fuel.load(Ordering::Relaxed)
+    }
+
+    /// Log lines of policies that were dropped.
+    #[must_use]
+    pub fn log_dropped(&self) -> u64 {
+        self.log_dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for Counters {
+    fn observe(&self, observation: &Observation) {
+        let counted = match observation.fault {
+            None => {
+                Decision::ALL.iter().zip(&self.evaluations).find(|(place, _)| **place == observation.decision).map(|(_, c)| c)
+            }
+            Some(kind) => Fault::KINDS.iter().zip(&self.faults).find(|(place, _)| **place == kind).map(|(_, c)| c),
+        };
+        if let Some(count) = counted {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.fallbacks.fetch_add(u64::from(observation.fallback), Ordering::Relaxed);
+        self.fuel.fetch_add(observation.fuel, Ordering::Relaxed);
+        self.log_dropped.fetch_add(u64::from(observation.log_dropped), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,223 @@
+//! What the three decisions have in common, so that everything above is written once.
+
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock};
+
+use pacer_core::gate::{self, GateError};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_policy_default::Default as Shipped;
+use serde::Serialize;
+use sha2::Sha256;
+use wasmtime::Store;
+use wasmtime::component::Instance;
+
+use crate::component::Digest;
+use crate::decision::Decision;
+use crate::fault::Fault;
+use crate::log::Guest;
+use crate::policy::Linked;
+use crate::wire;
+
+/// A request that knows how to be put to a component and to the linked policy.
+pub(crate) trait Question: Serialize + Send + Sync + 'static {
+    /// What is answered.
+    type Answer: Serialize + Clone + Debug + PartialEq + Send + 'static;
+    /// Which decision this is.
+    const DECISION: Decision;
+
+    /// How many things are decided about; the budget grows with it.
+    fn items(&self) -> usize;
+
+    /// Puts the settings into the request, where they belong for whoever replays it.
+    fn set_settings(&mut self, settings: &str);
+
+    /// Asks a component.
+    fn ask(
+        &self,
+        settings: &str,
+        linked: &Linked,
+        store: &mut Store<Guest>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Result<Self::Answer, Fault>>;
+
+    /// Asks the shipped policy as it is linked into this program.
+    fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String>;
+
+    /// Voids structural lies, clamps numbers and scrubs texts.
+    fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError>;
+
+    /// The answer that changes nothing.
+    fn nothing() -> Self::Answer;
+
+    /// How many things an answer names.
+    fn named(answer: &Self::Answer) -> usize;
+}
+
+/// A question on its way: shared by the attempts to answer it.
+#[derive(Debug)]
+pub(crate) struct Asked<Q> {
+    pub(crate) request: Q,
+    input: OnceLock<Digest>,
+}
+
+impl<Q: Question> Asked<Q> {
+    pub(crate) fn new(request: Q) -> Arc<Self> {
+        Arc::new(Self { request, input: OnceLock::new() })
+    }
+
+    /// SHA-256 of the request as JSON, whose fields have one order. Computed where it is first asked for, because it takes as long as a
+    /// call.
+    pub(crate) fn input(&self) -> Digest {
+        *self.input.get_or_init(|| digest(&self.request))
+    }
+}
+
+/// SHA-256 of a value as JSON.
+pub(crate) fn digest(value: &impl Serialize) -> Digest {
+    use sha2::Digest as _;
+    /// Hashes what is written.
+    struct Sink(Sha256);
+    impl std::io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.update(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut sink = std::io::BufWriter::with_capacity(8 << 10, Sink(Sha256::new()));
+    // Neither the sink nor the serialisation of plain structs can fail; if one did, the digest would be of what came before.
+    let _ = serde_json::to_writer(&mut sink, value);
+    sink.into_inner().map_or_else(|_| Digest::of(&[]), |sink| Digest::finished(sink.0))
+}
+
+fn unanswered(decision: Decision) -> Fault {
+    Fault::Load(format!("it does not export {decision}"))
+}
+
+impl Question for ScaleDownRequest {
+    type Answer = Vec<Choice>;
+    const DECISION: Decision = Decision::ScaleDown;
+
+    fn items(&self) -> usize {
+        self.candidates.len()
+    }
+
+    fn set_settings(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
+    fn ask(
+        &self,
+        settings: &str,
+        linked: &Linked,
+        store: &mut Store<Guest>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
+        let Some(indices) = &linked.scale_down else { return Ok(Err(unanswered(Self::DECISION))) };
+        let request = wire::component::scale_down_request(self, settings);
+        let answer = indices.load(&mut *store, instance)?.call_select(store, &request)?;
+        Ok(answer.map(wire::component::choices).map_err(|text| Fault::declined(&text)))
+    }
+
+    fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String> {
+        pacer_policy_sdk::scale_down::answer::<Shipped>(&wire::sdk::scale_down_request(self, settings)).map(wire::sdk::choices)
+    }
+
+    fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
+        gate::choices(self, answer)
+    }
+
+    fn nothing() -> Self::Answer {
+        Vec::new()
+    }
+
+    fn named(answer: &Self::Answer) -> usize {
+        answer.len()
+    }
+}
+
+impl Question for RestartRequest {
+    type Answer = Vec<Verdict>;
+    const DECISION: Decision = Decision::Restart;
+
+    fn items(&self) -> usize {
+        self.subjects.len()
+    }
+
+    fn set_settings(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
+    fn ask(
+        &self,
+        settings: &str,
+        linked: &Linked,
+        store: &mut Store<Guest>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
+        let Some(indices) = &linked.restart else { return Ok(Err(unanswered(Self::DECISION))) };
+        let request = wire::component::restart_request(self, settings);
+        let answer = indices.load(&mut *store, instance)?.call_decide(store, &request)?;
+        Ok(answer.map(wire::component::verdicts).map_err(|text| Fault::declined(&text)))
+    }
+
+    fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String> {
+        pacer_policy_sdk::restart::answer::<Shipped>(&wire::sdk::restart_request(self, settings)).map(wire::sdk::verdicts)
+    }
+
+    fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
+        gate::verdicts(self, answer)
+    }
+
+    fn nothing() -> Self::Answer {
+        Vec::new()
+    }
+
+    fn named(answer: &Self::Answer) -> usize {
+        answer.len()
+    }
+}
+
+impl Question for CapacityRequest {
+    type Answer = CapacityPlan;
+    const DECISION: Decision = Decision::Capacity;
+
+    fn items(&self) -> usize {
+        self.jobs.len().saturating_add(self.reservations.len())
+    }
+
+    fn set_settings(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
+    fn ask(
+        &self,
+        settings: &str,
+        linked: &Linked,
+        store: &mut Store<Guest>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
+        let Some(indices) = &linked.capacity else { return Ok(Err(unanswered(Self::DECISION))) };
+        let request = wire::component::capacity_request(self, settings);
+        let answer = indices.load(&mut *store, instance)?.call_plan(store, &request)?;
+        Ok(answer.map(wire::component::plan).map_err(|text| Fault::declined(&text)))
+    }
+
+    fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String> {
+        pacer_policy_sdk::capacity::answer::<Shipped>(&wire::sdk::capacity_request(self, settings)).map(wire::sdk::plan)
+    }
+
+    fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
+        gate::plan(self, answer)
+    }
+
+    fn nothing() -> Self::Answer {
+        CapacityPlan::default()
+    }
+
+    fn named(answer: &Self::Answer) -> usize {
+        answer.reservations.len()
+    }
+}

@@ -1,0 +1,121 @@
+//! What a decision leaves behind: enough to explain it, and to find out whether asking again would give the same.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::component::Digest;
+use crate::decision::Decision;
+use crate::fault::Fault;
+use crate::log::LogLine;
+use crate::policy::Policy;
+
+/// Largest answer that a receipt repeats, in bytes of JSON; of larger ones only digest and length are kept.
+pub const OUTPUT_BYTES: usize = 16 << 10;
+
+/// Who gave an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecidedBy {
+    /// A component.
+    Policy {
+        /// Name from its description.
+        name: String,
+        /// `sha256:` and 64 hexadecimal digits.
+        digest: String,
+    },
+    /// The shipped policy as it is linked into the operator.
+    Native,
+}
+
+impl DecidedBy {
+    pub(crate) fn policy(policy: &Policy) -> Self {
+        Self::Policy { name: policy.description.name.clone(), digest: policy.digest.to_string() }
+    }
+}
+
+impl fmt::Display for DecidedBy {
+    /// As `default@sha256:0123456789ab`, or `native`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy { name, digest } => {
+                let short = digest.get(.."sha256:".len() + 12).unwrap_or(digest);
+                write!(f, "{name}@{short}")
+            }
+            Self::Native => f.write_str("native"),
+        }
+    }
+}
+
+/// One policy that was asked, and what it took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Attempt {
+    /// Who was asked.
+    pub by: DecidedBy,
+    /// SHA-256 of the settings it was given.
+    pub settings_hash: String,
+    /// Instructions executed, in wasmtime's units of fuel; 0 natively and where a call was abandoned.
+    pub fuel: u64,
+    /// Time from store to answer in microseconds.
+    pub duration_us: u64,
+    /// Most linear memory held at once, in bytes.
+    pub peak_memory: usize,
+    /// What it said, at most 32 lines.
+    pub log: Vec<LogLine>,
+    /// Lines beyond those.
+    pub log_dropped: u32,
+    /// Why its answer was not used.
+    pub fault: Option<Fault>,
+}
+
+/// The record of one decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Receipt {
+    /// Which decision.
+    pub decision: Decision,
+    /// Short form of who decided: `default@sha256:0123456789ab`, or `native`.
+    pub policy: String,
+    /// Number of the generation that was in force.
+    pub generation: u64,
+    /// SHA-256 of the request as JSON, settings included.
+    pub input_hash: String,
+    /// SHA-256 of the checked answer as JSON.
+    pub output_hash: String,
+    /// How many things the answer names.
+    pub output_items: usize,
+    /// The checked answer, unless it is larger than 16 KiB.
+    pub output: Option<serde_json::Value>,
+    /// Who was asked, in order; the last one decided.
+    pub attempts: Vec<Attempt>,
+}
+
+impl Receipt {
+    /// Instructions executed by all attempts, in wasmtime's units of fuel.
+    #[must_use]
+    pub fn fuel(&self) -> u64 {
+        self.attempts.iter().fold(0, |sum, attempt| sum.saturating_add(attempt.fuel))
+    }
+
+    /// Time taken by all attempts, without waiting for a place.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        Duration::from_micros(self.attempts.iter().fold(0, |sum, attempt| sum.saturating_add(attempt.duration_us)))
+    }
+
+    /// Why the policy that was asked first did not decide.
+    #[must_use]
+    pub fn fault(&self) -> Option<&Fault> {
+        self.attempts.first().and_then(|attempt| attempt.fault.as_ref())
+    }
+}
+
+/// A checked answer in the form a receipt keeps.
+pub(crate) fn output(answer: &impl Serialize) -> (Digest, Option<serde_json::Value>) {
+    // Plain structs always serialise.
+    let json = serde_json::to_vec(answer).unwrap_or_default();
+    let kept = (json.len() <= OUTPUT_BYTES).then(|| serde_json::to_value(answer).ok()).flatten();
+    (Digest::of(&json), kept)
+}

@@ -1,0 +1,312 @@
+//! Builders for tests of a policy, and checks that its answer keeps to the contract.
+//!
+//! ```
+//! use pacer_policy_sdk::scenario::Scenario;
+//!
+//! let scenario = Scenario::pool("ci")
+//!     .node("n1", |node| node.draining = true)
+//!     .candidate_on("n1", "a", |runner| runner.idle = 600)
+//!     .busy_on("n1", 1)
+//!     .surplus(1);
+//! assert_eq!(scenario.scale_down().nodes[0].runners, 2);
+//! ```
+
+use crate::types::{Node, Pool};
+use crate::{Capacity, Restart, ScaleDown, capacity, restart, scale_down};
+
+/// The operator cuts longer reasons.
+const MAX_REASON_BYTES: usize = 256;
+
+/// A pool and what is to be decided about it. Unset facts are zero, empty or absent.
+#[derive(Clone, Debug, Default)]
+pub struct Scenario {
+    pool: Pool,
+    nodes: Vec<Node>,
+    candidates: Vec<scale_down::Candidate>,
+    surplus: Option<u32>,
+    subjects: Vec<restart::Subject>,
+    jobs: Vec<capacity::Job>,
+    reservations: Vec<capacity::Reservation>,
+    now: f64,
+    settings: String,
+}
+
+/// A runner that a policy chose to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picked {
+    /// Of the candidate.
+    pub name: String,
+    /// What the people on call will read.
+    pub reason: String,
+}
+
+/// What a policy decided about a runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// Of the subject.
+    pub name: String,
+    /// The contract's name of the action.
+    pub action: String,
+    /// Seconds to wait first.
+    pub after: Option<u32>,
+    /// What the people on call will read.
+    pub reason: String,
+}
+
+impl Scenario {
+    /// A pool of ephemeral runners of a RunnerReplicaSet without anything in it.
+    #[must_use]
+    pub fn pool(name: &str) -> Self {
+        let pool = Pool {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            kind: "RunnerReplicaSet".to_owned(),
+            ephemeral: true,
+            ..Pool::default()
+        };
+        Self { pool, ..Self::default() }
+    }
+
+    /// Changes the pool's facts.
+    #[must_use]
+    pub fn with_pool(mut self, change: impl FnOnce(&mut Pool)) -> Self {
+        change(&mut self.pool);
+        self
+    }
+
+    /// Unix time in seconds.
+    #[must_use]
+    pub fn now(mut self, now: f64) -> Self {
+        self.now = now;
+        self
+    }
+
+    /// JSON, as in the policy set.
+    #[must_use]
+    pub fn settings(mut self, json: &str) -> Self {
+        json.clone_into(&mut self.settings);
+        self
+    }
+
+    /// Adds a node, or changes the one of that name.
+    #[must_use]
+    pub fn node(mut self, name: &str, change: impl FnOnce(&mut Node)) -> Self {
+        self.change_node(name, change);
+        self
+    }
+
+    /// Puts `count` more busy runners of the pool on a node.
+    #[must_use]
+    pub fn busy_on(mut self, node: &str, count: u32) -> Self {
+        self.pool.counts.busy += count;
+        self.change_node(node, |node| {
+            node.runners += count;
+            node.busy += count;
+        });
+        self
+    }
+
+    /// Adds a runner that may be removed, of the newest template and on no known node.
+    #[must_use]
+    pub fn candidate(mut self, name: &str, change: impl FnOnce(&mut scale_down::Candidate)) -> Self {
+        let mut candidate = scale_down::Candidate { name: name.to_owned(), current: true, ..Default::default() };
+        change(&mut candidate);
+        self.pool.counts.idle += 1;
+        self.candidates.push(candidate);
+        self
+    }
+
+    /// As [`candidate`](Self::candidate), on a node, whose count of runners grows by one.
+    #[must_use]
+    pub fn candidate_on(mut self, node: &str, name: &str, change: impl FnOnce(&mut scale_down::Candidate)) -> Self {
+        let index = self.change_node(node, |node| node.runners += 1);
+        self.candidate(name, |candidate| {
+            candidate.node = Some(index);
+            change(candidate);
+        })
+    }
+
+    /// How many runners to remove; 1 when never set.
+    #[must_use]
+    pub fn surplus(mut self, surplus: u32) -> Self {
+        self.surplus = Some(surplus);
+        self
+    }
+
+    /// Adds a runner that needs a decision: ephemeral, of the newest template, its first failed attempt.
+    #[must_use]
+    pub fn subject(mut self, name: &str, situation: &str, cause: &str, change: impl FnOnce(&mut restart::Subject)) -> Self {
+        let mut subject = restart::Subject {
+            name: name.to_owned(),
+            situation: situation.to_owned(),
+            cause: cause.to_owned(),
+            github: "absent".to_owned(),
+            attempts: 1,
+            ephemeral: true,
+            current: true,
+            ..Default::default()
+        };
+        change(&mut subject);
+        self.subjects.push(subject);
+        self
+    }
+
+    /// Adds a queued job in its first attempt.
+    #[must_use]
+    pub fn job(mut self, id: u64, change: impl FnOnce(&mut capacity::Job)) -> Self {
+        let mut job = capacity::Job { id, state: "queued".to_owned(), attempt: 1, ..Default::default() };
+        change(&mut job);
+        self.jobs.push(job);
+        self
+    }
+
+    /// Adds a reservation of one runner that is in force: made `age` seconds ago, over in `expires` seconds.
+    #[must_use]
+    pub fn reservation(mut self, id: &str, jobs: &[u64], age: u32, expires: u32) -> Self {
+        self.reservations.push(capacity::Reservation {
+            id: id.to_owned(),
+            jobs: jobs.to_vec(),
+            replicas: 1,
+            effective: i32::try_from(age).map_or(i32::MIN, |age| -age),
+            expires,
+            ..Default::default()
+        });
+        self
+    }
+
+    /// The request of a scale-down decision.
+    #[must_use]
+    pub fn scale_down(&self) -> scale_down::Request {
+        scale_down::Request {
+            now: self.now,
+            settings: self.settings.clone(),
+            pool: self.pool.clone(),
+            nodes: self.nodes.clone(),
+            candidates: self.candidates.clone(),
+            surplus: self.surplus.unwrap_or(1),
+            attributes: Vec::new(),
+        }
+    }
+
+    /// The request of a restart decision.
+    #[must_use]
+    pub fn restart(&self) -> restart::Request {
+        restart::Request {
+            now: self.now,
+            settings: self.settings.clone(),
+            pool: self.pool.clone(),
+            nodes: self.nodes.clone(),
+            subjects: self.subjects.clone(),
+            attributes: Vec::new(),
+        }
+    }
+
+    /// The request of a capacity decision.
+    #[must_use]
+    pub fn capacity(&self) -> capacity::Request {
+        capacity::Request {
+            now: self.now,
+            settings: self.settings.clone(),
+            pool: self.pool.clone(),
+            jobs: self.jobs.clone(),
+            reservations: self.reservations.clone(),
+            attributes: Vec::new(),
+        }
+    }
+
+    /// Asks `P` which runners go.
+    ///
+    /// # Errors
+    /// What the policy says, or the rule of the contract that its answer breaks.
+    pub fn select<P: ScaleDown>(&self) -> Result<Vec<Picked>, String> {
+        let request = self.scale_down();
+        let choices = scale_down::answer::<P>(&request)?;
+        if choices.len() > request.surplus as usize {
+            return Err(format!("{} choices for a surplus of {}", choices.len(), request.surplus));
+        }
+        no_duplicates("candidate", choices.iter().map(|choice| choice.index))?;
+        choices
+            .into_iter()
+            .map(|choice| {
+                let candidate = subject_of("candidate", &request.candidates, choice.index)?;
+                Ok(Picked { name: candidate.name.clone(), reason: one_line(choice.reason)? })
+            })
+            .collect()
+    }
+
+    /// Asks `P` what shall happen to the subjects.
+    ///
+    /// # Errors
+    /// What the policy says, or the rule of the contract that its answer breaks.
+    pub fn decide<P: Restart>(&self) -> Result<Vec<Decided>, String> {
+        let request = self.restart();
+        let verdicts = restart::answer::<P>(&request)?;
+        no_duplicates("subject", verdicts.iter().map(|verdict| verdict.index))?;
+        verdicts
+            .into_iter()
+            .map(|verdict| {
+                let subject = subject_of("subject", &request.subjects, verdict.index)?;
+                if !["keep", "look-again", "recreate", "replace", "quarantine"].contains(&verdict.action.as_str()) {
+                    return Err(format!("`{}` is no action", verdict.action));
+                }
+                Ok(Decided {
+                    name: subject.name.clone(),
+                    action: verdict.action,
+                    after: verdict.after,
+                    reason: one_line(verdict.reason)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Asks `P` which reservations shall exist.
+    ///
+    /// # Errors
+    /// What the policy says, or the rule of the contract that its answer breaks.
+    pub fn plan<P: Capacity>(&self) -> Result<capacity::Plan, String> {
+        let plan = capacity::answer::<P>(&self.capacity())?;
+        for (position, reservation) in plan.reservations.iter().enumerate() {
+            let id = &reservation.id;
+            if plan.reservations.iter().take(position).any(|earlier| earlier.id == *id) {
+                return Err(format!("reservation `{id}` is there twice"));
+            }
+            if reservation.expires == 0 || i64::from(reservation.effective) >= i64::from(reservation.expires) {
+                return Err(format!("reservation `{id}` is over before it starts"));
+            }
+        }
+        Ok(plan)
+    }
+
+    fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) -> u32 {
+        let known = self.nodes.iter().position(|node| node.name == name);
+        if known.is_none() {
+            self.nodes.push(Node { name: name.to_owned(), ..Default::default() });
+        }
+        let index = known.unwrap_or(self.nodes.len() - 1);
+        if let Some(node) = self.nodes.get_mut(index) {
+            change(node);
+        }
+        u32::try_from(index).unwrap_or(u32::MAX)
+    }
+}
+
+fn subject_of<'a, T>(what: &str, items: &'a [T], index: u32) -> Result<&'a T, String> {
+    items.get(index as usize).ok_or_else(|| format!("there is no {what} {index}, only {} of them", items.len()))
+}
+
+fn no_duplicates(what: &str, indices: impl Iterator<Item = u32>) -> Result<(), String> {
+    let mut sorted: Vec<_> = indices.collect();
+    sorted.sort_unstable();
+    let twice = sorted.iter().zip(sorted.iter().skip(1)).find(|(one, next)| one == next);
+    twice.map_or(Ok(()), |(index, _)| Err(format!("{what} {index} is there twice")))
+}
+
+fn one_line(reason: String) -> Result<String, String> {
+    if reason.len() > MAX_REASON_BYTES {
+        return Err(format!("a reason of {} bytes, at most {MAX_REASON_BYTES} are shown: {reason}", reason.len()));
+    }
+    if reason.contains(char::is_control) {
+        return Err(format!("a reason must be one line: {reason:?}"));
+    }
+    Ok(reason)
+}

@@ -1,0 +1,55 @@
+//! What all three decisions are told: the pool, its nodes, further facts.
+
+pub use crate::bindings::pacer::policy::types::{ApiBudget, Attribute, Counts, Node, Pool, Quantiles};
+
+/// The value of `key`; the first one wins. Keys that a policy doesn't know must be ignored, so there is no way to list them all.
+#[must_use]
+pub fn attribute<'a>(attributes: &'a [Attribute], key: &str) -> Option<&'a str> {
+    attributes.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+}
+
+/// A duration for people: `45 s`, `14 min`, `2 h 5 min`, `3 d 4 h`; the second unit is left out when it is zero.
+#[must_use]
+pub fn duration(seconds: u32) -> String {
+    let (big, big_unit, small, small_unit) = match seconds {
+        0..60 => return format!("{seconds} s"),
+        60..3600 => return format!("{} min", seconds / 60),
+        3600..86_400 => (seconds / 3600, "h", seconds % 3600 / 60, "min"),
+        _ => (seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    };
+    if small == 0 { format!("{big} {big_unit}") } else { format!("{big} {big_unit} {small} {small_unit}") }
+}
+
+/// The longest beginning of `text` that fits in `bytes` bytes, cut between characters.
+#[must_use]
+pub fn shortened(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_by_key() {
+        let attributes = [("zone".to_owned(), "a".to_owned()), ("zone".to_owned(), "b".to_owned())];
+        assert_eq!(attribute(&attributes, "zone"), Some("a"));
+        assert_eq!(attribute(&attributes, "rack"), None);
+    }
+
+    #[test]
+    fn durations_have_at_most_two_units() {
+        for (seconds, text) in
+            [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (7500, "2 h 5 min"), (273_600, "3 d 4 h")]
+        {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        for (text, bytes, cut) in [("node", 10, "node"), ("node", 2, "no"), ("näh", 2, "n"), ("", 0, "")] {
+            assert_eq!(shortened(text, bytes), cut);
+        }
+    }
+}

@@ -1,0 +1,624 @@
+//! A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager in a directory of their own.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, ObjectMeta, PostParams};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+
+pub use self::audit::{ApiCalls, Audit, Caller};
+pub use self::identity::StaticUser;
+use self::identity::Token;
+use crate::child::{Child, ChildError, find_in_path};
+
+mod assets;
+mod audit;
+mod identity;
+
+/// How long each component has until it is ready. Two cores that also compile make a start of four seconds last long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often a start is tried when another process takes one of the chosen ports.
+const ATTEMPTS: usize = 3;
+
+/// What a control plane should look like.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which requests are recorded for [`ControlPlane::api_calls`].
+    pub audit: Audit,
+    /// Files or directories that are applied before kube-controller-manager starts.
+    ///
+    /// Custom resource definitions belong here: the garbage collector looks for new kinds only every 30 s.
+    pub definitions: Vec<PathBuf>,
+    /// Further arguments of kube-apiserver.
+    pub apiserver_args: Vec<String>,
+    /// Further controllers to run, by the names that `--controllers` takes.
+    pub controllers: Vec<String>,
+    /// Whether the directory with logs and data stays when the handle is dropped.
+    pub keep: bool,
+}
+
+/// Why the control plane failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlPlaneError {
+    /// Its executables were not found.
+    #[error("cannot find etcd, kube-apiserver and kube-controller-manager: {0}")]
+    Assets(String),
+    /// A file of it could not be read or written.
+    #[error("cannot use {path}: {source}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the file system said.
+        source: io::Error,
+    },
+    /// A component could not be started.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// A component ended, or was not ready in time.
+    #[error("{component} {problem}; the end of its log:\n{log}")]
+    NotReady {
+        /// Which component.
+        component: String,
+        /// What happened to it.
+        problem: String,
+        /// The last lines of its output.
+        log: String,
+    },
+    /// The API server refused a request of the harness.
+    #[error("{what}: {source}")]
+    Api {
+        /// What was being done.
+        what: String,
+        /// What the client said.
+        source: Box<kube::Error>,
+    },
+    /// kubectl failed.
+    #[error("kubectl {arguments} failed: {stderr}")]
+    Kubectl {
+        /// Its arguments.
+        arguments: String,
+        /// What it wrote to standard error.
+        stderr: String,
+    },
+}
+
+/// How manifests are applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apply {
+    /// `kubectl apply`, which keeps the whole object in an annotation of at most 256 KiB.
+    ClientSide,
+    /// `kubectl apply --server-side`.
+    ServerSide,
+}
+
+/// A running control plane; ends when the handle is dropped.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // Dropped in this order: clients of a component before the component, the directory last.
+    controllers: Child,
+    apiserver: tokio::sync::Mutex<Child>,
+    etcd: Child,
+    apiserver_command: Command,
+    admin: Token,
+    nodes: Token,
+    layout: Layout,
+    assets: PathBuf,
+    started_in: Duration,
+    directory: TempDir,
+}
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+struct Layout {
+    root: PathBuf,
+    port: u16,
+    url: String,
+}
+
+impl Layout {
+    fn new(root: &Path) -> io::Result<Self> {
+        let port = free_port()?;
+        Ok(Self { root: root.to_owned(), port, url: format!("https://127.0.0.1:{port}") })
+    }
+
+    /// A socket has no port that could be taken.
+    fn etcd_url(&self) -> String {
+        format!("unix://{}", self.file("etcd.sock").display())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// kube-apiserver makes its own certificate there and appends its authority's.
+    fn authority(&self) -> PathBuf {
+        self.file("certificates/apiserver.crt")
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.file("audit.jsonl")
+    }
+
+    fn argument(&self, flag: &str, file: &str) -> String {
+        format!("--{flag}={}", self.file(file).display())
+    }
+
+    fn etcd(&self, assets: &Path) -> Command {
+        let mut command = Command::new(assets.join("etcd"));
+        command.arg(self.argument("data-dir", "etcd")).args([
+            &format!("--listen-client-urls={}", self.etcd_url()),
+            // Never used, but it must look like an address.
+            "--advertise-client-urls=http://127.0.0.1:0",
+            "--listen-peer-urls=http://127.0.0.1:0",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]);
+        command
+    }
+
+    fn apiserver(&self, assets: &Path, options: &Options) -> Command {
+        let mut command = Command::new(assets.join("kube-apiserver"));
+        command.args([
+            &format!("--etcd-servers={}", self.etcd_url()),
+            "--bind-address=127.0.0.1",
+            &format!("--secure-port={}", self.port),
+            "--advertise-address=127.0.0.1",
+            // A loopback address is no valid endpoint, and nothing looks for one.
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            "--allow-privileged=true",
+            // Nothing here removes the not-ready taint that it puts on new nodes.
+            "--disable-admission-plugins=TaintNodesByCondition",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            &self.argument("cert-dir", "certificates"),
+            &self.argument("token-auth-file", "tokens.csv"),
+            &self.argument("service-account-signing-key-file", "service-accounts.key"),
+            &self.argument("service-account-key-file", "service-accounts.pub"),
+            "--profiling=false",
+        ]);
+        if options.audit != Audit::Off {
+            command.args([
+                &self.argument("audit-policy-file", "audit-policy.json"),
+                &self.argument("audit-log-path", "audit.jsonl"),
+                // Megabytes; one file, since nothing reads rotated ones.
+                "--audit-log-maxsize=100000",
+                "--audit-log-mode=blocking",
+            ]);
+        }
+        command.args(&options.apiserver_args);
+        // A quarter less processor time at the start for 30 MB.
+        command.env("GOGC", "200");
+        command
+    }
+
+    fn controllers(&self, assets: &Path, options: &Options) -> Command {
+        let mut controllers = vec![
+            "garbage-collector-controller",
+            "namespace-controller",
+            "serviceaccount-controller",
+            "statefulset-controller",
+            "resourcequota-controller",
+            "root-ca-certificate-publisher-controller",
+            "clusterrole-aggregation-controller",
+            // Without these two, claims and volumes keep their finalizer for good.
+            "persistentvolumeclaim-protection-controller",
+            "persistentvolume-protection-controller",
+        ];
+        controllers.extend(options.controllers.iter().map(String::as_str));
+        let mut command = Command::new(assets.join("kube-controller-manager"));
+        command.args([
+            &self.argument("kubeconfig", "controllers.kubeconfig"),
+            &self.argument("service-account-private-key-file", "service-accounts.key"),
+            &self.argument("root-ca-file", "certificates/apiserver.crt"),
+            &format!("--controllers={}", controllers.join(",")),
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=2000",
+            "--kube-api-burst=4000",
+            "--profiling=false",
+        ]);
+        command
+    }
+}
+
+impl ControlPlane {
+    /// Starts a control plane and waits until it serves: API server ready, controllers at work.
+    ///
+    /// # Errors
+    ///
+    /// When the executables cannot be found or built, or a component does not become ready; the error holds the end of its
+    /// log.
+    pub async fn start(options: Options) -> Result<Self, ControlPlaneError> {
+        let assets = assets::find().await?;
+        let mut attempt = 1;
+        loop {
+            match Self::start_once(&assets, &options).await {
+                Err(ControlPlaneError::NotReady { log, .. }) if attempt < ATTEMPTS && log.contains("address already in use") => {
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_once(assets: &Path, options: &Options) -> Result<Self, ControlPlaneError> {
+        let started = Instant::now();
+        let file_error = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ControlPlaneError::File { path, source }
+        };
+        let temporary = std::env::temp_dir();
+        let mut directory = tempfile::Builder::new().prefix("pacer-controlplane-").tempdir().map_err(file_error(&temporary))?;
+        directory.disable_cleanup(options.keep);
+        let layout = Layout::new(directory.path()).map_err(file_error(&temporary))?;
+        let [admin, nodes, _] = write_identities(&layout, options).map_err(file_error(&layout.root))?;
+
+        let etcd = Child::start("etcd", &layout.etcd(assets), &layout.file("etcd.log"))?;
+        let apiserver_command = layout.apiserver(assets, options);
+        let apiserver = Child::start("kube-apiserver", &apiserver_command, &layout.file("kube-apiserver.log"))?;
+        while_alive(&etcd, while_alive(&apiserver, answering(&layout, &admin))).await?;
+        for definitions in &options.definitions {
+            let arguments = ["apply", "--server-side", "-f", &definitions.to_string_lossy()].map(str::to_owned);
+            checked(&arguments, &run_kubectl(assets, &layout, &arguments, None).await?)?;
+            // The garbage collector's first look must find them.
+            let arguments =
+                ["wait", "--for=condition=Established", "--timeout=60s", "-f", &definitions.to_string_lossy()].map(str::to_owned);
+            checked(&arguments, &run_kubectl(assets, &layout, &arguments, None).await?)?;
+        }
+        let controllers = Child::start(
+            "kube-controller-manager",
+            &layout.controllers(assets, options),
+            &layout.file("kube-controller-manager.log"),
+        )?;
+        let ready = async {
+            serving(&layout, &admin).await?;
+            namespaced(&layout, &admin, "default").await
+        };
+        while_alive(&controllers, while_alive(&apiserver, ready)).await?;
+        Ok(Self {
+            controllers,
+            apiserver: tokio::sync::Mutex::new(apiserver),
+            etcd,
+            apiserver_command,
+            admin,
+            nodes,
+            layout,
+            assets: assets.to_owned(),
+            started_in: started.elapsed(),
+            directory,
+        })
+    }
+
+    /// How long the start took.
+    #[must_use]
+    pub fn started_in(&self) -> Duration {
+        self.started_in
+    }
+
+    /// The API server's URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.layout.url
+    }
+
+    /// Where logs, data and kubeconfigs are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Client configuration of a member of `system:masters`: no retries, no client-side limits.
+    #[must_use]
+    pub fn config(&self, user: StaticUser) -> kube::Config {
+        let token = match user {
+            StaticUser::Nodes => &self.nodes,
+            StaticUser::Admin | StaticUser::Controllers => &self.admin,
+        };
+        client_config(&self.layout, token)
+    }
+
+    /// A client of the test itself, which may do everything.
+    ///
+    /// # Errors
+    ///
+    /// When the client cannot be made.
+    pub fn admin(&self) -> Result<kube::Client, ControlPlaneError> {
+        self.client(StaticUser::Admin)
+    }
+
+    /// A client of one of the static users.
+    ///
+    /// # Errors
+    ///
+    /// When the client cannot be made.
+    pub fn client(&self, user: StaticUser) -> Result<kube::Client, ControlPlaneError> {
+        client(self.config(user))
+    }
+
+    /// Path of the administrator's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.layout.file("admin.kubeconfig")
+    }
+
+    /// Writes a kubeconfig that holds a token of that service account, valid for a day.
+    ///
+    /// # Errors
+    ///
+    /// When the service account does not exist or the file cannot be written.
+    pub async fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<PathBuf, ControlPlaneError> {
+        let request = TokenRequest {
+            spec: TokenRequestSpec { expiration_seconds: Some(86_400), ..TokenRequestSpec::default() },
+            ..TokenRequest::default()
+        };
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin()?, namespace);
+        let issued: TokenRequest =
+            accounts.create_subresource("token", name, &PostParams::default(), &request).await.map_err(|source| {
+                ControlPlaneError::Api {
+                    what: format!("cannot issue a token for service account {namespace}/{name}"),
+                    source: Box::new(source),
+                }
+            })?;
+        let token = Token::from_issued(issued.status.map(|status| status.token).unwrap_or_default());
+        let path = self.layout.file(&format!("{namespace}.{name}.kubeconfig"));
+        let content = identity::kubeconfig(&self.layout.url, &self.layout.authority(), name, namespace, &token);
+        identity::write_private(&path, &content).map_err(|source| ControlPlaneError::File { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// Makes a namespace and waits until it takes pods.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made, or the controllers do not prepare it.
+    pub async fn namespace(&self, name: &str) -> Result<(), ControlPlaneError> {
+        let namespace =
+            Namespace { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..Namespace::default() };
+        Api::all(self.admin()?).create(&PostParams::default(), &namespace).await.map_err(|source| ControlPlaneError::Api {
+            what: format!("cannot make namespace {name}"),
+            source: Box::new(source),
+        })?;
+        while_alive(&self.controllers, namespaced(&self.layout, &self.admin, name)).await
+    }
+
+    /// Applies a file, or a directory without its subdirectories, with the real kubectl.
+    ///
+    /// # Errors
+    ///
+    /// When kubectl is missing or fails.
+    pub async fn apply(&self, path: &Path, how: Apply) -> Result<(), ControlPlaneError> {
+        self.apply_input(&path.to_string_lossy(), None, how).await
+    }
+
+    /// Applies the documents in `manifests` (YAML or JSON) with the real kubectl.
+    ///
+    /// # Errors
+    ///
+    /// When kubectl is missing or fails.
+    pub async fn apply_text(&self, manifests: &str, how: Apply) -> Result<(), ControlPlaneError> {
+        self.apply_input("-", Some(manifests), how).await
+    }
+
+    async fn apply_input(&self, file: &str, input: Option<&str>, how: Apply) -> Result<(), ControlPlaneError> {
+        let mut arguments = vec!["apply".to_owned(), "-f".to_owned(), file.to_owned()];
+        if how == Apply::ServerSide {
+            arguments.push("--server-side".to_owned());
+        }
+        checked(&arguments, &run_kubectl(&self.assets, &self.layout, &arguments, input).await?)
+    }
+
+    /// Runs kubectl as the administrator.
+    ///
+    /// # Errors
+    ///
+    /// When kubectl cannot be run; its own failure is in the output's status.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, ControlPlaneError> {
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        run_kubectl(&self.assets, &self.layout, &arguments, None).await
+    }
+
+    /// Kills the API server in the middle of whatever it does, then starts it again on the same port and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// When it does not become ready again.
+    pub async fn restart_apiserver(&self) -> Result<(), ControlPlaneError> {
+        let mut apiserver = self.apiserver.lock().await;
+        apiserver.kill().await;
+        *apiserver = Child::start("kube-apiserver", &self.apiserver_command, &self.layout.file("kube-apiserver.log"))?;
+        while_alive(&apiserver, serving(&self.layout, &self.admin)).await
+    }
+
+    /// Stops the API server's process without ending it while `outage` runs, as a network partition would.
+    pub async fn without_apiserver<F: Future>(&self, outage: F) -> F::Output {
+        let apiserver = self.apiserver.lock().await;
+        apiserver.pause();
+        let output = outage.await;
+        apiserver.resume();
+        output
+    }
+
+    /// Counts the requests of `caller` since `since`, as far as [`Options::audit`] records them.
+    ///
+    /// # Errors
+    ///
+    /// When there is no audit log.
+    pub fn api_calls(&self, caller: &Caller, since: Option<Timestamp>) -> Result<ApiCalls, ControlPlaneError> {
+        audit::count(&self.layout.audit_log(), caller, since)
+    }
+
+    /// Resident memory and processor time of (etcd, kube-apiserver, kube-controller-manager) are those of these processes.
+    pub async fn pids(&self) -> [u32; 3] {
+        [self.etcd.pid(), self.apiserver.lock().await.pid(), self.controllers.pid()]
+    }
+
+    /// The end of each component's log, for a failed test.
+    pub async fn logs(&self, bytes: u64) -> String {
+        let apiserver = self.apiserver.lock().await;
+        [&self.etcd, &*apiserver, &self.controllers]
+            .map(|child| format!("--- {}\n{}", child.name(), child.log_tail(bytes)))
+            .concat()
+    }
+
+    /// Ends all components and waits for their end.
+    pub async fn stop(self) {
+        self.controllers.kill().await;
+        self.apiserver.lock().await.kill().await;
+        self.etcd.kill().await;
+    }
+}
+
+/// Writes keys, tokens, the audit policy and kubeconfigs; the tokens are in the order of [`StaticUser::ALL`].
+fn write_identities(layout: &Layout, options: &Options) -> io::Result<[Token; 3]> {
+    identity::write_signing_keys(&layout.file("service-accounts.key"), &layout.file("service-accounts.pub"))?;
+    std::fs::write(layout.file("audit-policy.json"), options.audit.policy())?;
+    let tokens = [Token::random()?, Token::random()?, Token::random()?];
+    let mut table = String::new();
+    for (user, token) in StaticUser::ALL.into_iter().zip(&tokens) {
+        let name = user.name();
+        table.push_str(&format!("{},{name},{name},system:masters\n", token.reveal()));
+        let file = match user {
+            StaticUser::Admin => "admin.kubeconfig",
+            StaticUser::Nodes => "nodes.kubeconfig",
+            StaticUser::Controllers => "controllers.kubeconfig",
+        };
+        let content = identity::kubeconfig(&layout.url, &layout.authority(), name, "default", token);
+        identity::write_private(&layout.file(file), &content)?;
+    }
+    identity::write_private(&layout.file("tokens.csv"), &table)?;
+    Ok(tokens)
+}
+
+fn client_config(layout: &Layout, token: &Token) -> kube::Config {
+    let uri = http::Uri::builder()
+        .scheme("https")
+        .authority(format!("127.0.0.1:{}", layout.port))
+        .path_and_query("/")
+        .build()
+        .unwrap_or_default();
+    let mut config = kube::Config::new(uri);
+    config.root_cert_file = Some(layout.authority());
+    config.auth_info.token = Some(token.reveal().to_owned().into());
+    config.default_retry = false;
+    config
+}
+
+fn client(config: kube::Config) -> Result<kube::Client, ControlPlaneError> {
+    kube::Client::try_from(config)
+        .map_err(|source| ControlPlaneError::Api { what: "cannot make a client".to_owned(), source: Box::new(source) })
+}
+
+/// Waits until the API server takes requests of the administrator, while it still makes the default roles.
+async fn answering(layout: &Layout, admin: &Token) -> Result<(), ControlPlaneError> {
+    // It writes the certificate, its own and the authority's, before it listens.
+    poll(|| async { std::fs::read_to_string(layout.authority()).is_ok_and(|text| text.matches("END CERTIFICATE").count() == 2) })
+        .await;
+    let client = client(client_config(layout, admin))?;
+    let unneeded = ["rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes", "bootstrap-controller"];
+    let path = format!("/readyz?exclude=poststarthook/{}", unneeded.join("&exclude=poststarthook/"));
+    poll(|| answers(&client, &path)).await;
+    Ok(())
+}
+
+/// Waits until the API server is ready.
+async fn serving(layout: &Layout, admin: &Token) -> Result<(), ControlPlaneError> {
+    let client = client(client_config(layout, admin))?;
+    poll(|| answers(&client, "/readyz")).await;
+    Ok(())
+}
+
+/// Waits for what controllers put into a new namespace; without it the namespace takes no pods.
+async fn namespaced(layout: &Layout, admin: &Token, namespace: &str) -> Result<(), ControlPlaneError> {
+    let client = client(client_config(layout, admin))?;
+    for object in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
+        let path = format!("/api/v1/namespaces/{namespace}/{object}");
+        poll(|| answers(&client, &path)).await;
+    }
+    Ok(())
+}
+
+async fn answers(client: &kube::Client, path: &str) -> bool {
+    match http::Request::get(path).body(Vec::new()) {
+        Ok(request) => client.request_text(request).await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// Another process announces nothing, so its state is asked for.
+async fn poll<F: Future<Output = bool>>(mut ready: impl FnMut() -> F) {
+    while !ready().await {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
+
+/// The outcome of `ready`, unless `child` ends or [`PATIENCE`] does.
+async fn while_alive(child: &Child, ready: impl Future<Output = Result<(), ControlPlaneError>>) -> Result<(), ControlPlaneError> {
+    let problem = tokio::select! {
+        outcome = ready => return outcome,
+        status = child.exited() => format!("ended early ({})", status.map_or("unknown status".to_owned(), |s| s.to_string())),
+        () = tokio::time::sleep(PATIENCE) => format!("was not ready after {} s", PATIENCE.as_secs()),
+    };
+    Err(ControlPlaneError::NotReady { component: child.name().to_owned(), problem, log: child.log_tail(4000) })
+}
+
+async fn run_kubectl(
+    assets: &Path,
+    layout: &Layout,
+    arguments: &[String],
+    input: Option<&str>,
+) -> Result<Output, ControlPlaneError> {
+    let bundled = assets.join("kubectl");
+    let program = if bundled.is_file() { bundled } else { find_in_path("kubectl").unwrap_or_else(|| "kubectl".into()) };
+    let failed = |source| ControlPlaneError::File { path: program.clone(), source };
+    let mut child = tokio::process::Command::new(&program)
+        .arg("--kubeconfig")
+        .arg(layout.file("admin.kubeconfig"))
+        .arg("--cache-dir")
+        .arg(layout.file("kubectl-cache"))
+        .args(arguments)
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        stdin.write_all(input.as_bytes()).await.map_err(failed)?;
+    }
+    child.wait_with_output().await.map_err(failed)
+}
+
+fn checked(arguments: &[String], output: &Output) -> Result<(), ControlPlaneError> {
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(ControlPlaneError::Kubectl {
+        arguments: arguments.join(" "),
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+/// A free port below the range that systems give to outgoing connections, so that it stays free while a server restarts.
+fn free_port() -> io::Result<u16> {
+    let mut last = io::Error::other("no free port");
+    for _ in 0..200 {
+        let random = RandomState::new().build_hasher().finish();
+        let port = 20_000 + u16::try_from(random % 12_000).unwrap_or_default();
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

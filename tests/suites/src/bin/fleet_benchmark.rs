@@ -1,0 +1,121 @@
+//! What fleets cost: times, API server writes, GitHub calls, processor time and memory of the operator, in one table.
+//!
+//! ```text
+//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout] [--json]
+//! ```
+//!
+//! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
+//! defaults. The operator is what `cargo build -p pacer` makes, or `PACER_BIN`; figures of an unoptimised one say little about time and
+//! memory. Ends with an error when a hard limit is missed or a scene does not get to its end; missed wishes only show in the table.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+#[path = "fleet_benchmark/changes.rs"]
+mod changes;
+#[path = "fleet_benchmark/figure.rs"]
+mod figure;
+#[path = "fleet_benchmark/fleet.rs"]
+mod fleet;
+#[path = "fleet_benchmark/meter.rs"]
+mod meter;
+
+use figure::table;
+
+/// Measures fleets of runners on the test control plane.
+#[derive(Debug, Parser)]
+#[command(name = "fleet-benchmark")]
+struct Arguments {
+    /// Sizes of the fleets that go from nothing to online and back.
+    #[arg(long, value_delimiter = ',', default_value = "200,1000", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    runners: Vec<u32>,
+    /// How long each fleet is watched doing nothing.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    idle_seconds: u64,
+    /// What to measure.
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "fleets,scale-down,rollout")]
+    scenes: Vec<Scene>,
+    /// Print the figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scene {
+    /// From nothing to online, idle, and back to nothing.
+    Fleets,
+    /// 100 to 40 runners while 30 are busy.
+    ScaleDown,
+    /// A new template for 100 idle and 20 busy runners.
+    Rollout,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let mut figures = Vec::new();
+    let mut failures = Vec::new();
+    let idle = Duration::from_secs(arguments.idle_seconds);
+    for scene in &arguments.scenes {
+        match scene {
+            Scene::Fleets => {
+                for size in &arguments.runners {
+                    note(&format!("{size} runners"))?;
+                    keep(fleet::measure(*size, idle, &mut figures).await, &mut failures);
+                }
+            }
+            Scene::ScaleDown => {
+                note("scale-down")?;
+                keep(changes::scale_down(&mut figures).await, &mut failures);
+            }
+            Scene::Rollout => {
+                note("rollout")?;
+                keep(changes::rollout(&mut figures).await, &mut failures);
+            }
+        }
+    }
+    let mut output = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(output, "{}", serde_json::to_string_pretty(&figures)?)?;
+    } else {
+        write!(output, "{}", table(&figures))?;
+    }
+    failures.extend(figures.iter().filter(|figure| figure.breaks_a_limit()).map(ToString::to_string));
+    for failure in &failures {
+        note(&format!("FAILED: {failure}"))?;
+    }
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A scene that fails does not keep the others from being measured.
+fn keep(outcome: Result<()>, failures: &mut Vec<String>) {
+    if let Err(error) = outcome {
+        failures.push(format!("{error:#}"));
+    }
+}
+
+/// Progress, beside the table.
+fn note(text: &str) -> std::io::Result<()> {
+    writeln!(std::io::stderr().lock(), "{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        let arguments = Arguments::parse_from(["fleet-benchmark"]);
+        assert_eq!((arguments.runners, arguments.idle_seconds, arguments.scenes.len()), (vec![200, 1000], 60, 3));
+        let arguments = Arguments::parse_from(["fleet-benchmark", "--runners", "50", "--scenes=rollout"]);
+        assert_eq!((arguments.runners, arguments.scenes), (vec![50], vec![Scene::Rollout]));
+    }
+}

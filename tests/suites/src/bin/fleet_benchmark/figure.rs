@@ -1,0 +1,189 @@
+//! Measured values and what is wanted of them.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What a value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Mebibytes.
+    Mebibytes,
+    /// Things, possibly per something.
+    Count,
+}
+
+/// The most a value should be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum AtMost {
+    /// More is a failure of the benchmark.
+    Limit(f64),
+    /// More is said and nothing else: it depends on the machine.
+    Wish(f64),
+}
+
+/// One measured value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    /// What was done: `200 runners`, `rollout`.
+    pub(crate) scene: String,
+    /// What was measured.
+    pub(crate) name: String,
+    /// The value.
+    pub(crate) value: f64,
+    /// What it counts.
+    pub(crate) unit: Unit,
+    /// What is wanted of it, if anything is.
+    pub(crate) at_most: Option<AtMost>,
+}
+
+impl Figure {
+    /// Whether the value is more than a hard limit.
+    #[must_use]
+    pub(crate) fn breaks_a_limit(&self) -> bool {
+        matches!(self.at_most, Some(AtMost::Limit(most)) if self.value > most)
+    }
+
+    fn wanted(&self) -> String {
+        match self.at_most {
+            None => String::new(),
+            Some(AtMost::Limit(most)) => format!("{} (limit)", number(most, self.unit)),
+            Some(AtMost::Wish(most)) => number(most, self.unit),
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.at_most {
+            None => "",
+            Some(AtMost::Limit(most) | AtMost::Wish(most)) if self.value <= most => "met",
+            Some(_) => "MISSED",
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} is {}, wanted at most {}", self.scene, self.name, number(self.value, self.unit), self.wanted())
+    }
+}
+
+fn number(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Seconds => format!("{value:.2} s"),
+        Unit::Mebibytes => format!("{value:.1} MiB"),
+        Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
+        Unit::Count => format!("{value:.2}"),
+    }
+}
+
+/// Adds the figures of one scene.
+#[derive(Debug)]
+pub(crate) struct Page<'a> {
+    scene: String,
+    figures: &'a mut Vec<Figure>,
+}
+
+impl<'a> Page<'a> {
+    /// Figures of `scene` go to `figures`.
+    pub(crate) fn new(scene: String, figures: &'a mut Vec<Figure>) -> Self {
+        Self { scene, figures }
+    }
+
+    /// A duration.
+    pub(crate) fn time(&mut self, name: impl Into<String>, value: Duration, wish: Option<f64>) {
+        self.push(name.into(), value.as_secs_f64(), Unit::Seconds, wish.map(AtMost::Wish));
+    }
+
+    /// A size in bytes; limit in MiB.
+    pub(crate) fn size(&mut self, name: impl Into<String>, bytes: u64, limit: Option<f64>) {
+        let mebibytes = exact(bytes) / (1024.0 * 1024.0);
+        self.push(name.into(), mebibytes, Unit::Mebibytes, limit.map(AtMost::Limit));
+    }
+
+    /// A number of things.
+    pub(crate) fn count(&mut self, name: impl Into<String>, value: u64, at_most: Option<AtMost>) {
+        self.push(name.into(), exact(value), Unit::Count, at_most);
+    }
+
+    /// A number of things per something.
+    pub(crate) fn ratio(&mut self, name: impl Into<String>, value: u64, per: u32, at_most: Option<AtMost>) {
+        self.push(name.into(), exact(value) / f64::from(per.max(1)), Unit::Count, at_most);
+    }
+
+    fn push(&mut self, name: String, value: f64, unit: Unit, at_most: Option<AtMost>) {
+        self.figures.push(Figure { scene: self.scene.clone(), name, value, unit, at_most });
+    }
+}
+
+/// Everything that is counted here is far below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "figures are shown with two decimals")]
+fn exact(value: u64) -> f64 {
+    value as f64
+}
+
+/// All figures as a Markdown table.
+#[must_use]
+pub(crate) fn table(figures: &[Figure]) -> String {
+    let rows: Vec<[String; 5]> = std::iter::once(["scene", "figure", "value", "at most", ""].map(str::to_owned))
+        .chain(figures.iter().map(|figure| {
+            let verdict = figure.verdict().to_owned();
+            [figure.scene.clone(), figure.name.clone(), number(figure.value, figure.unit), figure.wanted(), verdict]
+        }))
+        .collect();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        line(&mut text, row, &widths);
+        if index == 0 {
+            line(&mut text, &widths.map(|width| "-".repeat(width)), &widths);
+        }
+    }
+    text
+}
+
+fn line(text: &mut String, cells: &[String; 5], widths: &[usize; 5]) {
+    for (cell, width) in cells.iter().zip(widths) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "| {cell:width$} ");
+    }
+    text.push_str("|\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_wishes_are_told_apart() {
+        let mut figures = Vec::new();
+        let mut page = Page::new("5 runners".to_owned(), &mut figures);
+        page.ratio("writes per life", 31, 5, Some(AtMost::Limit(6.0)));
+        page.ratio("writes per life", 30, 5, Some(AtMost::Limit(6.0)));
+        page.time("online", Duration::from_millis(2_500), Some(2.0));
+        page.size("memory", 3 << 20, None);
+        let verdicts: Vec<_> = figures.iter().map(|figure| (figure.verdict(), figure.breaks_a_limit())).collect();
+        assert_eq!(verdicts, [("MISSED", true), ("met", false), ("MISSED", false), ("", false)]);
+        assert_eq!(figures[0].to_string(), "5 runners: writes per life is 6.20, wanted at most 6 (limit)");
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let mut figures = Vec::new();
+        let mut page = Page::new("x".to_owned(), &mut figures);
+        page.time("to online", Duration::from_millis(1_234), Some(20.0));
+        page.count("leaks", 0, Some(AtMost::Limit(0.0)));
+        let expected = "\
+| scene | figure    | value  | at most   |     |
+| ----- | --------- | ------ | --------- | --- |
+| x     | to online | 1.23 s | 20.00 s   | met |
+| x     | leaks     | 0      | 0 (limit) | met |
+";
+        assert_eq!(table(&figures), expected);
+    }
+}

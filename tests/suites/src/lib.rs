@@ -1,0 +1,293 @@
+//! What the suites share: a world with the shipped manifests, and the words of a test about a fleet.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::controlplane::Apply;
+use pacer_harness::github::{JobId, JobSpec, RunnerCounts, Scope};
+use pacer_harness::nodes::{Cause, Pace};
+use pacer_harness::objects;
+use pacer_harness::world::{Options, World};
+use serde_json::{Value, json};
+
+/// Namespace of the fleets.
+pub const NAMESPACE: &str = "default";
+
+/// Long enough for anything that happens at all on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A world of the shipped CRDs, roles and service account, and a repository `acme/app`.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let mut options =
+        Options { manifests: vec![deploy.join("base/namespace.yaml"), deploy.join("base/rbac.yaml")], ..Options::default() };
+    // Enterprise Cloud's limit: the suites do in a minute what a fleet does in an hour.
+    options.github.rate_limit = 15_000;
+    if let Some(operator) = &mut options.operator {
+        operator.namespace = "actions-runner-system".to_owned();
+        operator.log_level = "debug".to_owned();
+        if let Ok(directives) = std::env::var("PACER_LOG") {
+            operator.env.push(("RUST_LOG".to_owned(), directives));
+        }
+        operator.args = ["--idle-confirmation=0s"].map(str::to_owned).to_vec();
+    }
+    if let Some(nodes) = &mut options.nodes {
+        nodes.pace = Pace::default();
+    }
+    change(&mut options);
+    let world = World::start(options).await?;
+    world.github.add(&Scope::repository("acme", "app"));
+    Ok(world)
+}
+
+/// A RunnerDeployment as people write it.
+#[must_use]
+pub fn deployment(name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "RunnerDeployment",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "replicas": replicas,
+            "template": {"spec": {"repository": "acme/app", "labels": [name], "dockerEnabled": false}},
+        },
+    })
+}
+
+/// The same object with a field of its runners' spec set.
+#[must_use]
+pub fn with_spec(mut object: Value, field: &str, value: Value) -> Value {
+    if let Some(spec) = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) {
+        spec.insert(field.to_owned(), value);
+    }
+    object
+}
+
+/// Applies an object with the real kubectl.
+///
+/// # Errors
+///
+/// When the API server refuses it.
+pub async fn apply(world: &World, object: &Value) -> Result<()> {
+    Ok(world.plane.apply_text(&object.to_string(), Apply::ClientSide).await?)
+}
+
+/// Objects in the fleets' namespace.
+#[must_use]
+pub fn api<K>(world: &World) -> Api<K>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+/// Sets the wanted number through the scale subresource, as `kubectl scale` does.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub async fn scale(world: &World, name: &str, replicas: u32) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    api::<RunnerDeployment>(world).patch_scale(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Changes the template of a deployment.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub async fn change_template(world: &World, name: &str, spec: &Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": {"template": {"spec": spec}}}));
+    api::<RunnerDeployment>(world).patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Waits until GitHub's true state of its runners is as wanted.
+///
+/// # Errors
+///
+/// With the state of the world, when it is not in time.
+pub async fn runners(world: &World, what: &str, reached: impl Fn(RunnerCounts) -> bool) -> Result<()> {
+    let outcome = world.github.wait_for(PATIENCE, |view| reached(view.runners())).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {what}"))?;
+    Ok(())
+}
+
+/// Waits until so many jobs run.
+///
+/// # Errors
+///
+/// With the state of the world, when they do not in time.
+pub async fn running(world: &World, count: usize) -> Result<()> {
+    let outcome = world.github.wait_for(PATIENCE, |view| view.jobs().in_progress == count as u64).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {count} running jobs"))?;
+    Ok(())
+}
+
+/// Queues jobs for a fleet.
+///
+/// # Errors
+///
+/// When GitHub has no such repository.
+pub fn queue(world: &World, label: &str, count: usize, duration: Duration) -> Result<Vec<JobId>> {
+    (0..count).map(|_| Ok(world.github.queue_job(JobSpec::new("acme/app", [label]).lasting(duration))?)).collect()
+}
+
+/// Waits until the objects of a kind are as wanted.
+///
+/// # Errors
+///
+/// With the state of the world, when they are not in time.
+pub async fn until<K>(world: &World, what: &str, reached: impl FnMut(&[&K]) -> bool) -> Result<Vec<K>>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    let outcome = objects::until(api::<K>(world), "", PATIENCE, reached).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {what}"))
+}
+
+/// Waits until nothing of any fleet is left in the cluster or at GitHub, tokens included.
+///
+/// # Errors
+///
+/// With the state of the world, when something is left.
+pub async fn nothing_left(world: &World) -> Result<()> {
+    until::<RunnerReplicaSet>(world, "no sets", |all| all.is_empty()).await?;
+    until::<Runner>(world, "no Runners", |all| all.is_empty()).await?;
+    until::<Pod>(world, "no pods", |all| all.is_empty()).await?;
+    runners(world, "no registrations", |counts| counts.registered == 0).await?;
+    let tokens = objects::until(api::<Secret>(world), TOKENS, PATIENCE, |all| all.is_empty()).await;
+    world.check(tokens).await.context("waiting for no registration tokens")?;
+    Ok(())
+}
+
+/// Selects the Secrets with registration tokens.
+pub const TOKENS: &str = "actions.summerwind.dev/registration-token=true";
+
+/// What every suite asserts at its end: no job was cut short by a deletion, and no job was lost.
+///
+/// # Errors
+///
+/// With the state of the world, when one was.
+pub async fn no_busy_kill(world: &World) -> Result<()> {
+    let kills = world.nodes.as_ref().map(|nodes| nodes.deleted_while_busy()).unwrap_or_default();
+    let outcome = if kills.is_empty() { Ok(()) } else { Err(format!("{} busy kills: {kills:?}", kills.len())) };
+    world.check(outcome).await?;
+    Ok(())
+}
+
+/// Deletes an object and leaves the rest to the garbage collector.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub async fn delete<K>(world: &World, name: &str) -> Result<()>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    api::<K>(world).delete(name, &DeleteParams::background()).await?;
+    Ok(())
+}
+
+/// Notes of the events with this reason.
+///
+/// # Errors
+///
+/// When they can't be listed.
+pub async fn events(world: &World, reason: &str) -> Result<Vec<String>> {
+    let events = api::<k8s_openapi::api::events::v1::Event>(world).list(&ListParams::default()).await?;
+    Ok(events.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).filter_map(|event| event.note).collect())
+}
+
+/// The only object of a list.
+///
+/// # Errors
+///
+/// When there are more or none.
+pub fn only<K: ResourceExt>(mut objects: Vec<K>) -> Result<K> {
+    ensure!(objects.len() == 1, "one object expected, found {:?}", objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
+    objects.pop().context("one object expected")
+}
+
+/// Busy kills of one cause.
+#[must_use]
+pub fn kills(world: &World, cause: &Cause) -> usize {
+    world.nodes.as_ref().map_or(0, |nodes| nodes.busy_kills().iter().filter(|kill| kill.cause == *cause).count())
+}
+
+/// A world whose operator is started with these further arguments and keeps order every three seconds.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn brisk_world(arguments: &[&str], change: impl FnOnce(&mut Options)) -> Result<World> {
+    world(|options| {
+        if let Some(operator) = &mut options.operator {
+            operator.args.push("--sync-period=3s".to_owned());
+            operator.args.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        }
+        change(options);
+    })
+    .await
+}
+
+/// Waits until there are exactly so many runners everywhere: registered and connected, with one Runner and one pod each, nothing on its way out.
+///
+/// # Errors
+///
+/// With the state of the world, when it does not settle in time.
+pub async fn settled(world: &World, wanted: usize) -> Result<()> {
+    let what = format!("{wanted} runners and nothing else");
+    runners(world, &what, |counts| counts.online == wanted as u64 && counts.registered == wanted as u64).await?;
+    until::<Runner>(world, &what, |all| all.len() == wanted && all.iter().all(|one| one.metadata.deletion_timestamp.is_none()))
+        .await?;
+    until::<Pod>(world, &what, |all| all.len() == wanted && all.iter().all(|one| one.metadata.deletion_timestamp.is_none()))
+        .await?;
+    runners(world, &what, |counts| counts.online == wanted as u64 && counts.registered == wanted as u64).await
+}
+
+/// Waits until so many runners of one scope are registered and connected, and no others are registered there.
+///
+/// # Errors
+///
+/// With the state of the world, when it is not so in time.
+pub async fn online_in(world: &World, scope: &Scope, wanted: usize) -> Result<()> {
+    let reached = |view: &pacer_harness::github::View<'_>| {
+        let registered = view.registrations(scope);
+        registered.len() == wanted && registered.iter().all(|runner| runner.online)
+    };
+    let outcome = world.github.wait_for(PATIENCE, reached).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {wanted} runners in {scope}"))?;
+    Ok(())
+}
+
+/// Waits for an event with this reason whose note is as wanted.
+///
+/// # Errors
+///
+/// With the state of the world, when there is none in time.
+pub async fn event(world: &World, reason: &str, wanted: impl Fn(&str) -> bool) -> Result<()> {
+    until::<k8s_openapi::api::events::v1::Event>(world, &format!("an event {reason}"), |events| {
+        events.iter().any(|event| event.reason.as_deref() == Some(reason) && wanted(event.note.as_deref().unwrap_or_default()))
+    })
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! What a fleet does when things go wrong around it, on the real API server: the operator is killed, GitHub fails or lies, the API server
+//! restarts, nodes vanish, pods cannot start, operators compete.
+//!
+//! Every test ends with the same assertions: no job was cut short by a deletion, and exactly the wanted number is there, in the cluster and
+//! at GitHub.
+
+#[path = "faults/credentials.rs"]
+mod credentials;
+#[path = "faults/github.rs"]
+mod github;
+#[path = "faults/kill.rs"]
+mod kill;
+#[path = "faults/leader.rs"]
+mod leader;
+#[path = "faults/link.rs"]
+mod link;
+#[path = "faults/nodes.rs"]
+mod nodes;
+#[path = "faults/starts.rs"]
+mod starts;

@@ -1,0 +1,117 @@
+//! Two operators at once: one leads, the other takes over, never both.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use pacer_api::RunnerDeployment;
+use pacer_harness::github::{Person, RouteKind};
+use pacer_harness::operator::Operator;
+use pacer_harness::world::World;
+use pacer_suites::{
+    PATIENCE, apply, delete, deployment, no_busy_kill, nothing_left, queue, runners, running, scale, settled, world,
+};
+
+use crate::link::Link;
+
+/// When an operator said something first, by the clock that all share.
+fn said(operator: &Operator, what: &str) -> Option<Timestamp> {
+    operator
+        .entries()
+        .into_iter()
+        .find(|entry| entry.get("message").and_then(serde_json::Value::as_str).is_some_and(|message| message.starts_with(what)))
+        .and_then(|entry| entry.get("timestamp")?.as_str()?.parse().ok())
+}
+
+/// Changes that a caller asked of GitHub after a moment.
+fn changes(world: &World, caller: &str, since: Timestamp) -> usize {
+    let ours = world.github.calls().into_iter().filter(|call| call.caller == caller && call.at > since);
+    ours.filter(|call| matches!(call.route, Some(RouteKind::DeleteRunner | RouteKind::RegistrationToken))).count()
+}
+
+async fn ended(operator: &Operator) -> Result<()> {
+    let end = tokio::time::timeout(PATIENCE, async {
+        while operator.exit().is_none() {
+            // Another process announces nothing.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    end.await.with_context(|| format!("an operator without the lease goes on: {}", operator.log_tail(4_000)))?;
+    ensure!(operator.exit().is_some_and(|status| !status.success()), "it ended as if nothing had happened");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()> {
+    let mut operator = None;
+    let mut world = world(|options| operator = options.operator.take()).await?;
+    let mut options = operator.context("no operator's options")?;
+    options.args.extend(
+        [
+            "--sync-period=3s",
+            "--enable-leader-election",
+            "--lease-duration=8s",
+            "--lease-renew-deadline=4s",
+            "--lease-retry-period=500ms",
+        ]
+        .map(str::to_owned),
+    );
+    let port = world.plane.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("no port")?;
+    let link = Link::to(port).await?;
+    let direct = world.plane.kubeconfig_for_service_account(&options.namespace, &options.service_account).await?;
+    let linked = world.plane.directory().join("linked.kubeconfig");
+    std::fs::write(&linked, std::fs::read_to_string(&direct)?.replace(world.plane.url(), &link.url()))?;
+    let mut first = options.clone();
+    first.args.push(format!("--kubeconfig={}", linked.display()));
+    first.token = Some(world.github.add_pat(Person::admin("first")));
+    options.token = Some(world.github.add_pat(Person::admin("second")));
+
+    let first = Operator::start(&world.plane, &world.github, &first).await?;
+    first.until_acting(PATIENCE).await?;
+    world.operator = Some(Operator::start(&world.plane, &world.github, &options).await?);
+    apply(&world, &deployment("web", 20)).await?;
+    runners(&world, "20 online", |counts| counts.online == 20).await?;
+    queue(&world, "web", 6, Duration::from_secs(30))?;
+    running(&world, 6).await?;
+    let second = world.operator.as_ref().context("no operator")?;
+    let standby = tokio::time::timeout(PATIENCE, async {
+        while !second.get("/readyz").await.is_ok_and(|text| text.contains("standby")) {
+            // Another process announces nothing.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    standby.await.context("the second operator is no standby")?;
+
+    // Cut off from the API server, but not from GitHub, in the middle of its work.
+    scale(&world, "web", 10).await?;
+    runners(&world, "the first ones gone", |counts| counts.registered < 20).await?;
+    link.set_whole(false);
+    second.until_acting(PATIENCE).await?;
+    let (lost, led) = (said(&first, "lease lost"), said(second, "leading").context("the second never led")?);
+    ensure!(lost.is_some_and(|lost| lost < led), "lost {lost:?}, led {led}: {}", first.log_tail(4_000));
+    link.set_whole(true);
+    ended(&first).await?;
+    settled(&world, 10).await?;
+    ensure!(changes(&world, "user first", led) == 0, "the first one went on after {led}");
+
+    // A process that stood still wakes up and believes that it leads.
+    let mut third = first;
+    third.restart().await?;
+    second.pause();
+    scale(&world, "web", 14).await?;
+    third.until_acting(PATIENCE).await?;
+    let led = said(&third, "leading").context("the third never led")?;
+    second.resume();
+    ended(second).await?;
+    let done = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == 6).await;
+    world.check(done).await?;
+    settled(&world, 14).await?;
+    ensure!(changes(&world, "user second", led) == 0, "the second one went on after {led}");
+
+    delete::<RunnerDeployment>(&world, "web").await?;
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    third.terminate().await;
+    world.stop().await;
+    Ok(())
+}

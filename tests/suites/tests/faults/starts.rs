@@ -1,0 +1,148 @@
+//! Pods that cannot be made or cannot start: waited for, not made again and again.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use pacer_api::condition::{self, ConditionType};
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::nodes::{Affected, Trouble};
+use pacer_harness::world::World;
+use pacer_suites::{
+    apply, brisk_world, change_template, delete, deployment, event, no_busy_kill, nothing_left, online_in, runners, settled,
+    until,
+};
+use serde_json::json;
+
+/// How many pods each fleet has had; fleets have names of one length.
+fn made(world: &World) -> BTreeMap<String, usize> {
+    let mut made = BTreeMap::new();
+    for life in world.nodes.as_ref().map(|nodes| nodes.lives()).unwrap_or_default() {
+        *made.entry(life.name.chars().take(5).collect()).or_default() += 1;
+    }
+    made
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runners_that_cannot_start_are_not_made_again_and_again() -> Result<()> {
+    let world = brisk_world(&["--registration-timeout=2s"], |_| {}).await?;
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+    let fleet = |name: &str, trouble| nodes.inject(Affected { name_prefix: name.to_owned(), ..Affected::default() }, trouble);
+    let image = fleet("image", Trouble::ImagePull);
+    let config = fleet("confg", Trouble::ContainerConfig("secret \"settings\" not found".to_owned()));
+    let crash = fleet("crash", Trouble::ExitsAtOnce(1));
+    let masked = fleet("mskd0", Trouble::ExitsAtOnce(0));
+    let old = fleet("oldie", Trouble::ExitsAtOnce(7));
+    fleet("muted", Trouble::NeverRegisters);
+    for name in ["image", "confg", "crash", "mskd0", "oldie", "muted", "fine0"] {
+        apply(&world, &deployment(name, 3)).await?;
+    }
+    // None of them blocks the one that works.
+    runners(&world, "the fine ones", |counts| counts.online == 3).await?;
+
+    // A version that GitHub refuses would be refused again.
+    until::<Runner>(&world, "quarantine", |all| {
+        let quarantined = all.iter().filter(|runner| {
+            runner.status.as_ref().is_some_and(|status| condition::holds(&status.conditions, ConditionType::Quarantined))
+        });
+        quarantined.filter(|runner| runner.metadata.name.as_deref().is_some_and(|name| name.starts_with("oldie"))).count() == 3
+    })
+    .await?;
+    event(&world, "RunnerQuarantined", |note| note.contains("update the runner image")).await?;
+    until::<Runner>(&world, "the kubelet's reasons", |all| {
+        let says = |fleet: &str, part: &str| {
+            let ours = all.iter().filter(|runner| runner.metadata.name.as_deref().is_some_and(|name| name.starts_with(fleet)));
+            ours.filter(|runner| {
+                runner.status.as_ref().and_then(|status| status.message.as_deref()).is_some_and(|it| it.contains(part))
+            })
+            .count()
+                == 3
+        };
+        says("image", "ImagePull") && says("confg", "secret \"settings\" not found")
+    })
+    .await?;
+    // Three generations at once, then ever longer pauses.
+    until::<RunnerReplicaSet>(&world, "back-off", |sets| {
+        let waiting = sets.iter().filter(|set| {
+            let status = set.status.clone().unwrap_or_default();
+            let says = status.conditions.iter().any(|it| it.type_ == ConditionType::Ready.as_str() && it.reason == "BackingOff");
+            says && status.failed_attempts.is_some_and(|attempts| attempts >= 3) && status.backoff_until.is_some()
+        });
+        waiting.count() == 2
+    })
+    .await?;
+    event(&world, "RunnerReplaced", |note| note.contains("exit code 1")).await?;
+    event(&world, "RunnerReplaced", |note| note.contains("exited without registering")).await?;
+    let made = made(&world);
+    for name in ["image", "confg", "oldie", "muted", "fine0"] {
+        ensure!(made.get(name) == Some(&3), "{name}: {made:?}");
+    }
+    for name in ["crash", "mskd0"] {
+        ensure!(made.get(name).is_some_and(|count| *count <= 12), "{name}: {made:?}");
+    }
+
+    // Repaired: what the kubelet tries again comes by itself, a new version comes with a new template.
+    for trouble in [image, config, crash, masked, old] {
+        nodes.heal(trouble);
+    }
+    change_template(&world, "oldie", &json!({"image": "example.com/runner:2"})).await?;
+    for name in ["crash", "mskd0", "muted"] {
+        delete::<RunnerDeployment>(&world, name).await?;
+    }
+    settled(&world, 12).await?;
+    for name in ["image", "confg", "oldie", "fine0"] {
+        delete::<RunnerDeployment>(&world, name).await?;
+    }
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_is_waited_for_and_blocks_no_other_namespace() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let app = pacer_harness::github::Scope::repository("acme", "app");
+    let quota = |pods: u32| {
+        json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods", "namespace": "default"},
+            "spec": {"hard": {"pods": pods.to_string()}},
+        })
+    };
+    apply(&world, &quota(4)).await?;
+    until::<k8s_openapi::api::core::v1::ResourceQuota>(&world, "the quota at work", |all| {
+        all.iter().any(|quota| quota.status.as_ref().is_some_and(|status| status.used.is_some()))
+    })
+    .await?;
+    apply(&world, &deployment("web", 10)).await?;
+    online_in(&world, &app, 4).await?;
+    event(&world, "PodRefused", |note| note.contains("exceeded quota")).await?;
+    until::<Runner>(&world, "six refused Runners", |all| {
+        let refused = all.iter().filter(|runner| {
+            let conditions = runner.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            conditions.iter().any(|it| {
+                it.type_ == ConditionType::Accepted.as_str() && it.reason == "PodRefused" && it.message.contains("exceeded quota")
+            })
+        });
+        all.len() == 10 && refused.count() == 6
+    })
+    .await?;
+    world.plane.namespace("elsewhere").await?;
+    let mut other = deployment("other", 3);
+    other["metadata"]["namespace"] = json!("elsewhere");
+    apply(&world, &other).await?;
+    online_in(&world, &app, 7).await?;
+    // The refused ones are tried again, not replaced.
+    let calls = world.operator_calls(None)?;
+    ensure!(calls.count("create", "runners") == 13, "{calls}");
+    ensure!(calls.count("create", "pods") <= 7 + 6 * 4, "{calls}");
+    apply(&world, &quota(10)).await?;
+    online_in(&world, &app, 13).await?;
+    let deleted = world.plane.kubectl(&["delete", "runnerdeployment", "other", "--namespace", "elsewhere"]).await?;
+    ensure!(deleted.status.success(), "{deleted:?}");
+    settled(&world, 10).await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! What a fleet does when nothing goes wrong around it: on the real API server, with the shipped roles.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kube::ResourceExt;
+use pacer_api::condition::{self, ConditionType};
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_suites::{
+    api, apply, change_template, delete, deployment, event, events, no_busy_kill, nothing_left, only, queue, runners, running,
+    scale, until, world,
+};
+use serde_json::json;
+
+/// Jobs that last as long as a test.
+const LONG: Duration = Duration::from_secs(600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_becomes_runners_and_goes_back_to_nothing() -> Result<()> {
+    let world = world(|_| {}).await?;
+    apply(&world, &deployment("web", 3)).await?;
+    runners(&world, "3 online", |counts| counts.online == 3).await?;
+    let deployments = until::<RunnerDeployment>(&world, "a ready deployment", |all| {
+        all.iter().any(|deployment| {
+            let status = deployment.status.clone().unwrap_or_default();
+            condition::holds(&status.conditions, ConditionType::Ready)
+                && status.replicas == Some(3)
+                && status.available_replicas == Some(3)
+        })
+    })
+    .await?;
+    let status = only(deployments)?.status.unwrap_or_default();
+    ensure!(
+        status.observed_generation == Some(1) && status.desired_replicas == Some(3) && status.updated_replicas == Some(3),
+        "{status:?}"
+    );
+    let found = until::<Runner>(&world, "registered Runners", |all| {
+        all.len() == 3 && all.iter().all(|runner| runner.status.as_ref().is_some_and(|status| status.runner_id.is_some()))
+    })
+    .await?;
+    ensure!(found.iter().all(|runner| runner.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")));
+
+    queue(&world, "web", 6, Duration::from_millis(200))?;
+    let done = world.github.wait_for(pacer_suites::PATIENCE, |view| view.jobs().succeeded == 6).await;
+    world.check(done).await?;
+    runners(&world, "3 online again", |counts| counts.online == 3 && counts.registered == 3).await?;
+
+    scale(&world, "web", 0).await?;
+    runners(&world, "none", |counts| counts.registered == 0).await?;
+    until::<Runner>(&world, "no Runners", |all| all.is_empty()).await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    // Unused tokens go with the next round of housekeeping, so the period is short in this test's world.
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scale_down_asks_no_busy_runner_and_reaches_the_number_at_once() -> Result<()> {
+    let world = world(|_| {}).await?;
+    apply(&world, &deployment("web", 100)).await?;
+    runners(&world, "100 online", |counts| counts.online == 100).await?;
+    queue(&world, "web", 30, LONG)?;
+    running(&world, 30).await?;
+    // The listing has to show them, or they would be asked and answer 422.
+    until::<RunnerReplicaSet>(&world, "30 busy in the status", |sets| {
+        sets.iter().any(|set| {
+            set.status.as_ref().is_some_and(|status| status.busy_replicas == Some(30) && status.idle_replicas == Some(70))
+        })
+    })
+    .await?;
+    scale(&world, "web", 40).await?;
+    runners(&world, "40 left", |counts| counts.registered == 40).await?;
+    ensure!(world.github.busy_deletes_refused() == 0, "{} busy runners were asked", world.github.busy_deletes_refused());
+    ensure!(world.github.jobs().in_progress == 30, "{:?}", world.github.jobs());
+    // Events follow the removals.
+    event(&world, "RunnerRemoved", |note| note.contains("idle")).await?;
+    let notes = events(&world, "RunnerRemoved").await?;
+    ensure!(notes.iter().all(|note| note.contains("idle")) && !notes.is_empty(), "{notes:?}");
+    // On a starved machine a call may miss its deadline of 100 ms of wall time; then the metric says so and the same policy decides natively.
+    let metrics = match &world.operator {
+        Some(operator) => operator.metrics().await?,
+        None => String::new(),
+    };
+    let late = metrics.contains("pacer_policy_faults_total{kind=\"deadline\"}")
+        && !metrics.contains("pacer_policy_faults_total{kind=\"deadline\"} 0");
+    let component = notes.iter().all(|note| note.contains("policy default@sha256:"));
+    ensure!(component || (late && notes.iter().all(|note| note.contains("policy native"))), "{notes:?}");
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_stays_within_its_surge_and_busy_runners_finish() -> Result<()> {
+    let world = world(|_| {}).await?;
+    apply(&world, &deployment("web", 60)).await?;
+    runners(&world, "60 online", |counts| counts.online == 60).await?;
+    queue(&world, "web", 10, Duration::from_secs(20))?;
+    running(&world, 10).await?;
+    change_template(&world, "web", &json!({"env": [{"name": "REVISION", "value": "2"}]})).await?;
+    // Watched all the way: never more than the surge of 10 % above the wanted number.
+    let mut most = 0;
+    let sets = until::<Runner>(&world, "only new Runners", |all| {
+        let alive = all.iter().filter(|runner| runner.metadata.deletion_timestamp.is_none()).count();
+        most = most.max(alive);
+        let new = all.iter().filter(|runner| runner.spec.pod.env.is_some()).count();
+        new == 60 && all.len() == 60
+    })
+    .await?;
+    ensure!(sets.len() == 60 && most <= 66, "{most} Runners at once");
+    until::<RunnerReplicaSet>(&world, "one set", |sets| sets.len() == 1).await?;
+    runners(&world, "60 online", |counts| counts.online == 60).await?;
+    ensure!(world.github.jobs().succeeded == 10, "{:?}", world.github.jobs());
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_drains() -> Result<()> {
+    let world = world(|options| {
+        if let Some(operator) = &mut options.operator {
+            operator.args.push("--sync-period=3s".to_owned());
+        }
+    })
+    .await?;
+    apply(&world, &deployment("web", 6)).await?;
+    runners(&world, "6 online", |counts| counts.online == 6).await?;
+    queue(&world, "web", 3, Duration::from_secs(15))?;
+    running(&world, 3).await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    // The idle ones go, the busy ones stay and say why.
+    runners(&world, "the busy ones only", |counts| counts.registered == 3).await?;
+    until::<Runner>(&world, "a visible wait", |all| {
+        all.len() == 3
+            && all.iter().all(|runner| {
+                runner.status.as_ref().is_some_and(|status| condition::holds(&status.conditions, ConditionType::Stopping))
+            })
+    })
+    .await?;
+    nothing_left(&world).await?;
+    ensure!(world.github.jobs().succeeded == 3, "{:?}", world.github.jobs());
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
+    let world = world(|_| {}).await?;
+    let runner = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "Runner",
+        "metadata": {"name": "solo", "namespace": "default"},
+        "spec": {"repository": "acme/app", "labels": ["solo"], "dockerEnabled": false},
+    });
+    apply(&world, &runner).await?;
+    runners(&world, "it online", |counts| counts.online == 1).await?;
+    queue(&world, "solo", 2, Duration::from_millis(200))?;
+    let done = world.github.wait_for(pacer_suites::PATIENCE, |view| view.jobs().succeeded == 2).await;
+    world.check(done).await?;
+    runners(&world, "it online again", |counts| counts.online == 1).await?;
+    let left = only(api::<Runner>(&world).list(&kube::api::ListParams::default()).await?.items)?;
+    ensure!(left.name_any() == "solo");
+    delete::<Runner>(&world, "solo").await?;
+    runners(&world, "none", |counts| counts.registered == 0).await?;
+    until::<Runner>(&world, "no Runners", |all| all.is_empty()).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreground_deletion_drains_as_well() -> Result<()> {
+    let world = world(|options| {
+        if let Some(operator) = &mut options.operator {
+            operator.args.push("--sync-period=3s".to_owned());
+        }
+    })
+    .await?;
+    apply(&world, &deployment("web", 4)).await?;
+    runners(&world, "4 online", |counts| counts.online == 4).await?;
+    queue(&world, "web", 2, Duration::from_secs(8))?;
+    running(&world, 2).await?;
+    api::<RunnerDeployment>(&world).delete("web", &kube::api::DeleteParams::foreground()).await?;
+    nothing_left(&world).await?;
+    ensure!(world.github.jobs().succeeded == 2, "{:?}", world.github.jobs());
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}

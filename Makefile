@@ -14,7 +14,7 @@ LOCKED := $(if $(CI),--locked,)
 SUITE_THREADS := 2
 BIN := $(CURDIR)/target/debug
 
-.PHONY: help setup controlplane build check unit suites test demo bench bench-policy golden deny
+.PHONY: help setup controlplane build check unit suites policies example-policies test demo bench bench-policy golden deny
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,10 +38,24 @@ build: setup
 unit: build controlplane ## Tests of every crate but the suites.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)
 
-suites: build controlplane ## Flows and faults on the real API server.
-	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test flows --test faults --test layout $(LOCKED) -- --test-threads=$(SUITE_THREADS)
+suites: build controlplane ## Flows, faults, demand, webhooks and policies on the real API server.
+	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test admission --test demand --test autoscaling --test flows --test faults --test webhooks --test policies --test layout $(LOCKED) -- --test-threads=$(SUITE_THREADS)
 
-test: check unit suites ## Everything that has to hold.
+POLICIES := emptiest-node-first confirm-idle oldest-first max-lifetime warm-spare office-hours sticky-until-done reason-aware
+
+policies: build ## The policy library as components in target/policies, each checked and tested.
+	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies
+	for policy in $(POLICIES); do
+	  module="target/policies/$(WASM_TARGET)/policy/pacer_policy_$${policy//-/_}.wasm"
+	  "$(BIN)/pacer" policy componentize "$$module" -o "target/policies/$$policy.wasm"
+	  "$(BIN)/pacer" policy check "target/policies/$$policy.wasm" >/dev/null
+	  "$(BIN)/pacer" policy test "target/policies/$$policy.wasm" "policies/$$policy/cases"
+	done
+
+example-policies: build ## The example policy in every language whose toolchain is here.
+	examples/policies/build.sh "$(BIN)/pacer" target/example-policies
+
+test: check unit policies example-policies suites ## Everything that has to hold.
 
 demo: setup controlplane ## The operator at work, in a terminal. ARGS=--keep leaves it running.
 	@echo "building the operator and the demo (some ten minutes the first time)"

@@ -9,13 +9,14 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_harness::github::{Hook, Scope};
 use pacer_harness::nodes::Stage as PodStage;
 use serde_json::{Value, json};
 
 use crate::manifest::Manifests;
 use crate::proof::{Claim, Proofs};
-use crate::stage::{FLEET, FLEET_LABEL, NAMESPACE, Stage, fleet, fleet_is, is_of_fleet, progress};
+use crate::stage::{FLEET, FLEET_LABEL, NAMESPACE, REPOSITORY, Stage, fleet, fleet_is, is_of_fleet, progress};
 
 /// The fleet's size before and after the scale-down, and how many of it are busy meanwhile.
 const LARGE: usize = 30;
@@ -26,6 +27,14 @@ const BUSY: usize = 8;
 const LONG: Duration = Duration::from_secs(20);
 const ROLLOUT_JOBS: usize = 4;
 const ROLLOUT_JOB: Duration = Duration::from_secs(12);
+
+/// Secret of the webhooks.
+pub(crate) const WEBHOOK_SECRET: &str = "the demo's own";
+
+/// Jobs on demand, their label, which is also the name of their fleet, and how long they take.
+const ON_DEMAND: usize = 12;
+const ON_DEMAND_LABEL: &str = "example-webhook";
+const ON_DEMAND_JOB: Duration = Duration::from_secs(3);
 
 /// How soon a crashed runner's place is filled again. The shipped policy lets ten seconds pass where one ended soon after its start.
 const REPLACED_WITHIN: Duration = Duration::from_secs(20);
@@ -274,6 +283,67 @@ pub(crate) async fn rollout(stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()
 
 fn holder(job: Option<&pacer_harness::github::Job>) -> Option<String> {
     job?.runner.as_ref().map(|runner| runner.name.clone())
+}
+
+/// Jobs for which no runner exists: their webhooks bring one each, and when they are over nothing is left idle.
+pub(crate) async fn demand(stage: &Stage<'_>, manifests: &Manifests, proofs: &mut Proofs) -> Result<()> {
+    let manifest = manifests.directory().join("autoscaling/webhook.yaml");
+    stage.show(&stage.kubectl_on(&["apply"], &manifest.to_string_lossy(), "examples/autoscaling/webhook.yaml").await?);
+    let address = stage.world.operator.as_ref().and_then(|operator| operator.webhook_address());
+    let url = format!("http://{}/", address.context("the operator announced no address for webhooks")?);
+    let owner = REPOSITORY.parse::<Scope>().map_err(|error| anyhow::anyhow!("{REPOSITORY}: {error:?}"))?;
+    stage.world.github.add_hook(Hook { owner: owner.into(), url, secret: WEBHOOK_SECRET.to_owned() });
+    stage.terminal.say(&format!("GitHub sends the workflow jobs of {REPOSITORY} to the operator, signed"));
+    stage
+        .objects::<HorizontalRunnerAutoscaler>("the autoscaler to say that it needs none", |all| {
+            all.iter().any(|one| desired(one) == Some(0))
+        })
+        .await?;
+
+    let known = stage.nodes.tally().seen();
+    let begun = Instant::now();
+    let jobs = stage.queue(ON_DEMAND, &["self-hosted", ON_DEMAND_LABEL], ON_DEMAND_JOB)?;
+    let mut told = (0, usize::MAX, 0);
+    loop {
+        let (running, done) = stage.progress(&jobs);
+        let made = stage.nodes.tally().seen() - known;
+        if told != (running, done, made) {
+            told = (running, done, made);
+            let waiting = jobs.len() - running - done;
+            stage.terminal.say(&format!("queue {waiting:>2}, runners made {made:>2}, jobs running {running:>2}, done {done:>2}"));
+        }
+        if done == jobs.len() {
+            break;
+        }
+        let outcome = stage.github("the next job", |view| progress(view, &jobs) != (running, done)).await;
+        if outcome.is_err() {
+            stage.show(&stage.kubectl(&["get", "hra", "--output=yaml"]).await?);
+        }
+        outcome?;
+    }
+    let took = begun.elapsed();
+    let made = stage.nodes.tally().seen() - known;
+    proofs.record(
+        Claim::OnDemand,
+        made == jobs.len(),
+        format!("{} jobs done after {:.1} s by {made} runners", jobs.len(), took.as_secs_f64()),
+    );
+    let begun = Instant::now();
+    stage
+        .objects::<HorizontalRunnerAutoscaler>("the autoscaler to need none again", |all| {
+            all.iter().any(|one| desired(one) == Some(0))
+        })
+        .await?;
+    let of_demand = |name: &str| name.starts_with(ON_DEMAND_LABEL);
+    stage.objects::<Runner>("no Runner on demand", |all| !all.iter().any(|one| of_demand(&one.name_any()))).await?;
+    stage.show(&stage.kubectl(&["get", "horizontalrunnerautoscalers"]).await?);
+    proofs.record(Claim::BackToMinimum, true, format!("0 runners {:.1} s after the last job", begun.elapsed().as_secs_f64()));
+    stage.kubectl_on(&["delete", "--wait=false"], &manifest.to_string_lossy(), "examples/autoscaling/webhook.yaml").await?;
+    Ok(())
+}
+
+fn desired(autoscaler: &HorizontalRunnerAutoscaler) -> Option<i32> {
+    autoscaler.status.as_ref().and_then(|status| status.desired_replicas)
 }
 
 /// Everything is deleted.

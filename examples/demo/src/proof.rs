@@ -16,13 +16,15 @@ pub(crate) enum Claim {
     CrashReplaced,
     RolloutSurge,
     RolloutSparesBusy,
+    OnDemand,
+    BackToMinimum,
     Departure,
     NoLeak,
     NoBusyKill,
 }
 
 impl Claim {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::ExamplesOnline,
         Self::JobsSucceed,
         Self::OneRunnerPerJob,
@@ -32,6 +34,8 @@ impl Claim {
         Self::CrashReplaced,
         Self::RolloutSurge,
         Self::RolloutSparesBusy,
+        Self::OnDemand,
+        Self::BackToMinimum,
         Self::Departure,
         Self::NoLeak,
         Self::NoBusyKill,
@@ -48,6 +52,8 @@ impl Claim {
             Self::CrashReplaced => "a crashed runner is replaced, its registration removed",
             Self::RolloutSurge => "a template change rolls within its surge",
             Self::RolloutSparesBusy => "a template change lets busy runners finish their jobs",
+            Self::OnDemand => "signed webhooks bring one runner per job, reserved before they are answered",
+            Self::BackToMinimum => "when the jobs are over the fleet is at its minimum",
             Self::Departure => "what is deleted goes, and leaves no object and no registration",
             Self::NoLeak => "GitHub lists no runner that is gone",
             Self::NoBusyKill => "no job of the whole demo was cut short by a deletion",

@@ -16,6 +16,7 @@ use crate::{
     runner::GitHubApiCredentialsFrom,
 };
 
+pub use crate::job_ledger::{JobState, LedgerEntry};
 pub use crate::offset_time::OffsetTime;
 
 /// Which fleet is scaled, between which bounds, by which evidence.
@@ -345,9 +346,12 @@ pub struct HorizontalRunnerAutoscalerStatus {
     /// The scheduled override that holds or comes next, for the Schedule column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled_overrides_summary: Option<String>,
-    /// Jobs that are known, those with the same state and times together.
+    /// Jobs that are known, those with the same state and times together. Not in ARC.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub ledger: Vec<LedgerEntry>,
+    /// Grows with every change of the ledger; whoever changes it says which one it read. Not in ARC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger_revision: Option<i64>,
     /// What the operator has to say about the autoscaler.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -366,32 +370,6 @@ pub struct CacheEntry {
     /// Left by ARC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Time>,
-}
-
-/// Jobs that share a state and its times. Not in ARC.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LedgerEntry {
-    /// How far the jobs are.
-    pub state: JobState,
-    /// When they came into that state.
-    pub since: Time,
-    /// When they are forgotten if nothing more is heard of them.
-    pub expires: Time,
-    /// GitHub's ids of the jobs.
-    #[serde(deserialize_with = "nullable::or_default")]
-    pub jobs: Vec<i64>,
-}
-
-/// How far a job is; it only ever moves on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum JobState {
-    /// Waits for a runner.
-    Queued,
-    /// Runs.
-    InProgress,
-    /// Is over; remembered for a short while so that late events change nothing.
-    Completed,
 }
 
 #[cfg(test)]

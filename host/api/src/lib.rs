@@ -16,6 +16,7 @@ pub mod condition;
 pub mod crd;
 pub mod deployment;
 pub mod duration;
+pub mod job_ledger;
 mod meaning;
 pub mod names;
 mod nullable;

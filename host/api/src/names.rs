@@ -31,7 +31,8 @@ pub mod label {
     pub const RUNNER_TEMPLATE_HASH: &str = "runner-template-hash";
     /// On runner pods; informational.
     pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
-    /// On runner pods, `true`: selected pods for ARC's token-injecting webhook, and still selects them for users' tooling.
+    /// On runner pods of ARC, `true`: hands a pod to ARC's token-injecting webhook. Never put on a pod by this operator, since a webhook that
+    /// ARC left behind would refuse it; [`RUNNER_POD`] is what selects runner pods.
     pub const INJECT_REGISTRATION_TOKEN: &str = "actions-runner-controller/inject-registration-token";
     /// On pods and secrets that the container hooks of a runner made: name of the runner's pod.
     pub const RUNNER_POD_NAME: &str = "runner-pod";
@@ -68,6 +69,8 @@ pub mod annotation {
     pub const POLICIES: &str = "actions.summerwind.dev/policies";
     /// On policy ConfigMaps: what the operator made of them, as JSON. Written by the operator only. Not in ARC.
     pub const POLICY_STATUS: &str = "actions.summerwind.dev/policy-status";
+    /// On policy ConfigMaps, `true`: none of its policies is asked and the shipped ones decide, at once. Not in ARC.
+    pub const POLICIES_DISABLED: &str = "actions.summerwind.dev/policies-disabled";
     /// On Runners and pods, `true`: never offered for scale-down. Not in ARC.
     pub const PROTECTED: &str = "actions.summerwind.dev/protected";
 }

@@ -276,7 +276,7 @@ pub struct RunnerPodSpec {
     /// Seconds between the order to stop and the kill. Default: Kubernetes' (30).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
-    /// Ephemeral containers, copied to the pod.
+    /// Left out of the pod, with a warning: a pod cannot be created with ephemeral containers. Use initContainers or sidecarContainers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ephemeral_containers: Option<Vec<EphemeralContainer>>,
     /// Entries of the pod's hosts file.
@@ -355,7 +355,8 @@ pub struct RunnerStatus {
     /// Left by ARC, which kept a registration token here; not written any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registration: Option<RunnerRegistration>,
-    /// Phase of the pod; Created before the pod has one; Registering, Idle or Running when the runner image reports its phases.
+    /// Phase of the pod; Created until one is written, which for a runner that starts well is when it is online; Registering, Idle or
+    /// Running when the runner image reports its phases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// One word that says why the phase is what it is.
@@ -388,6 +389,11 @@ pub struct RunnerStatus {
     /// What the operator has to say about the runner.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+impl RunnerStatus {
+    /// Phase of a Runner about which nothing else was said yet; the CustomResourceDefinition's default.
+    pub const CREATED: &str = "Created";
 }
 
 /// How ARC registered a runner.

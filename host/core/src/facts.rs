@@ -74,7 +74,7 @@ pub struct PodFacts {
     pub deleting: Option<Timestamp>,
     /// Since when condition Ready is True.
     pub ready_since: Option<Timestamp>,
-    /// Since when condition Ready is Unknown: the node stopped reporting.
+    /// Since when the node has stopped reporting, as far as the pod's condition Ready tells.
     pub silent_since: Option<Timestamp>,
     /// Since when, and why, no node takes it.
     pub unschedulable: Option<(Timestamp, String)>,
@@ -234,8 +234,10 @@ pub struct RunnerFacts {
     pub refusal: Option<Refusal>,
     /// What GitHub says.
     pub remote: Remote,
-    /// The in-pod status hook says that it runs a job.
+    /// The in-pod status hook, or a job's event, says that it runs a job.
     pub reports_job: bool,
+    /// A job's event names it: proof that it registered, even if no listing ever showed it.
+    pub worked: bool,
     /// This operator removed its registration and GitHub confirmed it.
     pub unregistered: bool,
 }
@@ -244,6 +246,6 @@ impl RunnerFacts {
     /// Whether it was ever seen at GitHub.
     #[must_use]
     pub fn was_registered(&self) -> bool {
-        self.known_id.is_some() || self.remote.id().is_some()
+        self.known_id.is_some() || self.remote.id().is_some() || self.worked
     }
 }

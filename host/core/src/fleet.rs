@@ -24,8 +24,9 @@ pub struct Fleet<'a> {
     pub members: &'a [Member],
     /// Creations that the API server has accepted and the watch has not shown yet.
     pub in_flight: u32,
-    /// Runners that finished are not replaced for now (ARC's `effectiveTime`: their jobs are over and the demand was set before).
-    pub hold_creations: bool,
+    /// So many runners finished their job after the wanted number was set, and are not replaced until it is set again (ARC's
+    /// `effectiveTime`): their jobs were part of it.
+    pub finished: u32,
     /// How many more than `desired` may exist while outdated ones are exchanged; 0 counts as 1, since otherwise nothing could move.
     pub surge: u32,
 }
@@ -37,7 +38,7 @@ pub enum Plan {
     Settled,
     /// Make so many.
     Create(u32),
-    /// Make none although some are missing, because of `hold_creations`.
+    /// Make none although some are missing: they finished.
     Held {
         /// How many are missing.
         missing: u32,
@@ -67,7 +68,10 @@ pub fn plan(fleet: &Fleet<'_>) -> Plan {
     let outdated = count(fleet.members.iter().filter(held).filter(|member| !member.current));
     if total < fleet.desired {
         let missing = fleet.desired.saturating_sub(total);
-        return if fleet.hold_creations { Plan::Held { missing } } else { Plan::Create(missing) };
+        return match missing.saturating_sub(fleet.finished) {
+            0 => Plan::Held { missing },
+            unmet => Plan::Create(unmet),
+        };
     }
     if outdated == 0 {
         return shrink(fleet, total.saturating_sub(fleet.desired));
@@ -83,7 +87,7 @@ fn shrink(fleet: &Fleet<'_>, surplus: u32) -> Plan {
 
 /// Some members are of an earlier template: new ones first, within the surge, then as many old ones go as new ones are online.
 ///
-/// Creations are not held here: they stand in for no finished runner.
+/// Nothing is held back here: what is made stands in for no finished runner.
 fn exchange(fleet: &Fleet<'_>, total: u32, outdated: u32) -> Plan {
     let current = total.saturating_sub(outdated);
     let online = count(fleet.members.iter().filter(|member| member.current && member.phase.is_online()));

@@ -5,14 +5,20 @@
 //!
 //! Read first: [`facts::RunnerFacts`] (what is known about a runner), [`phase::assess`] (what that means), [`fleet::plan`] (what to do).
 
+pub mod autoscale;
+pub mod busy;
+pub mod demand;
 pub mod facts;
 pub mod fleet;
 pub mod gate;
+pub mod ledger;
 pub mod name;
 pub mod phase;
 pub mod policy;
 pub mod restart;
 pub mod rollout;
 pub mod scale_down;
+pub mod schedule;
 pub mod scope;
 pub mod stop;
+pub mod target;

@@ -52,13 +52,13 @@ impl Scope {
         set(organization).map(Self::Organization).or_else(|| set(enterprise).map(Self::Enterprise)).ok_or(ScopeError::Missing)
     }
 
-    /// Path of the scope's runners below the API base, without slashes at the ends: `orgs/acme/actions/runners`.
+    /// Path of the scope below GitHub's API base, without slashes at the ends: `orgs/acme`.
     #[must_use]
-    pub fn runners_path(&self) -> String {
+    pub fn api_path(&self) -> String {
         match self {
-            Self::Repository { owner, name } => format!("repos/{owner}/{name}/actions/runners"),
-            Self::Organization(organization) => format!("orgs/{organization}/actions/runners"),
-            Self::Enterprise(enterprise) => format!("enterprises/{enterprise}/actions/runners"),
+            Self::Repository { owner, name } => format!("repos/{owner}/{name}"),
+            Self::Organization(organization) => format!("orgs/{organization}"),
+            Self::Enterprise(enterprise) => format!("enterprises/{enterprise}"),
         }
     }
 }
@@ -82,7 +82,7 @@ mod tests {
         let all = Scope::resolve(Some("acme/app"), Some("acme"), Some("corp")).unwrap();
         assert_eq!(all, Scope::Repository { owner: "acme".into(), name: "app".into() });
         assert_eq!(Scope::resolve(Some(""), Some("acme"), Some("corp")).unwrap(), Scope::Organization("acme".into()));
-        assert_eq!(Scope::resolve(None, None, Some("corp")).unwrap().runners_path(), "enterprises/corp/actions/runners");
+        assert_eq!(Scope::resolve(None, None, Some("corp")).unwrap().api_path(), "enterprises/corp");
     }
 
     #[test]

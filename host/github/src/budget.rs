@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use pacer_core::scope::Scope;
 use tokio::time::Instant;
 
-use crate::call::{Call, Endpoint};
+use crate::call::{Call, Endpoint, Subject};
 use crate::limit::{Limited, Report, Resource};
 
 /// Accounts kept per client. An App without an installation id has one per owner it serves; above this the least recently
@@ -140,7 +140,7 @@ impl Ledger {
 
     /// The budget that a scope's ordinary calls are charged to, while its window lasts.
     pub(crate) fn of(&self, scope: &Scope) -> Option<Budget> {
-        let account = self.account(&Call { endpoint: Endpoint::ListRunners, scope: scope.clone() });
+        let account = self.account(&Call { endpoint: Endpoint::ListRunners, subject: scope.into() });
         let now = Instant::now();
         let state = self.lock();
         let resource = state.resources.get(&Endpoint::ListRunners).copied().unwrap_or(Resource::Core);
@@ -157,15 +157,14 @@ impl Ledger {
     }
 
     fn account(&self, call: &Call) -> Account {
-        if call.endpoint.by_the_app() {
-            Account::AppItself
-        } else if self.per_owner {
-            match &call.scope {
-                Scope::Repository { owner, .. } | Scope::Organization(owner) => Account::Owner(owner.clone()),
-                Scope::Enterprise(enterprise) => Account::Enterprise(enterprise.clone()),
-            }
-        } else {
-            Account::Whole
+        let scope = match &call.subject {
+            Subject::Scope(scope) if !call.by_the_app() => scope,
+            Subject::Scope(_) | Subject::App => return Account::AppItself,
+        };
+        match scope {
+            _ if !self.per_owner => Account::Whole,
+            Scope::Repository { owner, .. } | Scope::Organization(owner) => Account::Owner(owner.clone()),
+            Scope::Enterprise(enterprise) => Account::Enterprise(enterprise.clone()),
         }
     }
 
@@ -203,7 +202,11 @@ mod tests {
     use super::*;
 
     fn call(endpoint: Endpoint, owner: &str) -> Call {
-        Call { endpoint, scope: Scope::Organization(owner.into()) }
+        Call { endpoint, subject: Scope::Organization(owner.into()).into() }
+    }
+
+    fn acme() -> Scope {
+        Scope::Organization("acme".into())
     }
 
     fn report(resource: Resource, remaining: u32, reset: i64, resets_in: u64) -> Report {
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!((block.wait, block.secondary), (Duration::from_secs(100), false));
         tokio::time::advance(Duration::from_secs(101)).await;
         assert_eq!(ledger.standing(&list), None);
-        assert_eq!(ledger.of(&list.scope), None, "an ended window says nothing");
+        assert_eq!(ledger.of(&acme()), None, "an ended window says nothing");
     }
 
     #[tokio::test(start_paused = true)]
@@ -265,10 +268,10 @@ mod tests {
         let list = call(Endpoint::ListRunners, "acme");
         for (remaining, reset) in [(10, 1_800_000_100), (12, 1_800_000_100), (4_000, 1_799_990_000)] {
             ledger.note(&list, Some(report(Resource::Core, remaining, reset, 100)), None, now());
-            assert_eq!(ledger.of(&list.scope).unwrap().remaining, 10);
+            assert_eq!(ledger.of(&acme()).unwrap().remaining, 10);
         }
         ledger.note(&list, Some(report(Resource::Core, 4_999, 1_800_003_700, 3_700)), None, now());
-        assert_eq!(ledger.of(&list.scope).unwrap().remaining, 4_999);
+        assert_eq!(ledger.of(&acme()).unwrap().remaining, 4_999);
     }
 
     #[tokio::test(start_paused = true)]

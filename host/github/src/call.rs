@@ -21,17 +21,45 @@ pub enum Endpoint {
     FindInstallation,
     /// `POST app/installations/{id}/access_tokens`.
     InstallationToken,
+    /// `GET .../actions/runs`, one page.
+    ListRuns,
+    /// `GET .../actions/runs/{id}/jobs`, one page.
+    ListRunJobs,
+    /// `GET .../actions/jobs/{id}`.
+    GetJob,
+    /// `GET .../actions/runner-groups`, one page.
+    ListRunnerGroups,
+    /// `GET .../hooks`, one page.
+    ListHooks,
+    /// `GET .../hooks/{id}/deliveries` or `app/hook/deliveries`, one page.
+    ListDeliveries,
+    /// `POST .../deliveries/{id}/attempts`.
+    Redeliver,
+}
+
+/// Kinds of things that GitHub gives rights to.
+enum Right {
+    Runners,
+    Jobs,
+    Hooks,
 }
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 13] = [
         Self::RegistrationToken,
         Self::ListRunners,
         Self::GetRunner,
         Self::RemoveRunner,
         Self::FindInstallation,
         Self::InstallationToken,
+        Self::ListRuns,
+        Self::ListRunJobs,
+        Self::GetJob,
+        Self::ListRunnerGroups,
+        Self::ListHooks,
+        Self::ListDeliveries,
+        Self::Redeliver,
     ];
 
     /// Name for metrics and logs.
@@ -44,6 +72,13 @@ impl Endpoint {
             Self::RemoveRunner => "remove_runner",
             Self::FindInstallation => "find_installation",
             Self::InstallationToken => "installation_token",
+            Self::ListRuns => "list_runs",
+            Self::ListRunJobs => "list_run_jobs",
+            Self::GetJob => "get_job",
+            Self::ListRunnerGroups => "list_runner_groups",
+            Self::ListHooks => "list_hooks",
+            Self::ListDeliveries => "list_deliveries",
+            Self::Redeliver => "redeliver",
         }
     }
 
@@ -61,42 +96,88 @@ impl Endpoint {
             Self::RemoveRunner => "remove a runner from",
             Self::FindInstallation => "find the GitHub App's installation for",
             Self::InstallationToken => "obtain the GitHub App's installation token for",
+            Self::ListRuns => "list the workflow runs of",
+            Self::ListRunJobs => "list the jobs of a workflow run of",
+            Self::GetJob => "look at a workflow job of",
+            Self::ListRunnerGroups => "list the runner groups of",
+            Self::ListHooks => "list the webhooks of",
+            Self::ListDeliveries => "list the deliveries of a webhook of",
+            Self::Redeliver => "ask for another delivery by a webhook of",
         }
     }
 
-    /// Whether the call is made by the App itself, with a JWT, not by its installation.
-    pub(crate) fn by_the_app(self) -> bool {
-        matches!(self, Self::FindInstallation | Self::InstallationToken)
+    fn right(self) -> Right {
+        match self {
+            Self::ListRuns | Self::ListRunJobs | Self::GetJob => Right::Jobs,
+            Self::ListHooks | Self::ListDeliveries | Self::Redeliver => Right::Hooks,
+            Self::RegistrationToken
+            | Self::ListRunners
+            | Self::GetRunner
+            | Self::RemoveRunner
+            | Self::FindInstallation
+            | Self::InstallationToken
+            | Self::ListRunnerGroups => Right::Runners,
+        }
+    }
+
+    /// Whether an App's permission to read is enough.
+    fn reads(self) -> bool {
+        !matches!(self, Self::RegistrationToken | Self::RemoveRunner | Self::Redeliver)
     }
 
     /// The permission that the call needs, as GitHub's pages name it.
-    pub(crate) fn permission(self, scope: &Scope, credentials: CredentialKind) -> &'static str {
-        let reads = matches!(self, Self::ListRunners | Self::GetRunner);
-        match (self, scope, credentials) {
-            (Self::FindInstallation, ..) => "the App to be installed there",
-            (Self::InstallationToken, ..) => "an installation of this very App that is not suspended",
-            (_, Scope::Repository { .. }, CredentialKind::App) if reads => {
-                "the App's repository permission \"Administration: read\""
-            }
-            (_, Scope::Repository { .. }, CredentialKind::App) => {
+    pub(crate) fn permission(self, subject: &Subject, credentials: CredentialKind) -> &'static str {
+        let scope = match (self, subject) {
+            (Self::FindInstallation, _) => return "the App to be installed there",
+            (Self::InstallationToken, _) => return "an installation of this very App that is not suspended",
+            (_, Subject::App) => return "the App's own id and private key",
+            (_, Subject::Scope(scope)) => scope,
+        };
+        match credentials {
+            CredentialKind::App => self.permission_of_app(scope),
+            CredentialKind::Token | CredentialKind::Basic => self.permission_of_token(scope),
+        }
+    }
+
+    fn permission_of_app(self, scope: &Scope) -> &'static str {
+        match (self.right(), scope, self.reads()) {
+            (Right::Jobs, ..) => "the App's repository permission \"Actions: read\"",
+            (Right::Runners, Scope::Repository { .. }, true) => "the App's repository permission \"Administration: read\"",
+            (Right::Runners, Scope::Repository { .. }, false) => {
                 "the App's repository permission \"Administration: read and write\""
             }
-            (_, Scope::Organization(_), CredentialKind::App) if reads => {
-                "the App's organization permission \"Self-hosted runners: read\""
-            }
-            (_, Scope::Organization(_), CredentialKind::App) => {
+            (Right::Runners, Scope::Organization(_), true) => "the App's organization permission \"Self-hosted runners: read\"",
+            (Right::Runners, Scope::Organization(_), false) => {
                 "the App's organization permission \"Self-hosted runners: read and write\""
             }
-            (_, Scope::Enterprise(_), CredentialKind::App) => {
+            (Right::Runners, Scope::Enterprise(_), _) => {
                 "the App's enterprise permission for self-hosted runners, where GitHub offers it, or a token with the scope manage_runners:enterprise"
             }
-            (_, Scope::Repository { .. }, _) => {
+            (Right::Hooks, Scope::Repository { .. }, true) => "the App's repository permission \"Webhooks: read\"",
+            (Right::Hooks, Scope::Repository { .. }, false) => "the App's repository permission \"Webhooks: read and write\"",
+            (Right::Hooks, _, true) => "the App's organization permission \"Webhooks: read\"",
+            (Right::Hooks, _, false) => "the App's organization permission \"Webhooks: read and write\"",
+        }
+    }
+
+    fn permission_of_token(self, scope: &Scope) -> &'static str {
+        match (self.right(), scope) {
+            (Right::Jobs, _) => "the token scope repo (classic) or the repository permission \"Actions: read\" (fine-grained)",
+            (Right::Runners, Scope::Repository { .. }) => {
                 "the token scope repo (classic) or the repository permission \"Administration: read and write\" (fine-grained), held by an administrator of the repository"
             }
-            (_, Scope::Organization(_), _) => {
+            (Right::Runners, Scope::Organization(_)) => {
                 "the token scope admin:org (classic) or the organization permission \"Self-hosted runners: read and write\" (fine-grained), held by an owner of the organization"
             }
-            (_, Scope::Enterprise(_), _) => "the token scope manage_runners:enterprise, held by an owner of the enterprise",
+            (Right::Runners, Scope::Enterprise(_)) => {
+                "the token scope manage_runners:enterprise, held by an owner of the enterprise"
+            }
+            (Right::Hooks, Scope::Repository { .. }) => {
+                "the token scope admin:repo_hook (classic) or the repository permission \"Webhooks: read and write\" (fine-grained), held by an administrator of the repository"
+            }
+            (Right::Hooks, _) => {
+                "the token scope admin:org_hook (classic) or the organization permission \"Webhooks: read and write\" (fine-grained), held by an owner of the organization"
+            }
         }
     }
 }
@@ -107,11 +188,67 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// What a call is about: the first part of its path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// A repository, organization or enterprise.
+    Scope(Scope),
+    /// The GitHub App that the credentials are of.
+    App,
+}
+
+impl Subject {
+    /// Path below the API base, without slashes at the ends.
+    pub(crate) fn path(&self) -> String {
+        match self {
+            Self::Scope(scope) => scope.api_path(),
+            Self::App => "app".to_owned(),
+        }
+    }
+
+    /// The names that the path is made of.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Scope(Scope::Repository { owner, name }) => vec![owner, name],
+            Self::Scope(Scope::Organization(name) | Scope::Enterprise(name)) => vec![name],
+            Self::App => Vec::new(),
+        }
+    }
+}
+
+impl From<&Scope> for Subject {
+    fn from(scope: &Scope) -> Self {
+        Self::Scope(scope.clone())
+    }
+}
+
+impl From<Scope> for Subject {
+    fn from(scope: Scope) -> Self {
+        Self::Scope(scope)
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scope(scope) => scope.fmt(f),
+            Self::App => f.write_str("the GitHub App"),
+        }
+    }
+}
+
 /// Travels with each request through the stack, as an extension.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) endpoint: Endpoint,
-    pub(crate) scope: Scope,
+    pub(crate) subject: Subject,
+}
+
+impl Call {
+    /// Whether the call is made by the App itself, with a JWT, not by its installation.
+    pub(crate) fn by_the_app(&self) -> bool {
+        self.subject == Subject::App || matches!(self.endpoint, Endpoint::FindInstallation | Endpoint::InstallationToken)
+    }
 }
 
 #[cfg(test)]
@@ -127,23 +264,34 @@ mod tests {
 
     #[test]
     fn every_call_names_the_right_it_needs() {
-        let repository = Scope::Repository { owner: "acme".into(), name: "app".into() };
-        let organization = Scope::Organization("acme".into());
-        let enterprise = Scope::Enterprise("corp".into());
+        use CredentialKind::{App, Basic, Token};
+        let repository = Subject::Scope(Scope::Repository { owner: "acme".into(), name: "app".into() });
+        let organization = Subject::Scope(Scope::Organization("acme".into()));
+        let enterprise = Subject::Scope(Scope::Enterprise("corp".into()));
         let table = [
-            (Endpoint::RegistrationToken, &repository, CredentialKind::App, "Administration: read and write"),
-            (Endpoint::ListRunners, &repository, CredentialKind::App, "Administration: read\""),
-            (Endpoint::ListRunners, &repository, CredentialKind::Token, "scope repo"),
-            (Endpoint::RemoveRunner, &organization, CredentialKind::App, "Self-hosted runners: read and write"),
-            (Endpoint::ListRunners, &organization, CredentialKind::Token, "admin:org"),
-            (Endpoint::ListRunners, &organization, CredentialKind::Basic, "admin:org"),
-            (Endpoint::RemoveRunner, &enterprise, CredentialKind::Token, "manage_runners:enterprise"),
-            (Endpoint::RemoveRunner, &enterprise, CredentialKind::App, "manage_runners:enterprise"),
-            (Endpoint::InstallationToken, &enterprise, CredentialKind::App, "suspended"),
+            (Endpoint::RegistrationToken, &repository, App, "Administration: read and write"),
+            (Endpoint::ListRunners, &repository, App, "Administration: read\""),
+            (Endpoint::ListRunners, &repository, Token, "scope repo"),
+            (Endpoint::RemoveRunner, &organization, App, "Self-hosted runners: read and write"),
+            (Endpoint::ListRunners, &organization, Token, "admin:org"),
+            (Endpoint::ListRunners, &organization, Basic, "admin:org"),
+            (Endpoint::RemoveRunner, &enterprise, Token, "manage_runners:enterprise"),
+            (Endpoint::RemoveRunner, &enterprise, App, "manage_runners:enterprise"),
+            (Endpoint::InstallationToken, &enterprise, App, "suspended"),
+            (Endpoint::ListRuns, &repository, App, "Actions: read\""),
+            (Endpoint::GetJob, &repository, Token, "Actions: read\""),
+            (Endpoint::ListRunnerGroups, &organization, App, "Self-hosted runners: read\""),
+            (Endpoint::ListRunnerGroups, &organization, Token, "admin:org"),
+            (Endpoint::ListHooks, &repository, App, "Webhooks: read\""),
+            (Endpoint::Redeliver, &repository, App, "repository permission \"Webhooks: read and write"),
+            (Endpoint::Redeliver, &organization, App, "organization permission \"Webhooks: read and write"),
+            (Endpoint::ListDeliveries, &repository, Token, "admin:repo_hook"),
+            (Endpoint::ListDeliveries, &organization, Token, "admin:org_hook"),
+            (Endpoint::Redeliver, &Subject::App, App, "private key"),
         ];
-        for (endpoint, scope, credentials, wanted) in table {
-            let permission = endpoint.permission(scope, credentials);
-            assert!(permission.contains(wanted), "{endpoint} {scope}: {permission}");
+        for (endpoint, subject, credentials, wanted) in table {
+            let permission = endpoint.permission(subject, credentials);
+            assert!(permission.contains(wanted), "{endpoint} {subject}: {permission}");
         }
     }
 }

@@ -7,22 +7,24 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_LENGTH, USER_AGENT};
-use http::{HeaderValue, Method};
+use http::header::{ACCEPT, CONTENT_LENGTH, LINK, USER_AGENT};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
 use pacer_core::scope::Scope;
+use serde::de::DeserializeOwned;
 use tower::{ServiceBuilder, ServiceExt};
 
 use crate::budget::{Budget, Ledger};
-use crate::call::{Call, Endpoint};
+use crate::call::{Call, Endpoint, Subject};
 use crate::counters::{CacheUse, CallCount, Counters};
 use crate::credentials::{CredentialKind, Credentials, CredentialsError};
 use crate::endpoints::Endpoints;
 use crate::error::{Attempt, Error, ErrorKind};
-use crate::runners::Memory;
+use crate::jobs;
+use crate::runners;
 use crate::stack::auth::{App, Authentication};
-use crate::stack::cache::Cache;
+use crate::stack::cache::{Cache, Unchanged, Version};
 use crate::stack::transport::{self, ProxyRules, Transport, TransportError};
 use crate::stack::{Fault, Next, Request, admission, gate, meter, redirect, service};
 
@@ -90,7 +92,8 @@ struct Shared {
     ledger: Arc<Ledger>,
     counters: Arc<Counters>,
     cache: Cache,
-    memory: Mutex<HashMap<Scope, Memory>>,
+    runners: Mutex<HashMap<Scope, runners::Memory>>,
+    queues: Mutex<HashMap<jobs::Repository, Arc<jobs::Memory>>>,
 }
 
 /// Equal for clients with equal credentials at the same instance, within one process.
@@ -146,8 +149,9 @@ impl GitHub {
             Ok(octocrab) => octocrab,
             Err(never) => match never {},
         };
-        let memory = Mutex::default();
-        Ok(Self(Arc::new(Shared { octocrab, endpoints, credentials: kind, id, ledger, counters, cache, memory })))
+        let (runners, queues) = (Mutex::default(), Mutex::default());
+        let shared = Shared { octocrab, endpoints, credentials: kind, id, ledger, counters, cache, runners, queues };
+        Ok(Self(Arc::new(shared)))
     }
 
     /// Identifies credentials and instance, to share what belongs to both.
@@ -199,32 +203,35 @@ impl GitHub {
         self.0.cache.usage()
     }
 
-    pub(crate) fn memory(&self) -> &Mutex<HashMap<Scope, Memory>> {
-        &self.0.memory
+    pub(crate) fn runners_memory(&self) -> &Mutex<HashMap<Scope, runners::Memory>> {
+        &self.0.runners
     }
 
-    /// Sends a request without body for a scope's runners; `suffix` is put behind their path. Gives GitHub's answer whatever its
+    pub(crate) fn queues_memory(&self) -> &Mutex<HashMap<jobs::Repository, Arc<jobs::Memory>>> {
+        &self.0.queues
+    }
+
+    /// Sends a request without body; `resource` is put behind the path of what it is about. Gives GitHub's answer whatever its
     /// status, and what an error about it needs to know.
     pub(crate) async fn send(
         &self,
         method: Method,
         endpoint: Endpoint,
-        scope: &Scope,
-        suffix: &str,
+        subject: impl Into<Subject>,
+        resource: &str,
     ) -> Result<(Answer, Attempt), Error> {
-        let call = Call { endpoint, scope: scope.clone() };
-        let url = format!("{}{}{suffix}", self.0.endpoints.api(), scope.runners_path());
+        let call = Call { endpoint, subject: subject.into() };
+        let url = format!("{}{}/{resource}", self.0.endpoints.api(), call.subject.path());
         let attempt = Attempt { call: call.clone(), method: method.clone(), url, credentials: self.0.credentials };
-        if !parts(scope).into_iter().all(is_name) {
+        if !call.subject.names().into_iter().all(is_name) {
             let reason =
                 "the name has characters that names at GitHub cannot have: letters, digits, '-', '_' and '.' are allowed";
             return Err(attempt.failed(ErrorKind::Invalid, reason));
         }
-        let builder = http::Request::builder()
-            .method(method)
-            .uri(attempt.url.as_str())
-            .header(ACCEPT, "application/vnd.github+json")
-            .extension(call);
+        if call.subject == Subject::App && self.0.credentials != CredentialKind::App {
+            return Err(attempt.failed(ErrorKind::Invalid, "only the App itself may do this, and these are no App's credentials"));
+        }
+        let builder = http::Request::builder().method(method).uri(attempt.url.as_str()).header(ACCEPT, ACCEPTED).extension(call);
         let answer = match self.0.octocrab.build_request(builder, None::<&()>) {
             Ok(request) => self.0.octocrab.execute(request).await,
             Err(error) => Err(error),
@@ -234,6 +241,81 @@ impl GitHub {
             Err(error) => Err(attempt.broken(error)),
         }
     }
+
+    /// Reads a resource, conditionally.
+    pub(crate) async fn get(&self, endpoint: Endpoint, subject: impl Into<Subject>, resource: &str) -> Result<Read, Error> {
+        let (answer, attempt) = self.send(Method::GET, endpoint, subject, resource).await?;
+        let answer = success(answer, &attempt).await?;
+        let status = answer.status();
+        let version = answer.extensions().get::<Version>().copied();
+        let paid = answer.extensions().get::<Unchanged>().is_none();
+        let next = answer.headers().get(LINK).and_then(|link| next_page(link.to_str().ok()?));
+        let body = body(answer, &attempt).await?;
+        Ok(Read { version, paid, next, body, status, attempt, cache: self.0.cache.clone() })
+    }
+
+    /// Reads all pages of a listing, following GitHub's links.
+    pub(crate) async fn get_all<T: DeserializeOwned>(
+        &self,
+        endpoint: Endpoint,
+        subject: impl Into<Subject>,
+        resource: &str,
+        query: &str,
+    ) -> Result<Vec<T>, Error> {
+        let (subject, mut query, mut pages) = (subject.into(), query.to_owned(), Vec::new());
+        loop {
+            let read = self.get(endpoint, subject.clone(), &format!("{resource}?{query}")).await?;
+            pages.push(read.json()?);
+            match read.next {
+                None => return Ok(pages),
+                Some(_) if pages.len() >= PAGES => {
+                    let reason = format!("the listing has more than {PAGES} pages");
+                    return Err(read.attempt.misanswered(ErrorKind::Decode, read.status, reason));
+                }
+                Some(next) => query = next,
+            }
+        }
+    }
+}
+
+/// What answers may be.
+const ACCEPTED: &str = "application/vnd.github+json";
+/// Pages of one listing that are followed.
+const PAGES: usize = 100;
+
+/// What was read.
+pub(crate) struct Read {
+    /// Equal versions mean equal content.
+    pub(crate) version: Option<Version>,
+    /// Whether it changed, and so was charged to the primary limit.
+    pub(crate) paid: bool,
+    /// Query of the page after this one, as GitHub links it.
+    pub(crate) next: Option<String>,
+    body: Bytes,
+    status: StatusCode,
+    attempt: Attempt,
+    cache: Cache,
+}
+
+impl Read {
+    /// The content; what cannot be read is not kept to be confirmed later.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            self.cache.forget(&self.attempt.url, HeaderValue::from_static(ACCEPTED));
+            self.attempt.clone().misanswered(ErrorKind::Decode, self.status, error.to_string())
+        })
+    }
+}
+
+/// The query of the URL that a `Link` header calls the next page.
+fn next_page(link: &str) -> Option<String> {
+    let (target, _) = link
+        .split(',')
+        .filter_map(|link| link.split_once(';'))
+        .find(|(_, rest)| rest.split(';').any(|parameter| matches!(parameter.trim(), "rel=\"next\"" | "rel=next")))?;
+    let url = target.trim().strip_prefix('<')?.strip_suffix('>')?;
+    let (_, query) = url.split_once('?')?;
+    Some(query.to_owned())
 }
 
 /// Turns an answer that is no success into an error.
@@ -270,16 +352,16 @@ fn innermost(transport: Transport, user_agent: HeaderValue) -> Next {
     })
 }
 
-fn parts(scope: &Scope) -> Vec<&str> {
-    match scope {
-        Scope::Repository { owner, name } => vec![owner, name],
-        Scope::Organization(name) | Scope::Enterprise(name) => vec![name],
-    }
-}
-
+/// Whether something can be a name at GitHub, and so cannot change the path that it becomes a part of.
 fn is_name(part: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !part.is_empty() && part != "." && part != ".." && part.chars().all(allowed)
+}
+
+/// A text as the value of a query's parameter.
+pub(crate) fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 impl fmt::Debug for GitHub {
@@ -288,5 +370,35 @@ impl fmt::Debug for GitHub {
             .field("api", &self.0.endpoints.api())
             .field("credentials", &self.0.credentials)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_is_found_among_links() {
+        let table = [
+            ("<https://h/x?page=2>; rel=\"next\", <https://h/x?page=9>; rel=\"last\"", Some("page=2")),
+            (
+                "<https://h/x?page=1>; rel=\"prev\", <https://h/x?per_page=5&cursor=v1_7>; rel=\"next\"",
+                Some("per_page=5&cursor=v1_7"),
+            ),
+            ("<https://h/x?page=2>; title=\"a\"; rel=next", Some("page=2")),
+            ("<https://h/x?page=1>; rel=\"prev\"", None),
+            ("<https://h/x>; rel=\"next\"", None),
+            ("page=2; rel=\"next\"", None),
+            ("", None),
+        ];
+        for (link, expected) in table {
+            assert_eq!(next_page(link).as_deref(), expected, "{link}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_cannot_leave_its_place() {
+        assert_eq!(encoded("my-app_1.x~"), "my-app_1.x~");
+        assert_eq!(encoded("a&b=c#d/ä"), "a%26b%3Dc%23d%2F%C3%A4");
     }
 }

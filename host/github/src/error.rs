@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use octocrab::GitHubError;
 use pacer_core::scope::Scope;
 
-use crate::call::{Call, Endpoint};
+use crate::call::{Call, Endpoint, Subject};
 use crate::credentials::CredentialKind;
 use crate::limit;
 use crate::stack::Fault;
@@ -89,10 +89,13 @@ impl Error {
         self.0.call.endpoint
     }
 
-    /// The scope that the call was for.
+    /// The scope that the call was for; none for calls about a GitHub App itself.
     #[must_use]
-    pub fn scope(&self) -> &Scope {
-        &self.0.call.scope
+    pub fn scope(&self) -> Option<&Scope> {
+        match &self.0.call.subject {
+            Subject::Scope(scope) => Some(scope),
+            Subject::App => None,
+        }
     }
 
     /// The URL that was called.
@@ -162,7 +165,7 @@ impl Attempt {
             |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(quoted).filter(|value| !value.is_empty());
         let status = refusal.status_code;
         let docs = refusal.documentation_url.as_deref();
-        let missing = || self.call.endpoint.permission(&self.call.scope, self.credentials).to_owned();
+        let missing = || self.call.endpoint.permission(&self.call.subject, self.credentials).to_owned();
         let limited = limit::limited(status, headers, &refusal.message, docs, now);
         let kind = match status.as_u16() {
             _ if limited.is_some() => {
@@ -245,8 +248,8 @@ impl Attempt {
 
 impl Failure {
     fn advice(&self) -> String {
-        let scope = &self.call.scope;
-        let by_the_app = self.call.endpoint.by_the_app();
+        let subject = &self.call.subject;
+        let by_the_app = self.call.by_the_app();
         match &self.kind {
             ErrorKind::Unauthorized => match self.credentials {
                 CredentialKind::Token => "the token is wrong, expired or revoked: make a new one and put it into the Secret".into(),
@@ -257,7 +260,7 @@ impl Failure {
                 CredentialKind::Basic => "user name or password is wrong".into(),
             },
             ErrorKind::Forbidden { .. } if self.sso => {
-                format!("the organization enforces SAML single sign-on: authorize the token for it, for {scope}")
+                format!("the organization enforces SAML single sign-on: authorize the token for it, for {subject}")
             }
             ErrorKind::Forbidden { missing, accepted, granted } => {
                 let accepted = accepted.as_ref().map(|it| format!("; GitHub accepts: {it}")).unwrap_or_default();
@@ -270,12 +273,15 @@ impl Failure {
             }
             ErrorKind::NotVisible { missing } => match self.call.endpoint {
                 Endpoint::FindInstallation => {
-                    format!("the GitHub App is not installed for {scope}, or the name is wrong: install it there, or set the installation id")
+                    format!("the GitHub App is not installed for {subject}, or the name is wrong: install it there, or set the installation id")
+                }
+                Endpoint::ListDeliveries | Endpoint::Redeliver => {
+                    format!("check that the webhook still exists, and that the delivery is at most three days old; the call needs {missing}")
                 }
                 Endpoint::InstallationToken => {
                     "the installation id does not belong to this App, or the App was uninstalled: check github_app_installation_id".into()
                 }
-                _ => format!("check that {scope} exists under this name, and that the credentials may see it: the call needs {missing}"),
+                _ => format!("check that {subject} exists under this name, and that the credentials may see it: the call needs {missing}"),
             },
             ErrorKind::RateLimited { secondary: true, .. } => {
                 "too many calls in a short time; calls go on by themselves after the wait".into()
@@ -297,7 +303,7 @@ impl Failure {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failure = &*self.0;
-        write!(f, "cannot {} {}: {} {}", failure.call.endpoint.deed(), failure.call.scope, failure.method, failure.url)?;
+        write!(f, "cannot {} {}: {} {}", failure.call.endpoint.deed(), failure.call.subject, failure.method, failure.url)?;
         match (&failure.kind, failure.status) {
             (_, Some(status)) => write!(f, " answered {status}")?,
             (ErrorKind::RateLimited { .. }, None) => f.write_str(" was not sent")?,
@@ -346,7 +352,7 @@ mod tests {
 
     fn attempt(endpoint: Endpoint, credentials: CredentialKind) -> Attempt {
         Attempt {
-            call: Call { endpoint, scope: Scope::Organization("acme".into()) },
+            call: Call { endpoint, subject: Scope::Organization("acme".into()).into() },
             method: Method::GET,
             url: "https://api.github.com/orgs/acme/actions/runners".into(),
             credentials,

@@ -1,8 +1,9 @@
-//! GitHub client of pacer: authentication, conditional cache, rate budget, and one shared runner listing per scope.
+//! GitHub client of pacer: authentication, conditional cache, rate budget, and shared listings of runners and of jobs.
 //!
 //! [`GitHub`] makes typed calls by octocrab over a tower stack of our own (`stack`): deadline, bounded concurrency, rate gate,
 //! conditional cache, authentication. Calls never sleep on rate limits and are never repeated; [`Error`] says what is missing.
-//! [`roster::Rosters`] keeps one poller per credentials and scope, however many runners there are.
+//! [`roster::Rosters`] keeps one poller per credentials and scope, however many runners there are;
+//! [`queues::Queues`] does the same for the jobs of repositories.
 
 mod budget;
 mod call;
@@ -11,13 +12,18 @@ mod counters;
 mod credentials;
 mod endpoints;
 mod error;
+mod groups;
+mod hooks;
+mod jobs;
 mod jwt;
 mod limit;
 pub mod pace;
+pub mod queues;
 pub mod roster;
 mod runners;
 mod secret;
 mod stack;
+pub mod webhook;
 
 pub use budget::Budget;
 pub use call::Endpoint;
@@ -26,6 +32,9 @@ pub use counters::{CacheUse, CallCount, Outcome};
 pub use credentials::{CredentialKind, CredentialParts, Credentials, CredentialsError, KeyFiles};
 pub use endpoints::{Endpoints, EndpointsError};
 pub use error::{Error, ErrorKind};
+pub use groups::RunnerGroup;
+pub use hooks::{DeliveryCursor, DeliveryPage, HookOwner, RemoteDelivery, RemoteHook, Webhook};
+pub use jobs::{JobState, QueueListing, RemoteJob, Repository, RunCounts};
 pub use jwt::AppKey;
 pub use limit::Resource;
 pub use runners::{Listing, RegistrationToken, RemoteRunner, Removal};

@@ -1,6 +1,10 @@
 //! How long to wait before the next listing of a scope: a pure function.
 
+mod rhythm;
+
 use std::time::Duration;
+
+pub(crate) use rhythm::Rhythm;
 
 /// GitHub's primary limit counts by the hour.
 const WINDOW: Duration = Duration::from_secs(3600);
@@ -45,7 +49,7 @@ pub struct Situation {
     pub failures: u32,
     /// Time that GitHub told us to wait, from the start of the last listing on.
     pub imposed: Option<Duration>,
-    /// Pages of the last listing.
+    /// Pages of the last listing, and of the others that take turns with it where these do.
     pub pages: u32,
     /// Charged calls per listing, as an average over the last few.
     pub paid: f64,
@@ -58,6 +62,13 @@ pub struct Situation {
 }
 
 impl Pace {
+    /// The pace of listings of jobs, which are as many again as those of runners and keep to a share of their own: a quarter of
+    /// the primary limit, and 400 points a minute of the secondary one. Together both leave GitHub's limits to others for the most part.
+    #[must_use]
+    pub fn queues() -> Self {
+        Self { per_page: Duration::from_millis(150), ..Self::default() }
+    }
+
     /// Time from the start of the last listing to the start of the next.
     ///
     /// Never below [`Pace::fast`]. GitHub's own waits count in full; everything else ends at [`Pace::longest`] or at the reset of
@@ -74,14 +85,15 @@ impl Pace {
         };
         let pages = self.per_page.saturating_mul(situation.pages).min(self.longest);
         let imposed = situation.imposed.unwrap_or_default();
-        wanted.max(patience).max(pages).max(self.affordable(situation)).max(imposed).max(self.fast)
+        let burst = situation.since_haste.is_some() && wanted < self.slow;
+        wanted.max(patience).max(pages).max(self.affordable(situation, burst)).max(imposed).max(self.fast)
     }
 
     /// The interval at which listings spend no more than their share of the budget until it resets.
-    fn affordable(&self, situation: &Situation) -> Duration {
+    fn affordable(&self, situation: &Situation, burst: bool) -> Duration {
         let Some((remaining, reset)) = situation.budget else { return Duration::ZERO };
         // A burst may use the upper half of the limit: a thousand runners that come online change ten pages each time.
-        if situation.since_haste.is_some() && f64::from(situation.spare) >= situation.paid * f64::from(situation.pollers.max(1)) {
+        if burst && f64::from(situation.spare) >= situation.paid * f64::from(situation.pollers.max(1)) {
             return Duration::ZERO;
         }
         // A window is an hour; a clock that says otherwise is wrong.
@@ -169,6 +181,7 @@ mod tests {
         assert_eq!(seconds(&burst(2_500, Some(0))), 2.0, "ten pages take two seconds");
         assert!(seconds(&burst(19, Some(0))) > 28.0, "two scopes of ten pages need twenty");
         assert!(seconds(&burst(2_500, None)) > 28.0, "nobody waits");
+        assert!(seconds(&Situation { paid: 20.0, ..burst(2_500, Some(9)) }) > 57.0, "the burst is over");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
@@ -14,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::call::Endpoint;
 use crate::client::{GitHub, body, success};
-use crate::error::{Attempt, Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::secret::Secret;
-use crate::stack::cache::{Unchanged, Version};
+use crate::stack::cache::Version;
 
 /// Runners per page: the most that GitHub gives.
 const PER_PAGE: u64 = 100;
@@ -132,7 +131,8 @@ impl GitHub {
     ///
     /// As GitHub refuses; see [`ErrorKind`].
     pub async fn create_registration_token(&self, scope: &Scope) -> Result<RegistrationToken, Error> {
-        let (answer, attempt) = self.send(Method::POST, Endpoint::RegistrationToken, scope, "/registration-token").await?;
+        let (answer, attempt) =
+            self.send(Method::POST, Endpoint::RegistrationToken, scope, &runners("/registration-token")).await?;
         let answer = success(answer, &attempt).await?;
         let status = answer.status();
         let body = body(answer, &attempt).await?;
@@ -172,8 +172,8 @@ impl GitHub {
     /// As GitHub refuses; see [`ErrorKind`]. After any error the runner must be taken to be registered, and after
     /// [`ErrorKind::Timeout`] and [`ErrorKind::Network`] it may be either.
     pub async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<Removal, Error> {
-        let suffix = format!("/{id}");
-        let (answer, attempt) = self.send(Method::DELETE, Endpoint::RemoveRunner, scope, &suffix).await?;
+        let runner = runners(&format!("/{id}"));
+        let (answer, attempt) = self.send(Method::DELETE, Endpoint::RemoveRunner, scope, &runner).await?;
         let status = answer.status();
         match (status, octocrab::map_github_error(answer).await) {
             (StatusCode::NO_CONTENT, Ok(_)) => Ok(Removal::Removed),
@@ -183,15 +183,15 @@ impl GitHub {
             }
             (StatusCode::NOT_FOUND, Err(error)) => {
                 let error = attempt.broken(error);
-                self.prove_absence(scope, &suffix, error).await
+                self.prove_absence(scope, &runner, error).await
             }
             (_, Err(error)) => Err(attempt.broken(error)),
         }
     }
 
     /// A 404 also answers those who may not remove, or may not see, so the runner must be unseen where its siblings are seen.
-    async fn prove_absence(&self, scope: &Scope, suffix: &str, refusal: Error) -> Result<Removal, Error> {
-        let (answer, attempt) = self.send(Method::GET, Endpoint::GetRunner, scope, suffix).await?;
+    async fn prove_absence(&self, scope: &Scope, runner: &str, refusal: Error) -> Result<Removal, Error> {
+        let (answer, attempt) = self.send(Method::GET, Endpoint::GetRunner, scope, runner).await?;
         match answer.status() {
             StatusCode::NOT_FOUND => {}
             status if status.is_success() => return Err(refusal),
@@ -200,10 +200,7 @@ impl GitHub {
                 return Err(refusal);
             }
         }
-        let (answer, attempt) = self.send(Method::GET, Endpoint::ListRunners, scope, "?per_page=1").await?;
-        let answer = success(answer, &attempt).await?;
-        let status = answer.status();
-        parse(&body(answer, &attempt).await?, &attempt, status)?;
+        self.get(Endpoint::ListRunners, scope, &runners("?per_page=1")).await?.json::<WirePage>()?;
         Ok(Removal::Absent)
     }
 
@@ -227,27 +224,24 @@ impl GitHub {
             1 => format!("?per_page={PER_PAGE}"),
             _ => format!("?per_page={PER_PAGE}&page={number}"),
         };
-        let (answer, attempt) = self.send(Method::GET, Endpoint::ListRunners, scope, &suffix).await?;
-        let answer = success(answer, &attempt).await?;
-        let status = answer.status();
-        let version = answer.extensions().get::<Version>().copied();
-        let paid = answer.extensions().get::<Unchanged>().is_none();
+        let read = self.get(Endpoint::ListRunners, scope, &runners(&suffix)).await?;
+        let (version, paid) = (read.version, read.paid);
         if let Some(known) = version.and_then(|version| self.recall(scope, number, version)) {
             return Ok(Page { paid, ..known });
         }
-        let (total, runners) = parse(&body(answer, &attempt).await?, &attempt, status)?;
+        let (total, runners) = parse(read.json()?);
         Ok(Page { version, total, runners, paid })
     }
 
     fn recall(&self, scope: &Scope, number: u64, version: Version) -> Option<Page> {
-        let memory = self.memory().lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.runners_memory().lock().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
         memory.get(scope)?.pages.get(index).filter(|page| page.version == Some(version)).cloned()
     }
 
     /// Keeps the pages for the next listing; gives all their runners and whether these are new.
     fn remember(&self, scope: &Scope, pages: Vec<Page>) -> (Arc<[RemoteRunner]>, bool) {
-        let mut memory = self.memory().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.runners_memory().lock().unwrap_or_else(PoisonError::into_inner);
         if memory.len() >= REMEMBERED && !memory.contains_key(scope) {
             memory.clear();
         }
@@ -286,9 +280,12 @@ fn fit_together(pages: &[Page]) -> bool {
     ids.len() as u64 == total && pages.iter().all(|page| page.total == total)
 }
 
-fn parse(body: &Bytes, attempt: &Attempt, status: StatusCode) -> Result<(u64, Arc<[RemoteRunner]>), Error> {
-    let page: WirePage = serde_json::from_slice(body)
-        .map_err(|error| attempt.clone().misanswered(ErrorKind::Decode, status, error.to_string()))?;
+/// The path below a scope of its runners, and of what follows.
+fn runners(suffix: &str) -> String {
+    format!("actions/runners{suffix}")
+}
+
+fn parse(page: WirePage) -> (u64, Arc<[RemoteRunner]>) {
     // Neighbours mostly belong to one pool and share their labels.
     let mut last: Arc<[String]> = Arc::default();
     let runners = page.runners.into_iter().map(|wire| {
@@ -306,5 +303,5 @@ fn parse(body: &Bytes, attempt: &Attempt, status: StatusCode) -> Result<(u64, Ar
             os: wire.os.unwrap_or_default().into(),
         }
     });
-    Ok((page.total_count, runners.collect()))
+    (page.total_count, runners.collect())
 }

@@ -138,10 +138,8 @@ impl Accesses {
     /// When it names no scope, or its credentials are missing or unusable.
     pub async fn get(&self, namespace: &str, config: &RunnerConfig) -> Result<Access, Error> {
         let scope = config.scope()?;
-        let (github, key) = match config.credentials_secret() {
-            Some(secret) => (self.read_secret(namespace, secret).await?, format!("{namespace}/{secret}")),
-            None => (self.default()?, "default".to_owned()),
-        };
+        let github = self.github(namespace, config.credentials_secret()).await?;
+        let key = config.credentials_secret().map_or_else(|| "default".to_owned(), |secret| format!("{namespace}/{secret}"));
         let id = (github.id().clone(), scope.clone());
         let mut held = lock(&self.held);
         if let Some(access) = held.get(&id) {
@@ -150,6 +148,18 @@ impl Accesses {
         let access = self.open(github, scope, key);
         held.insert(id, access.clone());
         Ok(access)
+    }
+
+    /// The client of a credentials Secret, or the operator's own.
+    ///
+    /// # Errors
+    ///
+    /// When the credentials are missing or unusable.
+    pub async fn github(&self, namespace: &str, secret: Option<&str>) -> Result<GitHub, Error> {
+        match secret {
+            Some(secret) => self.read_secret(namespace, secret).await,
+            None => self.default(),
+        }
     }
 
     fn default(&self) -> Result<GitHub, Error> {

@@ -1,20 +1,29 @@
 //! What all controllers share.
 
+use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kube::api::{ListParams, ObjectMeta};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
-use pacer_api::{Runner, RunnerConfig, RunnerDeployment, RunnerReplicaSet};
-use pacer_policy::{Evaluation, PolicyHost};
+use pacer_api::names::annotation;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerConfig, RunnerDeployment, RunnerReplicaSet};
+use pacer_github::queues::Queues;
+use pacer_policy::{Evaluation, Generation};
+use serde::de::DeserializeOwned;
 
 use crate::access::{Access, Accesses};
 use crate::error::Error;
 use crate::events::{Events, Reason};
 use crate::fence::Fence;
+use crate::ledger::Ledgers;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::policies::Policies;
 use crate::settings::Settings;
-use crate::stores::Stores;
+use crate::stores::{Stores, owner};
 use crate::token::Tokens;
 use crate::wake::Wake;
 
@@ -32,10 +41,14 @@ pub struct Context {
     pub accesses: Accesses,
     /// Registration tokens.
     pub tokens: Tokens,
+    /// Demand, in the status of autoscalers.
+    pub ledgers: std::sync::Arc<Ledgers>,
+    /// GitHub's job queues.
+    pub queues: Queues,
     /// Policies.
-    pub policies: std::sync::Arc<PolicyHost>,
+    pub policies: std::sync::Arc<Policies>,
     /// What the process remembers.
-    pub memory: Memory,
+    pub memory: std::sync::Arc<Memory>,
     /// Events.
     pub events: Events,
     /// Metrics.
@@ -83,6 +96,68 @@ impl Context {
         Api::namespaced(self.client.clone(), &beside.namespace().unwrap_or_default())
     }
 
+    /// Name of the policy set that a deployment's runners ask for: its own, or that of an autoscaler that scales it, the first by name.
+    #[must_use]
+    pub fn policy_set_of_deployment(&self, deployment: &RunnerDeployment) -> Option<String> {
+        deployment.annotations().get(annotation::POLICIES).cloned().or_else(|| {
+            let namespace = deployment.namespace().unwrap_or_default();
+            let mut autoscalers = self.stores.autoscalers_of(&namespace, &deployment.name_any());
+            autoscalers.sort_by_key(|autoscaler| autoscaler.name_any());
+            autoscalers.iter().find_map(|autoscaler| autoscaler.annotations().get(annotation::POLICIES).cloned())
+        })
+    }
+
+    /// Name of the policy set that a set of runners asks for: that of its deployment while there is one, whatever it was when the set was made.
+    #[must_use]
+    pub fn policy_set_of(&self, set: &RunnerReplicaSet) -> Option<String> {
+        let namespace = set.namespace().unwrap_or_default();
+        let deployment = owner(set, "RunnerDeployment")
+            .and_then(|(_, name)| self.stores.deployments.get(&ObjectRef::new(name).within(&namespace)));
+        match deployment {
+            Some(deployment) => self.policy_set_of_deployment(&deployment),
+            None => set.annotations().get(annotation::POLICIES).cloned(),
+        }
+    }
+
+    /// The policies that decide about an autoscaler's capacity: those of its own set, or of its target's. Take them once per reconcile.
+    #[must_use]
+    pub fn generation_of_autoscaler(
+        &self,
+        autoscaler: &HorizontalRunnerAutoscaler,
+        target: &RunnerDeployment,
+    ) -> std::sync::Arc<Generation> {
+        let asked = autoscaler.annotations().get(annotation::POLICIES).or_else(|| target.annotations().get(annotation::POLICIES));
+        self.policies.generation_for(&autoscaler.namespace().unwrap_or_default(), asked.map(String::as_str))
+    }
+
+    /// The policies that decide about a set of runners. Take them once per reconcile.
+    #[must_use]
+    pub fn generation_of(&self, set: &RunnerReplicaSet) -> std::sync::Arc<Generation> {
+        self.policies.generation_for(&set.namespace().unwrap_or_default(), self.policy_set_of(set).as_deref())
+    }
+
+    /// Looks again at the autoscalers of a deployment.
+    pub async fn wake_autoscalers_of(&self, namespace: &str, deployment: &str) {
+        for autoscaler in self.stores.autoscalers_of(namespace, deployment) {
+            self.wake.autoscaler(namespace, &autoscaler.name_any()).await;
+        }
+    }
+
+    /// Metadata of the object with that UID, from the API server itself and not from a store, which may be minutes old after a failed watch.
+    /// A list of one name, since kinds that are watched are granted without `get`.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses or does not answer.
+    pub async fn live<K>(&self, namespace: &str, name: &str, uid: &str) -> Result<Option<ObjectMeta>, kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let listed = api.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
+        Ok(listed.items.into_iter().map(|found| found.metadata).find(|found| found.uid.as_deref() == Some(uid)))
+    }
+
     /// A fresh random number for a name.
     #[must_use]
     pub fn random(&self) -> u64 {
@@ -95,6 +170,7 @@ impl Context {
         tracing::info!(
             decision = %receipt.decision,
             policy = receipt.policy,
+            bypassed = receipt.bypassed,
             input = receipt.input_hash,
             output = receipt.output_hash,
             items = receipt.output_items,

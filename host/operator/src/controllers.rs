@@ -13,13 +13,16 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::utils::Backoff;
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::names::label;
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_github::queues::QueueNews;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,10 +31,12 @@ use tokio_util::sync::CancellationToken;
 use crate::access::RosterNews;
 use crate::context::Context;
 use crate::error::Error;
+use crate::memory::Alive;
+use crate::settings::WATCH_RETRY;
 use crate::stores::{Stores, owner, trim, trim_pod};
 use crate::token::Tokens;
 use crate::wake::{Alarms, stream};
-use crate::{deployment, replica_set, runner};
+use crate::{autoscaler, deployment, orphan, policies, replica_set, runner};
 
 /// The watches, not yet running.
 pub struct Watches {
@@ -39,9 +44,10 @@ pub struct Watches {
     pods: BoxStream<Pod>,
     sets: BoxStream<RunnerReplicaSet>,
     deployments: BoxStream<RunnerDeployment>,
+    autoscalers: BoxStream<HorizontalRunnerAutoscaler>,
 }
 
-type BoxStream<K> = futures::stream::BoxStream<'static, Result<K, watcher::Error>>;
+pub(crate) type BoxStream<K> = futures::stream::BoxStream<'static, Result<K, watcher::Error>>;
 
 /// Prepares the watches and their stores.
 #[must_use]
@@ -52,13 +58,21 @@ pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Stores) {
     let (pod_store, pods) = watch(client, namespace, only_runner_pods, trim_pod, &mut filled);
     let (set_store, sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     let (deployment_store, deployments) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let (autoscaler_store, autoscalers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     (
-        Watches { runners, pods, sets, deployments },
-        Stores { runners: runner_store, pods: pod_store, sets: set_store, deployments: deployment_store, filled },
+        Watches { runners, pods, sets, deployments, autoscalers },
+        Stores {
+            runners: runner_store,
+            pods: pod_store,
+            sets: set_store,
+            deployments: deployment_store,
+            autoscalers: autoscaler_store,
+            filled,
+        },
     )
 }
 
-fn watch<K>(
+pub(crate) fn watch<K>(
     client: &Client,
     namespace: Option<&str>,
     config: watcher::Config,
@@ -76,13 +90,31 @@ where
     let (store, writer) = reflector::store();
     let (is_filled, receiver) = tokio::sync::watch::channel(false);
     filled.push(receiver);
-    let events = watcher(api, config).default_backoff().modify(trim).reflect(writer).inspect_ok(move |event| {
+    let events = watcher(api, config).backoff(WatchBackoff::default()).modify(trim).reflect(writer).inspect_ok(move |event| {
         if matches!(event, watcher::Event::InitDone) {
             is_filled.send_replace(true);
         }
     });
     let listed = store.clone();
     (store, changed(events, move || listed.state()).boxed())
+}
+
+/// kube's pauses after failures, cut off at [`WATCH_RETRY`].
+#[derive(Default)]
+struct WatchBackoff(watcher::DefaultBackoff);
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| pause.min(WATCH_RETRY))
+    }
+}
+
+impl Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
 }
 
 /// The objects to look at because of a watch's events.
@@ -118,6 +150,14 @@ where
         .flat_map(futures::stream::iter)
 }
 
+/// What GitHub's listings have to say, by kind.
+pub struct News {
+    /// Of runners.
+    pub rosters: mpsc::Receiver<RosterNews>,
+    /// Of jobs.
+    pub queues: mpsc::Receiver<QueueNews>,
+}
+
 /// Runs everything until `stop` or until an essential part ends, which is an error.
 ///
 /// # Errors
@@ -127,7 +167,7 @@ pub async fn run(
     ctx: Arc<Context>,
     watches: Watches,
     alarms: Alarms,
-    news: mpsc::Receiver<RosterNews>,
+    news: News,
     stop: CancellationToken,
 ) -> Result<(), EndedEarly> {
     let mut tasks = JoinSet::new();
@@ -153,8 +193,16 @@ pub async fn run(
         "the watch on RunnerDeployments",
         until(pump(watches.deployments, ctx.clone(), open.clone(), wake_for_deployment).boxed()),
     );
-    spawn("the listings", until(pump_rosters(news, ctx.clone()).boxed()));
+    spawn(
+        "the watch on HorizontalRunnerAutoscalers",
+        until(pump(watches.autoscalers, ctx.clone(), open.clone(), wake_for_autoscaler).boxed()),
+    );
+    spawn("the listings", until(pump_rosters(news.rosters, ctx.clone()).boxed()));
+    spawn("the job queues", until(pump_queues(news.queues, ctx.clone()).boxed()));
+    spawn("the policy sets", policies::run(ctx.clone(), stop.clone()).boxed());
     spawn("housekeeping", until(housekeeping(ctx.clone(), open).boxed()));
+    let searching = ctx.clone();
+    spawn("the search for orphans", until(async move { orphan::search(&searching).await }.boxed()));
     let stores = ctx.stores.clone();
     spawn(
         "the Runner controller",
@@ -167,6 +215,10 @@ pub async fn run(
     spawn(
         "the RunnerDeployment controller",
         control(stores.deployments, stream(alarms.deployments), ctx.clone(), stop.clone(), deployment::reconcile).boxed(),
+    );
+    spawn(
+        "the HorizontalRunnerAutoscaler controller",
+        control(stores.autoscalers, stream(alarms.autoscalers), ctx.clone(), stop.clone(), autoscaler::reconcile).boxed(),
     );
     let mut early = None;
     while let Some(ended) = tasks.join_next().await {
@@ -196,6 +248,10 @@ async fn control<K, F, Fut>(
 {
     let concurrency = ctx.settings.concurrency;
     let kind = K::kind(&()).into_owned();
+    // Whoever wakes it, and however early: with a store that is not full, what exists looks as if it were gone.
+    let stores = ctx.stores.clone();
+    let full = futures::stream::once(async move { stores.full().await }).filter_map(|_| std::future::ready(None));
+    let alarms = full.chain(alarms);
     Controller::for_stream(futures::stream::pending(), store)
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_on(alarms)
@@ -284,7 +340,13 @@ async fn wake_for_set(ctx: Arc<Context>, set: RunnerReplicaSet) {
 }
 
 async fn wake_for_deployment(ctx: Arc<Context>, deployment: RunnerDeployment) {
-    ctx.wake.deployment(&deployment.namespace().unwrap_or_default(), &deployment.name_any()).await;
+    let namespace = deployment.namespace().unwrap_or_default();
+    ctx.wake.deployment(&namespace, &deployment.name_any()).await;
+    ctx.wake_autoscalers_of(&namespace, &deployment.name_any()).await;
+}
+
+async fn wake_for_autoscaler(ctx: Arc<Context>, autoscaler: HorizontalRunnerAutoscaler) {
+    ctx.wake.autoscaler(&autoscaler.namespace().unwrap_or_default(), &autoscaler.name_any()).await;
 }
 
 async fn wake_runner(ctx: &Context, namespace: &str, name: &str) {
@@ -311,12 +373,25 @@ async fn pump_rosters(mut news: mpsc::Receiver<RosterNews>, ctx: Arc<Context>) {
     }
 }
 
+/// Queues that changed wake the autoscalers that look at them.
+async fn pump_queues(mut news: mpsc::Receiver<QueueNews>, ctx: Arc<Context>) {
+    while let Some(news) = news.recv().await {
+        for autoscaler in ctx.stores.autoscalers.state() {
+            let uid = autoscaler.uid().unwrap_or_default();
+            if ctx.memory.autoscaler(&uid, |memo| memo.looks_at(&news.repository)) {
+                ctx.wake.autoscaler(&autoscaler.namespace().unwrap_or_default(), &autoscaler.name_any()).await;
+            }
+        }
+    }
+}
+
 /// Opens the gate once all stores are full, then keeps order once per sync period: forgets what belongs to objects that are gone, lets go of
 /// listings nobody needs, removes unused tokens.
 async fn housekeeping(ctx: Arc<Context>, open: Arc<AtomicBool>) {
     if !ctx.stores.full().await {
         return;
     }
+    policies::prime(&ctx).await;
     open.store(true, Ordering::Release);
     for deployment in ctx.stores.deployments.state() {
         ctx.wake.deployment(&deployment.namespace().unwrap_or_default(), &deployment.name_any()).await;
@@ -326,6 +401,9 @@ async fn housekeeping(ctx: Arc<Context>, open: Arc<AtomicBool>) {
     }
     for runner in ctx.stores.runners.state() {
         ctx.wake.runner(&runner.namespace().unwrap_or_default(), &runner.name_any()).await;
+    }
+    for autoscaler in ctx.stores.autoscalers.state() {
+        ctx.wake.autoscaler(&autoscaler.namespace().unwrap_or_default(), &autoscaler.name_any()).await;
     }
     loop {
         tokio::time::sleep(ctx.settings.sync_period.max(Duration::from_secs(1))).await;
@@ -338,7 +416,15 @@ async fn sweep(ctx: &Context) {
     let sets = ctx.stores.sets.state();
     let runner_uids: HashSet<String> = runners.iter().filter_map(|runner| runner.uid()).collect();
     let set_uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
-    ctx.memory.retain(|uid| runner_uids.contains(uid), |uid| set_uids.contains(uid));
+    let deployment_uids: HashSet<String> =
+        ctx.stores.deployments.state().iter().filter_map(|deployment| deployment.uid()).collect();
+    let autoscalers = ctx.stores.autoscalers.state();
+    let autoscaler_uids: HashSet<String> = autoscalers.iter().filter_map(|autoscaler| autoscaler.uid()).collect();
+    ctx.memory.retain(
+        &Alive { runners: &runner_uids, sets: &set_uids, deployments: &deployment_uids, autoscalers: &autoscaler_uids },
+        Timestamp::now(),
+    );
+    ctx.ledgers.retain(|autoscaler| ctx.stores.autoscalers.get(autoscaler).is_some());
     let mut used = BTreeSet::new();
     let mut accesses = Vec::new();
     for runner in &runners {

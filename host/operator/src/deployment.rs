@@ -7,23 +7,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
-use pacer_api::names::label;
-use pacer_api::{RunnerDeployment, RunnerDeploymentStatus, RunnerReplicaSet, RunnerTemplate};
+use pacer_api::names::{annotation, label};
+use pacer_api::{RunnerDeployment, RunnerReplicaSet, RunnerTemplate};
 use pacer_core::rollout::{self, Rollout, Set};
 use serde_json::json;
 
 use crate::context::Context;
 use crate::error::{Error, gone_is_fine, status};
 use crate::events::Reason;
-use crate::memory::Summary;
+use crate::memory::{Said, Summary};
 use crate::observe::Clock;
-use crate::template;
+use crate::{policies, template};
 
 /// Brings one deployment a step further.
 ///
@@ -41,6 +40,9 @@ pub async fn reconcile(deployment: Arc<RunnerDeployment>, ctx: Arc<Context>) -> 
     let mut sets = ctx.stores.sets_of(&deployment.uid().unwrap_or_default());
     sets.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
     let Some(newest) = newest(&sets, &template) else {
+        if !lives(&deployment, &ctx).await? {
+            return Ok(Action::requeue(ctx.settings.sync_period));
+        }
         let surge = deployment.spec.max_surge_or_default(desired);
         let alive =
             sets.iter().map(|set| summary(&ctx, set).map_or(u32::MAX, |summary| summary.alive)).fold(0, u32::saturating_add);
@@ -51,12 +53,9 @@ pub async fn reconcile(deployment: Arc<RunnerDeployment>, ctx: Arc<Context>) -> 
     let old: Vec<Arc<RunnerReplicaSet>> = sets.iter().filter(|set| set.uid() != newest.uid()).cloned().collect();
     let rollout = plan(&deployment, &ctx, desired, &newest, &old);
     apply(&deployment, &ctx, &newest, &old, &rollout).await?;
-    report(&deployment, &ctx, &newest, &old, &rollout, clock.now).await?;
-    Ok(Action::requeue(if rollout.complete {
-        ctx.settings.sync_period
-    } else {
-        Duration::from_secs(5).min(ctx.settings.sync_period)
-    }))
+    let status = report(&deployment, &ctx, &newest, &old, &rollout, clock).await?;
+    let next = if rollout.complete { ctx.settings.sync_period } else { Duration::from_secs(5).min(ctx.settings.sync_period) };
+    Ok(Action::requeue(next.min(status)))
 }
 
 /// The set of this template: by its revision label, or, for sets that ARC made with a hash of its own, by the template's meaning. Among
@@ -71,8 +70,20 @@ fn newest(sets: &[Arc<RunnerReplicaSet>], template: &RunnerTemplate) -> Option<A
         .cloned()
 }
 
+/// Whether the deployment is still there and is to stay. Asked before a set is made, which happens once per template: a deployment that was
+/// deleted while its watch was interrupted would get a new set each time that the garbage collector deletes the last one.
+async fn lives(deployment: &RunnerDeployment, ctx: &Context) -> Result<bool, Error> {
+    let (namespace, name) = (deployment.namespace().unwrap_or_default(), deployment.name_any());
+    let live = ctx.live::<RunnerDeployment>(&namespace, &name, &deployment.uid().unwrap_or_default()).await?;
+    let lives = live.is_some_and(|live| live.deletion_timestamp.is_none());
+    if !lives {
+        tracing::info!(namespace, name, "no set made: the RunnerDeployment was deleted, its watch has not shown that yet");
+    }
+    Ok(lives)
+}
+
 fn summary(ctx: &Context, set: &RunnerReplicaSet) -> Option<Summary> {
-    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.summary)
+    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.summary.clone())
 }
 
 fn plan(
@@ -89,10 +100,10 @@ fn plan(
         Set {
             wanted,
             // Nobody has counted it yet: nothing new is made on the guess that there is room, unless it is going anyway.
-            alive: summary.map_or(if leaving { wanted } else { u32::MAX }, |summary| summary.alive),
-            online: summary.map_or(0, |summary| summary.online),
-            busy: summary.map_or(0, |summary| summary.busy),
-            present: summary.map_or(u32::MAX, |summary| summary.present),
+            alive: summary.as_ref().map_or(if leaving { wanted } else { u32::MAX }, |summary| summary.alive),
+            online: summary.as_ref().map_or(0, |summary| summary.online),
+            busy: summary.as_ref().map_or(0, |summary| summary.busy),
+            present: summary.as_ref().map_or(u32::MAX, |summary| summary.present),
             observed: summary.is_some_and(|summary| Some(summary.generation) == set.metadata.generation),
         }
     };
@@ -155,14 +166,15 @@ async fn scale(ctx: &Context, set: &RunnerReplicaSet, patch: &serde_json::Value)
     Ok(())
 }
 
+/// Writes the status if it differs, at most once a second. Returns when to look again for a write that is held back.
 async fn report(
     deployment: &RunnerDeployment,
     ctx: &Context,
     newest: &RunnerReplicaSet,
     old: &[Arc<RunnerReplicaSet>],
     rollout: &Rollout,
-    now: Timestamp,
-) -> Result<(), Error> {
+    clock: Clock,
+) -> Result<Duration, Error> {
     let before = deployment.status.clone().unwrap_or_default();
     let mut after = before.clone();
     let sets = || std::iter::once(newest).chain(old.iter().map(Arc::as_ref));
@@ -199,15 +211,21 @@ async fn report(
         message: &message,
         generation: deployment.metadata.generation,
     };
-    condition::put(&mut after.conditions, &statement, now);
-    if after != before {
-        send(deployment, ctx, &after).await?;
+    condition::put(&mut after.conditions, &statement, clock.now);
+    let asked = deployment.annotations().get(annotation::POLICIES).map(String::as_str);
+    let (namespace, generation) = (deployment.namespace().unwrap_or_default(), deployment.metadata.generation);
+    policies::condition::put(&mut after.conditions, &ctx.policies, &namespace, asked, generation, clock.now);
+    if after == before {
+        return Ok(ctx.settings.sync_period);
     }
-    Ok(())
-}
-
-async fn send(deployment: &RunnerDeployment, ctx: &Context, status: &RunnerDeploymentStatus) -> Result<(), Error> {
-    let patch = Patch::Merge(json!({ "status": status }));
+    let (uid, version) = (deployment.uid().unwrap_or_default(), deployment.resource_version());
+    let value = serde_json::to_value(&after).unwrap_or_default();
+    let hold = |said: &Said| said.hold(version.as_deref(), &value, clock.instant, ctx.settings.sync_period);
+    if let Some(wait) = ctx.memory.deployment(&uid, |memo| memo.status.as_ref().and_then(hold)) {
+        return Ok(wait);
+    }
+    let patch = Patch::Merge(json!({ "status": value }));
     gone_is_fine(ctx.deployments(deployment).patch_status(&deployment.name_any(), &PatchParams::default(), &patch).await)?;
-    Ok(())
+    ctx.memory.deployment(&uid, |memo| memo.status = Some(Said { version, value, at: clock.instant }));
+    Ok(ctx.settings.sync_period)
 }

@@ -23,6 +23,9 @@ pub enum Error {
     /// An object lacks what the API server always sets.
     #[error("{0} has no {1}, which the API server always sets")]
     Incomplete(&'static str, &'static str),
+    /// Demand could not be written down.
+    #[error("{0}")]
+    Ledger(String),
     /// The right to act has ended.
     #[error(transparent)]
     NotLeader(#[from] crate::fence::NotLeader),

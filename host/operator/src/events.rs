@@ -37,6 +37,24 @@ pub enum Reason {
     RunnerReplicaSetDeleted,
     /// A policy failed and another decided.
     PolicyFault,
+    /// A policy set came into force.
+    PolicyActivated,
+    /// A policy set is refused; what was in force stays.
+    PolicyRefused,
+    /// A policy set that is asked for does not exist.
+    PolicySetMissing,
+    /// A policy set was taken back because its policies kept failing.
+    PolicyRolledBack,
+    /// A policy keeps failing and is not asked for now.
+    PolicyDegraded,
+    /// Policies are asked again.
+    PolicyRecovered,
+    /// A policy set was switched off by hand.
+    PolicyDisabled,
+    /// An autoscaler set another number.
+    Scaled,
+    /// An autoscaler can't do its work.
+    RunnerAutoscalingFailure,
 }
 
 impl Reason {
@@ -59,6 +77,15 @@ impl Reason {
             Self::RunnerReplicaSetAdopted => "RunnerReplicaSetAdopted",
             Self::RunnerReplicaSetDeleted => "RunnerReplicaSetDeleted",
             Self::PolicyFault => "PolicyFault",
+            Self::PolicyActivated => "PolicyActivated",
+            Self::PolicyRefused => "PolicyRefused",
+            Self::PolicySetMissing => "PolicySetMissing",
+            Self::PolicyRolledBack => "PolicyRolledBack",
+            Self::PolicyDegraded => "PolicyDegraded",
+            Self::PolicyRecovered => "PolicyRecovered",
+            Self::PolicyDisabled => "PolicyDisabled",
+            Self::Scaled => "Scaled",
+            Self::RunnerAutoscalingFailure => "RunnerAutoscalingFailure",
         }
     }
 
@@ -69,7 +96,13 @@ impl Reason {
             | Self::SpecIgnored
             | Self::FailedUpdateRegistrationToken
             | Self::GitHubUnavailable
-            | Self::PolicyFault => EventType::Warning,
+            | Self::PolicyFault
+            | Self::RunnerAutoscalingFailure
+            | Self::PolicyRefused
+            | Self::PolicySetMissing
+            | Self::PolicyRolledBack
+            | Self::PolicyDegraded
+            | Self::PolicyDisabled => EventType::Warning,
             _ => EventType::Normal,
         }
     }

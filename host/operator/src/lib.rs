@@ -12,6 +12,7 @@
 //! come from).
 
 pub mod access;
+pub mod autoscaler;
 pub mod context;
 pub mod controllers;
 pub mod deployment;
@@ -20,11 +21,15 @@ pub mod events;
 pub mod fence;
 pub mod judge;
 pub mod lease;
+pub mod ledger;
 pub mod memory;
 pub mod metrics;
 pub mod observe;
+mod orphan;
 pub mod pod;
+pub mod policies;
 pub mod pool;
+pub mod receiver;
 pub mod replica_set;
 pub mod runner;
 pub mod settings;

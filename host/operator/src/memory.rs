@@ -2,15 +2,19 @@
 //!
 //! All of it may be lost at any moment: each entry only saves a question or a wait that a restarted operator asks or waits again.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use pacer_api::RunnerStatus;
 use pacer_core::facts::Refusal;
+use pacer_core::policy::Counts;
 use pacer_core::stop::PodDeletion;
 use serde_json::Value;
+
+use crate::autoscaler::AutoscalerMemo;
+use crate::settings::STATUS_PACE;
 
 /// Creations that the watch does not show after this are looked at again as if they had failed: the object came and went meanwhile, or the
 /// answer to the request was lost.
@@ -45,6 +49,8 @@ pub struct RunnerMemo {
     pub status: Option<(Option<String>, RunnerStatus)>,
     /// Its pod was deleted as it was at this resource version, in this way.
     pub pod_deleted: Option<(String, PodDeletion)>,
+    /// A job's event names it; true while that job is not over.
+    pub job: Option<bool>,
     /// Its finalizer was taken away from it as it was at this resource version.
     pub released: Option<String>,
 }
@@ -56,8 +62,10 @@ pub struct SetMemo {
     pub in_flight: HashMap<String, Instant>,
     /// Last pass over the set.
     pub reconciled: Option<Instant>,
-    /// The last status that was written, when, and the resource version it was computed from.
-    pub status: Option<(Option<String>, Value, Instant)>,
+    /// The last status that was written.
+    pub status: Option<Said>,
+    /// The API server no longer has it; the watch is late to show that.
+    pub gone: bool,
     /// What its deployment wants to know.
     pub summary: Option<Summary>,
     /// Runners that were online at the last pass; none before the first.
@@ -68,10 +76,78 @@ pub struct SetMemo {
     pub scaled_up: Option<Timestamp>,
     /// See `scaled_up`.
     pub scaled_down: Option<Timestamp>,
+    /// Ephemeral runners that finished and were let go.
+    pub finished: u64,
+    /// The `effectiveTime` that the set has, and how many had finished when the wanted number was made that goes with it.
+    pub demand: Option<(Timestamp, u64)>,
+    /// The same for numbers that are on their way to the set, the newest last.
+    pub announced: Vec<(Timestamp, u64)>,
+    /// Runners that are missing since before this process started, and may have finished, are not replaced until this.
+    pub unseen_until: Option<Instant>,
+}
+
+/// Announced numbers that are remembered; the oldest go first.
+const ANNOUNCED: usize = 64;
+
+impl SetMemo {
+    /// A number with this `effectiveTime` is on its way to the set, for which so many finished runners were known.
+    pub fn announce(&mut self, effective: Timestamp, finished: u64) {
+        if self.announced.len() >= ANNOUNCED {
+            self.announced.remove(0);
+        }
+        self.announced.push((effective, finished));
+    }
+
+    /// Takes note of the set's `effectiveTime`; says how many runners finished since the wanted number was set.
+    pub fn finished_since(&mut self, effective: Timestamp) -> u64 {
+        if self.demand.is_none_or(|(at, _)| at != effective) {
+            let announced = self.announced.iter().find(|(at, _)| *at == effective);
+            self.demand = Some(announced.copied().unwrap_or((effective, self.finished)));
+            self.announced.retain(|(at, _)| *at > effective);
+            self.unseen_until = None;
+        }
+        self.accounted(effective).map_or(0, |before| self.finished.saturating_sub(before))
+    }
+
+    /// How many had finished when the wanted number was made that goes with this `effectiveTime`; none until the set has taken note of it.
+    #[must_use]
+    pub fn accounted(&self, effective: Timestamp) -> Option<u64> {
+        self.demand.filter(|(at, _)| *at == effective).map(|(_, before)| before)
+    }
+}
+
+/// About one RunnerDeployment, by UID.
+#[derive(Clone, Debug, Default)]
+pub struct DeploymentMemo {
+    /// The last status that was written.
+    pub status: Option<Said>,
+}
+
+/// A status that this process wrote, for objects whose status counts what changes all the time.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// Resource version of the object that it was computed from.
+    pub version: Option<String>,
+    /// What was written.
+    pub value: Value,
+    /// When.
+    pub at: Instant,
+}
+
+impl Said {
+    /// How long the next status has to wait after this one, none when it may be written now. `again` is the wait of one that says the same:
+    /// the watch has not shown the first yet.
+    #[must_use]
+    pub fn hold(&self, version: Option<&str>, value: &Value, now: Instant, again: Duration) -> Option<Duration> {
+        if self.version.as_deref() == version && self.value == *value {
+            return Some(again);
+        }
+        STATUS_PACE.checked_sub(now.saturating_duration_since(self.at)).filter(|left| !left.is_zero())
+    }
 }
 
 /// A set as its RunnerDeployment counts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Generation that was observed.
     pub generation: i64,
@@ -85,6 +161,32 @@ pub struct Summary {
     pub running: u32,
     /// Runner objects of any state.
     pub present: u32,
+    /// By phase.
+    pub counts: Counts,
+    /// Ephemeral runners that finished, since this process started.
+    pub finished: u64,
+}
+
+/// How long the end of a runner is remembered: longer than any event about its job is under way.
+const ENDED: SignedDuration = SignedDuration::from_mins(10);
+
+/// Ends remembered per deployment; the oldest ones go first.
+const ENDS: usize = 10_000;
+
+/// Namespace and name of a RunnerDeployment.
+type DeploymentKey = (String, String);
+
+/// UIDs of the objects that exist.
+#[derive(Clone, Copy, Debug)]
+pub struct Alive<'a> {
+    /// Runners.
+    pub runners: &'a HashSet<String>,
+    /// RunnerReplicaSets.
+    pub sets: &'a HashSet<String>,
+    /// RunnerDeployments.
+    pub deployments: &'a HashSet<String>,
+    /// HorizontalRunnerAutoscalers.
+    pub autoscalers: &'a HashSet<String>,
 }
 
 /// All of it.
@@ -92,6 +194,9 @@ pub struct Summary {
 pub struct Memory {
     runners: Mutex<HashMap<String, RunnerMemo>>,
     sets: Mutex<HashMap<String, SetMemo>>,
+    autoscalers: Mutex<HashMap<String, AutoscalerMemo>>,
+    ended: Mutex<HashMap<DeploymentKey, BTreeMap<Arc<str>, Timestamp>>>,
+    deployments: Mutex<HashMap<String, DeploymentMemo>>,
     failures: Mutex<HashMap<String, u32>>,
 }
 
@@ -106,15 +211,50 @@ impl Memory {
         act(lock(&self.sets).entry(uid.to_owned()).or_default())
     }
 
+    /// Reads or changes what is remembered about an autoscaler.
+    pub fn autoscaler<T>(&self, uid: &str, act: impl FnOnce(&mut AutoscalerMemo) -> T) -> T {
+        act(lock(&self.autoscalers).entry(uid.to_owned()).or_default())
+    }
+
+    /// Ephemeral runners of a deployment finished their jobs.
+    pub fn ended(&self, namespace: &str, deployment: &str, runners: Vec<String>, now: Timestamp) {
+        let mut all = lock(&self.ended);
+        let ended = all.entry((namespace.to_owned(), deployment.to_owned())).or_default();
+        ended.extend(runners.into_iter().map(|name| (Arc::from(name), now)));
+        ended.retain(|_, at| now.duration_since(*at) < ENDED);
+        while ended.len() > ENDS {
+            let oldest = ended.iter().min_by_key(|(_, at)| **at).map(|(name, _)| name.clone());
+            if let Some(oldest) = oldest {
+                ended.remove(&oldest);
+            }
+        }
+    }
+
+    /// Which runners of a deployment finished of late, and when that was seen.
+    pub fn ends_of(&self, namespace: &str, deployment: &str) -> BTreeMap<Arc<str>, Timestamp> {
+        lock(&self.ended).get(&(namespace.to_owned(), deployment.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// Reads or changes what is remembered about a deployment.
+    pub fn deployment<T>(&self, uid: &str, act: impl FnOnce(&mut DeploymentMemo) -> T) -> T {
+        act(lock(&self.deployments).entry(uid.to_owned()).or_default())
+    }
+
     /// Forgets a Runner.
     pub fn forget_runner(&self, uid: &str) {
         lock(&self.runners).remove(uid);
     }
 
-    /// Keeps only what belongs to these objects.
-    pub fn retain(&self, runner: impl Fn(&str) -> bool, set: impl Fn(&str) -> bool) {
-        lock(&self.runners).retain(|uid, _| runner(uid));
-        lock(&self.sets).retain(|uid, _| set(uid));
+    /// Keeps only what belongs to objects that exist, and what is recent.
+    pub fn retain(&self, alive: &Alive<'_>, now: Timestamp) {
+        lock(&self.runners).retain(|uid, _| alive.runners.contains(uid));
+        lock(&self.sets).retain(|uid, _| alive.sets.contains(uid));
+        lock(&self.deployments).retain(|uid, _| alive.deployments.contains(uid));
+        lock(&self.autoscalers).retain(|uid, _| alive.autoscalers.contains(uid));
+        lock(&self.ended).retain(|_, ended| {
+            ended.retain(|_, at| now.duration_since(*at) < ENDED);
+            !ended.is_empty()
+        });
     }
 
     /// Counts a failed reconcile of an object and says how many failed in a row.
@@ -137,4 +277,30 @@ impl Memory {
 /// A poisoned lock only means that another reconcile panicked between two assignments of a hint.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_that_changes_all_the_time_is_written_once_per_pace() {
+        let at = Instant::now();
+        let said = Said { version: Some("7".to_owned()), value: json!({"replicas": 3}), at };
+        let sync = Duration::from_secs(60);
+        let (same, other) = (json!({"replicas": 3}), json!({"replicas": 4}));
+        for (version, value, after, expected) in [
+            ("7", &same, Duration::ZERO, Some(sync)),
+            ("7", &same, STATUS_PACE * 2, Some(sync)),
+            ("7", &other, Duration::ZERO, Some(STATUS_PACE)),
+            ("8", &other, STATUS_PACE / 4, Some(STATUS_PACE / 4 * 3)),
+            ("8", &other, STATUS_PACE, None),
+            // Somebody else changed it in between: it has to be said again.
+            ("8", &same, STATUS_PACE, None),
+        ] {
+            assert_eq!(said.hold(Some(version), value, at + after, sync), expected, "{version} {value} after {after:?}");
+        }
+    }
 }

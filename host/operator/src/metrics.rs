@@ -17,7 +17,13 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
+use crate::ledger::Ledgers;
+use crate::memory::Memory;
+use crate::policies::{Phase, Policies};
+use crate::receiver::ReceiverMetrics;
 use crate::stores::Stores;
+
+mod autoscaling;
 
 /// Kinds of objects the operator writes; anything else counts as `other`.
 const RESOURCES: [&str; 10] = [
@@ -52,6 +58,7 @@ pub struct Metrics {
     reconciles: Family<ReconcileLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     leading: Gauge,
+    receiver: ReceiverMetrics,
     sources: Arc<OnceLock<Sources>>,
 }
 
@@ -63,6 +70,12 @@ pub struct Sources {
     pub github: Option<GitHub>,
     /// Policy evaluations.
     pub policies: Arc<PolicyCounters>,
+    /// Policy sets.
+    pub sets: Arc<Policies>,
+    /// What the process remembers.
+    pub memory: Arc<Memory>,
+    /// Demand.
+    pub ledgers: Arc<Ledgers>,
 }
 
 impl std::fmt::Debug for Sources {
@@ -80,9 +93,10 @@ impl Default for Metrics {
         registry.register("pacer_kubernetes_requests", "Requests to the Kubernetes API", requests.clone());
         let leading = Gauge::default();
         registry.register("pacer_leading", "1 while this process may act", leading.clone());
+        let receiver = ReceiverMetrics::register(&mut registry);
         let sources = Arc::new(OnceLock::new());
         registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, sources }
+        Self { registry, reconciles, requests, leading, receiver, sources }
     }
 }
 
@@ -96,6 +110,12 @@ impl Metrics {
     pub fn reconciled(&self, kind: &str, well: bool) {
         let outcome = if well { "success" } else { "error" };
         self.reconciles.get_or_create(&ReconcileLabels { kind: kind.to_owned(), outcome }).inc();
+    }
+
+    /// Those of the webhook receiver.
+    #[must_use]
+    pub fn receiver(&self) -> &ReceiverMetrics {
+        &self.receiver
     }
 
     /// Whether this process may act.
@@ -191,8 +211,10 @@ impl Collector for Scrape {
         let Some(sources) = self.sources.get() else { return Ok(()) };
         deployments(&mut encoder, sources)?;
         runners(&mut encoder, sources)?;
+        autoscaling::encode(&mut encoder, sources)?;
         github(&mut encoder, sources)?;
-        policies(&mut encoder, &sources.policies)
+        policies(&mut encoder, &sources.policies)?;
+        policy_sets(&mut encoder, &sources.sets)
     }
 }
 
@@ -300,5 +322,62 @@ fn policies(encoder: &mut DescriptorEncoder<'_>, counters: &PolicyCounters) -> R
         "Decisions that another policy took because of a fault",
         &[(vec![], counters.fallbacks())],
     )?;
-    counter(encoder, "pacer_policy_fuel", "Instructions that policies executed", &[(vec![], counters.fuel())])
+    counter(encoder, "pacer_policy_fuel", "Instructions that policies executed", &[(vec![], counters.fuel())])?;
+    type Count = fn(&PolicyCounters, Decision) -> u64;
+    let shadow: [(&str, &str, Count); 3] = [
+        ("pacer_policy_shadow_evaluations", "Answers of policies in shadow, faults included", PolicyCounters::compared),
+        ("pacer_policy_shadow_agreements", "Answers in shadow with the effect of the one that was used", PolicyCounters::agreed),
+        ("pacer_policy_shadow_faults", "Answers in shadow that could not have been used", PolicyCounters::shadow_faults),
+    ];
+    for (name, help, count) in shadow {
+        let rows: Vec<_> = Decision::ALL
+            .into_iter()
+            .map(|decision| (vec![("decision", decision.as_str().to_owned())], count(counters, decision)))
+            .collect();
+        counter(encoder, name, help, &rows)?;
+    }
+    Ok(())
+}
+
+fn policy_sets(encoder: &mut DescriptorEncoder<'_>, policies: &Policies) -> Result<(), std::fmt::Error> {
+    let views = policies.views();
+    let set = |key: &crate::policies::SetKey| vec![("namespace", key.namespace.clone()), ("set", key.name.clone())];
+    let rows: Vec<_> = views
+        .iter()
+        .flat_map(|(key, view)| {
+            Phase::ALL.into_iter().map(move |phase| {
+                let mut labels = set(key);
+                labels.push(("phase", phase.as_str().to_owned()));
+                (labels, i64::from(view.phase == phase))
+            })
+        })
+        .collect();
+    gauge(encoder, "pacer_policy_set_phase", "1 for the phase that a policy set is in", &rows)?;
+    let rows: Vec<_> = views
+        .iter()
+        .flat_map(|(key, view)| {
+            let failing = view.failing();
+            let enforced = Decision::ALL
+                .into_iter()
+                .filter(|decision| view.staged.as_ref().is_some_and(|staged| staged.enforced(*decision).is_some()));
+            enforced
+                .map(|decision| {
+                    let mut labels = set(key);
+                    labels.push(("decision", decision.as_str().to_owned()));
+                    (labels, i64::from(failing.iter().any(|(failing, _)| *failing == decision)))
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    gauge(encoder, "pacer_policy_breaker_open", "1 while a policy keeps failing and is not asked", &rows)?;
+    let totals = policies.totals();
+    let counts = [
+        ("pacer_policy_set_activations", "Contents of policy sets that came into force", &totals.activations),
+        ("pacer_policy_set_refusals", "Contents of policy sets that were refused", &totals.refusals),
+        ("pacer_policy_set_rollbacks", "Contents of policy sets that were taken back", &totals.rollbacks),
+    ];
+    for (name, help, count) in counts {
+        counter(encoder, name, help, &[(vec![], count.load(std::sync::atomic::Ordering::Relaxed))])?;
+    }
+    Ok(())
 }

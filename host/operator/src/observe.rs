@@ -4,11 +4,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, Pod, PodCondition, PodStatus};
 use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::names::{RUNNER_CONTAINER, annotation};
-use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_api::{Runner, RunnerReplicaSet, RunnerStatus};
 use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts};
 use pacer_core::stop::BUSY_RETRY;
 use pacer_github::roster::RosterView;
@@ -72,9 +72,11 @@ pub fn runner(
             known_id: memo.known_id,
             had_pod: memo.pod_seen || status.is_some_and(had_pod),
             refusal: memo.refusal.clone(),
-            reports_job: status.and_then(|status| status.phase.as_deref()) == Some("Running")
-                && status.and_then(|status| status.workflow.as_ref()).is_some_and(|workflow| workflow.run_id.is_some())
-                && status.and_then(|status| status.message.as_deref()).is_some_and(|message| message.starts_with("Run ")),
+            worked: memo.job.is_some(),
+            reports_job: memo.job == Some(true)
+                || status.and_then(|status| status.phase.as_deref()) == Some("Running")
+                    && status.and_then(|status| status.workflow.as_ref()).is_some_and(|workflow| workflow.run_id.is_some())
+                    && status.and_then(|status| status.message.as_deref()).is_some_and(|message| message.starts_with("Run ")),
             unregistered: memo.unregistered,
             name,
             uid: uid.clone(),
@@ -91,8 +93,8 @@ fn known_id(runner: &Runner) -> Option<u64> {
 
 /// ARC copied the pod's phase into the status, so that a phase tells of a pod that was there. `Created` does not: it is also what a Runner
 /// says of itself while the API server refuses its pod.
-fn had_pod(status: &pacer_api::RunnerStatus) -> bool {
-    status.pod_uid.is_some() || status.phase.as_deref().is_some_and(|phase| !matches!(phase, "" | "Created"))
+fn had_pod(status: &RunnerStatus) -> bool {
+    status.pod_uid.is_some() || status.phase.as_deref().is_some_and(|phase| !matches!(phase, "" | RunnerStatus::CREATED))
 }
 
 /// Whether a pod is on its way into the watch.
@@ -196,7 +198,9 @@ pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
         node_gone,
         deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         ready_since: condition("Ready", "True").map(|(since, _)| since),
-        silent_since: condition("Ready", "Unknown").map(|(since, _)| since),
+        silent_since: condition("Ready", "Unknown")
+            .or_else(|| condition("Ready", "False").filter(|(_, found)| by_node_controller(found)))
+            .map(|(since, _)| since),
         unschedulable: condition("PodScheduled", "False")
             .filter(|(_, found)| found.reason.as_deref() == Some("Unschedulable"))
             .map(|(since, found)| (since, found.message.clone().unwrap_or_default())),
@@ -204,6 +208,12 @@ pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
         reason: status.reason.clone().unwrap_or_default(),
         message: status.message.clone().unwrap_or_default(),
     }
+}
+
+/// Whether a `Ready` that is False was set for a node that no longer answers: the node life-cycle controller turns the kubelet's True into
+/// False and leaves the rest, while a False of the kubelet's own always has a reason.
+fn by_node_controller(ready: &PodCondition) -> bool {
+    ready.reason.as_deref().unwrap_or_default().is_empty()
 }
 
 fn container(status: &PodStatus) -> Container {
@@ -229,4 +239,37 @@ fn container(status: &PodStatus) -> Container {
         reason: waiting.reason.clone().unwrap_or_default(),
         message: waiting.message.clone().unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn facts(status: &serde_json::Value) -> PodFacts {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u"}, "status": status})).unwrap();
+        pod_facts(&pod, false)
+    }
+
+    #[test]
+    fn a_pod_is_silent_when_its_node_is_not_when_its_containers_say_so() {
+        let at = "2026-03-01T08:00:00Z";
+        let silent = Some(at.parse().unwrap());
+        for (ready, reason, expected) in [
+            ("True", None, None),
+            ("Unknown", None, silent),
+            ("Unknown", Some("NodeStatusUnknown"), silent),
+            ("False", None, silent),
+            ("False", Some(""), silent),
+            ("False", Some("ContainersNotReady"), None),
+            ("False", Some("ReadinessGatesNotReady"), None),
+            ("False", Some("PodCompleted"), None),
+        ] {
+            let condition = json!({"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": at});
+            let facts = facts(&json!({"phase": "Running", "conditions": [condition]}));
+            assert_eq!(facts.silent_since, expected, "Ready={ready} reason={reason:?}");
+        }
+        assert_eq!(facts(&json!({"phase": "Pending"})).silent_since, None);
+    }
 }

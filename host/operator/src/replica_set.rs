@@ -20,7 +20,7 @@ use kube::{Resource, ResourceExt};
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Fleet, Member, Plan};
-use pacer_core::phase::{Assessment, Phase, assess};
+use pacer_core::phase::{Assessment, Cause, Phase, assess};
 use pacer_core::restart::{self as core_restart, Remedy};
 use pacer_core::scale_down;
 use pacer_policy::Generation;
@@ -40,6 +40,9 @@ mod shrink;
 
 /// ARC's delay before finished ephemeral runners are replaced although the demand has not been renewed.
 const REPLACEMENT_HOLD: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long a set whose process has just started waits for its autoscaler's word on runners that are missing.
+const UNSEEN: Duration = Duration::from_secs(10);
 
 /// Everything known about a set at one moment.
 pub(crate) struct Survey {
@@ -69,15 +72,15 @@ pub async fn reconcile(set: Arc<RunnerReplicaSet>, ctx: Arc<Context>) -> Result<
     if let Some(wait) = too_soon(&ctx, &set, clock.instant) {
         return Ok(Action::requeue(wait));
     }
-    let generation = ctx.policies.generation();
+    let generation = ctx.generation_of(&set);
     let access = ctx.access_of(&set.namespace().unwrap_or_default(), &set.spec.template.spec.config).await;
     let mut survey = survey(&set, &ctx, access.as_ref().ok(), clock).await?;
     let mut next = ctx.settings.sync_period;
     next = next.min(restarts(&set, &ctx, &generation, &mut survey, clock).await?);
     let mut failed = None;
-    match plan(&set, &survey, clock.now) {
+    match plan(&set, &ctx, &survey, clock) {
         Plan::Settled | Plan::Held { .. } => {}
-        Plan::Create(_) if access.is_err() || superseded(&set, &ctx) => {}
+        Plan::Create(_) if access.is_err() || superseded(&set, &ctx) || is_gone(&set, &ctx) => {}
         Plan::Create(count) => failed = create(&set, &ctx, &mut survey, count, clock).await.err(),
         Plan::Shrink(plan) => {
             let access = access.as_ref().ok();
@@ -175,7 +178,7 @@ async fn restarts(
         .filter_map(|(_, assessment)| assessment.trouble.as_ref().map(|trouble| trouble.cause))
         .collect();
     let gone: Vec<usize> = replaced.iter().map(|verdict| verdict.member).collect();
-    let surprising = causes.iter().any(|cause| *cause != pacer_core::phase::Cause::Completed);
+    let surprising = causes.iter().any(|cause| *cause != Cause::Completed);
     if let (true, Some(first)) = (surprising, replaced.first()) {
         let name = survey.members.get(first.member).map(|(facts, _)| facts.name.clone()).unwrap_or_default();
         let others = match gone.len() {
@@ -192,7 +195,23 @@ async fn restarts(
         tracing::info!(runner = name, reason = verdict.reason, policy = verdict.policy, "runner given up");
     }
     survey.attempts = core_restart::attempts(survey.attempts, false, causes);
-    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.attempts = Some(survey.attempts));
+    let finished: Vec<String> = replaced
+        .iter()
+        .filter_map(|verdict| survey.members.get(verdict.member))
+        .filter(|(facts, assessment)| {
+            facts.ephemeral && assessment.trouble.as_ref().is_some_and(|trouble| has_finished(trouble.cause))
+        })
+        .map(|(facts, _)| facts.name.clone())
+        .collect();
+    let count = u64::try_from(finished.len()).unwrap_or(u64::MAX);
+    // Named before they are counted; see `autoscaler::fleet::look`.
+    if let (Some(deployment), false) = (ctx.stores.deployment_of(set), finished.is_empty()) {
+        ctx.memory.ended(&set.namespace().unwrap_or_default(), &deployment, finished, clock.now);
+    }
+    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
+        memo.attempts = Some(survey.attempts);
+        memo.finished = memo.finished.saturating_add(count);
+    });
     let_go(ctx, survey, &gone, clock).await?;
     Ok(next)
 }
@@ -231,14 +250,20 @@ fn superseded(set: &RunnerReplicaSet, ctx: &Context) -> bool {
     template::revision(set) != wanted.revision() && set.spec.template.meaning() != wanted.meaning()
 }
 
-fn plan(set: &RunnerReplicaSet, survey: &Survey, now: Timestamp) -> Plan {
+/// Whether a status could not be written because the set is gone. Its runners are deleted one after the other then, and each would be replaced
+/// for as long as the watch does not show why.
+fn is_gone(set: &RunnerReplicaSet, ctx: &Context) -> bool {
+    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.gone)
+}
+
+fn plan(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey, clock: Clock) -> Plan {
     let members: Vec<Member> = survey
         .members
         .iter()
         .map(|(facts, assessment)| Member {
             phase: assessment.phase,
             current: facts.current,
-            age: scale_down::since(facts.created, now),
+            age: scale_down::since(facts.created, clock.now),
         })
         .collect();
     let desired = set.spec.replicas_or_default();
@@ -246,18 +271,51 @@ fn plan(set: &RunnerReplicaSet, survey: &Survey, now: Timestamp) -> Plan {
         desired,
         members: &members,
         in_flight: survey.in_flight,
-        hold_creations: holds_replacements(set, survey, now),
+        finished: finished(set, ctx, survey, clock),
         surge: desired.div_ceil(10).max(1),
     })
 }
 
-/// ARC's rule for webhook-scaled ephemeral runners (arc-behaviour 2.7 A): the wanted number was set at `effectiveTime` and has been met since,
-/// so runners that finished are not replaced until it is set again, or for ten minutes.
-fn holds_replacements(set: &RunnerReplicaSet, survey: &Survey, now: Timestamp) -> bool {
-    let Some(effective) = set.spec.effective_time.as_ref().map(|time| time.0) else { return false };
+/// Whether an ephemeral runner that ended so most likely did its job. One that ended well without being seen at GitHub may have been quicker
+/// than the listings; where it did nothing, its job still waits and asks for another runner.
+fn has_finished(cause: Cause) -> bool {
+    matches!(cause, Cause::Completed | Cause::UnregisteredExit)
+}
+
+/// How many finished ephemeral runners are not replaced (arc-behaviour 2.7 A): the wanted number was set at `effectiveTime`, when their jobs
+/// were not over. Whoever sets the number sets it again; where nobody does, because the autoscaler is gone, the hold ends as ARC's does.
+fn finished(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey, clock: Clock) -> u32 {
+    let Some(effective) = set.spec.effective_time.as_ref().map(|time| time.0) else { return 0 };
+    if !set.spec.template.spec.config.is_ephemeral() {
+        return 0;
+    }
     let newest = || survey.members.iter().map(|(facts, _)| facts.created).max();
-    let Some(synced) = survey.scaled.0.or_else(newest) else { return false };
-    set.spec.template.spec.config.is_ephemeral() && synced > effective && now.duration_since(synced) < REPLACEMENT_HOLD
+    let met = survey.scaled.0.or_else(newest).filter(|met| *met > effective);
+    let scaled =
+        ctx.stores.deployment_of(set).is_some_and(|name| ctx.stores.is_scaled(&set.namespace().unwrap_or_default(), &name));
+    if !scaled && met.is_none_or(|met| clock.now.duration_since(met) >= REPLACEMENT_HOLD) {
+        return 0;
+    }
+    let missing = u64::from(set.spec.replicas_or_default().saturating_sub(alive(survey)));
+    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
+        if memo.demand.is_none() && memo.announced.is_empty() && survey.scaled.0.is_some() {
+            // The set had runners before this process started. Those that are missing may have finished unseen: the autoscaler knows.
+            memo.finished = memo.finished.saturating_add(missing);
+            memo.demand = Some((effective, memo.finished.saturating_sub(missing)));
+            memo.unseen_until = clock.instant.checked_add(UNSEEN);
+        }
+        if memo.unseen_until.is_some_and(|until| until <= clock.instant) {
+            memo.unseen_until = None;
+            memo.demand = Some((effective, memo.finished));
+        }
+        u32::try_from(memo.finished_since(effective)).unwrap_or(u32::MAX)
+    })
+}
+
+/// Runners that exist and are not on their way out.
+fn alive(survey: &Survey) -> u32 {
+    let alive = survey.members.iter().filter(|(_, assessment)| assessment.phase != Phase::Stopping).count();
+    u32::try_from(alive).unwrap_or(u32::MAX).saturating_add(survey.in_flight)
 }
 
 async fn create(set: &RunnerReplicaSet, ctx: &Context, survey: &mut Survey, count: u32, clock: Clock) -> Result<(), Error> {
@@ -314,16 +372,25 @@ async fn summarize(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey) {
     };
     let summary = Summary {
         generation: set.metadata.generation.unwrap_or_default(),
-        alive: count(&|(_, assessment)| assessment.phase != Phase::Stopping).saturating_add(survey.in_flight),
+        alive: alive(survey),
         online: count(&|(_, assessment)| assessment.phase.is_online()),
         busy: count(&|(_, assessment)| assessment.phase == Phase::Busy),
         running: count(&|(facts, assessment)| {
             assessment.phase.is_alive() && facts.pod.as_ref().is_some_and(|pod| pod.may_have_started())
         }),
         present: u32::try_from(survey.members.len()).unwrap_or(u32::MAX).saturating_add(survey.in_flight),
+        counts: pool::counts(survey.members.iter().map(|(_, assessment)| assessment.phase)),
+        finished: 0,
     };
-    let changed = ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.summary.replace(summary) != Some(summary));
+    let changed = ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
+        let summary = Some(Summary { finished: memo.finished, ..summary });
+        let changed = memo.summary != summary;
+        memo.summary = summary;
+        changed
+    });
     if let (true, Some(owner)) = (changed, ctx.stores.deployment_of(set)) {
-        ctx.wake.deployment(&set.namespace().unwrap_or_default(), &owner).await;
+        let namespace = set.namespace().unwrap_or_default();
+        ctx.wake.deployment(&namespace, &owner).await;
+        ctx.wake_autoscalers_of(&namespace, &owner).await;
     }
 }

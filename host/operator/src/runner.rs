@@ -66,10 +66,12 @@ pub async fn reconcile(runner: Arc<Runner>, ctx: Arc<Context>) -> Result<Action,
         add_finalizer(&ctx, &runner).await?;
     }
     let assessment = phase::assess(&observed.facts, clock.now);
-    let next = match (&observed.facts.pod, assessment.phase) {
-        (None, Phase::Pending) if !observed.pod_in_flight => create_pod(&runner, &ctx, &access, clock).await?,
-        _ => watch(&runner, &ctx, &access, &observed, &assessment, clock).await?,
+    let step = match (&observed.facts.pod, assessment.phase) {
+        (None, Phase::Pending) if !observed.pod_in_flight => create_pod(&runner, &ctx, &access, clock).await,
+        _ => watch(&runner, &ctx, &access, &observed, &assessment, clock).await,
     };
+    // A step that failed, at GitHub for instance, is no reason to say nothing about the runner.
+    let (next, failed) = step.map_or_else(|error| (ctx.settings.sync_period, Some(error)), |next| (next, None));
     // Refusals and new pods change what is known.
     let observed = observe(&ctx, &runner, Some(&access), clock).await?;
     let assessment = phase::assess(&observed.facts, clock.now);
@@ -78,7 +80,10 @@ pub async fn reconcile(runner: Arc<Runner>, ctx: Arc<Context>) -> Result<Action,
         None => next,
     };
     let status = report::write(&runner, &ctx, &observed, &assessment, None, clock).await?;
-    Ok(Action::requeue(next.min(status).min(ctx.settings.sync_period)))
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Action::requeue(next.min(status).min(ctx.settings.sync_period))),
+    }
 }
 
 /// Facts about a Runner from the stores.

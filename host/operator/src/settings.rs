@@ -1,5 +1,6 @@
 //! What the operator is told at its start.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use pacer_core::restart::RestartLimits;
@@ -22,6 +23,10 @@ pub struct Settings {
     pub concurrency: u16,
     /// How long a runner has to be proved idle before it may be offered to the scale-down policy.
     pub idle_confirmation: Duration,
+    /// How long an autoscaler's number stays after it was raised, where its spec does not say (`--default-scale-down-delay`).
+    pub scale_down_delay: Duration,
+    /// Most new runners per minute that one autoscaler asks for (`--max-new-runners-per-minute`); none means no limit.
+    pub ramp: Option<NonZeroU32>,
     /// Limits of a stop.
     pub stop: StopLimits,
     /// Limits of restarts.
@@ -40,6 +45,13 @@ pub const PHASE_DELAY: Duration = Duration::from_secs(15);
 /// A runner that starts without trouble and is younger than this shows no phase before it is online: most get there, pulled images
 /// included, and one write less per runner is a sixth of all.
 pub const QUIET_START: Duration = Duration::from_secs(60);
+
+/// What lost its owner is left to the cluster's garbage collector for this long, or for the sync period where that is shorter.
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);
+
+/// A watch that failed is tried again after this at the latest. There is one per kind and one operator that acts, so that a short time costs
+/// the API server little, and until then decisions are made on what was true before.
+pub const WATCH_RETRY: Duration = Duration::from_secs(5);
 
 /// Requests of one reconcile that run at once.
 pub const FAN_OUT: usize = 16;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
 use tokio::sync::watch;
 
 /// The stores.
@@ -19,6 +20,8 @@ pub struct Stores {
     pub sets: Store<RunnerReplicaSet>,
     /// Deployments.
     pub deployments: Store<RunnerDeployment>,
+    /// Autoscalers.
+    pub autoscalers: Store<HorizontalRunnerAutoscaler>,
     /// Whether each of them has been filled. A store's own way to wait for that wakes one waiter only.
     pub(crate) filled: Vec<watch::Receiver<bool>>,
 }
@@ -44,6 +47,23 @@ impl Stores {
     #[must_use]
     pub fn sets_of(&self, deployment: &str) -> Vec<Arc<RunnerReplicaSet>> {
         self.sets.state_filter(|set| owner(set, "RunnerDeployment").is_some_and(|(uid, _)| uid == deployment))
+    }
+
+    /// Autoscalers whose target is a RunnerDeployment.
+    #[must_use]
+    pub fn autoscalers_of(&self, namespace: &str, deployment: &str) -> Vec<Arc<HorizontalRunnerAutoscaler>> {
+        self.autoscalers.state_filter(|autoscaler| {
+            autoscaler.spec.target_kind() == ScaleTargetKind::RunnerDeployment
+                && autoscaler.spec.target_name() == Some(deployment)
+                && autoscaler.metadata.namespace.as_deref() == Some(namespace)
+        })
+    }
+
+    /// Whether an autoscaler sets a RunnerDeployment's number.
+    #[must_use]
+    pub fn is_scaled(&self, namespace: &str, deployment: &str) -> bool {
+        let alive = |autoscaler: &Arc<HorizontalRunnerAutoscaler>| autoscaler.metadata.deletion_timestamp.is_none();
+        self.autoscalers_of(namespace, deployment).iter().any(alive)
     }
 
     /// The set that owns a Runner, while it exists.

@@ -5,7 +5,7 @@
 
 use futures::Stream;
 use kube::runtime::reflector::ObjectRef;
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
 use tokio::sync::mpsc;
 
 /// Requests waiting per kind. Each is a name; controllers drain them into their own de-duplicating queues at once.
@@ -17,6 +17,7 @@ pub struct Wake {
     runners: mpsc::Sender<ObjectRef<Runner>>,
     sets: mpsc::Sender<ObjectRef<RunnerReplicaSet>>,
     deployments: mpsc::Sender<ObjectRef<RunnerDeployment>>,
+    autoscalers: mpsc::Sender<ObjectRef<HorizontalRunnerAutoscaler>>,
 }
 
 /// Receiving ends, one per controller.
@@ -28,6 +29,8 @@ pub struct Alarms {
     pub sets: mpsc::Receiver<ObjectRef<RunnerReplicaSet>>,
     /// For the RunnerDeployment controller.
     pub deployments: mpsc::Receiver<ObjectRef<RunnerDeployment>>,
+    /// For the HorizontalRunnerAutoscaler controller.
+    pub autoscalers: mpsc::Receiver<ObjectRef<HorizontalRunnerAutoscaler>>,
 }
 
 /// Makes both ends.
@@ -36,7 +39,11 @@ pub fn channel() -> (Wake, Alarms) {
     let (runners, runner_alarms) = mpsc::channel(QUEUE);
     let (sets, set_alarms) = mpsc::channel(QUEUE);
     let (deployments, deployment_alarms) = mpsc::channel(QUEUE);
-    (Wake { runners, sets, deployments }, Alarms { runners: runner_alarms, sets: set_alarms, deployments: deployment_alarms })
+    let (autoscalers, autoscaler_alarms) = mpsc::channel(QUEUE);
+    (
+        Wake { runners, sets, deployments, autoscalers },
+        Alarms { runners: runner_alarms, sets: set_alarms, deployments: deployment_alarms, autoscalers: autoscaler_alarms },
+    )
 }
 
 impl Wake {
@@ -53,6 +60,11 @@ impl Wake {
     /// Looks at a deployment again.
     pub async fn deployment(&self, namespace: &str, name: &str) {
         let _stopping = self.deployments.send(ObjectRef::new(name).within(namespace)).await;
+    }
+
+    /// Looks at an autoscaler again.
+    pub async fn autoscaler(&self, namespace: &str, name: &str) {
+        let _stopping = self.autoscalers.send(ObjectRef::new(name).within(namespace)).await;
     }
 }
 

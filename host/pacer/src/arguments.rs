@@ -24,6 +24,15 @@ pub(crate) enum Command {
     // A flag that is given twice has its last value, as with Go's flags: a chart's extra arguments may change what the chart itself sets.
     #[command(args_override_self = true)]
     Run(Box<RunArguments>),
+    /// Makes, checks, tests and measures policies.
+    Policy {
+        /// What to do.
+        #[command(subcommand)]
+        verb: crate::policy::Verb,
+    },
+    /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
+    #[command(args_override_self = true)]
+    Webhook(Box<WebhookArguments>),
     /// Prints the CustomResourceDefinitions as YAML.
     Crds,
     /// Prints the version.
@@ -49,6 +58,13 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = "", value_name = "ADDR")]
     pub(crate) health_probe_bind_address: String,
 
+    /// Where webhooks are received, by every replica; empty for nowhere. See also `pacer webhook`.
+    #[arg(long, default_value = "", value_name = "ADDR")]
+    pub(crate) webhook_addr: String,
+
+    #[command(flatten)]
+    pub(crate) receiver: ReceiverArguments,
+
     #[command(flatten)]
     pub(crate) github: GitHubArguments,
 
@@ -66,6 +82,14 @@ pub(crate) struct RunArguments {
     #[arg(long, alias = "runner-max-concurrent-reconciles", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) max_concurrent_reconciles: u16,
 
+    /// How long an autoscaler's number stays after it was raised, where its spec does not say.
+    #[arg(long, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) default_scale_down_delay: Duration,
+
+    /// Most new runners per minute that one autoscaler asks for beyond its minimum; 0 means no limit.
+    #[arg(long, default_value_t = 0, value_name = "RUNNERS")]
+    pub(crate) max_new_runners_per_minute: u32,
+
     /// How long a runner must have been idle in every listing before it may be removed.
     #[arg(long, default_value = "3s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) idle_confirmation: Duration,
@@ -82,6 +106,14 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) force_delete_after: Duration,
 
+    /// ConfigMap with the policies of everybody who names none: NAMESPACE/NAME, or NAME in the operator's own namespace; empty for none.
+    #[arg(long, default_value = "pacer-policies", value_name = "CONFIGMAP")]
+    pub(crate) policies: String,
+
+    /// Only the shipped policies decide; ConfigMaps have no say.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) builtin_policies_only: bool,
+
     /// Labels appended to those of every RunnerDeployment; comma separated, repeatable.
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     pub(crate) common_runner_labels: Vec<String>,
@@ -96,6 +128,70 @@ pub(crate) struct RunArguments {
 
     #[command(flatten)]
     pub(crate) obsolete: ObsoleteArguments,
+}
+
+/// Arguments of `pacer webhook`.
+#[derive(Args, Debug)]
+pub(crate) struct WebhookArguments {
+    /// Kubeconfig file; without it KUBECONFIG, ~/.kube/config or the pod's service account.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Where webhooks are received, on every path.
+    #[arg(long, default_value = ":8000", value_name = "ADDR")]
+    pub(crate) webhook_addr: String,
+
+    /// Where /metrics, /healthz and /readyz are served; empty for nowhere.
+    #[arg(long, default_value = ":8080", value_name = "ADDR")]
+    pub(crate) metrics_addr: String,
+
+    /// Only autoscalers of this namespace; empty for all.
+    #[arg(long, default_value = "", value_name = "NAMESPACE")]
+    pub(crate) watch_namespace: String,
+
+    #[command(flatten)]
+    pub(crate) receiver: ReceiverArguments,
+
+    /// Labels that all runners have, as the operator was told; comma separated, repeatable.
+    #[arg(long, value_delimiter = ',', value_name = "LABEL")]
+    pub(crate) common_runner_labels: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) github: GitHubArguments,
+
+    /// debug, info, warn or error, or a zap level such as -4.
+    #[arg(long, default_value = "info", allow_hyphen_values = true, value_name = "LEVEL")]
+    pub(crate) log_level: String,
+
+    /// text or json.
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// Who may deliver webhooks, and how much at a time.
+#[derive(Args)]
+pub(crate) struct ReceiverArguments {
+    /// Secret of the webhooks. Repeatable, so that both are taken while a secret is changed; the variable holds one.
+    #[arg(long, env = "GITHUB_WEBHOOK_SECRET_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    pub(crate) github_webhook_secret_token: Vec<String>,
+    /// File with further secrets, one per line; repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) github_webhook_secret_file: Vec<PathBuf>,
+    /// Takes webhooks that have a SHA-1 signature only.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) webhook_allow_sha1: bool,
+    /// Largest body of a webhook, bytes. GitHub sends no larger ones than 25 MiB.
+    #[arg(long, default_value_t = 25 * 1024 * 1024, value_name = "BYTES")]
+    pub(crate) webhook_body_limit: usize,
+    /// Webhooks that are worked on at a time; more are answered with 503.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..), value_name = "NUMBER")]
+    pub(crate) queue_limit: u16,
+}
+
+impl std::fmt::Debug for ReceiverArguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReceiverArguments").field("queue_limit", &self.queue_limit).finish_non_exhaustive()
+    }
 }
 
 /// How log lines look.
@@ -204,9 +300,6 @@ pub(crate) struct ObsoleteArguments {
     /// Admission webhooks: there are none.
     #[arg(long, hide = true)]
     pub(crate) port: Option<String>,
-    /// Default delay of HorizontalRunnerAutoscalers.
-    #[arg(long, hide = true)]
-    pub(crate) default_scale_down_delay: Option<String>,
     /// Profiling.
     #[arg(long, hide = true)]
     pub(crate) pprof_addr: Option<String>,
@@ -248,11 +341,6 @@ impl ObsoleteArguments {
         let scale_sets = "belongs to ARC's runner scale sets, which are not this operator's";
         [
             ("--port", &self.port, "there are no admission webhooks: the CRDs validate by themselves"),
-            (
-                "--default-scale-down-delay",
-                &self.default_scale_down_delay,
-                "HorizontalRunnerAutoscalers are not run by this version",
-            ),
             ("--pprof-addr", &self.pprof_addr, "there is no Go profile"),
             (
                 "--k8s-client-rate-limiter-qps",
@@ -308,6 +396,14 @@ mod tests {
         }
     }
 
+    fn webhook(arguments: &[&str]) -> WebhookArguments {
+        let all = ["pacer", "webhook"].iter().chain(arguments).map(OsString::from);
+        match Pacer::parse_from(as_go_wrote_them(all)).command {
+            Command::Webhook(arguments) => *arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
         Pacer::command().debug_assert();
@@ -337,7 +433,28 @@ mod tests {
         assert_eq!(arguments.pods.runner_image_pull_secrets, ["a", "b"]);
         assert_eq!(arguments.common_runner_labels, ["x", "y"]);
         let given: Vec<_> = arguments.obsolete.given().into_iter().map(|(flag, _)| flag).collect();
-        assert_eq!(given, ["--port", "--default-scale-down-delay"]);
+        assert_eq!(given, ["--port"]);
+    }
+
+    #[test]
+    fn a_webhook_server_written_for_arc_starts() {
+        let arguments = webhook(&[
+            "-metrics-addr=:8081",
+            "--webhook-addr=:9000",
+            "--log-level=debug",
+            "--log-format=text",
+            "--watch-namespace=ci",
+            "--queue-limit=200",
+            "--github-webhook-secret-token=new,er",
+            "--github-webhook-secret-token=old",
+            "--runner-github-url=https://github.example.com",
+        ]);
+        assert_eq!((arguments.webhook_addr.as_str(), arguments.receiver.queue_limit), (":9000", 200));
+        assert_eq!(arguments.receiver.github_webhook_secret_token, ["new,er", "old"], "a comma is part of a secret");
+        let defaults = webhook(&[]);
+        assert_eq!((defaults.webhook_addr.as_str(), defaults.metrics_addr.as_str()), (":8000", ":8080"));
+        assert_eq!((defaults.receiver.queue_limit, defaults.receiver.webhook_body_limit), (100, 26_214_400));
+        assert!(!defaults.receiver.webhook_allow_sha1 && run(&[]).webhook_addr.is_empty());
     }
 
     #[test]
@@ -358,7 +475,8 @@ mod tests {
 
     #[test]
     fn secrets_do_not_show() {
-        let arguments = run(&["--github-token=s3cret", "--github-basicauth-password=s3cret"]);
+        let arguments =
+            run(&["--github-token=s3cret", "--github-basicauth-password=s3cret", "--github-webhook-secret-token=s3cret"]);
         assert!(!format!("{arguments:?}").contains("s3cret"));
     }
 }

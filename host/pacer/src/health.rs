@@ -1,8 +1,9 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use anyhow::Context as _;
 use axum::Router;
@@ -26,19 +27,23 @@ pub(crate) enum Phase {
     Filling = 2,
     /// Leads and acts.
     Acting = 3,
+    /// Receives webhooks and does nothing else.
+    Receiving = 4,
 }
 
 /// Shared state of the endpoints.
 #[derive(Debug)]
 pub(crate) struct Health {
     phase: AtomicU8,
+    /// False while webhooks are asked for and cannot be recorded yet.
+    receiving: AtomicBool,
     metrics: Arc<Metrics>,
 }
 
 impl Health {
     /// Nothing is ready.
     pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { phase: AtomicU8::new(Phase::Starting as u8), metrics })
+        Arc::new(Self { phase: AtomicU8::new(Phase::Starting as u8), receiving: AtomicBool::new(true), metrics })
     }
 
     /// Says what the process is doing now.
@@ -47,22 +52,35 @@ impl Health {
         self.metrics.leading(matches!(phase, Phase::Filling | Phase::Acting));
     }
 
+    /// Says whether webhooks can be recorded, in a process that is to receive some.
+    pub(crate) fn receiving(&self, receiving: bool) {
+        self.receiving.store(receiving, Ordering::Release);
+    }
+
     fn ready(&self) -> (StatusCode, &'static str) {
+        if !self.receiving.load(Ordering::Acquire) {
+            return (StatusCode::SERVICE_UNAVAILABLE, "reading the autoscalers\n");
+        }
         match self.phase.load(Ordering::Acquire) {
             phase if phase == Phase::Acting as u8 => (StatusCode::OK, "ok: leading\n"),
             phase if phase == Phase::Standby as u8 => (StatusCode::OK, "ok: standby\n"),
+            phase if phase == Phase::Receiving as u8 => (StatusCode::OK, "ok: receiving\n"),
             phase if phase == Phase::Filling as u8 => (StatusCode::SERVICE_UNAVAILABLE, "reading the cluster\n"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         }
     }
 }
 
-/// Binds an address in Go's notation, where a missing host means all.
+/// Binds an address in Go's notation, where a missing host means all addresses of both IPv6 and IPv4, or of IPv4 where there is no other.
 pub(crate) async fn bind(address: &str) -> anyhow::Result<TcpListener> {
-    let full = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
-    TcpListener::bind(&full)
-        .await
-        .with_context(|| format!("can't listen on {address}; give another address, or stop what uses it"))
+    let bound = match address.strip_prefix(':') {
+        None => TcpListener::bind(address).await,
+        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+            Err(error) if error.kind() != ErrorKind::AddrInUse => TcpListener::bind(format!("0.0.0.0:{port}")).await,
+            bound => bound,
+        },
+    };
+    bound.with_context(|| format!("can't listen on {address}; give another address, or stop what uses it"))
 }
 
 /// Serves until `stop`.
@@ -82,4 +100,36 @@ async fn metrics(State(health): State<Arc<Health>>) -> impl IntoResponse {
 /// Address that was bound.
 pub(crate) fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
     listener.local_addr().context("reading the address that was bound")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_missing_host_means_all_addresses() {
+        let listener = bind(":0").await.unwrap();
+        let bound = address(&listener).unwrap();
+        TcpStream::connect(("127.0.0.1", bound.port())).await.unwrap();
+        if bound.is_ipv6() {
+            TcpStream::connect(("::1", bound.port())).await.unwrap();
+        }
+        let taken = bind(&format!(":{}", bound.port())).await.unwrap_err();
+        assert!(taken.to_string().starts_with("can't listen on :"), "{taken}");
+    }
+
+    #[test]
+    fn what_cannot_record_webhooks_is_not_ready() {
+        let health = Health::new(Arc::new(Metrics::default()));
+        health.set(Phase::Receiving);
+        assert_eq!(health.ready().0, StatusCode::OK);
+        health.receiving(false);
+        assert_eq!(health.ready().0, StatusCode::SERVICE_UNAVAILABLE);
+        health.set(Phase::Acting);
+        assert_eq!(health.ready().0, StatusCode::SERVICE_UNAVAILABLE);
+        health.receiving(true);
+        assert_eq!(health.ready(), (StatusCode::OK, "ok: leading\n"));
+    }
 }

@@ -4,8 +4,10 @@
 
 mod arguments;
 mod health;
+mod policy;
 mod run;
 mod telemetry;
+mod webhook;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -19,7 +21,9 @@ fn main() -> ExitCode {
     let pacer = Pacer::parse_from(arguments::as_go_wrote_them(std::env::args_os()));
     let result = match pacer.command {
         Command::Run(arguments) => run::main(*arguments),
+        Command::Webhook(arguments) => webhook::main(*arguments),
         Command::Crds => pacer_api::crd::yaml().map_err(anyhow::Error::from).and_then(|yaml| print(&yaml)),
+        Command::Policy { verb } => policy::main(&verb).and_then(|report| tell(&report)),
         Command::Version => print(&format!("pacer {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match result {
@@ -28,6 +32,16 @@ fn main() -> ExitCode {
             let _closed = writeln!(std::io::stderr(), "pacer: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints what a verb of `pacer policy` found out.
+fn tell(report: &policy::Report) -> anyhow::Result<()> {
+    print(&report.text)?;
+    let _closed = std::io::stderr().write_all(report.notes.as_bytes());
+    match &report.failure {
+        Some(failure) => Err(anyhow::anyhow!("{failure}")),
+        None => Ok(()),
     }
 }
 

@@ -4,6 +4,8 @@
 //! endpoints -> policies -> election -> (leading) watches, controllers -> SIGTERM: controllers finish, lease is given back
 //! ```
 
+use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,16 +15,20 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use pacer_core::restart::RestartLimits;
 use pacer_core::stop::StopLimits;
+use pacer_github::pace::Pace;
+use pacer_github::queues::Queues;
 use pacer_github::{ClientOptions, CredentialParts, Credentials, CredentialsError, Endpoints, GitHub, KeyFiles, Secret};
 use pacer_operator::access::Accesses;
 use pacer_operator::context::{Context, Seed};
-use pacer_operator::controllers;
+use pacer_operator::controllers::{self, News};
 use pacer_operator::events::Events;
 use pacer_operator::fence::{Fence, FenceLayer};
 use pacer_operator::lease::{Election, LeaseConfig, LeaseTiming};
+use pacer_operator::ledger::Ledgers;
 use pacer_operator::memory::Memory;
 use pacer_operator::metrics::{MeterLayer, Metrics, Sources};
 use pacer_operator::pod::PodDefaults;
+use pacer_operator::policies::{self, Policies, SetKey};
 use pacer_operator::settings::Settings;
 use pacer_operator::token::Tokens;
 use pacer_operator::wake;
@@ -32,9 +38,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments::{GitHubArguments, RunArguments};
+use crate::arguments::{ElectionArguments, GitHubArguments, RunArguments};
 use crate::health::{self, Health, Phase};
-use crate::telemetry;
+use crate::{telemetry, webhook};
 
 /// Longest time for one request to the API server, watches apart: what was begun before the right to act ended is over before anybody
 /// else may act.
@@ -66,9 +72,22 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
         parts.spawn(async move { health::serve(listener, health, stop).await });
     }
 
-    let config = kube_config(&arguments).await?;
+    let config = kube_config(arguments.kubeconfig.as_deref()).await?;
     let identity = format!("{}_{:016x}", hostname(), Seed::default().draw());
     let fence = if arguments.election.enable_leader_election { Fence::closed() } else { Fence::open() };
+    if !arguments.webhook_addr.is_empty() {
+        health.receiving(false);
+        let server = webhook::Server::new(webhook::Setting {
+            address: &arguments.webhook_addr,
+            namespace: &arguments.watch_namespace,
+            common_labels: &arguments.common_runner_labels,
+            receiver: &arguments.receiver,
+            github: &arguments.github,
+            client: client(&config, Some(Fence::open()), Some(metrics.clone()))?,
+            metrics: metrics.receiver().clone(),
+        });
+        parts.spawn(server.await?.run(health.clone(), stop.clone()));
+    }
     let counters = Arc::new(Counters::default());
     let observer = counters.clone();
     // Compiles the shipped policy, which takes a moment of CPU.
@@ -86,7 +105,7 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
             namespace: arguments.election.leader_election_namespace.clone().unwrap_or_else(|| config.default_namespace.clone()),
             name: arguments.election.leader_election_id.clone(),
             identity: identity.clone(),
-            timing: timing(&arguments)?,
+            timing: timing(&arguments.election)?,
         };
         let own_client = client(&config, None, None)?;
         election.spawn(Election::new(own_client, election_config, fence.clone()).run(leading, resign.clone()));
@@ -132,25 +151,41 @@ async fn lead(
     let endpoints = endpoints(&arguments.github)?;
     let options = ClientOptions { ca_file: arguments.github.github_ca_file.clone(), ..ClientOptions::default() };
     let github = default_github(&arguments.github, &endpoints, &options)?;
+    if github.is_none() {
+        tracing::warn!("no GitHub credentials: only objects with githubAPICredentialsFrom are served");
+    }
     let (watches, stores) = controllers::watches(&client, settings.namespace.as_deref());
-    metrics.read_from(Sources { stores: stores.clone(), github: github.clone(), policies: counters });
+    let policies = Arc::new(Policies::new(policies, policy_options(arguments, &config.default_namespace)?));
+    let (memory, ledgers) = (Arc::new(Memory::default()), Arc::new(Ledgers::new(client.clone())));
+    metrics.read_from(Sources {
+        stores: stores.clone(),
+        github: github.clone(),
+        policies: counters,
+        sets: policies.clone(),
+        memory: memory.clone(),
+        ledgers: ledgers.clone(),
+    });
     let (wake, alarms) = wake::channel();
-    let (accesses, news) = Accesses::new(client.clone(), endpoints, options, github, stop.clone());
+    let (accesses, rosters) = Accesses::new(client.clone(), endpoints, options, github, stop.clone());
+    let (queues, queue_news) = Queues::new(Pace::queues(), stop.clone());
     let ctx = Arc::new(Context {
         tokens: Tokens::new(client.clone(), fence.clone()),
         events: Events::new(client.clone(), identity),
-        memory: Memory::default(),
+        memory,
         seed: Seed::default(),
         client,
         settings,
         stores,
         wake,
         accesses,
+        ledgers,
+        queues,
         policies,
         metrics,
         fence,
     });
     let mut running = JoinSet::new();
+    let news = News { rosters, queues: queue_news };
     running.spawn(controllers::run(ctx.clone(), watches, alarms, news, stop.clone()));
     let full = ctx.stores.full();
     tokio::pin!(full);
@@ -181,11 +216,13 @@ async fn lead(
             }
         }
     };
+    ctx.policies.host().join().await;
     ctx.accesses.join().await;
+    ctx.queues.join().await;
     outcome
 }
 
-fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output = anyhow::Result<()>>> {
+pub(crate) fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output = anyhow::Result<()>>> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
     Ok(async move {
@@ -199,8 +236,8 @@ fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output 
     })
 }
 
-async fn kube_config(arguments: &RunArguments) -> anyhow::Result<Config> {
-    let mut config = match &arguments.kubeconfig {
+pub(crate) async fn kube_config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
+    let mut config = match kubeconfig {
         Some(file) => {
             let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading --kubeconfig {}", file.display()))?;
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -216,7 +253,7 @@ async fn kube_config(arguments: &RunArguments) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn client(config: &Config, fence: Option<Fence>, metrics: Option<Arc<Metrics>>) -> anyhow::Result<Client> {
+pub(crate) fn client(config: &Config, fence: Option<Fence>, metrics: Option<Arc<Metrics>>) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config.clone()).context("building the Kubernetes client")?;
     Ok(match (fence, metrics) {
         (Some(fence), Some(metrics)) => {
@@ -226,21 +263,31 @@ fn client(config: &Config, fence: Option<Fence>, metrics: Option<Arc<Metrics>>) 
     })
 }
 
-fn timing(arguments: &RunArguments) -> anyhow::Result<LeaseTiming> {
+fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTiming> {
     let timing = LeaseTiming {
-        duration: arguments.election.lease_duration,
-        renew_deadline: arguments.election.lease_renew_deadline,
-        retry: arguments.election.lease_retry_period,
+        duration: arguments.lease_duration,
+        renew_deadline: arguments.lease_renew_deadline,
+        retry: arguments.lease_retry_period,
     };
     if timing.renew_deadline >= timing.duration || timing.retry >= timing.renew_deadline || timing.retry.is_zero() {
         bail!(
             "--lease-retry-period must be shorter than --lease-renew-deadline, and that shorter than --lease-duration: otherwise two operators could act at once"
         );
     }
+    let margin = timing.duration.saturating_sub(timing.renew_deadline);
+    if margin < REQUEST_DEADLINE {
+        bail!(
+            "--lease-duration ({:?}) must be at least {:?} longer than --lease-renew-deadline ({:?}): that long a request that was begun by a leader may last, \
+             and until it is over no other may lead",
+            timing.duration,
+            REQUEST_DEADLINE,
+            timing.renew_deadline,
+        );
+    }
     Ok(timing)
 }
 
-fn endpoints(arguments: &GitHubArguments) -> anyhow::Result<Endpoints> {
+pub(crate) fn endpoints(arguments: &GitHubArguments) -> anyhow::Result<Endpoints> {
     Ok(Endpoints::resolve(
         arguments.github_url.as_deref(),
         arguments.github_enterprise_url.as_deref(),
@@ -249,7 +296,11 @@ fn endpoints(arguments: &GitHubArguments) -> anyhow::Result<Endpoints> {
     )?)
 }
 
-fn default_github(arguments: &GitHubArguments, endpoints: &Endpoints, options: &ClientOptions) -> anyhow::Result<Option<GitHub>> {
+pub(crate) fn default_github(
+    arguments: &GitHubArguments,
+    endpoints: &Endpoints,
+    options: &ClientOptions,
+) -> anyhow::Result<Option<GitHub>> {
     let secret = |text: &Option<String>| text.clone().map(Secret::new);
     let parts = CredentialParts {
         token: secret(&arguments.github_token),
@@ -261,10 +312,7 @@ fn default_github(arguments: &GitHubArguments, endpoints: &Endpoints, options: &
     };
     match Credentials::from_parts(parts, KeyFiles::Allowed) {
         Ok(credentials) => Ok(Some(GitHub::new(credentials, endpoints.clone(), options)?)),
-        Err(error @ CredentialsError::Missing) => {
-            tracing::warn!(%error, "only objects with githubAPICredentialsFrom are served");
-            Ok(None)
-        }
+        Err(CredentialsError::Missing) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -288,6 +336,8 @@ fn settings(arguments: &RunArguments) -> anyhow::Result<Settings> {
         sync_period: arguments.sync_period,
         concurrency: arguments.max_concurrent_reconciles,
         idle_confirmation: arguments.idle_confirmation,
+        scale_down_delay: arguments.default_scale_down_delay,
+        ramp: NonZeroU32::new(arguments.max_new_runners_per_minute),
         stop: StopLimits {
             drain: arguments.drain_timeout,
             registration: arguments.registration_timeout,
@@ -297,8 +347,83 @@ fn settings(arguments: &RunArguments) -> anyhow::Result<Settings> {
     })
 }
 
+/// `--policies` is `namespace/name`, a name in the operator's own namespace, or empty for no default set.
+fn policy_options(arguments: &RunArguments, own: &str) -> anyhow::Result<policies::Options> {
+    let text = arguments.policies.trim();
+    let (namespace, name) = text.split_once('/').unwrap_or((own, text));
+    if !text.is_empty() && (namespace.is_empty() || name.is_empty() || name.contains('/')) {
+        bail!(
+            "--policies {text:?}: say NAMESPACE/NAME of a ConfigMap, NAME for one in the operator's own namespace, or nothing for none"
+        );
+    }
+    let default = (!text.is_empty()).then(|| SetKey { namespace: namespace.to_owned(), name: name.to_owned() });
+    Ok(policies::Options { default, namespace: own.to_owned(), builtin_only: arguments.builtin_policies_only })
+}
+
 fn hostname() -> String {
     std::env::var("HOSTNAME")
         .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()))
         .unwrap_or_else(|_| "pacer".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::arguments::{Command, Pacer};
+
+    fn options(flags: &[&str]) -> anyhow::Result<policies::Options> {
+        match Pacer::parse_from(["pacer", "run"].iter().chain(flags)).command {
+            Command::Run(arguments) => policy_options(&arguments, "own"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_default_set_is_named_in_three_ways() {
+        let default = |flags: &[&str]| options(flags).unwrap().default.map(|key| key.to_string());
+        assert_eq!(default(&[]), Some(format!("own/{}", policies::DEFAULT_NAME)));
+        assert_eq!(default(&["--policies=ci"]), Some("own/ci".to_owned()));
+        assert_eq!(default(&["--policies=other/ci"]), Some("other/ci".to_owned()));
+        assert_eq!(default(&["--policies="]), None);
+        for wrong in ["--policies=/ci", "--policies=other/", "--policies=a/b/c"] {
+            assert!(options(&[wrong]).is_err(), "{wrong}");
+        }
+        assert!(options(&["--builtin-policies-only"]).unwrap().builtin_only);
+    }
+
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        election: ElectionArguments,
+    }
+
+    fn timing_of(duration: &str, deadline: &str, retry: &str) -> Result<LeaseTiming, String> {
+        let flags = [
+            "pacer",
+            &format!("--lease-duration={duration}"),
+            &format!("--lease-renew-deadline={deadline}"),
+            &format!("--lease-retry-period={retry}"),
+        ];
+        timing(&Flags::try_parse_from(flags).unwrap().election).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_lease_outlives_the_last_request_of_its_holder() {
+        let defaults = timing(&Flags::try_parse_from(["pacer"]).unwrap().election).unwrap();
+        assert!(defaults.duration - defaults.renew_deadline >= REQUEST_DEADLINE);
+        assert!(timing_of("9s", "4s", "500ms").is_ok());
+        for (duration, deadline) in [("8999ms", "4s"), ("5s", "4s"), ("15s", "14s")] {
+            let refused = timing_of(duration, deadline, "500ms").unwrap_err();
+            assert!(
+                refused.contains("--lease-duration") && refused.contains("5s longer than --lease-renew-deadline"),
+                "{refused}"
+            );
+        }
+        for (duration, deadline, retry) in [("10s", "10s", "1s"), ("20s", "5s", "5s"), ("20s", "5s", "0s")] {
+            let refused = timing_of(duration, deadline, retry).unwrap_err();
+            assert!(refused.contains("--lease-retry-period must be shorter"), "{refused}");
+        }
+    }
 }

@@ -26,6 +26,14 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The first `digits` hexadecimal digits alone, for names of objects; all 64 when that is more.
+    #[must_use]
+    pub fn hex(&self, digits: usize) -> String {
+        let mut text = hex::encode(self.0);
+        text.truncate(digits);
+        text
+    }
+
     pub(crate) fn finished(hasher: Sha256) -> Self {
         Self(hasher.finalize().into())
     }
@@ -62,22 +70,6 @@ pub fn compressed_fits(bytes: usize) -> Result<(), LoadError> {
         return Err(LoadError::new(Refusal::TooLarge, message));
     }
     Ok(())
-}
-
-/// Turns a core module that carries its component type, as the guest toolchains write it, into a component.
-///
-/// # Errors
-///
-/// When it imports anything else, or carries no component type.
-pub fn componentize(module: &[u8]) -> Result<Vec<u8>, LoadError> {
-    let invalid = |error| LoadError::new(Refusal::Invalid, format!("the module can't be made a component: {error:#}"));
-    let component = wit_component::ComponentEncoder::default()
-        .validate(true)
-        .module(module)
-        .and_then(|mut encoder| encoder.encode())
-        .map_err(invalid)?;
-    // A module without the section makes an empty component, which is no error for the encoder.
-    inspect(&component).map(|_| component)
 }
 
 /// Checks size, form, features, imports and exports; returns the decisions it exports.
@@ -147,7 +139,7 @@ fn form(bytes: &[u8]) -> Result<(), LoadError> {
         return Ok(());
     }
     if Parser::is_core_wasm(bytes) {
-        let message = "it is a core module and not a component: build it with a component toolchain, or use `pacer policy build`";
+        let message = "it is a core module and not a component: make one of it with `pacer policy componentize`";
         return Err(LoadError::new(Refusal::CoreModule, message));
     }
     let looks_like = match bytes {
@@ -158,7 +150,7 @@ fn form(bytes: &[u8]) -> Result<(), LoadError> {
         }
         [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is compressed once more",
         [0, b'a', b's', b'm', ..] => "it is truncated, or made for another version of WebAssembly",
-        [b'(', ..] => "it is WebAssembly text: only the binary format is accepted",
+        [b'(', ..] => "it is WebAssembly text, and only components are accepted: make one of it with `pacer policy componentize`",
         _ => "it is not WebAssembly",
     };
     Err(LoadError::new(Refusal::NotWebAssembly, looks_like))

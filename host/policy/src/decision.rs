@@ -31,6 +31,49 @@ impl Decision {
     }
 }
 
+/// One thing for each decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PerDecision<T> {
+    /// Which idle runners go first.
+    pub scale_down: T,
+    /// What to do about runners that are not well.
+    pub restart: T,
+    /// How much capacity to hold.
+    pub capacity: T,
+}
+
+impl<T> PerDecision<T> {
+    /// The one of this decision.
+    #[must_use]
+    pub fn get(&self, decision: Decision) -> &T {
+        match decision {
+            Decision::ScaleDown => &self.scale_down,
+            Decision::Restart => &self.restart,
+            Decision::Capacity => &self.capacity,
+        }
+    }
+
+    /// The one of this decision, to be changed.
+    pub fn get_mut(&mut self, decision: Decision) -> &mut T {
+        match decision {
+            Decision::ScaleDown => &mut self.scale_down,
+            Decision::Restart => &mut self.restart,
+            Decision::Capacity => &mut self.capacity,
+        }
+    }
+
+    /// Makes each from its decision.
+    pub fn from_fn(mut make: impl FnMut(Decision) -> T) -> Self {
+        Self { scale_down: make(Decision::ScaleDown), restart: make(Decision::Restart), capacity: make(Decision::Capacity) }
+    }
+
+    /// Each with its decision, in the contract's order.
+    pub fn iter(&self) -> impl Iterator<Item = (Decision, &T)> {
+        Decision::ALL.into_iter().map(|decision| (decision, self.get(decision)))
+    }
+}
+
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

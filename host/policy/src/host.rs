@@ -1,15 +1,20 @@
 //! The policies of a process: loads them, puts sets into force, hands out the current one.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::decision::Decision;
+use crate::bundle::Mode;
+use crate::component::Digest;
+use crate::decision::{Decision, PerDecision};
 use crate::engine::Engine;
-use crate::generation::{Chosen, Generation, PolicySet};
+use crate::generation::{Assignment, Chosen, Generation, PolicySet, StagedSet};
+use crate::lane::{Candidate, Lane};
 use crate::load::{LoadError, Refusal};
 use crate::observer::Observer;
 use crate::policy::Policy;
@@ -28,6 +33,8 @@ pub struct PolicyHost {
     broken: Option<String>,
     numbers: AtomicU64,
     current: RwLock<Arc<Generation>>,
+    /// Policies that somebody still holds: the same component is compiled once, however many sets name it.
+    loaded: Mutex<HashMap<Digest, Weak<Policy>>>,
 }
 
 impl PolicyHost {
@@ -44,8 +51,13 @@ impl PolicyHost {
             }
         };
         let sandbox = Arc::new(Sandbox::new(engine, shipped, observer));
-        let first = Arc::new(Generation { number: 0, set: PolicySet::default(), sandbox: Arc::clone(&sandbox) });
-        Self { sandbox, broken, numbers: AtomicU64::new(0), current: RwLock::new(first) }
+        let first = Generation {
+            number: 0,
+            lanes: PerDecision::from_fn(Lane::shipped),
+            shadows: PerDecision::default(),
+            sandbox: Arc::clone(&sandbox),
+        };
+        Self { sandbox, broken, numbers: AtomicU64::new(0), current: RwLock::new(Arc::new(first)), loaded: Mutex::default() }
     }
 
     /// Why policies of users are refused and the linked default decides; none when all is well.
@@ -66,13 +78,21 @@ impl PolicyHost {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Loads a policy on the blocking pool; see [`Policy::load`].
+    /// Loads a policy on the blocking pool; see [`Policy::load`]. One that is still in use is not loaded again.
     ///
     /// # Errors
     ///
     /// The check it failed, [`Refusal::CompileTimeout`] after 30 seconds.
     pub async fn load(&self, bytes: Vec<u8>) -> Result<Arc<Policy>, LoadError> {
-        self.patiently(move |engine| Policy::load(engine, &bytes).map(Arc::new)).await
+        let digest = Digest::of(&bytes);
+        if let Some(policy) = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).and_then(Weak::upgrade) {
+            return Ok(policy);
+        }
+        let policy = self.patiently(move |engine| Policy::load(engine, &bytes).map(Arc::new)).await?;
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.retain(|_, policy| policy.strong_count() > 0);
+        loaded.insert(digest, Arc::downgrade(&policy));
+        Ok(policy)
     }
 
     /// Checks a set, settings and rehearsal included, and makes it a generation without putting it into force.
@@ -81,18 +101,77 @@ impl PolicyHost {
     ///
     /// The first check that an assignment failed, with the decision in the message.
     pub async fn prepare(&self, set: PolicySet) -> Result<Arc<Generation>, LoadError> {
-        let shipped = self.sandbox.shipped.clone();
-        let custom = Decision::ALL.into_iter().any(|decision| matches!(set.assignment(decision).chosen, Chosen::Policy(_)));
-        // Without an engine the linked policy decides, which needs no rehearsal.
-        if custom || shipped.is_some() {
-            let checked = set.clone();
-            self.patiently(move |engine| {
-                Decision::ALL.into_iter().try_for_each(|decision| check(engine, &checked, decision, shipped.as_deref()))
-            })
-            .await?;
+        for (decision, assignment) in set.iter() {
+            self.check(decision, assignment.clone()).await?;
         }
+        let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
+        Ok(self.generation_of(lanes, PerDecision::default()))
+    }
+
+    /// Checks who decides and who is compared with that, where anything is said about a decision.
+    ///
+    /// # Errors
+    ///
+    /// The decision, the mode, and the check that the policy failed.
+    pub(crate) async fn stage(
+        &self,
+        digest: Digest,
+        enforced: PerDecision<Option<Assignment>>,
+        shadows: PerDecision<Option<Assignment>>,
+    ) -> Result<StagedSet, (Decision, Mode, LoadError)> {
+        for (mode, assignments) in [(Mode::Enforce, &enforced), (Mode::Shadow, &shadows)] {
+            for (decision, assignment) in assignments.iter() {
+                let Some(assignment) = assignment else { continue };
+                self.check(decision, assignment.clone()).await.map_err(|error| (decision, mode, error))?;
+            }
+        }
+        let news = Arc::new(Notify::new());
+        let lane = |decision, assignments: &PerDecision<Option<Assignment>>| {
+            assignments.get(decision).clone().map(|assignment| Lane::new(decision, assignment, Arc::clone(&news)))
+        };
+        Ok(StagedSet {
+            digest,
+            enforced: PerDecision::from_fn(|decision| lane(decision, &enforced).map(Arc::new)),
+            shadows: PerDecision::from_fn(|decision| lane(decision, &shadows).map(Candidate::new).map(Arc::new)),
+            news: Arc::clone(&news),
+        })
+    }
+
+    /// A generation of sets, the most specific one first. A decision that a set says nothing about is that of the next one, and in the end
+    /// the shipped policy's. A set that only has a policy in shadow for a decision compares it with whoever decides.
+    #[must_use]
+    pub fn compose(&self, sets: &[&StagedSet]) -> Arc<Generation> {
+        let lanes = PerDecision::from_fn(|decision| {
+            let enforced = sets.iter().find_map(|set| set.enforced.get(decision).clone());
+            enforced.unwrap_or_else(|| Lane::shipped(decision))
+        });
+        let shadows = PerDecision::from_fn(|decision| {
+            let says = |set: &&&StagedSet| set.enforced.get(decision).is_some() || set.shadows.get(decision).is_some();
+            sets.iter().find(says).and_then(|set| set.shadows.get(decision).clone())
+        });
+        self.generation_of(lanes, shadows)
+    }
+
+    fn generation_of(&self, lanes: PerDecision<Arc<Lane>>, shadows: PerDecision<Option<Arc<Candidate>>>) -> Arc<Generation> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        Ok(Arc::new(Generation { number, set, sandbox: Arc::clone(&self.sandbox) }))
+        Arc::new(Generation { number, lanes, shadows, sandbox: Arc::clone(&self.sandbox) })
+    }
+
+    async fn check(&self, decision: Decision, assignment: Assignment) -> Result<(), LoadError> {
+        let policy = match &assignment.chosen {
+            Chosen::Policy(policy) => Arc::clone(policy),
+            Chosen::Shipped | Chosen::Native => match &self.sandbox.shipped {
+                Some(shipped) => Arc::clone(shipped),
+                // Without an engine the linked policy decides, which needs no rehearsal.
+                None => return Ok(()),
+            },
+        };
+        self.patiently(move |engine| check(engine, &policy, decision, &assignment)).await
+    }
+
+    /// Waits for the comparisons and probes that are under way; for the end of the process.
+    pub async fn join(&self) {
+        self.sandbox.aside.join().await;
     }
 
     /// Puts a generation into force. Calls in flight finish on the one they began with.
@@ -126,15 +205,7 @@ fn start() -> Result<(Engine, Policy), String> {
     Ok((engine, shipped))
 }
 
-fn check(engine: &Engine, set: &PolicySet, decision: Decision, shipped: Option<&Policy>) -> Result<(), LoadError> {
-    let assignment = set.assignment(decision);
-    let policy = match &assignment.chosen {
-        Chosen::Policy(policy) => policy,
-        Chosen::Shipped | Chosen::Native => match shipped {
-            Some(shipped) => shipped,
-            None => return Ok(()),
-        },
-    };
+fn check(engine: &Engine, policy: &Policy, decision: Decision, assignment: &Assignment) -> Result<(), LoadError> {
     if !policy.takes(decision) {
         let takes: Vec<&str> = policy.decisions().into_iter().map(Decision::as_str).collect();
         let message = format!("{policy} does not take the decision {decision}: it takes {}", takes.join(", "));

@@ -5,19 +5,25 @@
 //! [`pacer_core::gate`] before anybody sees it. When a call fails, the shipped policy is asked instead, first as a component and, should
 //! that fail too, as it is linked into this program, so a decision is always taken and always says by whom.
 //!
-//! Read in this order: [`Policy::load`] (what is accepted), [`PolicyHost`] (what is in force), [`Generation`] (how it is asked),
-//! [`Evaluation`] and [`Receipt`] (what comes back), [`Limits`] and [`Fault`] (what a call may use and how it fails).
+//! Read in this order: [`Bundle`] (how users write a policy set), [`Policy::load`] (what is accepted), [`PolicyHost`] (what is in force),
+//! [`Generation`] (how it is asked), [`Evaluation`] and [`Receipt`] (what comes back), [`Limits`] and [`Fault`] (what a call may use and how it fails).
 
+mod aside;
 mod bindings;
+mod breaker;
+pub mod bundle;
 mod call;
 mod component;
 mod decision;
 #[cfg(test)]
 mod differential;
+mod encode;
 mod engine;
 mod fault;
 mod generation;
 mod host;
+mod inquiry;
+mod lane;
 mod limits;
 mod load;
 mod log;
@@ -29,16 +35,20 @@ mod rehearsal;
 mod sandbox;
 mod wire;
 
-pub use component::{CONTRACT, Digest, componentize, compressed_fits};
-pub use decision::Decision;
+pub use bundle::{Bundle, BundleError};
+pub use component::{CONTRACT, Digest, compressed_fits};
+pub use decision::{Decision, PerDecision};
+pub use encode::componentize;
 pub use engine::{Engine, EngineError};
 pub use fault::Fault;
-pub use generation::{Assignment, Chosen, Generation, PolicySet};
+pub use generation::{Assignment, Chosen, Generation, PolicySet, StagedSet, Standing};
 pub use host::{PolicyHost, SHIPPED};
+pub use inquiry::{Answer, Inquiry, Outcome};
+pub use lane::{Health, Tally};
 pub use limits::{COMPRESSED_BYTES, FUNCTIONS, LimitError, LimitRequest, Limits, RAW_BYTES, TICK};
 pub use load::{LoadError, NO_SETTINGS, Refusal};
 pub use log::{Level, LogLine};
-pub use observer::{Counters, Observation, Observer, Source};
+pub use observer::{Comparison, Counters, Observation, Observer, Source};
 pub use policy::{Description, Policy};
 pub use receipt::{Attempt, DecidedBy, OUTPUT_BYTES, Receipt};
 pub use sandbox::{Evaluation, QUEUE};

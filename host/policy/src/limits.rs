@@ -17,12 +17,12 @@ pub const FUNCTIONS: u32 = 20_000;
 /// How often deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(5);
 
-/// Core instances in a component: the policy itself and the shims that the component encoder adds.
-const INSTANCES: usize = 4;
-/// Memories in a component.
-const MEMORIES: usize = 1;
-/// Tables in a component: the policy's own and the encoder's.
-const TABLES: usize = 2;
+/// Core instances in a component: the policy itself, adapters for what it imports, and the shims that toolchains add.
+const INSTANCES: usize = 32;
+/// Memories in a component: the policy's own, and those of the parts which a toolchain composed with it.
+const MEMORIES: usize = 8;
+/// Tables in a component: those of its parts and of the encoder.
+const TABLES: usize = 8;
 /// Elements over all tables.
 const TABLE_ELEMENTS: usize = 10_000;
 

@@ -24,6 +24,9 @@ const SCHEMA_BYTES: usize = 64 << 10;
 /// Problems of settings that are reported at once.
 const PROBLEMS: usize = 8;
 
+/// How often a trial that missed its deadline is repeated.
+const FURTHER_CHANCES: u32 = 3;
+
 /// Which check a policy failed; the names are stable, for statuses and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refusal {
@@ -35,6 +38,10 @@ pub enum Refusal {
     CoreModule,
     /// Native code, which must never be loaded.
     NativeCode,
+    /// Compressed, and can't be decompressed.
+    Compression,
+    /// Grows beyond all limits when it is decompressed.
+    Bomb,
     /// Malformed, or uses a feature that is switched off.
     Invalid,
     /// Imports something that is not offered.
@@ -72,6 +79,8 @@ impl Refusal {
             Self::NotWebAssembly => "PolicyNotWebAssembly",
             Self::CoreModule => "PolicyNotAComponent",
             Self::NativeCode => "PolicyIsNativeCode",
+            Self::Compression => "PolicyCompressionInvalid",
+            Self::Bomb => "PolicyDecompressionBomb",
             Self::Invalid => "PolicyInvalid",
             Self::Import => "PolicyImportDenied",
             Self::Exports => "PolicyExportMissing",
@@ -234,13 +243,16 @@ impl Trial<'_> {
         }
     }
 
-    /// A busy machine may miss a deadline that the policy would have met, so that gets a second chance.
+    /// A busy machine may miss a deadline that the policy would have met, so that gets further chances.
     fn once<Q: Question>(&self, request: &Q) -> (Result<Q::Answer, Fault>, u64) {
         let ask = || self.policy.ask(self.engine, request, self.settings, self.limits);
-        let (answer, usage) = match ask() {
-            (Err(Fault::Deadline), _) => ask(),
-            called => called,
-        };
+        let (mut answer, mut usage) = ask();
+        for _ in 0..FURTHER_CHANCES {
+            if answer != Err(Fault::Deadline) {
+                break;
+            }
+            (answer, usage) = ask();
+        }
         // Where a deadline strikes is chance.
         let fuel = if answer == Err(Fault::Deadline) { 0 } else { usage.fuel };
         (answer, fuel)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::decision::Decision;
+use crate::decision::{Decision, PerDecision};
 use crate::fault::Fault;
 
 /// Where a policy comes from; with [`Decision`] and [`Fault::KINDS`] the only labels, so their number is bounded.
@@ -50,10 +50,26 @@ pub struct Observation {
     pub log_dropped: u32,
 }
 
+/// A policy in shadow answered what another one had decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// The decision.
+    pub decision: Decision,
+    /// Whether its answer would have had the same effect.
+    pub agreed: bool,
+    /// One of [`Fault::KINDS`]; none when its answer could have been used.
+    pub fault: Option<&'static str>,
+    /// Instructions executed, in wasmtime's units of fuel.
+    pub fuel: u64,
+}
+
 /// Is told of every attempt. Called on the task that evaluates, so it must be quick.
 pub trait Observer: Send + Sync + 'static {
-    /// An attempt ended.
+    /// An attempt to decide ended.
     fn observe(&self, observation: &Observation);
+
+    /// An answer in shadow was compared.
+    fn compared(&self, comparison: &Comparison);
 }
 
 /// Totals since the process began.
@@ -64,6 +80,9 @@ pub struct Counters {
     fallbacks: AtomicU64,
     fuel: AtomicU64,
     log_dropped: AtomicU64,
+    compared: PerDecision<AtomicU64>,
+    agreed: PerDecision<AtomicU64>,
+    shadow_faults: PerDecision<AtomicU64>,
 }
 
 impl Counters {
@@ -79,6 +98,24 @@ impl Counters {
     pub fn faults(&self, kind: &str) -> u64 {
         let places = Fault::KINDS.into_iter().zip(&self.faults);
         places.filter(|(place, _)| *place == kind).map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Answers of policies in shadow, for this decision, faults included.
+    #[must_use]
+    pub fn compared(&self, decision: Decision) -> u64 {
+        self.compared.get(decision).load(Ordering::Relaxed)
+    }
+
+    /// Of these, answers that would have had the effect of the one that was used.
+    #[must_use]
+    pub fn agreed(&self, decision: Decision) -> u64 {
+        self.agreed.get(decision).load(Ordering::Relaxed)
+    }
+
+    /// Of these, answers that could not have been used.
+    #[must_use]
+    pub fn shadow_faults(&self, decision: Decision) -> u64 {
+        self.shadow_faults.get(decision).load(Ordering::Relaxed)
     }
 
     /// Attempts made because another one failed.
@@ -114,5 +151,13 @@ impl Observer for Counters {
         self.fallbacks.fetch_add(u64::from(observation.fallback), Ordering::Relaxed);
         self.fuel.fetch_add(observation.fuel, Ordering::Relaxed);
         self.log_dropped.fetch_add(u64::from(observation.log_dropped), Ordering::Relaxed);
+    }
+
+    fn compared(&self, comparison: &Comparison) {
+        let decision = comparison.decision;
+        self.compared.get(decision).fetch_add(1, Ordering::Relaxed);
+        self.agreed.get(decision).fetch_add(u64::from(comparison.agreed), Ordering::Relaxed);
+        self.shadow_faults.get(decision).fetch_add(u64::from(comparison.fault.is_some()), Ordering::Relaxed);
+        self.fuel.fetch_add(comparison.fuel, Ordering::Relaxed);
     }
 }

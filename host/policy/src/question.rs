@@ -1,10 +1,11 @@
 //! What the three decisions have in common, so that everything above is written once.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
 use pacer_core::gate::{self, GateError};
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Reservation, RestartRequest, ScaleDownRequest, Verdict};
 use pacer_policy_default::Default as Shipped;
 use serde::Serialize;
 use sha2::Sha256;
@@ -51,6 +52,9 @@ pub(crate) trait Question: Serialize + Send + Sync + 'static {
 
     /// How many things an answer names.
     fn named(answer: &Self::Answer) -> usize;
+
+    /// Whether two answers would have the same effect, whatever reasons they give.
+    fn same(one: &Self::Answer, other: &Self::Answer) -> bool;
 }
 
 /// A question on its way: shared by the attempts to answer it.
@@ -136,6 +140,11 @@ impl Question for ScaleDownRequest {
     fn named(answer: &Self::Answer) -> usize {
         answer.len()
     }
+
+    fn same(one: &Self::Answer, other: &Self::Answer) -> bool {
+        let chosen = |answer: &[Choice]| answer.iter().map(|choice| choice.index).collect::<BTreeSet<_>>();
+        chosen(one) == chosen(other)
+    }
 }
 
 impl Question for RestartRequest {
@@ -178,6 +187,13 @@ impl Question for RestartRequest {
     fn named(answer: &Self::Answer) -> usize {
         answer.len()
     }
+
+    fn same(one: &Self::Answer, other: &Self::Answer) -> bool {
+        fn effects(answer: &[Verdict]) -> BTreeSet<(u32, &str, Option<u32>)> {
+            answer.iter().map(|verdict| (verdict.index, verdict.action.as_str(), verdict.after)).collect()
+        }
+        effects(one) == effects(other)
+    }
 }
 
 impl Question for CapacityRequest {
@@ -219,5 +235,15 @@ impl Question for CapacityRequest {
 
     fn named(answer: &Self::Answer) -> usize {
         answer.reservations.len()
+    }
+
+    fn same(one: &Self::Answer, other: &Self::Answer) -> bool {
+        fn effects(plan: &CapacityPlan) -> Vec<(BTreeSet<u64>, u32, i32, u32)> {
+            let effect = |held: &Reservation| (held.jobs.iter().copied().collect(), held.replicas, held.effective, held.expires);
+            let mut effects: Vec<_> = plan.reservations.iter().map(effect).collect();
+            effects.sort();
+            effects
+        }
+        one.ceiling == other.ceiling && effects(one) == effects(other)
     }
 }

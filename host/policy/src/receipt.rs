@@ -90,6 +90,9 @@ pub struct Receipt {
     pub output: Option<serde_json::Value>,
     /// Who was asked, in order; the last one decided.
     pub attempts: Vec<Attempt>,
+    /// The policy that was in force and not asked because it kept failing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bypassed: Option<String>,
 }
 
 impl Receipt {

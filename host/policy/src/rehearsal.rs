@@ -25,105 +25,108 @@ const ILLS: [(&str, &str, &str); 8] = [
     ("pod-missing", "pod-deleted", "unknown"),
 ];
 
-pub(crate) fn scale_down() -> [(&'static str, ScaleDownRequest); 3] {
-    let request = |count: u32| {
-        let candidates: Vec<Candidate> = (0..count)
-            .map(|n| Candidate {
-                name: format!("runner-{n}"),
-                idle: 60 + n * 37 % 600,
-                age: 3_600 + n,
-                node: (n % 5 != 4).then_some(n % 4),
-                current: n % 3 != 0,
-                last_job_end: (n % 2 == 0).then_some(60 + n),
-                attributes: vec![("zone".to_owned(), format!("z{}", n % 3))],
-            })
-            .collect();
-        ScaleDownRequest {
-            now: NOW,
-            settings: NO_SETTINGS.to_owned(),
-            pool: pool(count),
-            nodes: nodes(count),
-            candidates,
-            surplus: count.div_ceil(3),
-            attributes: Vec::new(),
-        }
-    };
+fn of_all_sizes<T>(request: impl Fn(u32) -> T) -> [(&'static str, T); 3] {
     [("empty", request(0)), ("single", request(1)), ("typical", request(TYPICAL))]
+}
+
+pub(crate) fn scale_down() -> [(&'static str, ScaleDownRequest); 3] {
+    of_all_sizes(scale_down_of)
+}
+
+/// A request about `count` things.
+pub(crate) fn scale_down_of(count: u32) -> ScaleDownRequest {
+    let candidates: Vec<Candidate> = (0..count)
+        .map(|n| Candidate {
+            name: format!("runner-{n}"),
+            idle: 60 + n * 37 % 600,
+            age: 3_600 + n,
+            node: (n % 5 != 4).then_some(n % 4),
+            current: n % 3 != 0,
+            last_job_end: (n % 2 == 0).then_some(60 + n),
+            attributes: vec![("zone".to_owned(), format!("z{}", n % 3))],
+        })
+        .collect();
+    ScaleDownRequest {
+        now: NOW,
+        settings: NO_SETTINGS.to_owned(),
+        pool: pool(count),
+        nodes: nodes(count),
+        candidates,
+        surplus: count.div_ceil(3),
+        attributes: Vec::new(),
+    }
 }
 
 pub(crate) fn restart() -> [(&'static str, RestartRequest); 3] {
-    let request = |count: u32| {
-        let subjects = (0..count)
-            .zip(ILLS.iter().cycle())
-            .map(|(n, &(situation, cause, github))| Subject {
-                name: format!("runner-{n}"),
-                situation: situation.to_owned(),
-                cause: cause.to_owned(),
-                exit_code: (situation == "ended").then(|| i32::from(cause != "completed")),
-                message: "message of the cluster".to_owned(),
-                github: github.to_owned(),
-                was_registered: github != "absent",
-                since: n * 61,
-                age: 30 + n * 61,
-                attempts: n % 5,
-                ephemeral: n % 4 != 0,
-                stand_alone: n % 7 == 0,
-                current: n % 3 != 0,
-                node: (n % 5 != 4).then_some(n % 4),
-                attributes: Vec::new(),
-            })
-            .collect();
-        RestartRequest {
-            now: NOW,
-            settings: NO_SETTINGS.to_owned(),
-            pool: pool(count),
-            nodes: nodes(count),
-            subjects,
+    of_all_sizes(restart_of)
+}
+
+/// A request about `count` things.
+pub(crate) fn restart_of(count: u32) -> RestartRequest {
+    let subjects = (0..count)
+        .zip(ILLS.iter().cycle())
+        .map(|(n, &(situation, cause, github))| Subject {
+            name: format!("runner-{n}"),
+            situation: situation.to_owned(),
+            cause: cause.to_owned(),
+            exit_code: (situation == "ended").then(|| i32::from(cause != "completed")),
+            message: "message of the cluster".to_owned(),
+            github: github.to_owned(),
+            was_registered: github != "absent",
+            since: n * 61,
+            age: 30 + n * 61,
+            attempts: n % 5,
+            ephemeral: n % 4 != 0,
+            stand_alone: n % 7 == 0,
+            current: n % 3 != 0,
+            node: (n % 5 != 4).then_some(n % 4),
             attributes: Vec::new(),
-        }
-    };
-    [("empty", request(0)), ("single", request(1)), ("typical", request(TYPICAL))]
+        })
+        .collect();
+    RestartRequest {
+        now: NOW,
+        settings: NO_SETTINGS.to_owned(),
+        pool: pool(count),
+        nodes: nodes(count),
+        subjects,
+        attributes: Vec::new(),
+    }
 }
 
 pub(crate) fn capacity() -> [(&'static str, CapacityRequest); 3] {
-    let request = |count: u32| {
-        let jobs: Vec<Job> = (0..count)
-            .map(|n| Job {
-                id: 7_000_000_000 + u64::from(n),
-                state: if n % 2 == 0 { "queued" } else { "in-progress" }.to_owned(),
-                queued: 10 + n * 13,
-                started: (n % 2 == 1).then_some(5 + n),
-                repository: "octo/app".to_owned(),
-                workflow: "ci".to_owned(),
-                labels: vec!["self-hosted".to_owned(), "linux".to_owned()],
-                attempt: 1,
-                runner: (n % 2 == 1).then(|| format!("runner-{n}")),
-                attributes: Vec::new(),
-            })
-            .collect();
-        let reservations = jobs
-            .iter()
-            .take(jobs.len() / 3)
-            .map(|job| Reservation {
-                id: format!("job-{}", job.id),
-                jobs: vec![job.id],
-                replicas: 1,
-                effective: -30,
-                expires: 600,
-                reason: "queued".to_owned(),
-                attributes: Vec::new(),
-            })
-            .collect();
-        CapacityRequest {
-            now: NOW,
-            settings: NO_SETTINGS.to_owned(),
-            pool: pool(count),
-            jobs,
-            reservations,
+    of_all_sizes(capacity_of)
+}
+
+/// A request about `count` things.
+pub(crate) fn capacity_of(count: u32) -> CapacityRequest {
+    let jobs: Vec<Job> = (0..count)
+        .map(|n| Job {
+            id: 7_000_000_000 + u64::from(n),
+            state: if n % 2 == 0 { "queued" } else { "in-progress" }.to_owned(),
+            queued: 10 + n * 13,
+            started: (n % 2 == 1).then_some(5 + n),
+            repository: "octo/app".to_owned(),
+            workflow: "ci".to_owned(),
+            labels: vec!["self-hosted".to_owned(), "linux".to_owned()],
+            attempt: 1,
+            runner: (n % 2 == 1).then(|| format!("runner-{n}")),
             attributes: Vec::new(),
-        }
-    };
-    [("empty", request(0)), ("single", request(1)), ("typical", request(TYPICAL))]
+        })
+        .collect();
+    let reservations = jobs
+        .iter()
+        .take(jobs.len() / 3)
+        .map(|job| Reservation {
+            id: format!("job-{}", job.id),
+            jobs: vec![job.id],
+            replicas: 1,
+            effective: -30,
+            expires: 600,
+            reason: "queued".to_owned(),
+            attributes: Vec::new(),
+        })
+        .collect();
+    CapacityRequest { now: NOW, settings: NO_SETTINGS.to_owned(), pool: pool(count), jobs, reservations, attributes: Vec::new() }
 }
 
 fn pool(count: u32) -> Pool {

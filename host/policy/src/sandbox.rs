@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::aside::Aside;
+use crate::breaker::Admission;
 use crate::call::{Called, Usage};
 use crate::component::Digest;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::generation::{Assignment, Chosen};
+use crate::lane::{Candidate, Lane};
 use crate::limits::{Limits, TICK};
 use crate::load::NO_SETTINGS;
 use crate::log::Level;
-use crate::observer::{Observation, Observer, Source};
+use crate::observer::{Comparison, Observation, Observer, Source};
 use crate::policy::Policy;
 use crate::question::{Asked, Question};
 use crate::receipt::{Attempt, DecidedBy, Receipt, output};
@@ -48,6 +51,7 @@ pub(crate) struct Sandbox {
     slots: Arc<Semaphore>,
     /// Those who run or wait.
     places: Arc<Semaphore>,
+    pub(crate) aside: Aside,
 }
 
 impl Sandbox {
@@ -59,27 +63,54 @@ impl Sandbox {
             observer,
             slots: Arc::new(Semaphore::new(processors)),
             places: Arc::new(Semaphore::new(processors.saturating_add(QUEUE))),
+            aside: Aside::new(),
         }
     }
 
-    /// Asks the assigned policy, then the shipped one, then the linked one. Always ends with an answer.
+    /// Asks the assigned policy, then the shipped one, then the linked one. Always ends with an answer. The candidate is asked afterwards,
+    /// and nobody waits for it.
     pub(crate) async fn evaluate<Q: Question>(
-        &self,
+        self: &Arc<Self>,
         mut request: Q,
-        assignment: &Assignment,
+        lane: &Arc<Lane>,
+        candidate: Option<&Arc<Candidate>>,
         generation: u64,
     ) -> Evaluation<Q::Answer> {
+        let assignment = &lane.assignment;
         request.set_settings(&assignment.settings);
         let asked = Asked::new(request);
+        let admission = lane.admit(Instant::now());
+        let (answer, attempts) = self.answer(&asked, lane, admission).await;
+        if admission == Admission::Probe {
+            self.probe(lane, &asked);
+        }
+        if let Some(candidate) = candidate {
+            self.compare(candidate, &asked, &answer);
+        }
+        let bypassed = (admission != Admission::Ask).then(|| assignment.policy());
+        finish(&asked, answer, generation, attempts, bypassed)
+    }
+
+    async fn answer<Q: Question>(&self, asked: &Arc<Asked<Q>>, lane: &Lane, admission: Admission) -> (Q::Answer, Vec<Attempt>) {
+        let assignment = &lane.assignment;
         let mut attempts = Vec::new();
         for (policy, source, settings, limits) in self.chain(assignment) {
-            let (answer, usage) = self.attempt(&policy, &asked, Arc::clone(&settings), limits).await;
+            if source == Source::Custom && admission != Admission::Ask {
+                continue;
+            }
+            let (answer, usage) = match Arc::clone(&self.places).try_acquire_owned() {
+                Ok(place) => self.attempt(&policy, asked, Arc::clone(&settings), limits, (place, &self.slots)).await,
+                Err(_) => (Err(Fault::QueueFull), Usage::default()),
+            };
             let by = DecidedBy::policy(&policy);
             let waited_in_vain = matches!(answer, Err(Fault::QueueFull));
             let fault = answer.as_ref().err().cloned();
+            if source == Source::Custom {
+                lane.decided(fault.as_ref(), Instant::now());
+            }
             self.record::<Q>(&mut attempts, by, source, &settings, usage, fault);
             match answer {
-                Ok(answer) => return finish(&asked, answer, generation, attempts),
+                Ok(answer) => return (answer, attempts),
                 // Whoever else is a component would wait for the same places.
                 Err(_) if waited_in_vain => break,
                 Err(_) => {}
@@ -94,7 +125,71 @@ impl Sandbox {
         let usage = Usage { duration: started.elapsed(), ..Usage::default() };
         let fault = answer.as_ref().err().cloned();
         self.record::<Q>(&mut attempts, DecidedBy::Native, Source::Native, settings, usage, fault);
-        finish(&asked, answer.unwrap_or_else(|_| Q::nothing()), generation, attempts)
+        (answer.unwrap_or_else(|_| Q::nothing()), attempts)
+    }
+
+    /// Has a policy that kept failing answer what another one has decided.
+    fn probe<Q: Question>(self: &Arc<Self>, lane: &Arc<Lane>, asked: &Arc<Asked<Q>>) {
+        let reported = Arc::clone(lane);
+        let begun = self.beside(&lane.assignment, asked, move |called| {
+            reported.probed(called.as_ref().map(|(answer, _)| answer.as_ref().err()), Instant::now());
+        });
+        if !begun {
+            lane.probed(None, Instant::now());
+        }
+    }
+
+    /// Has a candidate answer what another policy has decided, and counts whether it would have done the same.
+    fn compare<Q: Question>(self: &Arc<Self>, candidate: &Arc<Candidate>, asked: &Arc<Asked<Q>>, decided: &Q::Answer) {
+        let admission = candidate.lane.admit(Instant::now());
+        let (reported, decided, observer) = (Arc::clone(candidate), decided.clone(), Arc::clone(&self.observer));
+        let begun = admission != Admission::Bypass
+            && self.beside(&candidate.lane.assignment, asked, move |called| {
+                let now = Instant::now();
+                let Some((answer, usage)) = called else {
+                    reported.skip();
+                    if admission == Admission::Probe {
+                        reported.lane.probed(None, now);
+                    }
+                    return;
+                };
+                let fault = answer.as_ref().err();
+                match admission {
+                    Admission::Probe => reported.lane.probed(Some(fault), now),
+                    Admission::Ask | Admission::Bypass => reported.lane.decided(fault, now),
+                }
+                let agreed = answer.as_ref().is_ok_and(|answer| Q::same(answer, &decided));
+                reported.count(agreed, usage.fuel);
+                observer.compared(&Comparison { decision: Q::DECISION, agreed, fault: fault.map(Fault::kind), fuel: usage.fuel });
+            });
+        if !begun {
+            candidate.skip();
+            if admission == Admission::Probe {
+                candidate.lane.probed(None, Instant::now());
+            }
+        }
+    }
+
+    /// Asks a policy beside the decision and passes its answer on, or none when there was no room after all. False when there is no room now;
+    /// then `done` is not called.
+    fn beside<Q: Question>(
+        self: &Arc<Self>,
+        assignment: &Assignment,
+        asked: &Arc<Asked<Q>>,
+        done: impl FnOnce(Option<Called<Q::Answer>>) + Send + 'static,
+    ) -> bool {
+        let Some((policy, _, settings, limits)) = self.chain(assignment).into_iter().next() else { return false };
+        // A decision may come any moment; it shall find a processor.
+        if self.slots.available_permits() == 0 {
+            return false;
+        }
+        let Some(place) = self.aside.place() else { return false };
+        let (sandbox, asked) = (Arc::clone(self), Arc::clone(asked));
+        self.aside.spawn(async move {
+            let called = sandbox.attempt(&policy, &asked, settings, limits, (place, &sandbox.aside.slots)).await;
+            done((!matches!(called.0, Err(Fault::QueueFull))).then_some(called));
+        });
+        true
     }
 
     /// The components to ask, in order, each with its settings and limits.
@@ -117,20 +212,20 @@ impl Sandbox {
     }
 
     /// One call on the blocking pool. Gives up after the deadline and one tick, whatever happens there.
-    pub(crate) async fn attempt<Q: Question>(
+    async fn attempt<Q: Question>(
         &self,
         policy: &Arc<Policy>,
         asked: &Arc<Asked<Q>>,
         settings: Arc<str>,
         limits: Limits,
+        (place, slots): (OwnedSemaphorePermit, &Arc<Semaphore>),
     ) -> Called<Q::Answer> {
         let fault = |fault, started: Instant| (Err(fault), Usage { duration: started.elapsed(), ..Usage::default() });
         let began = Instant::now();
         let Some(engine) = self.engine.clone() else {
             return fault(Fault::Load("WebAssembly is switched off".to_owned()), began);
         };
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return fault(Fault::QueueFull, began) };
-        let Ok(Ok(slot)) = timeout(limits.deadline(), Arc::clone(&self.slots).acquire_owned()).await else {
+        let Ok(Ok(slot)) = timeout(limits.deadline(), Arc::clone(slots).acquire_owned()).await else {
             return fault(Fault::QueueFull, began);
         };
         let (policy, asked) = (Arc::clone(policy), Arc::clone(asked));
@@ -196,7 +291,13 @@ pub(crate) fn natively<Q: Question>(request: &Q, settings: &str) -> Result<Q::An
     Ok(request.gate(answer)?)
 }
 
-fn finish<Q: Question>(asked: &Asked<Q>, answer: Q::Answer, generation: u64, attempts: Vec<Attempt>) -> Evaluation<Q::Answer> {
+fn finish<Q: Question>(
+    asked: &Asked<Q>,
+    answer: Q::Answer,
+    generation: u64,
+    attempts: Vec<Attempt>,
+    bypassed: Option<String>,
+) -> Evaluation<Q::Answer> {
     let decided_by = attempts.last().map_or(DecidedBy::Native, |attempt| attempt.by.clone());
     let (output_hash, output) = output(&answer);
     let receipt = Receipt {
@@ -208,6 +309,7 @@ fn finish<Q: Question>(asked: &Asked<Q>, answer: Q::Answer, generation: u64, att
         output_items: Q::named(&answer),
         output,
         attempts,
+        bypassed,
     };
     Evaluation { answer, decided_by, fault: receipt.fault().cloned(), receipt }
 }
@@ -217,22 +319,23 @@ mod tests {
     use pacer_core::policy::CapacityRequest;
 
     use super::*;
-    use crate::decision::Decision;
+    use crate::decision::{Decision, PerDecision};
     use crate::generation::{Generation, PolicySet};
     use crate::observer::Counters;
     use crate::rehearsal;
 
-    fn generation(engine: Option<Engine>, set: PolicySet, counters: &Arc<Counters>) -> Generation {
+    fn generation(engine: Option<Engine>, set: &PolicySet, counters: &Arc<Counters>) -> Generation {
         let engine = engine.map(Arc::new);
         let shipped = engine.as_ref().map(|engine| Arc::new(Policy::load(engine, crate::SHIPPED).unwrap()));
         let sandbox = Arc::new(Sandbox::new(engine, shipped, Arc::clone(counters) as _));
-        Generation { number: 7, set, sandbox }
+        let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
+        Generation { number: 7, lanes, shadows: PerDecision::default(), sandbox }
     }
 
     #[tokio::test]
     async fn without_an_engine_the_linked_policy_decides() {
         let counters = Arc::new(Counters::default());
-        let generation = generation(None, PolicySet::default(), &counters);
+        let generation = generation(None, &PolicySet::default(), &counters);
         let [_, _, (_, request)] = rehearsal::scale_down();
         let surplus = request.surplus as usize;
         let evaluation = generation.scale_down(request).await;
@@ -246,8 +349,8 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let native = Assignment { chosen: Chosen::Native, ..Default::default() };
         let native = PolicySet { scale_down: native.clone(), restart: native.clone(), capacity: native };
-        let native = generation(Some(Engine::new().unwrap()), native, &counters);
-        let component = generation(Some(Engine::new().unwrap()), PolicySet::default(), &counters);
+        let native = generation(Some(Engine::new().unwrap()), &native, &counters);
+        let component = generation(Some(Engine::new().unwrap()), &PolicySet::default(), &counters);
         for (case, request) in rehearsal::restart() {
             let (one, other) = (component.restart(request.clone()).await, native.restart(request).await);
             assert_eq!((one.answer, one.receipt.input_hash), (other.answer, other.receipt.input_hash), "{case}");
@@ -266,7 +369,7 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let wrong = Assignment { settings: Arc::from("{\"noSuchSetting\": 1}"), ..Default::default() };
         let set = PolicySet { capacity: wrong, ..Default::default() };
-        let generation = generation(Some(Engine::new().unwrap()), set, &counters);
+        let generation = generation(Some(Engine::new().unwrap()), &set, &counters);
         let [_, _, (_, request)] = rehearsal::capacity();
         let evaluation = generation.capacity(CapacityRequest { settings: "ignored".into(), ..request }).await;
         assert_eq!(evaluation.answer, CapacityRequest::nothing());
@@ -277,7 +380,7 @@ mod tests {
     #[tokio::test]
     async fn a_receipt_survives_being_written_down() {
         let counters = Arc::new(Counters::default());
-        let generation = generation(Some(Engine::new().unwrap()), PolicySet::default(), &counters);
+        let generation = generation(Some(Engine::new().unwrap()), &PolicySet::default(), &counters);
         let [_, _, (_, request)] = rehearsal::scale_down();
         let receipt = generation.scale_down(request).await.receipt;
         assert!(receipt.output.is_some() && receipt.output_items == 8);

@@ -218,13 +218,15 @@ async fn nobody_waits_when_the_queue_is_full() {
         assert_eq!(evaluation.answer.len(), 2);
         match evaluation.fault {
             Some(Fault::QueueFull) => full += 1,
+            // Once it has failed three times in a row it is not asked any more.
+            None => assert!(evaluation.receipt.bypassed.is_some()),
             // Whichever comes first on a busy machine.
             fault => assert!(matches!(fault, Some(Fault::Fuel | Fault::Deadline)), "{fault:?}"),
         }
     }
     assert!(full > 0, "400 calls fit nowhere");
-    let fault = generation.scale_down(request(4, 2)).await.fault;
-    assert!(matches!(fault, Some(Fault::Fuel | Fault::Deadline)), "{fault:?}");
+    let after = generation.scale_down(request(4, 2)).await;
+    assert!(after.fault != Some(Fault::QueueFull) && after.answer.len() == 2, "{:?}", after.fault);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,6 @@
 //! case that the sandbox itself fails.
 
 mod capacity;
-mod order;
 mod restart;
 mod scale_down;
 mod settings;

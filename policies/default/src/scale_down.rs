@@ -11,11 +11,11 @@
 
 use std::cmp::Reverse;
 
-use pacer_policy_sdk::ScaleDown;
 use pacer_policy_sdk::scale_down::{Candidate, Choice, Request};
 use pacer_policy_sdk::types::{Node, duration, shortened};
+use pacer_policy_sdk::{ScaleDown, order};
 
-use crate::{Default, Settings, order};
+use crate::{Default, Settings};
 
 /// Enough to recognise a node; its name may have 253 bytes and a reason 256.
 const NODE_NAME_BYTES: usize = 120;

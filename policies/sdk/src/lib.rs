@@ -37,11 +37,18 @@
 #[allow(missing_docs, reason = "generated; the contract documents what it declares")]
 mod bindings;
 pub mod capacity;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod cases;
+#[cfg(not(target_arch = "wasm32"))]
+mod contract;
 mod export;
+mod json;
 pub mod lifecycle;
 pub mod log;
+pub mod order;
 pub mod restart;
 pub mod scale_down;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod scenario;
 pub mod types;
 

@@ -1,7 +1,5 @@
 //! What a policy says about itself, and its settings.
 
-mod json_path;
-
 use serde::de::DeserializeOwned;
 
 pub use crate::bindings::exports::pacer::policy::lifecycle::{Description, Problem};
@@ -47,7 +45,7 @@ pub fn short_name(package: &str) -> &str {
 pub fn read_settings<P: Policy>(json: &str) -> Result<P::Settings, Vec<Problem>> {
     let settings = match json.trim() {
         "" | "{}" | "null" => P::Settings::default(),
-        json => parse(json)?,
+        json => crate::json::read(json).map_err(|problem| vec![problem])?,
     };
     let problems = P::check(&settings);
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
@@ -59,11 +57,6 @@ pub fn read_settings<P: Policy>(json: &str) -> Result<P::Settings, Vec<Problem>>
 /// All problems found.
 pub fn validate_settings<P: Policy>(json: &str) -> Result<(), Vec<Problem>> {
     read_settings::<P>(json).map(drop)
-}
-
-fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Vec<Problem>> {
-    serde_json::from_str(json)
-        .map_err(|error| vec![Problem::new(json_path::at(json, error.line(), error.column()), error.to_string())])
 }
 
 pub(crate) fn settings<P: Policy>(json: &str) -> Result<P::Settings, String> {
@@ -123,9 +116,9 @@ mod tests {
             (r#"{"windows":[{"from":1},{"from":"x"}]}"#, "windows[1].from", "invalid type: string \"x\""),
             (r#"{"spares":1}"#, "spares", "unknown field `spares`, expected `windows` or `spare`"),
             (r#"{"spare":101}"#, "spare", "must be at most 100"),
-            (r#"{"spare":1} x"#, "", "trailing characters"),
+            (r#"{"spare":1} x"#, "", "more follows"),
             ("7", "", "invalid type: integer `7`"),
-            ("{", "", "EOF"),
+            ("{", "", "a string is missing, at the end"),
         ] {
             let problems = validate_settings::<Office>(json).unwrap_err();
             assert_eq!(problems.len(), 1, "{json}");

@@ -12,10 +12,7 @@
 //! ```
 
 use crate::types::{Node, Pool};
-use crate::{Capacity, Restart, ScaleDown, capacity, restart, scale_down};
-
-/// The operator cuts longer reasons.
-const MAX_REASON_BYTES: usize = 256;
+use crate::{Capacity, Restart, ScaleDown, capacity, contract, restart, scale_down};
 
 /// A pool and what is to be decided about it. Unset facts are zero, empty or absent.
 #[derive(Clone, Debug, Default)]
@@ -221,17 +218,11 @@ impl Scenario {
     pub fn select<P: ScaleDown>(&self) -> Result<Vec<Picked>, String> {
         let request = self.scale_down();
         let choices = scale_down::answer::<P>(&request)?;
-        if choices.len() > request.surplus as usize {
-            return Err(format!("{} choices for a surplus of {}", choices.len(), request.surplus));
-        }
-        no_duplicates("candidate", choices.iter().map(|choice| choice.index))?;
-        choices
-            .into_iter()
-            .map(|choice| {
-                let candidate = subject_of("candidate", &request.candidates, choice.index)?;
-                Ok(Picked { name: candidate.name.clone(), reason: one_line(choice.reason)? })
-            })
-            .collect()
+        contract::choices(&request, &choices)?;
+        let named = |choice: scale_down::Choice| {
+            Some(Picked { name: request.candidates.get(choice.index as usize)?.name.clone(), reason: choice.reason })
+        };
+        Ok(choices.into_iter().filter_map(named).collect())
     }
 
     /// Asks `P` what shall happen to the subjects.
@@ -241,22 +232,12 @@ impl Scenario {
     pub fn decide<P: Restart>(&self) -> Result<Vec<Decided>, String> {
         let request = self.restart();
         let verdicts = restart::answer::<P>(&request)?;
-        no_duplicates("subject", verdicts.iter().map(|verdict| verdict.index))?;
-        verdicts
-            .into_iter()
-            .map(|verdict| {
-                let subject = subject_of("subject", &request.subjects, verdict.index)?;
-                if !["keep", "look-again", "recreate", "replace", "quarantine"].contains(&verdict.action.as_str()) {
-                    return Err(format!("`{}` is no action", verdict.action));
-                }
-                Ok(Decided {
-                    name: subject.name.clone(),
-                    action: verdict.action,
-                    after: verdict.after,
-                    reason: one_line(verdict.reason)?,
-                })
-            })
-            .collect()
+        contract::verdicts(&request, &verdicts)?;
+        let named = |verdict: restart::Verdict| {
+            let name = request.subjects.get(verdict.index as usize)?.name.clone();
+            Some(Decided { name, action: verdict.action, after: verdict.after, reason: verdict.reason })
+        };
+        Ok(verdicts.into_iter().filter_map(named).collect())
     }
 
     /// Asks `P` which reservations shall exist.
@@ -265,15 +246,7 @@ impl Scenario {
     /// What the policy says, or the rule of the contract that its answer breaks.
     pub fn plan<P: Capacity>(&self) -> Result<capacity::Plan, String> {
         let plan = capacity::answer::<P>(&self.capacity())?;
-        for (position, reservation) in plan.reservations.iter().enumerate() {
-            let id = &reservation.id;
-            if plan.reservations.iter().take(position).any(|earlier| earlier.id == *id) {
-                return Err(format!("reservation `{id}` is there twice"));
-            }
-            if reservation.expires == 0 || i64::from(reservation.effective) >= i64::from(reservation.expires) {
-                return Err(format!("reservation `{id}` is over before it starts"));
-            }
-        }
+        contract::plan(&plan)?;
         Ok(plan)
     }
 
@@ -288,25 +261,4 @@ impl Scenario {
         }
         u32::try_from(index).unwrap_or(u32::MAX)
     }
-}
-
-fn subject_of<'a, T>(what: &str, items: &'a [T], index: u32) -> Result<&'a T, String> {
-    items.get(index as usize).ok_or_else(|| format!("there is no {what} {index}, only {} of them", items.len()))
-}
-
-fn no_duplicates(what: &str, indices: impl Iterator<Item = u32>) -> Result<(), String> {
-    let mut sorted: Vec<_> = indices.collect();
-    sorted.sort_unstable();
-    let twice = sorted.iter().zip(sorted.iter().skip(1)).find(|(one, next)| one == next);
-    twice.map_or(Ok(()), |(index, _)| Err(format!("{what} {index} is there twice")))
-}
-
-fn one_line(reason: String) -> Result<String, String> {
-    if reason.len() > MAX_REASON_BYTES {
-        return Err(format!("a reason of {} bytes, at most {MAX_REASON_BYTES} are shown: {reason}", reason.len()));
-    }
-    if reason.contains(char::is_control) {
-        return Err(format!("a reason must be one line: {reason:?}"));
-    }
-    Ok(reason)
 }

@@ -43,6 +43,8 @@ pub struct Options {
     pub apiserver_args: Vec<String>,
     /// Further controllers to run, by the names that `--controllers` takes.
     pub controllers: Vec<String>,
+    /// Controllers to leave out, by the same names.
+    pub without_controllers: Vec<String>,
     /// Whether the directory with logs and data stays when the handle is dropped.
     pub keep: bool,
 }
@@ -216,6 +218,7 @@ impl Layout {
             "persistentvolume-protection-controller",
         ];
         controllers.extend(options.controllers.iter().map(String::as_str));
+        controllers.retain(|name| !options.without_controllers.iter().any(|without| without == name));
         let mut command = Command::new(assets.join("kube-controller-manager"));
         command.args([
             &self.argument("kubeconfig", "controllers.kubeconfig"),
@@ -227,6 +230,8 @@ impl Layout {
             "--kube-api-qps=2000",
             "--kube-api-burst=4000",
             "--profiling=false",
+            // The garbage collector says what it watches and what it deletes.
+            "--v=2",
         ]);
         command
     }
@@ -461,6 +466,12 @@ impl ControlPlane {
     /// Resident memory and processor time of (etcd, kube-apiserver, kube-controller-manager) are those of these processes.
     pub async fn pids(&self) -> [u32; 3] {
         [self.etcd.pid(), self.apiserver.lock().await.pid(), self.controllers.pid()]
+    }
+
+    /// The end of kube-controller-manager's log, for a failed test.
+    #[must_use]
+    pub fn controllers_log(&self, bytes: u64) -> String {
+        self.controllers.log_tail(bytes)
     }
 
     /// The end of each component's log, for a failed test.

@@ -6,9 +6,28 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+
+/// Pauses of a watch after failures: of a second at the most, since a test waits for it.
+#[derive(Default)]
+pub(crate) struct Brisk(watcher::DefaultBackoff);
+
+impl Iterator for Brisk {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| pause.min(Duration::from_secs(1)))
+    }
+}
+
+impl Backoff for Brisk {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
 
 /// The objects were not as wanted in time.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +61,7 @@ where
     let mut known: BTreeMap<(Option<String>, String), K> = BTreeMap::new();
     let wait = async {
         let mut listed = false;
-        let mut events = watcher(objects, watcher::Config::default().labels(labels)).default_backoff().boxed();
+        let mut events = watcher(objects, watcher::Config::default().labels(labels)).backoff(Brisk::default()).boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => {

@@ -1,4 +1,4 @@
-//! The real operator, `pacer run`, as a child process under its own service account.
+//! The real operator, `pacer run` or another verb, as a child process under its own service account.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +16,7 @@ use crate::controlplane::{ControlPlane, ControlPlaneError};
 use crate::github::SimGitHub;
 
 /// How long the operator has until it says that it serves.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long it has to end after a SIGTERM.
 const GRACE: Duration = Duration::from_secs(30);
@@ -24,6 +24,8 @@ const GRACE: Duration = Duration::from_secs(30);
 /// How the operator is started.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What it does: `run`, or `webhook` for the webhook server alone.
+    pub verb: String,
     /// Namespace of its service account.
     pub namespace: String,
     /// Name of its service account, which must exist.
@@ -41,6 +43,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            verb: "run".to_owned(),
             namespace: "actions-runner-system".to_owned(),
             service_account: "pacer".to_owned(),
             args: Vec::new(),
@@ -112,7 +115,7 @@ impl Operator {
         let kubeconfig = plane.kubeconfig_for_service_account(&options.namespace, &options.service_account).await?;
         let mut command = Command::new(binary().await?);
         command
-            .arg("run")
+            .arg(&options.verb)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--github-url", &github.api_url(), "--runner-github-url", &github.api_url()])
@@ -126,6 +129,7 @@ impl Operator {
             .env_remove("GITHUB_URL")
             .env_remove("GITHUB_ENTERPRISE_URL")
             .env_remove("GITHUB_APP_ID")
+            .env_remove("GITHUB_WEBHOOK_SECRET_TOKEN")
             .env_remove("HTTP_PROXY")
             .env_remove("HTTPS_PROXY")
             .envs(options.env.iter().map(|(name, value)| (name, value)));
@@ -153,17 +157,27 @@ impl Operator {
     /// Waits for the log line that holds the address it listens on.
     async fn serving(&self) -> String {
         loop {
-            let address = self.entries().into_iter().find_map(|entry| {
-                let is_it = field(&entry, "message").and_then(Value::as_str) == Some("serving");
-                let address = field(&entry, "metrics_addr").and_then(Value::as_str).map(str::to_owned);
-                address.filter(|_| is_it)
-            });
-            match address {
+            match self.announced("metrics_addr") {
                 Some(address) => return address,
                 // Another process's file announces nothing.
                 None => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }
+    }
+
+    /// An address that it said it serves on.
+    fn announced(&self, name: &str) -> Option<String> {
+        self.entries().into_iter().find_map(|entry| {
+            let is_it = field(&entry, "message").and_then(Value::as_str) == Some("serving");
+            let address = field(&entry, name).and_then(Value::as_str).map(str::to_owned);
+            address.filter(|_| is_it)
+        })
+    }
+
+    /// Where it receives webhooks, if it does: an address and a port.
+    #[must_use]
+    pub fn webhook_address(&self) -> Option<String> {
+        self.announced("webhook_addr")
     }
 
     /// Waits until it leads and acts, which a standby does not.
@@ -172,18 +186,27 @@ impl Operator {
     ///
     /// When it does not after `patience`, or ends before.
     pub async fn until_acting(&self, patience: Duration) -> Result<(), OperatorError> {
-        let acting = async {
-            while !self.get("/readyz").await.is_ok_and(|text| text.contains("leading")) {
+        self.until_ready("leading", patience).await
+    }
+
+    /// Waits until it is ready and its `/readyz` says so with this word.
+    ///
+    /// # Errors
+    ///
+    /// When it does not after `patience`, or ends before.
+    pub async fn until_ready(&self, word: &str, patience: Duration) -> Result<(), OperatorError> {
+        let ready = async {
+            while !self.get("/readyz").await.is_ok_and(|text| text.contains(word)) {
                 // It announces nothing.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         let problem = tokio::select! {
-            () = acting => return Ok(()),
+            () = ready => return Ok(()),
             status = self.child.exited() => {
                 format!("ended early ({})", status.map_or_else(|| "unknown status".to_owned(), |status| status.to_string()))
             }
-            () = tokio::time::sleep(patience) => format!("did not act after {} s", patience.as_secs_f64()),
+            () = tokio::time::sleep(patience) => format!("was not {word} after {} s", patience.as_secs_f64()),
         };
         Err(OperatorError::NotReady { problem, log: self.child.log_tail(8_000) })
     }

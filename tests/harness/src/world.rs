@@ -13,7 +13,11 @@ use crate::nodes::{self, Nodes, NodesError};
 use crate::operator::{self, Operator, OperatorError};
 
 /// How long the operator has until it acts.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Columns of the reports that say why an object is still there.
+const LIFE: &str = "NAME:.metadata.name,UID:.metadata.uid,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers,\
+                    OWNER:.metadata.ownerReferences[*].name,OWNER UID:.metadata.ownerReferences[*].uid";
 
 /// What is to be started.
 #[derive(Clone, Debug)]
@@ -161,6 +165,13 @@ impl World {
             let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
             section(&mut report, kinds, text.trim_end());
         }
+        // What holds an object, and what could have it deleted.
+        for kinds in ["runnerreplicasets.actions.summerwind.dev", "runners.actions.summerwind.dev", "pods"] {
+            let columns = format!("--output=custom-columns={LIFE}");
+            let output = self.plane.kubectl(&["get", kinds, "--all-namespaces", &columns]).await;
+            let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+            section(&mut report, &format!("lives of {kinds}"), text.trim_end());
+        }
         section(&mut report, "GitHub", &format!("{:?}\n{:?}", self.github.jobs(), self.github.runners()));
         if let Some(nodes) = &self.nodes {
             section(&mut report, "pods by stage", &format!("{:?}", nodes.tally()));
@@ -169,6 +180,7 @@ impl World {
         if let Ok(calls) = self.operator_calls(None) {
             section(&mut report, "writes of the operator", &calls.to_string());
         }
+        section(&mut report, "kube-controller-manager", &self.plane.controllers_log(8_000));
         if let Some(operator) = &self.operator {
             section(&mut report, "operator", &operator.log_tail(16_000));
         }

@@ -17,7 +17,7 @@ use pacer_harness::nodes::{Affected, Cause, NodeLoss, Nodes, Options, Pace, Stag
 use pacer_harness::objects;
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// One namespace at GitHub and in the cluster, named alike.
 struct Place<'a> {

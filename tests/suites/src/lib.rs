@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 /// Namespace of the fleets.
 pub const NAMESPACE: &str = "default";
 
-/// Long enough for anything that happens at all on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Long enough for anything that happens at all on a busy machine. Only a failure takes that long.
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A world of the shipped CRDs, roles and service account, and a repository `acme/app`.
 ///

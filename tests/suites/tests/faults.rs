@@ -16,5 +16,7 @@ mod leader;
 mod link;
 #[path = "faults/nodes.rs"]
 mod nodes;
+#[path = "faults/orphans.rs"]
+mod orphans;
 #[path = "faults/starts.rs"]
 mod starts;

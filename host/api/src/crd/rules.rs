@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use super::locate;
+use crate::RunnerStatus;
 
 /// One addition to a schema.
 pub(super) struct Rule {
@@ -65,6 +66,8 @@ pub(super) fn of(kind: &str) -> Vec<Rule> {
         "Runner" => {
             let mut rules = runner_rules("spec");
             rules.push(nullable("status.lastRegistrationCheckTime"));
+            // Applied whenever a Runner is read, so that a starting one has a phase without a write.
+            rules.push(keyword("status", "default", json!({"phase": RunnerStatus::CREATED})));
             rules
         }
         "RunnerReplicaSet" => template_rules(),

@@ -43,7 +43,11 @@ fn check(schema: &Value, path: &str, faults: &mut Vec<String>) {
         Some("array") if schema.get("items").is_some_and(Value::is_object) => {}
         _ => fault("no type"),
     }
-    for key in ["$ref", "oneOf", "allOf", "not", "default", "definitions", "x-kubernetes-preserve-unknown-fields"] {
+    // Values that nobody gave would look like the user's; only the phase of a new Runner is ours to say.
+    if schema.get("default").is_some() && path != "Runner.status" {
+        fault("default");
+    }
+    for key in ["$ref", "oneOf", "allOf", "not", "definitions", "x-kubernetes-preserve-unknown-fields"] {
         if schema.get(key).is_some() {
             fault(key);
         }

@@ -22,7 +22,7 @@ fn of(count: usize, phase: Phase, current: bool) -> Vec<(Phase, bool)> {
 }
 
 fn fleet(desired: u32, members: &[Member]) -> Fleet<'_> {
-    Fleet { desired, members, in_flight: 0, hold_creations: false, surge: 1 }
+    Fleet { desired, members, in_flight: 0, finished: 0, surge: 1 }
 }
 
 fn ask(ask: u32) -> Plan {
@@ -72,16 +72,17 @@ fn vectors_of_the_owner_sync() {
     }
 }
 
-/// ARC's rule 2.7 A, whose own vectors are about times: the operator turns them into `hold_creations`.
+/// ARC's rule 2.7 A, whose own vectors are about times: the operator turns them into `finished`.
 #[test]
 fn finished_runners_are_not_replaced_while_held() {
     let members = members(&[IDLE]);
-    let held = |desired| plan(&Fleet { hold_creations: true, ..fleet(desired, &members) });
+    let held = |desired| plan(&Fleet { finished: u32::MAX, ..fleet(desired, &members) });
     assert_eq!(held(3), Plan::Held { missing: 2 });
+    assert_eq!(plan(&Fleet { finished: 1, ..fleet(3, &members) }), Plan::Create(1), "the other one is wanted anew");
     assert_eq!(held(1), Plan::Settled);
     assert_eq!(held(0), ask(1), "a hold holds creations only");
     let old = mixed(&[(IDLE, false)]);
-    let exchange = plan(&Fleet { hold_creations: true, ..fleet(1, &old) });
+    let exchange = plan(&Fleet { finished: u32::MAX, ..fleet(1, &old) });
     assert_eq!(exchange, Plan::Create(1), "one of the new template stands in for no finished runner");
 }
 
@@ -190,14 +191,8 @@ struct Model {
 }
 
 impl Model {
-    fn plan(&self, hold_creations: bool) -> Plan {
-        plan(&Fleet {
-            desired: self.desired,
-            members: &self.members,
-            in_flight: self.in_flight,
-            hold_creations,
-            surge: self.surge,
-        })
+    fn plan(&self, finished: u32) -> Plan {
+        plan(&Fleet { desired: self.desired, members: &self.members, in_flight: self.in_flight, finished, surge: self.surge })
     }
 
     fn total(&self) -> u32 {
@@ -205,16 +200,17 @@ impl Model {
     }
 
     /// Checks a plan against the members it was made for.
-    fn check(&self, plan: &Plan, hold: bool) -> Result<(), TestCaseError> {
+    fn check(&self, plan: &Plan, finished: u32) -> Result<(), TestCaseError> {
         let total = self.total();
         let outdated = || self.members.iter().filter(|member| !member.current && member.phase != Stopping);
         match plan {
             Plan::Settled => {}
-            Plan::Held { missing } => prop_assert!(hold && *missing > 0 && total + missing == self.desired),
+            Plan::Held { missing } => prop_assert!(*missing > 0 && *missing <= finished && total + missing == self.desired),
             Plan::Create(number) => {
                 let limit = self.desired + if outdated().count() > 0 { self.surge.max(1) } else { 0 };
                 prop_assert!(*number > 0 && total + number <= limit, "{total} + {number} > {limit}");
-                prop_assert!(!hold || outdated().count() > 0);
+                let held = (self.desired.saturating_sub(total)).min(finished);
+                prop_assert!(outdated().count() > 0 || *number == self.desired - total - held);
             }
             Plan::Shrink(shrink) => {
                 let Shrink { dead, unstarted, ask, outdated_only } = shrink;
@@ -299,10 +295,10 @@ impl Model {
         self.members = members;
     }
 
-    fn step(&mut self, busy_world: bool, hold: bool) -> Result<Plan, TestCaseError> {
+    fn step(&mut self, busy_world: bool, finished: u32) -> Result<Plan, TestCaseError> {
         self.evolve(busy_world);
-        let plan = self.plan(hold);
-        self.check(&plan, hold)?;
+        let plan = self.plan(finished);
+        self.check(&plan, finished)?;
         let before = self.total();
         self.act(plan.clone());
         let limit = self.desired + self.surge.max(1);
@@ -323,10 +319,10 @@ proptest! {
     #[test]
     fn every_plan_is_sound(
         members in proptest::collection::vec(any_member(), 0..40),
-        (desired, surge, in_flight, hold) in (0..40_u32, 0..6_u32, 0..5_u32, any::<bool>()),
+        (desired, surge, in_flight, finished) in (0..40_u32, 0..6_u32, 0..5_u32, 0..6_u32),
     ) {
         let model = Model { desired, surge, members, in_flight, dice: Dice(0), stuck_jobs: false };
-        model.check(&model.plan(hold), hold)?;
+        model.check(&model.plan(finished), finished)?;
     }
 
     /// In a world that comes to rest the plans do too: no member is outdated but busy ones, and nobody is missing or too many.
@@ -338,12 +334,12 @@ proptest! {
     ) {
         let mut model = Model { desired, surge, members, in_flight: 0, dice: Dice(seed), stuck_jobs };
         for tick in 0..40 {
-            model.step(true, tick % 7 == 3)?;
+            model.step(true, if tick % 7 == 3 { 2 } else { 0 })?;
         }
         model.desired = then;
         let mut quiet = 0;
         for _ in 0..1000 {
-            let plan = model.step(false, false)?;
+            let plan = model.step(false, 0)?;
             quiet = if plan == Plan::Settled { quiet + 1 } else { 0 };
         }
         prop_assert!(quiet > 200, "still moving: {:?}", model.members);

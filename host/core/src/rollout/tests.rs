@@ -175,7 +175,7 @@ impl Runners {
     fn reconcile(&mut self, dice: &mut Dice) {
         let members: Vec<Member> =
             self.members.iter().map(|(phase, _)| Member { phase: *phase, current: true, age: 1 }).collect();
-        let plan = fleet::plan(&Fleet { desired: self.wanted, members: &members, in_flight: 0, hold_creations: false, surge: 1 });
+        let plan = fleet::plan(&Fleet { desired: self.wanted, members: &members, in_flight: 0, finished: 0, surge: 1 });
         match plan {
             Plan::Settled | Plan::Held { .. } => {}
             Plan::Create(number) => {

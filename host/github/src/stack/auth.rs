@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt};
 
-use crate::call::{Call, Endpoint};
+use crate::call::{Call, Endpoint, Subject};
 use crate::credentials::CredentialKind;
 use crate::error::{Attempt, ErrorKind};
 use crate::jwt::AppKey;
@@ -88,7 +88,12 @@ impl Authentication {
                     let Some(call) = request.extensions().get::<Call>().cloned() else {
                         return Err(Fault::Answer("a request without its purpose".to_owned()));
                     };
-                    let installation = app.installation(&next, &call).await?;
+                    let Subject::Scope(scope) = &call.subject else {
+                        let header = app.bearer(Timestamp::now()).map_err(Fault::Answer)?;
+                        request.headers_mut().insert(AUTHORIZATION, header);
+                        return next.oneshot(request).await;
+                    };
+                    let installation = app.installation(&next, &call, scope).await?;
                     let header = app.token(&next, &call, installation).await?;
                     request.headers_mut().insert(AUTHORIZATION, header.clone());
                     let response = next.oneshot(request).await?;
@@ -107,24 +112,20 @@ impl App {
         Self { issuer, installation, key, api, installations: Mutex::default(), tokens: Mutex::default() }
     }
 
-    async fn installation(&self, next: &Next, call: &Call) -> Result<u64, Fault> {
+    async fn installation(&self, next: &Next, call: &Call, scope: &Scope) -> Result<u64, Fault> {
         if let Some(id) = self.installation {
             return Ok(id);
         }
-        if let Some(id) = lock(&self.installations).get(&call.scope) {
+        if let Some(id) = lock(&self.installations).get(scope) {
             return Ok(*id);
         }
-        let path = match &call.scope {
-            Scope::Repository { owner, name } => format!("repos/{owner}/{name}/installation"),
-            Scope::Organization(organization) => format!("orgs/{organization}/installation"),
-            Scope::Enterprise(enterprise) => format!("enterprises/{enterprise}/installation"),
-        };
+        let path = format!("{}/installation", scope.api_path());
         let found: Installation = self.ask(next, Endpoint::FindInstallation, Method::GET, &path, call).await?.0;
         let mut installations = lock(&self.installations);
         if installations.len() >= REMEMBERED {
             installations.clear();
         }
-        installations.insert(call.scope.clone(), found.id);
+        installations.insert(scope.clone(), found.id);
         Ok(found.id)
     }
 
@@ -180,6 +181,14 @@ impl App {
         }
     }
 
+    /// The App's own `Authorization`; else why there is none.
+    fn bearer(&self, now: Timestamp) -> Result<HeaderValue, String> {
+        let jwt = self.key.sign(&self.issuer, now)?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", jwt.expose())).map_err(|error| error.to_string())?;
+        bearer.set_sensitive(true);
+        Ok(bearer)
+    }
+
     /// One call as the App itself; also gives GitHub's clock.
     async fn ask<Answer: DeserializeOwned>(
         &self,
@@ -190,14 +199,11 @@ impl App {
         call: &Call,
     ) -> Result<(Answer, Timestamp), Fault> {
         let now = Timestamp::now();
-        let call = Call { endpoint, scope: call.scope.clone() };
+        let call = Call { endpoint, subject: call.subject.clone() };
         let url = format!("{}{path}", self.api);
         let attempt = Attempt { call: call.clone(), method: method.clone(), url: url.clone(), credentials: CredentialKind::App };
         let failed = |kind, reason: String| Fault::Refused(attempt.clone().failed(kind, reason));
-        let jwt = self.key.sign(&self.issuer, now).map_err(|reason| failed(ErrorKind::Invalid, reason))?;
-        let mut bearer = HeaderValue::try_from(format!("Bearer {}", jwt.expose()))
-            .map_err(|error| failed(ErrorKind::Invalid, error.to_string()))?;
-        bearer.set_sensitive(true);
+        let bearer = self.bearer(now).map_err(|reason| failed(ErrorKind::Invalid, reason))?;
         let request = http::Request::builder()
             .method(method)
             .uri(url)

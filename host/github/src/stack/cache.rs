@@ -81,6 +81,11 @@ impl Cache {
         CacheUse { entries: self.entries.len() as u64, bytes: self.entries.weight(), capacity: self.entries.capacity() }
     }
 
+    /// Drops an answer that proved unusable: GitHub would confirm it by 304 for as long as what it should have been stays the same.
+    pub(crate) fn forget(&self, uri: &str, accept: HeaderValue) {
+        self.entries.remove(&(uri.to_owned(), Some(accept)));
+    }
+
     /// The layer that looks answers up and keeps them.
     pub(crate) fn layer(&self) -> impl Layer<Next, Service = Next> + use<> {
         let cache = self.clone();
@@ -192,6 +197,19 @@ mod tests {
             assert_eq!(second.extensions().get::<Version>(), first.extensions().get::<Version>());
             assert!(second.extensions().get::<Unchanged>().is_some() && first.extensions().get::<Unchanged>().is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn a_forgotten_answer_is_fetched_anew() {
+        let (next, log) = origin(ETAG, 10);
+        let cache = Cache::new(1 << 20);
+        let service = cache.layer().layer(next);
+        for path in ["https://h/b", "https://h/a"] {
+            service.clone().oneshot(get("/a")).await.unwrap();
+            cache.forget(path, HeaderValue::from_static("json"));
+        }
+        service.clone().oneshot(get("/a")).await.unwrap();
+        assert_eq!(*log.lock().unwrap(), [200, 304, 200]);
     }
 
     #[tokio::test]

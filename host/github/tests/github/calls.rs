@@ -250,6 +250,21 @@ async fn answers_of_something_else_than_github_are_recognised() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_cut_short_is_not_kept() {
+    let cut = AtomicBool::new(true);
+    let server = Server::start(move |request| {
+        let whole = page(request, &[runner(1, false)]);
+        let part = &whole[..whole.len() / 2];
+        let body = if cut.swap(false, Ordering::SeqCst) { part } else { &whole };
+        tagged(request, "W/\"same\"", body)
+    })
+    .await;
+    let github = server.client();
+    assert_eq!(github.list_runners(&organization()).await.unwrap_err().kind(), &ErrorKind::Decode);
+    assert_eq!(github.list_runners(&organization()).await.unwrap().runners.len(), 1);
+}
+
+#[tokio::test]
 async fn redirects_after_renames_are_followed_with_method_and_credentials() {
     let server = Server::start(|request| match request.path.as_str() {
         "/repos/acme/app/actions/runners/registration-token" => {

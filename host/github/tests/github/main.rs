@@ -4,5 +4,7 @@
 
 mod app;
 mod calls;
+mod hooks;
+mod jobs;
 mod network;
 mod support;

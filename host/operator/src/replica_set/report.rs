@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
+use kube::core::Status;
 use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
 use pacer_api::names::label;
@@ -15,10 +16,10 @@ use serde_json::json;
 
 use super::Survey;
 use crate::context::Context;
-use crate::error::{Error, gone_is_fine};
+use crate::error::{Error, status};
 use crate::events::Reason;
+use crate::memory::Said;
 use crate::observe::Clock;
-use crate::settings::STATUS_PACE;
 use crate::{pool, template};
 
 /// Writes the status if it differs, at most once a second. Returns when to look again for a write that is held back.
@@ -37,12 +38,8 @@ pub(super) async fn write(
     let uid = set.uid().unwrap_or_default();
     let version = set.resource_version();
     let value = serde_json::to_value(&new).unwrap_or_default();
-    let wait = ctx.memory.set(&uid, |memo| match &memo.status {
-        Some((seen, said, _)) if *seen == version && *said == value => Some(ctx.settings.sync_period),
-        Some((_, _, at)) => STATUS_PACE.checked_sub(clock.instant.saturating_duration_since(*at)).filter(|left| !left.is_zero()),
-        None => None,
-    });
-    if let Some(wait) = wait {
+    let hold = |said: &Said| said.hold(version.as_deref(), &value, clock.instant, ctx.settings.sync_period);
+    if let Some(wait) = ctx.memory.set(&uid, |memo| memo.status.as_ref().and_then(hold)) {
         return Ok(wait);
     }
     let mut body = value.clone();
@@ -56,8 +53,15 @@ pub(super) async fn write(
         ctx.events.publish(Reason::GitHubUnavailable, &set.object_ref(&()), None, &error.to_string()).await;
     }
     let patch = Patch::Merge(json!({ "status": body }));
-    gone_is_fine(ctx.sets(set).patch_status(&set.name_any(), &PatchParams::default(), &patch).await)?;
-    ctx.memory.set(&uid, |memo| memo.status = Some((version, value, clock.instant)));
+    let gone = match ctx.sets(set).patch_status(&set.name_any(), &PatchParams::default(), &patch).await {
+        Ok(_) => false,
+        Err(error) if status(&error).is_some_and(Status::is_not_found) => true,
+        Err(error) => return Err(error.into()),
+    };
+    ctx.memory.set(&uid, |memo| {
+        memo.gone = gone;
+        memo.status = Some(Said { version, value, at: clock.instant });
+    });
     Ok(ctx.settings.sync_period)
 }
 

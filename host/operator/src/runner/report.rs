@@ -112,14 +112,25 @@ fn hold_back(
     match assessment.phase {
         // Its set is about to delete it.
         _ if observed.facts.unregistered => Some(ENDED_DELAY),
-        Phase::Pending | Phase::Starting if old.phase.is_none() => left(patience, observed.facts.created),
+        Phase::Pending | Phase::Starting if is_unsaid(old) => left(patience, observed.facts.created),
         // GitHub may list it before the watch shows that its pod is ready.
-        Phase::Idle(_) | Phase::Busy if old.phase.is_none() && !is_ready(observed) => left(patience, observed.facts.created),
+        Phase::Idle(_) | Phase::Busy if is_unsaid(old) && !is_ready(observed) => left(patience, observed.facts.created),
         Phase::Dead if runner.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) => {
             left(ENDED_DELAY, assessment.trouble.as_ref().map_or(clock.now, |trouble| trouble.since))
         }
         _ => None,
     }
+}
+
+/// Nothing was written yet about this pod: the phase, if any, is the one that the CustomResourceDefinition gives to a Runner without one. A
+/// refusal that was written is no such nothing: it has to be taken back.
+fn is_unsaid(status: &RunnerStatus) -> bool {
+    !has_phase(status) && status.conditions.iter().all(|condition| condition.type_ != ConditionType::Accepted.as_str())
+}
+
+/// Whether somebody said a phase of its pod.
+fn has_phase(status: &RunnerStatus) -> bool {
+    status.phase.as_deref().is_some_and(|phase| phase != RunnerStatus::CREATED)
 }
 
 fn is_ready(observed: &Observed) -> bool {
@@ -130,7 +141,7 @@ fn mirror(runner: &Runner, observed: &Observed, assessment: &Assessment, old: &R
     let facts = &observed.facts;
     let pod = facts.pod.as_ref();
     let mut new = old.clone();
-    new.phase = Some(pod.map_or("Created", phase_word).to_owned());
+    new.phase = Some(pod.map_or(RunnerStatus::CREATED, phase_word).to_owned());
     new.ready = Some(is_ready(observed));
     let trouble = assessment.trouble.as_ref();
     new.reason = trouble
@@ -189,7 +200,7 @@ fn put(
 /// Patches what this controller owns, unless that was said already.
 async fn send(runner: &Runner, ctx: &Context, old: &RunnerStatus, new: &RunnerStatus) -> Result<(), Error> {
     // With the in-pod hook, phase and message are the hook's as soon as it has spoken.
-    let hooked = ctx.settings.pod.status_hook && old.phase.is_some();
+    let hooked = ctx.settings.pod.status_hook && has_phase(old);
     let value = owned(new, hooked);
     if value == owned(old, hooked) {
         return Ok(());
@@ -228,4 +239,23 @@ fn owned(status: &RunnerStatus, hooked: bool) -> Value {
         fields.insert("message".to_owned(), json!(status.message));
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_phase_says_nothing_and_a_refusal_does() {
+        let clock = Clock::read();
+        let fresh = RunnerStatus::default();
+        let created = RunnerStatus { phase: Some(RunnerStatus::CREATED.to_owned()), ..RunnerStatus::default() };
+        let mut again = created.clone();
+        put(&mut again, ConditionType::Ready, true, "Registered", "of the pod before", None, clock);
+        let mut refused = created.clone();
+        put(&mut refused, ConditionType::Accepted, false, "PodRefused", "exceeded quota", None, clock);
+        let pending = RunnerStatus { phase: Some("Pending".to_owned()), ..RunnerStatus::default() };
+        let unsaid = [&fresh, &created, &again, &refused, &pending].map(is_unsaid);
+        assert_eq!(unsaid, [true, true, true, false, false]);
+    }
 }

@@ -97,14 +97,14 @@ impl Answer {
 fn need_of(route: &Route) -> Option<Need> {
     use RouteKind as K;
     let access = match route.kind {
-        K::GetRunner | K::ListRunners | K::ListGroups | K::ListDeliveries | K::GetDelivery => Access::Read,
+        K::GetRunner | K::ListRunners | K::ListGroups | K::ListHooks | K::ListDeliveries | K::GetDelivery => Access::Read,
         _ => Access::Write,
     };
     let runners = matches!(
         route.kind,
         K::ListRunners | K::GetRunner | K::DeleteRunner | K::RegistrationToken | K::RemoveToken | K::ListGroups
     );
-    let hooks = matches!(route.kind, K::ListDeliveries | K::GetDelivery | K::Redeliver);
+    let hooks = matches!(route.kind, K::ListHooks | K::ListDeliveries | K::GetDelivery | K::Redeliver);
     let need = |scopes, permission: &'static str, access| Some(Need { scopes, permission: Some((permission, access)) });
     match (route.scope.as_ref()?, runners, hooks) {
         (Scope::Repository { .. }, true, _) => need(&["repo"], "administration", access),
@@ -277,6 +277,7 @@ impl State {
                 Some(Answer::json(StatusCode::OK, &payload::job(&self.origin, &name, job)))
             }
             K::ListGroups => self.list_groups(asked, route, place),
+            K::ListHooks => self.list_hooks(asked, route, place),
             K::ListDeliveries | K::GetDelivery | K::Redeliver => {
                 let hook = HookId(route.id);
                 let key = self.accounts.get(place)?.scope.key();
@@ -459,6 +460,19 @@ impl State {
         })
     }
 
+    fn list_hooks(&self, asked: &Asked<'_>, route: &Route, place: PlaceId) -> Option<Answer> {
+        let at = self.accounts.get(place)?;
+        let (all, paging) = (self.hooks.of(&at.scope), Paging::of(&asked.query));
+        let page = all.iter().skip(paging.skip()).take(paging.per_page);
+        let items: Vec<Value> = page.map(|(id, hook)| payload::hook(&self.origin, &at.scope, *id, &hook.url)).collect();
+        let answer = Answer::json(StatusCode::OK, &Value::Array(items));
+        let url = listing_url(asked, &at.scope, at.number, route);
+        Some(match paging.links(all.len(), &url, &asked.query) {
+            Some(links) => answer.header("link", links),
+            None => answer,
+        })
+    }
+
     fn deliveries(&mut self, asked: &Asked<'_>, route: &Route, ours: impl Fn(&Delivery) -> bool) -> Option<Answer> {
         let id = DeliveryId(route.delivery);
         match route.kind {
@@ -538,6 +552,7 @@ fn listing_url(asked: &Asked<'_>, scope: &Scope, number: u64, route: &Route) -> 
     let resource = match route.kind {
         RouteKind::ListRunners => "actions/runners".to_owned(),
         RouteKind::ListGroups => "actions/runner-groups".to_owned(),
+        RouteKind::ListHooks => "hooks".to_owned(),
         RouteKind::ListRunJobs => format!("actions/runs/{}/jobs", route.id),
         _ => "actions/runs".to_owned(),
     };

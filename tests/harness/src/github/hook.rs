@@ -187,6 +187,12 @@ impl Hooks {
         self.hooks.iter().find(|(_, hook)| hook.owner == *owner).map(|(id, _)| *id)
     }
 
+    /// Those of a scope itself, the oldest first.
+    pub(super) fn of(&self, scope: &Scope) -> Vec<(HookId, &Hook)> {
+        let theirs = |hook: &Hook| matches!(&hook.owner, HookOwner::Scope(owner) if owner.key() == scope.key());
+        self.hooks.iter().filter(|(_, hook)| theirs(hook)).map(|(id, hook)| (*id, hook)).collect()
+    }
+
     /// Attempts so far, the latest first.
     pub(super) fn tried(&self) -> impl Iterator<Item = &Delivery> {
         self.deliveries.values().rev().filter(|delivery| delivery.delivered_at.is_some())

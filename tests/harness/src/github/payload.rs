@@ -7,7 +7,7 @@ use super::{
     credential::Installation,
     hook::Delivery,
     job::{Job, JobState, Run},
-    place::{Accounts, Group, Place, PlaceId, Scope},
+    place::{Accounts, Group, HookId, Place, PlaceId, Scope},
     runner::{IMPLICIT_LABELS, Runner},
     state::State,
 };
@@ -260,6 +260,31 @@ fn step_conclusion(conclusion: super::Conclusion) -> &'static str {
         super::Conclusion::TimedOut => super::Conclusion::Failure.as_str(),
         other => other.as_str(),
     }
+}
+
+pub(super) fn hook(origin: &str, scope: &Scope, id: HookId, url: &str) -> Value {
+    let (api, kind) = (
+        format!("{origin}/{}/hooks/{id}", scope.api_path()),
+        match scope {
+            Scope::Repository { .. } => "Repository",
+            Scope::Organization(_) | Scope::Enterprise(_) => "Organization",
+        },
+    );
+    json!({
+        "type": kind,
+        "id": id.0,
+        "name": "web",
+        "active": true,
+        "events": ["workflow_job"],
+        "config": {"url": url, "content_type": "json", "insecure_ssl": "0", "secret": "********"},
+        "created_at": "2027-01-15T08:00:00Z",
+        "updated_at": "2027-01-15T08:00:00Z",
+        "url": api,
+        "test_url": format!("{api}/test"),
+        "ping_url": format!("{api}/pings"),
+        "deliveries_url": format!("{api}/deliveries"),
+        "last_response": {"code": null, "status": "unused", "message": null},
+    })
 }
 
 pub(super) fn run(origin: &str, accounts: &Accounts, place: &Place, run: &Run, conclusion: Option<&str>) -> Value {

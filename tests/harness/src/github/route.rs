@@ -33,6 +33,8 @@ pub enum RouteKind {
     GetInstallation,
     /// POST for an installation's access token.
     AccessToken,
+    /// GET a repository's or organization's webhooks.
+    ListHooks,
     /// GET a webhook's deliveries.
     ListDeliveries,
     /// GET one delivery.
@@ -106,6 +108,7 @@ impl Route {
             (_, ["actions", "runs", id, "jobs"]) if get && repository => (RouteKind::ListRunJobs, number(id)?, 0),
             (_, ["actions", "jobs", id]) if get && repository => (RouteKind::GetJob, number(id)?, 0),
             (_, ["installation"]) if get => (RouteKind::FindInstallation, 0, 0),
+            (Below::Repository | Below::Organization, ["hooks"]) if get => (RouteKind::ListHooks, 0, 0),
             (_, ["hooks", id, "deliveries"]) if get => (RouteKind::ListDeliveries, number(id)?, 0),
             (_, ["hooks", id, "deliveries", delivery]) if get => (RouteKind::GetDelivery, number(id)?, number(delivery)?),
             (_, ["hooks", id, "deliveries", delivery, "attempts"]) if post => {
@@ -146,6 +149,7 @@ impl Route {
             K::FindInstallation => scoped!("installation"),
             K::GetInstallation => "/app/installations/{installation_id}",
             K::AccessToken => "/app/installations/{installation_id}/access_tokens",
+            K::ListHooks => scoped!("hooks"),
             K::ListDeliveries if self.scope.is_none() => "/app/hook/deliveries",
             K::GetDelivery if self.scope.is_none() => "/app/hook/deliveries/{delivery_id}",
             K::Redeliver if self.scope.is_none() => "/app/hook/deliveries/{delivery_id}/attempts",

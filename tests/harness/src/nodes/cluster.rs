@@ -15,6 +15,7 @@ use super::kubelet::{Control, PodWorker, WorkerHandle};
 use super::life::Stage;
 use super::scheduler::{self, Candidate};
 use super::{NodesError, Shared, lock};
+use crate::objects::Brisk;
 
 /// Label of every runner pod; other pods are not cared for.
 pub(super) const RUNNER_POD_LABEL: &str = "actions-runner";
@@ -92,7 +93,7 @@ impl Cluster {
 
     async fn watch_nodes(self: Arc<Self>) {
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
-        let mut events = watcher(nodes, watcher::Config::default()).default_backoff().boxed();
+        let mut events = watcher(nodes, watcher::Config::default()).backoff(Brisk::default()).boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Apply(node) | Event::InitApply(node)) => self.see_node(&node),
@@ -120,7 +121,7 @@ impl Cluster {
 
     async fn watch_pods(self: Arc<Self>) {
         let pods: Api<Pod> = Api::all(self.shared.client.clone());
-        let mut events = watcher(pods, watcher::Config::default().labels(RUNNER_POD_LABEL)).default_backoff().boxed();
+        let mut events = watcher(pods, watcher::Config::default().labels(RUNNER_POD_LABEL)).backoff(Brisk::default()).boxed();
         let mut listed = HashSet::new();
         while let Some(event) = events.next().await {
             match event {

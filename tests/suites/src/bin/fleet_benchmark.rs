@@ -1,7 +1,7 @@
 //! What fleets cost: times, API server writes, GitHub calls, processor time and memory of the operator, in one table.
 //!
 //! ```text
-//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout] [--json]
+//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst] [--json]
 //! ```
 //!
 //! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
@@ -15,6 +15,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 
+#[path = "fleet_benchmark/burst.rs"]
+mod burst;
 #[path = "fleet_benchmark/changes.rs"]
 mod changes;
 #[path = "fleet_benchmark/figure.rs"]
@@ -36,8 +38,14 @@ struct Arguments {
     /// How long each fleet is watched doing nothing.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     idle_seconds: u64,
+    /// Jobs that are queued at once in a burst.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    jobs: u32,
+    /// How long each of them takes.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    job_seconds: u64,
     /// What to measure.
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "fleets,scale-down,rollout")]
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "fleets,scale-down,rollout,burst")]
     scenes: Vec<Scene>,
     /// Print the figures as JSON.
     #[arg(long)]
@@ -53,6 +61,8 @@ enum Scene {
     ScaleDown,
     /// A new template for 100 idle and 20 busy runners.
     Rollout,
+    /// Many jobs at once, each with its webhook.
+    Burst,
 }
 
 #[tokio::main]
@@ -76,6 +86,11 @@ async fn main() -> Result<ExitCode> {
             Scene::Rollout => {
                 note("rollout")?;
                 keep(changes::rollout(&mut figures).await, &mut failures);
+            }
+            Scene::Burst => {
+                note(&format!("burst of {} jobs", arguments.jobs))?;
+                let lasting = Duration::from_secs(arguments.job_seconds);
+                keep(burst::measure(arguments.jobs, lasting, &mut figures).await, &mut failures);
             }
         }
     }
@@ -114,7 +129,7 @@ mod tests {
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
         let arguments = Arguments::parse_from(["fleet-benchmark"]);
-        assert_eq!((arguments.runners, arguments.idle_seconds, arguments.scenes.len()), (vec![200, 1000], 60, 3));
+        assert_eq!((arguments.runners, arguments.idle_seconds, arguments.scenes.len()), (vec![200, 1000], 60, 4));
         let arguments = Arguments::parse_from(["fleet-benchmark", "--runners", "50", "--scenes=rollout"]);
         assert_eq!((arguments.runners, arguments.scenes), (vec![50], vec![Scene::Rollout]));
     }

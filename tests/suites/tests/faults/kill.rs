@@ -69,7 +69,8 @@ async fn an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind(
     settled(&world, 30).await?;
     // 30 at first, 12 and 30 for the two templates, 18 for the scale up, one for every job, and not many more.
     let made = world.nodes.as_ref().context("no nodes")?.tally().seen();
-    ensure!(made <= 30 + 12 + 30 + 18 + jobs + 12, "{made} pods were made");
+    let few = if made <= 30 + 12 + 30 + 18 + jobs + 12 { Ok(()) } else { Err(format!("{made} pods were made")) };
+    world.check(few).await?;
     delete::<RunnerDeployment>(&world, "web").await?;
     nothing_left(&world).await?;
     no_busy_kill(&world).await?;

@@ -50,8 +50,8 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()>
         [
             "--sync-period=3s",
             "--enable-leader-election",
-            "--lease-duration=8s",
-            "--lease-renew-deadline=4s",
+            "--lease-duration=11s",
+            "--lease-renew-deadline=6s",
             "--lease-retry-period=500ms",
         ]
         .map(str::to_owned),

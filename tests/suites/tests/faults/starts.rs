@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams};
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::github::{Effect, Fault, RouteKind, Routes};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::{
-    apply, brisk_world, change_template, delete, deployment, event, no_busy_kill, nothing_left, online_in, runners, settled,
-    until,
+    TOKENS, api, apply, brisk_world, change_template, delete, deployment, event, no_busy_kill, nothing_left, online_in, runners,
+    settled, until,
 };
 use serde_json::json;
 
@@ -140,6 +143,39 @@ async fn a_quota_is_waited_for_and_blocks_no_other_namespace() -> Result<()> {
     let deleted = world.plane.kubectl(&["delete", "runnerdeployment", "other", "--namespace", "elsewhere"]).await?;
     ensure!(deleted.status.success(), "{deleted:?}");
     settled(&world, 10).await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_without_its_token_says_so_while_github_fails() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+    let missing = "secret \"runner-registration\" not found";
+    let trouble = nodes.inject(Affected::all(), Trouble::ContainerConfig(missing.to_owned()));
+    apply(&world, &deployment("web", 1)).await?;
+    until::<Pod>(&world, "its pod", |all| all.len() == 1).await?;
+    // From now on every look at the Runner ends in an attempt to make the token again, which fails.
+    world.github.inject(Fault::new(Routes::of(RouteKind::RegistrationToken), Effect::Status(502)).always());
+    let tokens = ListParams::default().labels(TOKENS);
+    let deleted = api::<Secret>(&world).delete_collection(&DeleteParams::default(), &tokens).await?;
+    ensure!(deleted.left().is_some_and(|list| list.items.len() == 1), "the token was not there");
+    until::<Runner>(&world, "the Runner to say what its pod waits for", |all| {
+        all.iter().any(|runner| {
+            let message = runner.status.as_ref().and_then(|status| status.message.as_deref());
+            message.is_some_and(|message| message.contains(missing))
+        })
+    })
+    .await?;
+    let asked = world.github.count(RouteKind::RegistrationToken);
+    ensure!(asked.failed > 0, "GitHub was not asked: {asked:?}");
+
+    world.github.clear_faults();
+    nodes.heal(trouble);
+    settled(&world, 1).await?;
     delete::<RunnerDeployment>(&world, "web").await?;
     nothing_left(&world).await?;
     no_busy_kill(&world).await?;

@@ -35,11 +35,11 @@ async fn two_thousand_runners_and_ten_thousand_jobs() {
         let reply = api.get(&format!("repos/acme/app/actions/runners?per_page=100&page={page}")).await;
         listed += reply.json()["runners"].as_array().unwrap().len();
     }
-    github.wait_for(Duration::from_secs(60), |view| view.jobs().succeeded == JOBS).await.unwrap();
+    github.wait_for(Duration::from_secs(120), |view| view.jobs().succeeded == JOBS).await.unwrap();
     let elapsed = begun.elapsed();
     assert_eq!((listed, github.jobs().lost), (RUNNERS, 0));
     // Unoptimised and beside other work; a quadratic step would take minutes.
-    assert!(elapsed < Duration::from_secs(30), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
     for runner in github.registrations(&app()) {
         assert_eq!(api.delete(&format!("repos/acme/app/actions/runners/{}", runner.id)).await.status, StatusCode::NO_CONTENT);
     }

@@ -191,6 +191,35 @@ async fn failed_deliveries_are_listed_and_delivered_again() {
 }
 
 #[tokio::test]
+async fn hooks_are_listed_where_they_are_registered() {
+    let github = github().await;
+    let add = |owner: HookOwner, url: &str| github.add_hook(Hook { owner, url: url.to_owned(), secret: "s".to_owned() });
+    let ours = add(app().into(), "http://127.0.0.1:1/ours");
+    let theirs = add(Scope::organization("ACME").into(), "http://127.0.0.1:1/theirs");
+    add(HookOwner::App(7), "http://127.0.0.1:1/app");
+    let api = Api::of(&github);
+    for (path, id, kind, url) in [
+        ("repos/acme/app/hooks", ours, "Repository", "http://127.0.0.1:1/ours"),
+        ("orgs/acme/hooks?per_page=100", theirs, "Organization", "http://127.0.0.1:1/theirs"),
+    ] {
+        let hooks = api.get(path).await.json();
+        let [hook] = hooks.as_array().unwrap().as_slice() else { panic!("{hooks}") };
+        assert_eq!((hook["id"].as_u64(), &hook["type"], &hook["config"]["url"]), (Some(id.0), &kind.into(), &url.into()));
+        assert_ne!(hook["config"]["secret"], "s", "secrets are never shown");
+    }
+    for _ in 0..3 {
+        add(app().into(), "http://127.0.0.1:1/more");
+    }
+    let first = api.get("repos/acme/app/hooks?per_page=3").await;
+    let second = api.get(&first.link("next").unwrap()).await;
+    assert_eq!((first.json().as_array().unwrap().len(), second.json().as_array().unwrap().len()), (3, 1));
+    let stranger = github.add_pat(Person::admin("ann").with_scopes(["repo"]));
+    let refused = Api::with(&github, &format!("Bearer {stranger}")).get("orgs/acme/hooks").await;
+    assert_eq!((refused.status, refused.header("x-accepted-oauth-scopes")), (StatusCode::FORBIDDEN, "admin:org_hook"));
+    github.stop().await;
+}
+
+#[tokio::test]
 async fn an_unreachable_receiver_fails_a_delivery() {
     let github = github().await;
     github.add_hook(Hook { owner: app().into(), url: "http://127.0.0.1:1/".into(), secret: String::new() });

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The contract pacer:policy@0.1.0 for C, without a library: the structs lie in memory exactly as the host writes and reads them on wasm32.
+ * What the fields mean is in wit/policy/v0.1.0/policy.wit.
+ *
+ * A policy defines one function and names it once:
+ *
+ *   static pacer_choices select(const pacer_scale_down_request *request) { ... }
+ *   PACER_DESCRIBE("name", "0.1.0", "one line")
+ *   PACER_SCALE_DOWN(select)
+ *
+ * Every call gets a fresh instance, so nothing is ever freed.
+ */
+#ifndef PACER_H
+#define PACER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PACER_EXPORT(name) __attribute__((export_name(name)))
+#define PACER_LIST(item) struct { item *at; uint32_t len; }
+
+typedef struct { const char *at; uint32_t len; } pacer_text;
+typedef struct { bool some; uint32_t value; } pacer_option_u32;
+typedef struct { bool some; int32_t value; } pacer_option_s32;
+typedef struct { bool some; pacer_text value; } pacer_option_text;
+typedef struct { pacer_text key, value; } pacer_attribute;
+typedef PACER_LIST(pacer_attribute) pacer_attributes;
+typedef PACER_LIST(pacer_text) pacer_texts;
+typedef PACER_LIST(uint32_t) pacer_numbers;
+typedef PACER_LIST(uint64_t) pacer_ids;
+
+typedef struct { uint32_t pending, starting, idle, busy, stopping; } pacer_counts;
+typedef struct { uint32_t samples, p50, p90, p99; } pacer_quantiles;
+typedef struct { uint32_t limit, remaining, resets_in; } pacer_api_budget;
+
+typedef struct {
+    pacer_text ns, name, kind;
+    pacer_texts labels;
+    pacer_option_u32 min_replicas, max_replicas;
+    uint32_t desired;
+    pacer_counts counts;
+    pacer_option_u32 last_scale_up, last_scale_down;
+    pacer_text revision;
+    bool ephemeral;
+    struct { bool some; pacer_api_budget value; } budget;
+    struct { bool some; pacer_quantiles value; } start_time, run_time;
+    pacer_numbers arrivals;
+    pacer_attributes attributes;
+} pacer_pool;
+
+typedef struct {
+    pacer_text name;
+    uint32_t runners, busy;
+    bool draining;
+    pacer_option_u32 age;
+    pacer_attributes attributes;
+} pacer_node;
+typedef PACER_LIST(pacer_node) pacer_nodes;
+
+/* Which idle runners go first. */
+
+typedef struct {
+    pacer_text name;
+    uint32_t idle, age;
+    pacer_option_u32 node;
+    bool current;
+    pacer_option_u32 last_job_end;
+    pacer_attributes attributes;
+} pacer_candidate;
+
+typedef struct {
+    double now;
+    pacer_text settings;
+    pacer_pool pool;
+    pacer_nodes nodes;
+    PACER_LIST(pacer_candidate) candidates;
+    uint32_t surplus;
+    pacer_attributes attributes;
+} pacer_scale_down_request;
+
+typedef struct { uint32_t index; pacer_text reason; pacer_attributes attributes; } pacer_choice;
+
+/* With an error there is no answer: the shipped policy decides, and people read the text. */
+typedef struct { bool is_error; union { PACER_LIST(pacer_choice) choices; pacer_text error; }; } pacer_choices;
+
+/* What to do about a runner that ended, never registered, or went missing. */
+
+typedef struct {
+    pacer_text name, situation, cause;
+    pacer_option_s32 exit_code;
+    pacer_text message, github;
+    bool was_registered;
+    uint32_t since, age, attempts;
+    bool ephemeral, stand_alone, current;
+    pacer_option_u32 node;
+    pacer_attributes attributes;
+} pacer_subject;
+
+typedef struct {
+    double now;
+    pacer_text settings;
+    pacer_pool pool;
+    pacer_nodes nodes;
+    PACER_LIST(pacer_subject) subjects;
+    pacer_attributes attributes;
+} pacer_restart_request;
+
+typedef struct {
+    uint32_t index;
+    pacer_text action;
+    pacer_option_u32 after;
+    pacer_text reason;
+    pacer_attributes attributes;
+} pacer_verdict;
+
+typedef struct { bool is_error; union { PACER_LIST(pacer_verdict) verdicts; pacer_text error; }; } pacer_verdicts;
+
+/* How much capacity to hold for which jobs until when. */
+
+typedef struct {
+    uint64_t id;
+    pacer_text state;
+    uint32_t queued;
+    pacer_option_u32 started;
+    pacer_text repository, workflow;
+    pacer_texts labels;
+    uint32_t attempt;
+    pacer_option_text runner;
+    pacer_attributes attributes;
+} pacer_job;
+
+typedef struct {
+    pacer_text id;
+    pacer_ids jobs;
+    uint32_t replicas;
+    int32_t effective;
+    uint32_t expires;
+    pacer_text reason;
+    pacer_attributes attributes;
+} pacer_reservation;
+typedef PACER_LIST(pacer_reservation) pacer_reservations;
+
+typedef struct {
+    double now;
+    pacer_text settings;
+    pacer_pool pool;
+    PACER_LIST(pacer_job) jobs;
+    pacer_reservations reservations;
+    pacer_attributes attributes;
+} pacer_capacity_request;
+
+typedef struct {
+    pacer_reservations reservations;
+    pacer_option_u32 ceiling, look_again;
+    pacer_attributes attributes;
+} pacer_capacity_plan;
+
+typedef struct { bool is_error; union { pacer_capacity_plan plan; pacer_text error; }; } pacer_plan;
+
+/* The whole module shares one memory, whose end is moved and never moved back. */
+
+extern unsigned char __heap_base;
+
+static void *pacer_alloc(size_t size, size_t align) {
+    static uintptr_t next;
+    if (next == 0) next = (uintptr_t)&__heap_base;
+    uintptr_t at = (next + align - 1) & ~(align - 1);
+    uintptr_t end = at + size;
+    if (end < at) __builtin_trap();
+    uintptr_t there = __builtin_wasm_memory_size(0) << 16;
+    if (end > there && __builtin_wasm_memory_grow(0, (end - there + 0xffff) >> 16) == SIZE_MAX) __builtin_trap();
+    next = end;
+    return (void *)at;
+}
+
+PACER_EXPORT("cabi_realloc") void *pacer_realloc(void *old, size_t old_size, size_t align, size_t size) {
+    char *at = pacer_alloc(size, align);
+    for (size_t i = 0; i < old_size && i < size; i++) at[i] = ((char *)old)[i];
+    return at;
+}
+
+/* Some compilers make calls of these of plain loops. */
+void *memcpy(void *to, const void *from, size_t len) {
+    for (size_t i = 0; i < len; i++) ((char *)to)[i] = ((const char *)from)[i];
+    return to;
+}
+
+void *memset(void *to, int value, size_t len) {
+    for (size_t i = 0; i < len; i++) ((char *)to)[i] = (char)value;
+    return to;
+}
+
+/* Texts. */
+
+#define PACER_TEXT(literal) ((pacer_text){ literal, sizeof(literal) - 1 })
+
+static inline int pacer_compare(pacer_text a, pacer_text b) {
+    for (uint32_t i = 0; i < a.len && i < b.len; i++)
+        if (a.at[i] != b.at[i]) return (unsigned char)a.at[i] < (unsigned char)b.at[i] ? -1 : 1;
+    return a.len < b.len ? -1 : a.len > b.len;
+}
+
+/* The number in decimal, followed by `unit`. */
+static inline pacer_text pacer_number(uint32_t number, pacer_text unit) {
+    uint32_t digits = 1;
+    for (uint32_t rest = number; rest >= 10; rest /= 10) digits++;
+    char *at = pacer_alloc(digits + unit.len, 1);
+    for (uint32_t i = digits; i-- > 0; number /= 10) at[i] = (char)('0' + number % 10);
+    for (uint32_t i = 0; i < unit.len; i++) at[digits + i] = unit.at[i];
+    return (pacer_text){ at, digits + unit.len };
+}
+
+/* A line for the operator's log: 0 debug, 1 info, 2 warn. */
+__attribute__((import_module("pacer:policy/log@0.1.0"), import_name("write")))
+void pacer_log_write(uint32_t level, const char *at, uint32_t len);
+
+/* Exports. */
+
+typedef struct {
+    pacer_text name, version, summary;
+    pacer_option_text settings_schema;
+    pacer_attributes attributes;
+} pacer_description;
+
+/* Settings are accepted as they are. */
+#define PACER_DESCRIBE(name, version, summary)                                                                                     \
+    PACER_EXPORT("pacer:policy/lifecycle@0.1.0#describe") const pacer_description *pacer_describe(void) {                         \
+        static const pacer_description description = { { name, sizeof(name) - 1 }, { version, sizeof(version) - 1 },              \
+                                                       { summary, sizeof(summary) - 1 }, { false, { 0, 0 } }, { 0, 0 } };         \
+        return &description;                                                                                                      \
+    }                                                                                                                             \
+    PACER_EXPORT("pacer:policy/lifecycle@0.1.0#validate-settings") const void *pacer_validate(const char *at, uint32_t len) {     \
+        static const struct { bool is_error; PACER_LIST(void) problems; } accepted;                                              \
+        (void)at, (void)len;                                                                                                      \
+        return &accepted;                                                                                                         \
+    }
+
+#define PACER_DECISION(name, function, request_type, answer_type, exported)                                                       \
+    PACER_EXPORT(name) answer_type *exported(const request_type *request) {                                                       \
+        answer_type *answer = pacer_alloc(sizeof *answer, _Alignof(answer_type));                                                 \
+        *answer = function(request);                                                                                              \
+        return answer;                                                                                                            \
+    }
+
+#define PACER_SCALE_DOWN(function) \
+    PACER_DECISION("pacer:policy/scale-down@0.1.0#select", function, pacer_scale_down_request, pacer_choices, pacer_select)
+#define PACER_RESTART(function) \
+    PACER_DECISION("pacer:policy/restart@0.1.0#decide", function, pacer_restart_request, pacer_verdicts, pacer_decide)
+#define PACER_CAPACITY(function) \
+    PACER_DECISION("pacer:policy/capacity@0.1.0#plan", function, pacer_capacity_request, pacer_plan, pacer_make_plan)
+
+_Static_assert(sizeof(pacer_scale_down_request) == 216 && sizeof(pacer_candidate) == 44 && sizeof(pacer_choice) == 20, "wasm32 only");
+
+#endif

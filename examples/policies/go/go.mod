@@ -1,0 +1,3 @@
+module newest-first
+
+go 1.24

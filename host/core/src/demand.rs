@@ -1,0 +1,198 @@
+//! Which jobs need a runner of this fleet now.
+//!
+//! Three witnesses are heard: the ledger (webhooks), listings of GitHub's queue (polling), and the fleet itself: a runner that ended has
+//! ended its job, whatever event is still under way. What they say together is a list of open jobs, each once, and the changes that the
+//! ledger takes from the others. Nothing is counted twice, because jobs have ids.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::ledger::{Job, JobEvent, Ledger, State};
+
+/// How long GitHub's listings may lag behind its webhooks: a job that is younger need not be in one.
+pub const LISTING_LAG: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long the end of a runner stands for a job that nothing has named yet. The event that names it comes within seconds; where it is lost,
+/// the job that was taken for done asks for a runner again after this.
+pub const UNEXPLAINED: SignedDuration = SignedDuration::from_secs(15);
+
+/// GitHub's queue of one repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// `owner/name`.
+    pub repository: Arc<str>,
+    /// When its first request was sent.
+    pub started: Timestamp,
+    /// Whether what is missing is over.
+    pub complete: bool,
+    /// The jobs that this fleet's labels fit, completed ones included where they are listed.
+    pub jobs: Vec<JobEvent>,
+}
+
+/// What the fleet knows about its runners.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fleet {
+    /// Names of runners that exist and have not ended.
+    pub present: BTreeSet<Arc<str>>,
+    /// Names of ephemeral runners that finished their job, and when that was seen.
+    pub ended: BTreeMap<Arc<str>, Timestamp>,
+}
+
+/// What the ledger has to take note of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The job is over.
+    Over(u64),
+    /// GitHub still lists it as queued.
+    StillQueued(u64),
+    /// Its time is over and nobody knows what became of it: GitHub has to be asked.
+    Expired(u64),
+}
+
+/// What is open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Jobs that need a runner or have one of this fleet, by id. Expired ones are among them until somebody has found out.
+    pub jobs: BTreeMap<u64, Job>,
+    /// For the ledger.
+    pub findings: Vec<Finding>,
+    /// Runners that ended without a job that is known; so many queued jobs are not among `jobs`.
+    pub unexplained: u32,
+    /// When the answer changes although nothing happens.
+    pub next: Option<Timestamp>,
+}
+
+/// Hears the witnesses. `counted_since` says since when a queued job has been within the maximum: its time starts then at the earliest,
+/// since it could not have had a runner before.
+#[must_use]
+pub fn hear(
+    ledger: &Ledger,
+    listings: &[Listing],
+    fleet: &Fleet,
+    counted_since: impl Fn(u64) -> Option<Timestamp>,
+    life: SignedDuration,
+    now: Timestamp,
+) -> Demand {
+    let listed = Listed::of(listings);
+    let mut demand = Demand::default();
+    for (id, job) in ledger.open() {
+        let mut job = job.clone();
+        if let Some(news) = listed.jobs.get(&id).filter(|news| news.state > job.state) {
+            (job.state, job.since) = (news.state, news.at);
+            job.runner = job.runner.or_else(|| news.runner.clone());
+        }
+        if is_over(&job, fleet) || listed.lacks(id, &job) {
+            demand.findings.push(Finding::Over(id));
+            continue;
+        }
+        if job.state == State::Queued {
+            let expires =
+                counted_since(id).and_then(|since| since.checked_add(life).ok()).map_or(job.expires, |end| end.max(job.expires));
+            if expires > now {
+                demand.sooner(expires);
+            } else if listed.jobs.contains_key(&id) {
+                demand.findings.push(Finding::StillQueued(id));
+            } else {
+                demand.findings.push(Finding::Expired(id));
+            }
+        }
+        demand.jobs.insert(id, job);
+    }
+    for (id, event) in &listed.jobs {
+        if ledger.get(*id).is_none() {
+            let job = of_event(event, life, now);
+            if !is_over(&job, fleet) {
+                demand.jobs.insert(*id, job);
+            }
+        }
+    }
+    demand.explain(ledger, &listed, fleet, now);
+    demand
+}
+
+/// A job that runs needs a runner of this fleet only while it has one: if its runner ended it is over, and if it was given to another fleet's
+/// it is no longer wanted here. GitHub names a runner only after it registered, so its object is known by then.
+fn is_over(job: &Job, fleet: &Fleet) -> bool {
+    match (job.state, &job.runner) {
+        (State::Completed, _) => true,
+        (State::InProgress, Some(runner)) => !fleet.present.contains(runner),
+        (State::InProgress | State::Queued, _) => false,
+    }
+}
+
+fn of_event(event: &JobEvent, life: SignedDuration, now: Timestamp) -> Job {
+    let about = crate::ledger::About {
+        repository: event.repository.clone(),
+        workflow: event.workflow.clone(),
+        labels: event.labels.clone(),
+        attempt: event.attempt,
+    };
+    Job {
+        state: event.state,
+        since: event.at,
+        queued: event.queued_at,
+        expires: now.checked_add(life).unwrap_or(Timestamp::MAX),
+        about: Arc::new(about),
+        runner: event.runner.clone(),
+    }
+}
+
+struct Listed<'a> {
+    jobs: HashMap<u64, &'a JobEvent>,
+    /// When the complete listing of a repository was begun.
+    complete: HashMap<&'a str, Timestamp>,
+    oldest: Option<Timestamp>,
+}
+
+impl<'a> Listed<'a> {
+    fn of(listings: &'a [Listing]) -> Self {
+        let complete = listings.iter().filter(|listing| listing.complete);
+        Self {
+            jobs: listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job)).collect(),
+            complete: complete.map(|listing| (listing.repository.as_ref(), listing.started)).collect(),
+            oldest: listings.iter().map(|listing| listing.started).min(),
+        }
+    }
+
+    /// Whether GitHub's queue says that the job is over by not listing it.
+    fn lacks(&self, id: u64, job: &Job) -> bool {
+        let Some(started) = self.complete.get(job.about.repository.as_ref()) else { return false };
+        let settled = job.since.checked_add(LISTING_LAG).is_ok_and(|settled| settled < *started);
+        settled && !self.jobs.contains_key(&id)
+    }
+}
+
+impl Demand {
+    fn sooner(&mut self, at: Timestamp) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    /// Takes one queued job out for each runner that ended and that no job names: the event is under way. The one that waits longest is the
+    /// likeliest.
+    fn explain(&mut self, ledger: &Ledger, listed: &Listed<'_>, fleet: &Fleet, now: Timestamp) {
+        let from_ledger = ledger.all().filter_map(|(_, job)| job.runner.as_ref());
+        let from_listings = listed.jobs.values().filter_map(|job| job.runner.as_ref());
+        let named: HashSet<&Arc<str>> = from_ledger.chain(from_listings).collect();
+        for (runner, ended) in &fleet.ended {
+            let until = ended.checked_add(UNEXPLAINED).unwrap_or(Timestamp::MAX);
+            // A listing that was begun well after the end knows of it.
+            let told = listed.oldest.is_some_and(|oldest| ended.checked_add(LISTING_LAG).is_ok_and(|known| known < oldest));
+            if !named.contains(runner) && until > now && !told {
+                self.unexplained = self.unexplained.saturating_add(1);
+                self.sooner(until);
+            }
+        }
+        let mut waiting: Vec<(Timestamp, u64)> =
+            self.jobs.iter().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, *id)).collect();
+        waiting.sort_unstable();
+        for (_, id) in waiting.into_iter().take(self.unexplained as usize) {
+            self.jobs.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "demand/tests.rs"]
+mod tests;

@@ -1,0 +1,137 @@
+use std::time::Duration;
+
+use super::*;
+use crate::ledger::{LIMIT, Terms};
+
+const LIFE: SignedDuration = SignedDuration::from_secs(600);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn event(id: u64, state: State, second: i64, runner: Option<&str>) -> JobEvent {
+    JobEvent {
+        id,
+        state,
+        at: at(second),
+        queued_at: at(0),
+        repository: Arc::from("acme/app"),
+        workflow: Arc::from("build"),
+        labels: Arc::from([Arc::from("self-hosted")]),
+        attempt: 1,
+        runner: runner.map(Arc::from),
+    }
+}
+
+fn ledger(events: &[JobEvent]) -> Ledger {
+    let terms = Terms { queued: Duration::from_secs(600), limit: LIMIT };
+    let mut ledger = Ledger::default();
+    for event in events {
+        ledger.apply(event, &terms, event.at);
+    }
+    ledger
+}
+
+fn fleet(present: &[&str], ended: &[(&str, i64)]) -> Fleet {
+    Fleet {
+        present: present.iter().copied().map(Arc::from).collect(),
+        ended: ended.iter().map(|(name, second)| (Arc::from(*name), at(*second))).collect(),
+    }
+}
+
+fn listing(started: i64, jobs: Vec<JobEvent>) -> Listing {
+    Listing { repository: Arc::from("acme/app"), started: at(started), complete: true, jobs }
+}
+
+fn heard(ledger: &Ledger, listings: &[Listing], fleet: &Fleet, now: i64) -> Demand {
+    hear(ledger, listings, fleet, |_| None, LIFE, at(now))
+}
+
+fn open(demand: &Demand) -> Vec<u64> {
+    demand.jobs.keys().copied().collect()
+}
+
+#[test]
+fn a_job_in_both_counts_once() {
+    let queued = event(1, State::Queued, 0, None);
+    let polled = vec![queued.clone(), event(2, State::Queued, 0, None)];
+    let demand = heard(&ledger(&[queued]), &[listing(30, polled)], &Fleet::default(), 31);
+    assert_eq!(open(&demand), [1, 2]);
+    assert_eq!(demand.findings, []);
+}
+
+#[test]
+fn a_runner_that_ended_ended_its_job() {
+    let jobs = ledger(&[event(1, State::InProgress, 5, Some("web-a")), event(2, State::InProgress, 5, Some("web-b"))]);
+    let demand = heard(&jobs, &[], &fleet(&["web-b"], &[("web-a", 20)]), 21);
+    assert_eq!(open(&demand), [2]);
+    assert_eq!(demand.findings, [Finding::Over(1)]);
+    assert_eq!(demand.unexplained, 0);
+}
+
+#[test]
+fn a_job_that_another_fleet_runs_is_not_wanted_here() {
+    let demand = heard(&ledger(&[event(1, State::InProgress, 5, Some("elsewhere"))]), &[], &fleet(&["web-a"], &[]), 6);
+    assert_eq!((open(&demand), demand.findings), (vec![], vec![Finding::Over(1)]));
+}
+
+#[test]
+fn the_end_of_a_runner_stands_for_the_oldest_job_until_an_event_names_it() {
+    let mut first = event(1, State::Queued, 0, None);
+    first.queued_at = at(-10);
+    let jobs = ledger(&[event(2, State::Queued, 1, None), first]);
+    let demand = heard(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 21);
+    assert_eq!((open(&demand), demand.unexplained, demand.next), (vec![2], 1, Some(at(35))));
+
+    // The event came.
+    let mut named = jobs.clone();
+    let terms = Terms { queued: Duration::from_secs(600), limit: LIMIT };
+    named.apply(&event(2, State::Completed, 20, Some("web-a")), &terms, at(22));
+    let demand = heard(&named, &[], &fleet(&[], &[("web-a", 20)]), 22);
+    assert_eq!((open(&demand), demand.unexplained), (vec![1], 0));
+
+    // It was lost.
+    let demand = heard(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 35);
+    assert_eq!((open(&demand), demand.unexplained), (vec![1, 2], 0));
+}
+
+#[test]
+fn what_a_complete_listing_lacks_is_over_unless_it_is_too_young() {
+    let jobs = ledger(&[event(1, State::Queued, 0, None), event(2, State::Queued, 25, None)]);
+    let demand = heard(&jobs, &[listing(30, vec![])], &Fleet::default(), 31);
+    assert_eq!((open(&demand), demand.findings), (vec![2], vec![Finding::Over(1)]));
+
+    let partial = Listing { complete: false, ..listing(30, vec![]) };
+    assert_eq!(open(&heard(&jobs, &[partial], &Fleet::default(), 31)), [1, 2]);
+    let other = Listing { repository: Arc::from("acme/other"), ..listing(30, vec![]) };
+    assert_eq!(open(&heard(&jobs, &[other], &Fleet::default(), 31)), [1, 2]);
+}
+
+#[test]
+fn a_listing_that_is_late_does_not_bring_back_what_is_over() {
+    let jobs = ledger(&[event(1, State::Queued, 0, None), event(1, State::Completed, 20, Some("web-a"))]);
+    let demand = heard(&jobs, &[listing(19, vec![event(1, State::Queued, 0, None)])], &Fleet::default(), 21);
+    assert_eq!(open(&demand), Vec::<u64>::new());
+}
+
+#[test]
+fn a_listing_moves_a_job_on() {
+    let jobs = ledger(&[event(1, State::Queued, 0, None), event(2, State::Queued, 0, None)]);
+    let polled = vec![event(1, State::InProgress, 9, Some("web-a")), event(2, State::InProgress, 9, Some("elsewhere"))];
+    let demand = heard(&jobs, &[listing(30, polled)], &fleet(&["web-a"], &[]), 31);
+    assert_eq!(open(&demand), [1]);
+    assert_eq!(demand.jobs[&1].runner.as_deref(), Some("web-a"));
+    assert_eq!(demand.findings, [Finding::Over(2)]);
+}
+
+#[test]
+fn an_expired_job_is_looked_up_or_renewed_and_its_time_starts_within_the_maximum() {
+    let jobs = ledger(&[event(1, State::Queued, 0, None)]);
+    let demand = heard(&jobs, &[], &Fleet::default(), 599);
+    assert_eq!((demand.findings.as_slice(), demand.next), (&[][..], Some(at(600))));
+    assert_eq!(heard(&jobs, &[], &Fleet::default(), 600).findings, [Finding::Expired(1)]);
+    let polled = [listing(590, vec![event(1, State::Queued, 0, None)])];
+    assert_eq!(heard(&jobs, &polled, &Fleet::default(), 600).findings, [Finding::StillQueued(1)]);
+    let late = hear(&jobs, &[], &Fleet::default(), |_| Some(at(300)), LIFE, at(700));
+    assert_eq!((late.findings.as_slice(), late.next), (&[][..], Some(at(900))));
+}

@@ -1,0 +1,66 @@
+//! The ledger as a status holds it: jobs that share everything but their id and runner together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{About, Job, Ledger, State, whole};
+
+/// Jobs that share a state and its times. A thousand jobs of one workflow that were queued within a few seconds make a few of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// How far the jobs are.
+    pub state: State,
+    /// When they came that far.
+    pub since: Timestamp,
+    /// When they were queued.
+    pub queued: Timestamp,
+    /// When they are forgotten or looked up.
+    pub expires: Timestamp,
+    /// What they are.
+    pub about: Arc<About>,
+    /// GitHub's ids, ascending, each with the runner it was given to.
+    pub jobs: Vec<(u64, Option<Arc<str>>)>,
+}
+
+/// Ids with the runners that have them.
+type Members = Vec<(u64, Option<Arc<str>>)>;
+
+impl Ledger {
+    /// In groups; the same ledger always gives the same groups in the same order.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: BTreeMap<_, Members> = BTreeMap::new();
+        for (id, job) in &self.jobs {
+            let key = (job.state, job.since, job.queued, job.expires, &job.about);
+            groups.entry(key).or_default().push((*id, job.runner.clone()));
+        }
+        let group = |((state, since, queued, expires, about), jobs): ((State, _, _, _, &Arc<About>), _)| Group {
+            state,
+            since,
+            queued,
+            expires,
+            about: about.clone(),
+            jobs,
+        };
+        groups.into_iter().map(group).collect()
+    }
+
+    /// From groups. Where people edited the status and a job is in several, the one that is further counts.
+    #[must_use]
+    pub fn from_groups(groups: impl IntoIterator<Item = Group>) -> Self {
+        let mut ledger = Self::default();
+        for group in groups {
+            let (since, queued, expires) = (whole(group.since), whole(group.queued), whole(group.expires));
+            for (id, runner) in group.jobs {
+                let job = Job { state: group.state, since, queued, expires, about: group.about.clone(), runner };
+                let known = ledger.jobs.get(&id);
+                if known.is_none_or(|known| (known.state, known.since) < (job.state, job.since)) {
+                    ledger.jobs.insert(id, job);
+                }
+            }
+        }
+        ledger
+    }
+}

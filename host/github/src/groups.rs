@@ -1,0 +1,41 @@
+//! Runner groups as GitHub sees them.
+
+use serde::Deserialize;
+
+use crate::call::Endpoint;
+use crate::client::{GitHub, encoded};
+use crate::error::Error;
+
+/// A runner group that a repository may use.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct RunnerGroup {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the group that runners are in unless they name another.
+    pub default: bool,
+    /// Whether it is the enterprise's, shared with the organization.
+    #[serde(default)]
+    pub inherited: bool,
+}
+
+#[derive(Deserialize)]
+struct WirePage {
+    runner_groups: Vec<RunnerGroup>,
+}
+
+impl GitHub {
+    /// The runner groups of an organization that one of its repositories (named without its owner) may use, in GitHub's order.
+    ///
+    /// GitHub Enterprise Server knows this from 3.6 on; earlier ones give all groups.
+    ///
+    /// # Errors
+    ///
+    /// As GitHub refuses; see [`crate::ErrorKind`].
+    pub async fn runner_groups_visible_to(&self, organization: &str, repository: &str) -> Result<Vec<RunnerGroup>, Error> {
+        let organization = pacer_core::scope::Scope::Organization(organization.to_owned());
+        let query = format!("visible_to_repository={}&per_page=100", encoded(repository));
+        let pages: Vec<WirePage> =
+            self.get_all(Endpoint::ListRunnerGroups, &organization, "actions/runner-groups", &query).await?;
+        Ok(pages.into_iter().flat_map(|page| page.runner_groups).collect())
+    }
+}

@@ -1,0 +1,226 @@
+//! Workflow jobs as GitHub sees them: one job, or all of a repository that wait or run.
+
+mod listing;
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pacer_core::scope::Scope;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::call::{Endpoint, Subject};
+use crate::client::GitHub;
+use crate::error::Error;
+
+pub(crate) use listing::{Memory, RUNS_AT_MOST};
+
+/// A repository: what workflow jobs belong to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Repository {
+    /// User or organization login.
+    pub owner: String,
+    /// Name without the owner.
+    pub name: String,
+}
+
+/// Where a workflow job or run is in its life, in the order in which it gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum JobState {
+    /// Held back: by a concurrency group (`pending`), a protection rule (`waiting`), or in some way that is new (`requested` and
+    /// whatever else GitHub says). No runner can take it.
+    Other,
+    /// Waits for a runner.
+    Queued,
+    /// A runner has it.
+    InProgress,
+    /// Over, however it ended.
+    Completed,
+}
+
+/// One workflow job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteJob {
+    /// GitHub's id, never used again: an attempt to run it again has another.
+    pub id: u64,
+    /// The workflow run that it is part of.
+    pub run_id: u64,
+    /// Which attempt of the run, from 1.
+    pub attempt: u32,
+    /// Where it is in its life.
+    pub state: JobState,
+    /// When it was created, which is when it was queued, unless it had to wait for something else first.
+    pub created_at: Timestamp,
+    /// When a runner got it; none before.
+    pub started_at: Option<Timestamp>,
+    /// What `runs-on` asks for. GitHub-hosted jobs have labels as well; none at all is rare.
+    pub labels: Arc<[Arc<str>]>,
+    /// Name of the runner that has or had it.
+    pub runner: Option<Arc<str>>,
+    /// Name of the workflow.
+    pub workflow: Arc<str>,
+    /// `owner/name` of the repository.
+    pub repository: Arc<str>,
+}
+
+/// Workflow runs in a listing by what GitHub said of them; ended runs are only in it when they ended meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunCounts {
+    /// Wait for a runner.
+    pub queued: u32,
+    /// Have a job that started.
+    pub in_progress: u32,
+    /// Over.
+    pub completed: u32,
+    /// Anything else.
+    pub other: u32,
+}
+
+/// The jobs of a repository's queued and running workflow runs at one time.
+#[derive(Clone, Debug)]
+pub struct QueueListing {
+    /// The repository.
+    pub repository: Repository,
+    /// When the first request of this listing was about to be sent: anything later may not be reflected.
+    pub fetched_at: Instant,
+    /// The same by the wall clock.
+    pub started: Timestamp,
+    /// Whether every run is in the listing with all of its jobs. If not, what is listed is true, but jobs that are missing may exist.
+    pub complete: bool,
+    /// Whether jobs differ from the listing before, which this client's last one of the repository is. True for the first.
+    pub changed: bool,
+    /// The jobs, completed ones of runs that go on included, by id, each once.
+    pub jobs: Arc<[RemoteJob]>,
+    /// The runs.
+    pub runs: RunCounts,
+    /// Runs that changed since their jobs were read last, and whose jobs this listing left to the next because there are so many.
+    pub left: u32,
+    /// Calls that the listing took.
+    pub calls: u32,
+    /// Calls that were charged to the primary limit: unchanged answers are free.
+    pub paid: u32,
+}
+
+#[derive(Deserialize)]
+struct WireJob {
+    id: u64,
+    #[serde(default)]
+    run_id: u64,
+    #[serde(default)]
+    run_attempt: Option<u32>,
+    status: String,
+    #[serde(default)]
+    created_at: Option<Timestamp>,
+    #[serde(default)]
+    started_at: Option<Timestamp>,
+    #[serde(default)]
+    labels: Vec<String>,
+    #[serde(default)]
+    runner_name: Option<String>,
+    #[serde(default)]
+    workflow_name: Option<String>,
+}
+
+impl GitHub {
+    /// Looks at one job; none when there is no such job. GitHub says the same to those who may not see the repository.
+    ///
+    /// # Errors
+    ///
+    /// As GitHub refuses; see [`crate::ErrorKind`].
+    pub async fn job(&self, repository: &Repository, id: u64) -> Result<Option<RemoteJob>, Error> {
+        match self.get(Endpoint::GetJob, repository, &format!("actions/jobs/{id}")).await {
+            Ok(read) => Ok(Some(read.json::<WireJob>()?.job(&repository.to_string().into(), &Described::default()))),
+            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Repository {
+    /// The repository `owner/name`.
+    #[must_use]
+    pub fn new(owner: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { owner: owner.into(), name: name.into() }
+    }
+
+    /// The same as a place that has runners.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::Repository { owner: self.owner.clone(), name: self.name.clone() }
+    }
+}
+
+impl From<&Repository> for Subject {
+    fn from(repository: &Repository) -> Self {
+        Self::Scope(repository.scope())
+    }
+}
+
+impl fmt::Display for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+impl JobState {
+    /// Reads GitHub's word for it.
+    fn read(word: &str) -> Self {
+        match word {
+            "queued" => Self::Queued,
+            "in_progress" => Self::InProgress,
+            "completed" => Self::Completed,
+            _ => Self::Other,
+        }
+    }
+
+    /// Name for logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Other => "other",
+            Self::Queued => "queued",
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+        }
+    }
+}
+
+impl RunCounts {
+    fn count(&mut self, state: JobState) {
+        let number = match state {
+            JobState::Queued => &mut self.queued,
+            JobState::InProgress => &mut self.in_progress,
+            JobState::Completed => &mut self.completed,
+            JobState::Other => &mut self.other,
+        };
+        *number = number.saturating_add(1);
+    }
+}
+
+/// What a run says of its jobs, for instances whose jobs do not say it themselves.
+#[derive(Default)]
+struct Described {
+    workflow: Option<Arc<str>>,
+    created_at: Option<Timestamp>,
+}
+
+impl WireJob {
+    fn job(self, repository: &Arc<str>, run: &Described) -> RemoteJob {
+        let state = JobState::read(&self.status);
+        let created_at = self.created_at.or(self.started_at).or(run.created_at).unwrap_or_default();
+        RemoteJob {
+            id: self.id,
+            run_id: self.run_id,
+            attempt: self.run_attempt.unwrap_or(1),
+            state,
+            created_at,
+            // GitHub gives jobs that have not started the time of their creation.
+            started_at: self.started_at.filter(|_| matches!(state, JobState::InProgress | JobState::Completed)),
+            labels: self.labels.into_iter().map(Arc::from).collect(),
+            runner: self.runner_name.filter(|name| !name.is_empty()).map(Arc::from),
+            workflow: self.workflow_name.map(Arc::from).or_else(|| run.workflow.clone()).unwrap_or_default(),
+            repository: Arc::clone(repository),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! One shared, polled listing of jobs per credentials and repository.
+
+mod poller;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::client::{ClientId, GitHub};
+use crate::jobs::{QueueListing, Repository};
+use crate::pace::Pace;
+use crate::roster::Health;
+use poller::Poller;
+
+/// The interval that finds a queued job within fifteen seconds: ten for the next listing, the rest for GitHub's own delay, the
+/// calls, and whoever acts on it.
+pub const INTERVAL: Duration = Duration::from_secs(10);
+
+/// News kept for a receiver that is busy. Beyond them pollers wait for it, so that none is lost.
+const BACKLOG: usize = 256;
+
+/// Hands out interests in queues and owns their pollers. Cheap to clone.
+#[derive(Clone)]
+pub struct Queues(Arc<Registry>);
+
+struct Registry {
+    pace: Pace,
+    leases: Mutex<HashMap<Key, Weak<Lease>>>,
+    news: mpsc::Sender<QueueNews>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+type Key = (ClientId, Repository);
+
+/// A queue has changed, or reading it began or ceased to fail: look at it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueNews {
+    /// Whose credentials read it.
+    pub client: ClientId,
+    /// Which it is.
+    pub repository: Repository,
+}
+
+/// Keeps one repository's queue read at an interval; the last one dropped ends that.
+pub struct Interest {
+    lease: Arc<Lease>,
+    number: u64,
+}
+
+struct Lease {
+    board: Arc<Board>,
+    client: ClientId,
+    repository: Repository,
+    _stop: DropGuard,
+}
+
+/// What poller and interests share.
+#[derive(Default)]
+struct Board {
+    listing: watch::Sender<Option<Arc<QueueListing>>>,
+    health: watch::Sender<Health>,
+    /// What each interest wants.
+    intervals: Mutex<BTreeMap<u64, Duration>>,
+    numbers: AtomicU64,
+    /// Calls of the last listing.
+    calls: AtomicU32,
+    hasty: AtomicBool,
+    /// Haste or intervals changed.
+    stirred: Notify,
+}
+
+impl Queues {
+    /// No pollers yet. They end with `shutdown`, and are joined by [`Queues::join`]. The receiver gets the news of all queues.
+    #[must_use]
+    pub fn new(pace: Pace, shutdown: CancellationToken) -> (Self, mpsc::Receiver<QueueNews>) {
+        let (news, receiver) = mpsc::channel(BACKLOG);
+        let registry = Registry { pace, leases: Mutex::default(), news, tasks: TaskTracker::new(), shutdown };
+        (Self(Arc::new(registry)), receiver)
+    }
+
+    /// Has the queue of a repository read every `interval` as long as the interest lives, with these credentials; starts its poller when
+    /// it is the first to ask. Of several interests the shortest interval holds. A short budget makes it longer, haste shorter.
+    /// Must be called within a tokio runtime.
+    #[must_use]
+    pub fn want(&self, github: &GitHub, repository: &Repository, interval: Duration) -> Interest {
+        let key = (github.id().clone(), repository.clone());
+        let mut leases = lock(&self.0.leases);
+        if let Some(lease) = leases.get(&key).and_then(Weak::upgrade) {
+            return Interest::new(lease, interval);
+        }
+        let stop = self.0.shutdown.child_token();
+        let board = Arc::new(Board::default());
+        let guard = stop.clone().drop_guard();
+        let lease = Lease { board: Arc::clone(&board), client: key.0.clone(), repository: key.1.clone(), _stop: guard };
+        let interest = Interest::new(Arc::new(lease), interval);
+        leases.retain(|_, lease| lease.strong_count() > 0);
+        leases.insert(key, Arc::downgrade(&interest.lease));
+        let poller = Poller::new(github.clone(), repository.clone(), board, &self.0);
+        self.0.tasks.spawn(async move {
+            // Dropping the poll ends requests in flight: nobody is left to read their answers.
+            stop.run_until_cancelled(poller.run()).await;
+        });
+        interest
+    }
+
+    /// Number of pollers that run.
+    #[must_use]
+    pub fn pollers(&self) -> usize {
+        self.0.tasks.len()
+    }
+
+    /// Waits until all pollers have ended, which they do after the shutdown token is cancelled or the last interests are dropped.
+    pub async fn join(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+}
+
+/// What all pollers of one client do together.
+struct Traffic {
+    pollers: u32,
+    /// Calls of one listing of each.
+    calls: u32,
+}
+
+impl Registry {
+    fn traffic(&self, client: &ClientId) -> Traffic {
+        let leases = lock(&self.leases);
+        let boards = leases.iter().filter(|((id, _), _)| id == client).filter_map(|(_, lease)| lease.upgrade());
+        // A lease that ends here ends outside of the lock's order as well: it locks nothing of the registry.
+        boards.fold(Traffic { pollers: 0, calls: 0 }, |sum, lease| Traffic {
+            pollers: sum.pollers.saturating_add(1),
+            calls: sum.calls.saturating_add(lease.board.calls.load(Ordering::Relaxed)),
+        })
+    }
+}
+
+impl Interest {
+    fn new(lease: Arc<Lease>, interval: Duration) -> Self {
+        let number = lease.board.numbers.fetch_add(1, Ordering::Relaxed);
+        lock(&lease.board.intervals).insert(number, interval);
+        lease.board.stirred.notify_one();
+        Self { lease, number }
+    }
+
+    /// The repository whose queue is read.
+    #[must_use]
+    pub fn repository(&self) -> &Repository {
+        &self.lease.repository
+    }
+
+    /// Whose credentials read it.
+    #[must_use]
+    pub fn client(&self) -> &ClientId {
+        &self.lease.client
+    }
+
+    /// The last listing; none before the first.
+    #[must_use]
+    pub fn latest(&self) -> Option<Arc<QueueListing>> {
+        self.lease.board.listing.borrow().clone()
+    }
+
+    /// The same to be waited for; wakes with every listing, changed or not.
+    #[must_use]
+    pub fn listings(&self) -> watch::Receiver<Option<Arc<QueueListing>>> {
+        self.lease.board.listing.subscribe()
+    }
+
+    /// How reading goes; wakes with every listing and every failure.
+    #[must_use]
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.lease.board.health.subscribe()
+    }
+
+    /// Asks for listings in quick succession, slowing down by themselves: something should change soon, or something was missed.
+    pub fn hurry(&self) {
+        self.lease.board.hasty.store(true, Ordering::Relaxed);
+        self.lease.board.stirred.notify_one();
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        lock(&self.lease.board.intervals).remove(&self.number);
+        self.lease.board.stirred.notify_one();
+    }
+}
+
+impl Board {
+    /// The shortest interval that anyone wants; none when nobody does any more.
+    fn interval(&self) -> Option<Duration> {
+        lock(&self.intervals).values().min().copied()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").field("pollers", &self.pollers()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Interest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interest").field("repository", &self.lease.repository).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! What payloads say. Fields that nobody reads are ignored, and those that older servers leave out may be absent.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+
+/// A job was queued, started, completed, or waits for an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkflowJob {
+    /// What happened.
+    pub action: JobAction,
+    /// GitHub's id of the job.
+    pub id: u64,
+    /// Which attempt of its run it belongs to, from 1; 1 where GitHub does not say.
+    pub attempt: u32,
+    /// Name of the workflow; empty where GitHub does not say.
+    pub workflow: String,
+    /// Labels that it asks for, as written.
+    pub labels: Vec<String>,
+    /// How it ended.
+    pub conclusion: Option<String>,
+    /// The runner's id; 0 for a job that was cancelled before it had one.
+    pub runner_id: Option<u64>,
+    /// The runner's name.
+    pub runner_name: Option<String>,
+    /// When it was made.
+    pub created_at: Option<Timestamp>,
+    /// When it started.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub completed_at: Option<Timestamp>,
+    /// Where it belongs.
+    pub repository: Repository,
+    /// Slug of the enterprise that the repository's owner belongs to.
+    pub enterprise: Option<String>,
+}
+
+/// What happened to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobAction {
+    /// It waits for a runner.
+    Queued,
+    /// A runner has it.
+    InProgress,
+    /// It is over.
+    Completed,
+    /// It waits for an approval, and needs no runner yet.
+    Waiting,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// A repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// Login of the owner.
+    pub owner: String,
+    /// Name without the owner.
+    pub name: String,
+    /// What the owner is.
+    pub account: Account,
+}
+
+/// Kind of a repository's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// A person, who has no runners beyond those of repositories.
+    User,
+    /// An organization.
+    Organization,
+}
+
+/// A webhook was made, or somebody tries it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// Id of the webhook.
+    pub hook: Option<u64>,
+    /// Events that it sends; `*` for all. Empty where GitHub does not say.
+    pub events: Vec<String>,
+}
+
+impl Ping {
+    /// Whether the webhook will send what is of use here, as far as GitHub says.
+    #[must_use]
+    pub fn sends_jobs(&self) -> bool {
+        self.events.is_empty() || self.events.iter().any(|event| event == "*" || event == "workflow_job")
+    }
+}
+
+#[derive(Deserialize)]
+struct WireEvent {
+    action: JobAction,
+    workflow_job: WireJob,
+    repository: WireRepository,
+    #[serde(default)]
+    enterprise: Option<WireEnterprise>,
+}
+
+#[derive(Deserialize)]
+struct WireJob {
+    id: u64,
+    #[serde(default)]
+    run_attempt: Option<u32>,
+    #[serde(default)]
+    workflow_name: Option<String>,
+    #[serde(default)]
+    labels: Option<Vec<String>>,
+    #[serde(default)]
+    conclusion: Option<String>,
+    #[serde(default)]
+    runner_id: Option<u64>,
+    #[serde(default)]
+    runner_name: Option<String>,
+    #[serde(default, deserialize_with = "moment")]
+    created_at: Option<Timestamp>,
+    #[serde(default, deserialize_with = "moment")]
+    started_at: Option<Timestamp>,
+    #[serde(default, deserialize_with = "moment")]
+    completed_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct WireRepository {
+    full_name: String,
+    owner: WireOwner,
+}
+
+#[derive(Deserialize)]
+struct WireOwner {
+    #[serde(default, rename = "type")]
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireEnterprise {
+    slug: String,
+}
+
+#[derive(Deserialize)]
+struct WirePing {
+    #[serde(default)]
+    hook_id: Option<u64>,
+    #[serde(default)]
+    hook: Option<WireHook>,
+}
+
+#[derive(Deserialize)]
+struct WireHook {
+    #[serde(default)]
+    events: Vec<String>,
+}
+
+/// Times are of use and not essential: an empty or odd one counts as absent, so that no job goes unheard because of it.
+fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.and_then(|text| text.parse().ok()))
+}
+
+pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, serde_json::Error> {
+    let event: WireEvent = serde_json::from_slice(json)?;
+    let (job, repository) = (event.workflow_job, event.repository);
+    let (owner, name) = match repository.full_name.split_once('/') {
+        Some((owner, name)) if !owner.is_empty() && !name.is_empty() && !name.contains('/') => {
+            (owner.to_owned(), name.to_owned())
+        }
+        _ => return Err(serde::de::Error::custom("repository.full_name is not owner/name")),
+    };
+    Ok(WorkflowJob {
+        action: event.action,
+        id: job.id,
+        attempt: job.run_attempt.unwrap_or(1),
+        workflow: job.workflow_name.unwrap_or_default(),
+        labels: job.labels.unwrap_or_default(),
+        conclusion: job.conclusion,
+        runner_id: job.runner_id,
+        runner_name: job.runner_name.filter(|name| !name.is_empty()),
+        created_at: job.created_at,
+        started_at: job.started_at,
+        completed_at: job.completed_at,
+        repository: Repository {
+            owner,
+            name,
+            account: if repository.owner.kind.as_deref() == Some("User") { Account::User } else { Account::Organization },
+        },
+        enterprise: event.enterprise.map(|enterprise| enterprise.slug).filter(|slug| !slug.is_empty()),
+    })
+}
+
+pub(super) fn ping(json: &[u8]) -> Result<Ping, serde_json::Error> {
+    let ping: WirePing = serde_json::from_slice(json)?;
+    Ok(Ping { hook: ping.hook_id, events: ping.hook.map(|hook| hook.events).unwrap_or_default() })
+}

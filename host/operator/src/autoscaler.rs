@@ -1,0 +1,209 @@
+//! The HorizontalRunnerAutoscaler controller: from demand to `spec.replicas` of its target.
+//!
+//! ```text
+//! target -> schedule -> witnesses (ledger, queues, fleet) -> metric -> capacity policy -> decision -> target -> status
+//! ```
+//!
+//! Everything that can change the answer wakes it: the autoscaler itself, its target, a webhook (by the ledger in the status), a listing of
+//! GitHub's queue, a runner that finished, and the moment at which a reservation, a schedule or a delay ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, job_ledger};
+use pacer_core::autoscale::{self, Decision, Demand as Wanted, Ramp};
+use pacer_core::demand;
+use pacer_core::ledger::State;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::error::{Error, gone_is_fine};
+use crate::observe::Clock;
+
+mod finding;
+mod fleet;
+mod memo;
+mod metric;
+mod plan;
+mod problem;
+mod queue;
+mod report;
+mod spec;
+
+pub use memo::{AutoscalerMemo, MetricGauges};
+pub use problem::Problem;
+
+/// An autoscaler is not looked at more often than this: a burst of webhooks becomes a few passes, a single one does not wait.
+const PACE: Duration = Duration::from_millis(50);
+
+/// A number is lowered at most this often: nothing waits for it, since runners that finished are not replaced meanwhile.
+const LOWER_PACE: Duration = Duration::from_secs(1);
+
+/// Brings the target of one autoscaler to the number that demand asks for.
+///
+/// # Errors
+///
+/// When the API server or GitHub did not do their part; tried again with back-off.
+pub async fn reconcile(autoscaler: Arc<HorizontalRunnerAutoscaler>, ctx: Arc<Context>) -> Result<Action, Error> {
+    if autoscaler.meta().deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let clock = Clock::read();
+    let uid = autoscaler.uid().unwrap_or_default();
+    if let Some(wait) = ctx.memory.autoscaler(&uid, |memo| memo.too_soon(clock.instant)) {
+        return Ok(Action::requeue(wait));
+    }
+    let outcome = match spec::read(&autoscaler, &ctx, clock.now) {
+        Ok(spec) => match step(&autoscaler, &ctx, &spec, clock).await? {
+            Ok(outcome) => outcome,
+            Err(problem) => report::Outcome::Problem(problem),
+        },
+        Err(problem) => report::Outcome::Problem(problem),
+    };
+    let next = outcome.next(clock.now).unwrap_or(ctx.settings.sync_period).min(ctx.settings.sync_period);
+    let later = report::write(&autoscaler, &ctx, &outcome, clock).await?;
+    Ok(Action::requeue(next.min(later).max(Duration::from_millis(1))))
+}
+
+async fn step(
+    autoscaler: &HorizontalRunnerAutoscaler,
+    ctx: &Context,
+    spec: &spec::Spec,
+    clock: Clock,
+) -> Result<Result<report::Outcome, Problem>, Error> {
+    let uid = autoscaler.uid().unwrap_or_default();
+    let status = autoscaler.status.clone().unwrap_or_default();
+    let ledger = job_ledger::read(&status.ledger);
+    let github = match spec::github(ctx, autoscaler, &spec.target).await {
+        Ok(github) => Some(github),
+        Err(error) if spec.polls() => return Ok(Err(Problem::GitHub(error.to_string()))),
+        Err(_) => None,
+    };
+    let queues = queue::read(ctx, &uid, spec, github.as_ref(), &ledger);
+    let fleet = fleet::look(ctx, &spec.target);
+    fleet.tell(ctx, &ledger).await;
+    let max = spec.bounds.max;
+    let heard = ctx.memory.autoscaler(&uid, |memo| {
+        let life = spec.life;
+        let heard = demand::hear(&ledger, &queues.listings, &fleet.witness, |id| memo.counted_since(id), life, clock.now);
+        memo.count_within(&heard, max, clock.now);
+        heard
+    });
+    let target = ObjectRef::from_obj(autoscaler);
+    finding::act(ctx, &target, &heard.findings, &ledger, github.as_ref(), spec.life).await?;
+
+    let metric = match metric::suggest(ctx, autoscaler, spec, &fleet, &queues, &heard).await? {
+        Ok(metric) => metric,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let plan = plan::ask(ctx, autoscaler, spec, &fleet, &heard, metric.jobs_counted, clock).await;
+    let recent = ctx.memory.autoscaler(&uid, |memo| memo.raises(clock.now));
+    let previous = status.desired_replicas.and_then(|replicas| u32::try_from(replicas).ok());
+    let wanted = Wanted {
+        bounds: spec.bounds,
+        override_min: spec.override_min,
+        metric: metric.suggestion,
+        jobs_added_to_min: spec.has_trigger,
+        planned: plan.planned,
+        jobs: plan.jobs,
+        spec_reserved: autoscaler.spec.reserved(clock.now),
+        ceiling: plan.ceiling,
+        previous,
+        live: fleet.live.unwrap_or_else(|| previous.unwrap_or_default()),
+        last_scale_out: status.last_successful_scale_out_time.as_ref().map(|time| time.0),
+        delay: spec.delay,
+        ramp: Ramp { per_minute: ctx.settings.ramp, recent: &recent },
+        now: clock.now,
+    };
+    let mut decision = autoscale::decide(&wanted);
+    if let (true, Some(previous)) = (metric.incomplete, previous) {
+        // What GitHub did not tell cannot be a reason to give runners up.
+        decision.desired = decision.desired.max(previous.min(spec.bounds.max));
+    }
+    ctx.memory.autoscaler(&uid, |memo| memo.raised(decision.raised, clock.now));
+    let later = apply(ctx, autoscaler, spec, &fleet, &decision, clock).await?;
+    let later = later.and_then(|wait| clock.now.checked_add(wait).ok());
+    let ends = [later, heard.next, plan.next, decision.next, spec.next_change, spec_reservation_end(autoscaler, clock.now)];
+    let waiting = heard.jobs.values().filter(|job| job.state == State::Queued).map(|job| job.queued).min();
+    ctx.memory.autoscaler(&uid, |memo| memo.waiting_since = waiting);
+    Ok(Ok(report::Outcome::Decided {
+        decision,
+        next: ends.into_iter().flatten().min(),
+        summary: spec.summary.clone(),
+        trouble: metric.trouble.or(queues.trouble),
+    }))
+}
+
+/// When the next of the spec's reservations ends.
+fn spec_reservation_end(autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) -> Option<Timestamp> {
+    let ends = autoscaler.spec.capacity_reservations.iter().flatten().filter_map(|entry| entry.expiration_time.as_ref());
+    ends.map(|end| end.0).filter(|end| *end > now).min()
+}
+
+/// Sets the target's number. With it goes `effectiveTime`: runners that finish later were part of the number, and are replaced only when it is
+/// set again.
+async fn apply(
+    ctx: &Context,
+    autoscaler: &HorizontalRunnerAutoscaler,
+    spec: &spec::Spec,
+    fleet: &fleet::Fleet,
+    decision: &Decision,
+    clock: Clock,
+) -> Result<Option<Duration>, Error> {
+    let deployment = spec.target.as_ref();
+    let short = fleet.live.is_some_and(|live| live < decision.desired) && fleet.finished_unaccounted > 0;
+    let uid = autoscaler.uid().unwrap_or_default();
+    let seen = deployment.resource_version();
+    let (told, last) =
+        ctx.memory.autoscaler(&uid, |memo| (memo.applied == Some((seen.clone(), decision.desired)), memo.effective));
+    let current = deployment.spec.replicas_or_default();
+    if (current == decision.desired && !short) || told {
+        return Ok(None);
+    }
+    if decision.desired < current
+        && let Some(wait) = left(LOWER_PACE, last.map(|(_, sent)| sent), clock.instant)
+    {
+        return Ok(Some(wait));
+    }
+    let mut fields = json!({"replicas": decision.desired});
+    if deployment.spec.template.spec.config.is_ephemeral() {
+        let effective = effective_time(deployment, last.map(|(effective, _)| effective), clock.now);
+        fleet.announce(ctx, effective);
+        ctx.memory.autoscaler(&uid, |memo| memo.effective = Some((effective, clock.instant)));
+        if let Some(fields) = fields.as_object_mut() {
+            fields.insert("effectiveTime".to_owned(), json!(effective.to_string()));
+        }
+    }
+    let patch = Patch::Merge(json!({"spec": fields}));
+    gone_is_fine(ctx.deployments(deployment).patch(&deployment.name_any(), &PatchParams::default(), &patch).await)?;
+    ctx.memory.autoscaler(&uid, |memo| memo.applied = Some((seen, decision.desired)));
+    tracing::info!(
+        autoscaler = autoscaler.name_any(),
+        namespace = autoscaler.namespace(),
+        deployment = deployment.name_any(),
+        replicas = decision.desired,
+        reason = %decision.reason,
+        "replicas set"
+    );
+    Ok(None)
+}
+
+/// Now, in whole seconds as the field has them, and always later than before: a set sees by it that the number is new.
+fn effective_time(deployment: &RunnerDeployment, last: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let before = deployment.spec.effective_time.as_ref().map(|time| time.0).max(last);
+    match before {
+        Some(before) if before >= second => before.checked_add(SignedDuration::from_secs(1)).unwrap_or(before),
+        _ => second,
+    }
+}
+
+/// How much of a pace is left.
+fn left(pace: Duration, since: Option<Instant>, now: Instant) -> Option<Duration> {
+    since.and_then(|since| pace.checked_sub(now.saturating_duration_since(since))).filter(|left| !left.is_zero())
+}

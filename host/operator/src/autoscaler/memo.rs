@@ -1,0 +1,127 @@
+//! What the process remembers about an autoscaler. All of it may be lost at any moment.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use pacer_core::demand::Demand;
+use pacer_core::ledger::State;
+use pacer_core::policy::Reservation;
+use pacer_github::Repository;
+use pacer_github::queues::Interest;
+
+use super::{PACE, left};
+
+/// Raises older than this do not count against the limit per minute.
+const MINUTE: SignedDuration = SignedDuration::from_secs(60);
+
+/// About one autoscaler.
+#[derive(Default)]
+pub struct AutoscalerMemo {
+    /// Last pass.
+    reconciled: Option<Instant>,
+    /// Since when queued jobs have been within the maximum.
+    within: HashMap<u64, Timestamp>,
+    /// When how many more runners were asked for.
+    raises: Vec<(Timestamp, u32)>,
+    /// The capacity policy's reservations, and when they were made.
+    pub(super) reservations: Vec<(Timestamp, Reservation)>,
+    /// Queues that are read for it, with their intervals.
+    pub(super) interests: BTreeMap<Repository, (Duration, Interest)>,
+    /// The number that was last sent to the target, and the target's version it was computed from.
+    pub(super) applied: Option<(Option<String>, u32)>,
+    /// The `effectiveTime` that went with it, and when it was sent.
+    pub(super) effective: Option<(Timestamp, Instant)>,
+    /// The last status that was written, when, and the version it was computed from.
+    pub(super) status: Option<(Option<String>, serde_json::Value, Instant)>,
+    /// The last event about a change.
+    pub(super) told: Option<Instant>,
+    /// When the number last changed: up, down.
+    pub(super) scaled: (Option<Timestamp>, Option<Timestamp>),
+    /// When the oldest job that waits was queued.
+    pub(super) waiting_since: Option<Timestamp>,
+    /// What the metrics last said.
+    pub(super) gauges: Option<MetricGauges>,
+}
+
+/// What the metrics of an autoscaler last said, under ARC's names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricGauges {
+    /// Values of the seven-label series by the end of their names.
+    pub values: Vec<(&'static str, i64)>,
+    /// enterprise, organization, repository.
+    pub scope: [String; 3],
+    /// Name of the target.
+    pub target: String,
+}
+
+impl AutoscalerMemo {
+    /// Whether the queue of this repository is read for it.
+    #[must_use]
+    pub fn looks_at(&self, repository: &Repository) -> bool {
+        self.interests.contains_key(repository)
+    }
+
+    /// When the oldest job that waits was queued.
+    #[must_use]
+    pub fn waiting_since(&self) -> Option<Timestamp> {
+        self.waiting_since
+    }
+
+    /// What the metrics last said.
+    #[must_use]
+    pub fn gauges(&self) -> Option<&MetricGauges> {
+        self.gauges.as_ref()
+    }
+
+    /// Reservations that the capacity policy holds now.
+    pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
+        self.reservations.iter().map(|(_, reservation)| reservation)
+    }
+
+    /// How long to wait before the next pass; none starts one.
+    pub(super) fn too_soon(&mut self, now: Instant) -> Option<Duration> {
+        let wait = left(PACE, self.reconciled, now);
+        if wait.is_none() {
+            self.reconciled = Some(now);
+        }
+        wait
+    }
+
+    /// Since when a job has been within the maximum.
+    pub(super) fn counted_since(&self, id: u64) -> Option<Timestamp> {
+        self.within.get(&id).copied()
+    }
+
+    /// Takes note of which queued jobs are within the maximum: those that run come first, then whoever waits longest.
+    pub(super) fn count_within(&mut self, demand: &Demand, max: u32, now: Timestamp) {
+        let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
+        let mut queued: Vec<(Timestamp, u64)> =
+            demand.jobs.iter().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, *id)).collect();
+        queued.sort_unstable();
+        queued.truncate((max as usize).saturating_sub(running));
+        self.within = queued.into_iter().map(|(_, id)| (id, self.within.get(&id).copied().unwrap_or(now))).collect();
+    }
+
+    /// Raises of the last minute.
+    pub(super) fn raises(&mut self, now: Timestamp) -> Vec<(Timestamp, u32)> {
+        self.raises.retain(|(at, _)| now.duration_since(*at) < MINUTE);
+        self.raises.clone()
+    }
+
+    pub(super) fn raised(&mut self, count: u32, now: Timestamp) {
+        if count > 0 {
+            self.raises.push((now, count));
+        }
+    }
+}
+
+impl fmt::Debug for AutoscalerMemo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AutoscalerMemo")
+            .field("reservations", &self.reservations)
+            .field("raises", &self.raises)
+            .finish_non_exhaustive()
+    }
+}

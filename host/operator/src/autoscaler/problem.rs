@@ -1,0 +1,77 @@
+//! Why an autoscaler does nothing.
+
+use pacer_core::autoscale::BoundsError;
+use pacer_core::autoscale::metric::MetricsError;
+use pacer_core::busy::FieldError;
+use pacer_core::schedule::ScheduleError;
+
+/// What is wrong with it; the target keeps its number meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// No name.
+    #[error("spec.scaleTargetRef.name is not set: name the RunnerDeployment to scale")]
+    NoTarget,
+    /// A kind that nobody runs.
+    #[error("spec.scaleTargetRef.kind is RunnerSet, which this release does not run: scale a RunnerDeployment")]
+    TargetKind,
+    /// It is not there.
+    #[error("the RunnerDeployment {0} does not exist; its number is set as soon as it does")]
+    TargetMissing(String),
+    /// No minimum or maximum.
+    #[error("{0}: set it in the spec")]
+    Bounds(#[from] BoundsError),
+    /// A schedule that contradicts itself.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// A time zone that is none.
+    #[error("spec.scheduledOverrides[{index}].timeZone {name:?} is no IANA time zone, such as Europe/Berlin")]
+    TimeZone {
+        /// Which override.
+        index: usize,
+        /// What it says.
+        name: String,
+    },
+    /// A duration that is none.
+    #[error("spec.scaleUpTriggers[0].duration: {0}")]
+    Duration(String),
+    /// Metrics that cannot be asked.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// A field of a metric.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// ARC's words.
+    #[error(
+        "validating autoscaling metrics: spec.autoscaling.metrics[].repositoryNames is required and must have one more more entries for \
+         organizational runner deployment"
+    )]
+    RepositoryNames,
+    /// Runs of an enterprise can't be listed.
+    #[error(
+        "the metric TotalNumberOfQueuedAndInProgressWorkflowRuns needs runners of a repository or an organization, and {0} has those of an \
+         enterprise: use webhooks (spec.scaleUpTriggers) or PercentageRunnersBusy"
+    )]
+    Enterprise(String),
+    /// The target says nowhere to register.
+    #[error("the target's spec: {0}")]
+    Scope(String),
+    /// GitHub can't be asked.
+    #[error("the metrics can't be read: {0}")]
+    GitHub(String),
+}
+
+impl Problem {
+    /// The reason of the condition.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoTarget | Self::TargetMissing(_) => "TargetNotFound",
+            Self::TargetKind => "TargetNotSupported",
+            Self::Bounds(_) => "BoundsMissing",
+            Self::Schedule(_) | Self::TimeZone { .. } => "InvalidSchedule",
+            Self::Duration(_) => "InvalidTrigger",
+            Self::Metrics(_) | Self::Field(_) | Self::RepositoryNames | Self::Enterprise(_) | Self::Scope(_) => "InvalidMetric",
+            Self::GitHub(_) => "GitHubUnavailable",
+        }
+    }
+}

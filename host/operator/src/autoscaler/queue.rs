@@ -1,0 +1,127 @@
+//! Which of GitHub's job queues are read for an autoscaler, and what they say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pacer_core::demand::Listing;
+use pacer_core::ledger::{JobEvent, Ledger, State};
+use pacer_core::scope::Scope;
+use pacer_core::target;
+use pacer_github::queues;
+use pacer_github::{GitHub, JobState, QueueListing, RemoteJob, Repository};
+
+use super::spec::Spec;
+use crate::context::Context;
+
+/// How often the queues are read whose events also come by webhook: only what was lost has to be found.
+const CHECK: Duration = Duration::from_secs(60);
+
+/// Most repositories that are checked for lost events of one autoscaler; the jobs of others are looked up one by one when they expire.
+const CHECKED: usize = 32;
+
+/// What the queues say.
+#[derive(Default)]
+pub(super) struct Queues {
+    pub(super) listings: Vec<Listing>,
+    /// Each queue has been read.
+    pub(super) all_read: bool,
+    /// Runs by state, for ARC's metrics.
+    pub(super) runs: [u32; 3],
+    /// What keeps queues from being read.
+    pub(super) trouble: Option<String>,
+}
+
+/// Has the right queues read, and gives what is known of them.
+pub(super) fn read(ctx: &Context, uid: &str, spec: &Spec, github: Option<&GitHub>, ledger: &Ledger) -> Queues {
+    let Some(github) = github else { return Queues { all_read: true, ..Queues::default() } };
+    let wanted = wanted(spec, ledger);
+    let mut result = Queues { all_read: true, ..Queues::default() };
+    ctx.memory.autoscaler(uid, |memo| {
+        memo.interests.retain(|repository, (interval, interest)| {
+            wanted.get(repository) == Some(interval) && interest.client() == github.id()
+        });
+        for (repository, interval) in wanted {
+            let (_, interest) = memo
+                .interests
+                .entry(repository)
+                .or_insert_with_key(|repository| (interval, ctx.queues.want(github, repository, interval)));
+            if let Some(error) = &interest.health().borrow().error {
+                result.trouble = Some(format!("reading the queue of {} failed: {error}", interest.repository()));
+                // An old listing may miss jobs and show some that are over; it is still the best there is for what it lists.
+                result.all_read = false;
+            }
+            match interest.latest() {
+                Some(listing) => {
+                    result.all_read &= listing.complete;
+                    result.count(&listing);
+                    result.listings.push(of_listing(&listing, spec));
+                }
+                None => result.all_read = false,
+            }
+        }
+    });
+    result
+}
+
+impl Queues {
+    fn count(&mut self, listing: &QueueListing) {
+        let [completed, other, _] = &mut self.runs;
+        *completed = completed.saturating_add(listing.runs.completed);
+        *other = other.saturating_add(listing.runs.other);
+    }
+}
+
+fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Duration> {
+    let mut wanted = BTreeMap::new();
+    if spec.has_trigger {
+        let scope = spec.target.spec.template.spec.config.scope();
+        let own = scope.ok().and_then(|scope| match scope {
+            Scope::Repository { owner, name } => Some(Repository::new(owner, name)),
+            Scope::Organization(_) | Scope::Enterprise(_) => None,
+        });
+        let known: BTreeSet<&str> = ledger.open().map(|(_, job)| job.about.repository.as_ref()).collect();
+        let known = known.into_iter().filter_map(|text| text.split_once('/')).map(|(owner, name)| Repository::new(owner, name));
+        wanted.extend(own.into_iter().chain(known).take(CHECKED).map(|repository| (repository, CHECK)));
+    }
+    wanted.extend(
+        super::metric::repositories(spec).unwrap_or_default().into_iter().map(|repository| (repository, queues::INTERVAL)),
+    );
+    wanted
+}
+
+fn of_listing(listing: &QueueListing, spec: &Spec) -> Listing {
+    let labels: Vec<&str> = spec.target.spec.template.spec.config.labels().iter().map(String::as_str).collect();
+    let fits = |job: &&RemoteJob| {
+        let wanted: Vec<&str> = job.labels.iter().map(AsRef::as_ref).collect();
+        // A job without labels is GitHub's own.
+        !wanted.is_empty() && target::fits(&wanted, &labels)
+    };
+    Listing {
+        repository: Arc::from(listing.repository.to_string()),
+        started: listing.started,
+        complete: listing.complete,
+        jobs: listing.jobs.iter().filter(fits).filter_map(event).collect(),
+    }
+}
+
+/// What a listing says about a job, as an event would; none for one that waits for something else than a runner.
+pub(super) fn event(job: &RemoteJob) -> Option<JobEvent> {
+    let state = match job.state {
+        JobState::Queued => State::Queued,
+        JobState::InProgress => State::InProgress,
+        JobState::Completed => State::Completed,
+        JobState::Other => return None,
+    };
+    Some(JobEvent {
+        id: job.id,
+        state,
+        at: job.started_at.filter(|_| state != State::Queued).unwrap_or(job.created_at),
+        queued_at: job.created_at,
+        repository: job.repository.clone(),
+        workflow: job.workflow.clone(),
+        labels: job.labels.clone(),
+        attempt: job.attempt,
+        runner: job.runner.clone(),
+    })
+}

@@ -1,0 +1,117 @@
+//! What an autoscaler asks for, read and checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use pacer_api::autoscaler::{Frequency as ApiFrequency, MetricSpec, ScaleTargetKind, ScheduledOverride};
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
+use pacer_core::autoscale::Bounds;
+use pacer_core::autoscale::metric::{self, Metric};
+use pacer_core::schedule::{self, Frequency, Override};
+use pacer_github::GitHub;
+
+use super::Problem;
+use crate::context::Context;
+use crate::error::Error;
+
+/// A spec that makes sense, and its target.
+pub(super) struct Spec {
+    pub(super) target: Arc<RunnerDeployment>,
+    pub(super) bounds: Bounds,
+    /// Minimum of the schedule that holds.
+    pub(super) override_min: Option<u32>,
+    /// When the schedule changes.
+    pub(super) next_change: Option<Timestamp>,
+    /// For the Schedule column.
+    pub(super) summary: Option<String>,
+    /// Webhooks count.
+    pub(super) has_trigger: bool,
+    /// How long a queued job counts when nothing more is heard of it.
+    pub(super) life: SignedDuration,
+    /// How long the number stays after it was raised.
+    pub(super) delay: Duration,
+    pub(super) metrics: Vec<MetricSpec>,
+    /// The metric that is asked first.
+    pub(super) primary: Option<Metric>,
+}
+
+impl Spec {
+    /// Whether GitHub has to be asked for this autoscaler to work.
+    pub(super) fn polls(&self) -> bool {
+        self.primary.is_some()
+    }
+
+    /// Types of the metrics, in order.
+    pub(super) fn types(&self) -> Vec<&str> {
+        self.metrics.iter().map(|metric| metric.type_.as_deref().unwrap_or_default()).collect()
+    }
+}
+
+/// Reads and checks a spec.
+pub(super) fn read(autoscaler: &HorizontalRunnerAutoscaler, ctx: &Context, now: Timestamp) -> Result<Spec, Problem> {
+    let spec = &autoscaler.spec;
+    let namespace = autoscaler.namespace().unwrap_or_default();
+    let name = spec.target_name().ok_or(Problem::NoTarget)?;
+    if spec.target_kind() != ScaleTargetKind::RunnerDeployment {
+        return Err(Problem::TargetKind);
+    }
+    let target = ctx.stores.deployments.get(&ObjectRef::new(name).within(&namespace));
+    let target = target.filter(|target| target.metadata.deletion_timestamp.is_none());
+    let target = target.ok_or_else(|| Problem::TargetMissing(format!("{namespace}/{name}")))?;
+    let bounds = Bounds::new(&format!("{namespace}/{}", autoscaler.name_any()), spec.min_replicas, spec.max_replicas)?;
+    let overrides = spec.scheduled_overrides.iter().flatten().enumerate().map(|(index, entry)| override_of(index, entry));
+    let overrides = overrides.collect::<Result<Vec<_>, _>>()?;
+    let schedule = schedule::evaluate(&overrides, now)?;
+    let trigger = spec.workflow_job_trigger();
+    let life =
+        trigger.map(|trigger| trigger.duration_or_default()).transpose().map_err(|error| Problem::Duration(error.to_string()))?;
+    let life = life.unwrap_or(pacer_api::autoscaler::ScaleUpTrigger::DEFAULT_DURATION);
+    let metrics = spec.metrics.clone().unwrap_or_default();
+    let delay = spec.scale_down_delay_seconds_after_scale_out.and_then(|seconds| u64::try_from(seconds).ok());
+    let mut read = Spec {
+        target,
+        bounds,
+        override_min: schedule.min_replicas(&overrides),
+        next_change: schedule.next_change,
+        summary: schedule.summary(&overrides, spec.min_replicas.and_then(|min| u32::try_from(min).ok())),
+        has_trigger: trigger.is_some(),
+        life: SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX),
+        delay: delay.map_or(ctx.settings.scale_down_delay, Duration::from_secs),
+        metrics,
+        primary: None,
+    };
+    read.primary = metric::primary(&read.types())?;
+    Ok(read)
+}
+
+fn override_of(index: usize, entry: &ScheduledOverride) -> Result<Override, Problem> {
+    let zone = |name: &str| TimeZone::get(name).map_err(|_| Problem::TimeZone { index, name: name.to_owned() });
+    let rule = entry.recurrence_rule.as_ref();
+    Ok(Override {
+        start: entry.start_time.zoned(),
+        end: entry.end_time.timestamp(),
+        frequency: rule.and_then(|rule| rule.frequency).map(|frequency| match frequency {
+            ApiFrequency::Daily => Frequency::Daily,
+            ApiFrequency::Weekly => Frequency::Weekly,
+            ApiFrequency::Monthly => Frequency::Monthly,
+            ApiFrequency::Yearly => Frequency::Yearly,
+        }),
+        until: rule.and_then(|rule| rule.until_time).map(pacer_api::autoscaler::OffsetTime::timestamp),
+        min_replicas: entry.min_replicas.and_then(|min| u32::try_from(min).ok()),
+        time_zone: entry.time_zone.as_deref().filter(|name| !name.is_empty()).map(zone).transpose()?,
+    })
+}
+
+/// GitHub for an autoscaler: its own credentials, else those of its target's runners, else the operator's.
+pub(super) async fn github(
+    ctx: &Context,
+    autoscaler: &HorizontalRunnerAutoscaler,
+    target: &RunnerDeployment,
+) -> Result<GitHub, Error> {
+    let secret = autoscaler.spec.credentials_secret().or_else(|| target.spec.template.spec.config.credentials_secret());
+    ctx.accesses.github(&autoscaler.namespace().unwrap_or_default(), secret).await
+}

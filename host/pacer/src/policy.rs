@@ -1,0 +1,78 @@
+//! `pacer policy`: what authors of policies need, on the operator's own engine, limits and gate.
+//!
+//! Every verb makes a [`Report`] and prints nothing itself.
+
+mod bench;
+mod case;
+mod check;
+mod compare;
+mod configmap;
+mod cure;
+mod run;
+mod scaffold;
+mod settings;
+mod source;
+mod table;
+mod test;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Verbs of `pacer policy`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Starts a policy of one's own: sources, a build line and cases.
+    New(scaffold::Arguments),
+    /// Makes a component of WebAssembly text or of what a compiler wrote.
+    Componentize(source::Arguments),
+    /// Does everything that loading a policy does, and says what to do about what is refused.
+    Check(check::Arguments),
+    /// Shows what a policy says about itself.
+    Inspect(check::InspectArguments),
+    /// Puts one request to a policy and shows the answer as the operator would use it.
+    Run(run::Arguments),
+    /// Runs cases: requests with the answers they must get.
+    Test(test::Arguments),
+    /// Measures fuel, time and memory for requests of several sizes.
+    Bench(bench::Arguments),
+    /// Puts the same requests to two policies and shows where they differ.
+    Diff(compare::Arguments),
+    /// Prints the ConfigMap that puts policies into force.
+    Configmap(configmap::Arguments),
+}
+
+/// What a verb has to say.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// For standard output.
+    pub(crate) text: String,
+    /// For standard error: what must not get into a pipe.
+    pub(crate) notes: String,
+    /// Why the process ends with an error although it did its work.
+    pub(crate) failure: Option<String>,
+}
+
+impl Report {
+    fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// Does what the verb says.
+///
+/// # Errors
+///
+/// What can't be read or is refused. A check that fails after it was carried out is a [`Report::failure`].
+pub(crate) fn main(verb: &Verb) -> Result<Report> {
+    match verb {
+        Verb::New(arguments) => scaffold::new(arguments),
+        Verb::Componentize(arguments) => source::componentize(arguments),
+        Verb::Check(arguments) => check::check(arguments),
+        Verb::Inspect(arguments) => check::inspect(arguments),
+        Verb::Run(arguments) => run::run(arguments),
+        Verb::Test(arguments) => test::test(arguments),
+        Verb::Bench(arguments) => bench::bench(arguments),
+        Verb::Diff(arguments) => compare::diff(arguments),
+        Verb::Configmap(arguments) => configmap::configmap(arguments),
+    }
+}

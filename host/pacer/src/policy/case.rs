@@ -1,0 +1,185 @@
+//! Case files as [`pacer_policy_sdk::cases`] describes them, put to a built policy.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use pacer_policy::{Answer, Decision, Engine, Fault, Inquiry, Limits, Outcome, Policy};
+use pacer_policy_sdk::cases::{self, Expected};
+use pacer_policy_sdk::lifecycle::Problem;
+use serde_json::Value;
+
+use super::settings::SettingsArgument;
+
+/// A case of any decision.
+pub(crate) struct Case {
+    /// The file it is in.
+    pub(crate) path: PathBuf,
+    /// What it shows, in words.
+    pub(crate) about: String,
+    /// What is asked.
+    pub(crate) inquiry: Inquiry,
+    /// Settings of its own, as JSON.
+    pub(crate) settings: Option<String>,
+    /// What must come of it.
+    pub(crate) expected: Expected,
+    /// Most instructions, in units of fuel.
+    pub(crate) fuel_at_most: Option<u64>,
+}
+
+impl Case {
+    /// Reads a file. `decision` is for a request on its own, which does not say what it is about.
+    pub(crate) fn read(path: &Path, decision: Option<Decision>) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
+        Self::parse(path, &text, decision)
+    }
+
+    fn parse(path: &Path, text: &str, asked: Option<Decision>) -> Result<Self> {
+        let wrong = |problem: Problem| anyhow::anyhow!("{}: {}", path.display(), cases::one_line(&problem));
+        let (decision, whole) = match cases::decision(text).map_err(wrong)? {
+            Some(name) => {
+                let decision = Decision::ALL.into_iter().find(|decision| decision.as_str() == name);
+                let decision = decision.with_context(|| {
+                    format!("{}: decision: {name:?} is none of scale-down, restart and capacity", path.display())
+                })?;
+                ensure!(asked.is_none_or(|asked| asked == decision), "{}: it is about {decision}", path.display());
+                (decision, true)
+            }
+            None => match asked {
+                Some(decision) => (decision, false),
+                None => bail!(
+                    "{}: decision: missing; say scale-down, restart or capacity there, or pass --decision for a request on its own",
+                    path.display()
+                ),
+            },
+        };
+        // Read as a case, errors have their place in the file.
+        let wrapped;
+        let text = if whole || text.contains("\"request\"") {
+            text
+        } else {
+            wrapped = format!("{{\"request\":{text}}}");
+            &wrapped
+        };
+        match decision {
+            Decision::ScaleDown => cases::read(text).map(|case| Self::of(path, case, Inquiry::ScaleDown)),
+            Decision::Restart => cases::read(text).map(|case| Self::of(path, case, Inquiry::Restart)),
+            Decision::Capacity => cases::read(text).map(|case| Self::of(path, case, Inquiry::Capacity)),
+        }
+        .map_err(wrong)
+    }
+
+    fn of<R>(path: &Path, case: cases::Case<R>, inquiry: impl FnOnce(R) -> Inquiry) -> Self {
+        let cases::Case { about, settings, request, expected, fuel_at_most } = case;
+        Self { path: path.to_owned(), about, inquiry: inquiry(request), settings, expected, fuel_at_most }
+    }
+
+    /// All files of a directory, or the one that is named.
+    pub(crate) fn all(path: &Path) -> Result<Vec<Self>> {
+        let files = cases::files(path).with_context(|| format!("{} can't be read", path.display()))?;
+        ensure!(!files.is_empty(), "{} has no .json files: a case is a request with the answer it must get", path.display());
+        files.iter().map(|file| Self::read(file, None)).collect()
+    }
+
+    /// Puts it to a policy. `settings` on the command line win over the case's.
+    pub(crate) fn ask(&self, engine: &Engine, policy: &Policy, settings: &SettingsArgument) -> Result<Outcome> {
+        let settings = settings.or(self.settings.as_deref(), self.inquiry.settings())?;
+        Ok(ask(engine, policy, &self.inquiry, &settings, &Limits::default()))
+    }
+
+    /// The answer in JSON, with the names of the runners; or the words of the policy that declines.
+    pub(crate) fn named(&self, outcome: &Outcome) -> Result<Value, String> {
+        match &outcome.answer {
+            Ok(answer) => Ok(cases::named(answer, &names(&self.inquiry))),
+            Err(Fault::PolicyError(text)) => Err(text.clone()),
+            Err(fault) => Err(fault.to_string()),
+        }
+    }
+}
+
+/// One call. A busy machine may steal a call's whole deadline, so that gets a second and a third chance.
+pub(crate) fn ask(engine: &Engine, policy: &Policy, inquiry: &Inquiry, settings: &str, limits: &Limits) -> Outcome {
+    let once = || policy.answer(engine, inquiry, settings, limits);
+    let mut outcome = once();
+    for _ in 0..2 {
+        if outcome.answer != Err(Fault::Deadline) {
+            break;
+        }
+        outcome = once();
+    }
+    outcome
+}
+
+/// The names of what a request is about.
+fn names(inquiry: &Inquiry) -> Vec<&str> {
+    match inquiry {
+        Inquiry::ScaleDown(request) => request.candidates.iter().map(|candidate| candidate.name.as_str()).collect(),
+        Inquiry::Restart(request) => request.subjects.iter().map(|subject| subject.name.as_str()).collect(),
+        Inquiry::Capacity(_) => Vec::new(),
+    }
+}
+
+/// What an answer says about each thing, one row for each: what, and why.
+pub(crate) fn rows(inquiry: &Inquiry, answer: &Answer) -> Vec<Vec<String>> {
+    let names = names(inquiry);
+    let name = |index: u32| names.get(index as usize).map_or_else(|| index.to_string(), |name| (*name).to_owned());
+    let after =
+        |after: Option<u32>| after.filter(|after| *after > 0).map_or_else(String::new, |after| format!(" after {after} s"));
+    match answer {
+        Answer::ScaleDown(choices) => choices.iter().map(|choice| vec![name(choice.index), choice.reason.clone()]).collect(),
+        Answer::Restart(verdicts) => verdicts
+            .iter()
+            .map(|verdict| {
+                vec![name(verdict.index), format!("{}{}", verdict.action, after(verdict.after)), verdict.reason.clone()]
+            })
+            .collect(),
+        Answer::Capacity(plan) => {
+            let held = plan.reservations.iter().map(|held| {
+                let from = if held.effective > 0 { format!("from {} s ", held.effective) } else { String::new() };
+                vec![held.id.clone(), format!("{} {from}until {} s", held.replicas, held.expires), held.reason.clone()]
+            });
+            let ceiling = plan.ceiling.map(|ceiling| vec!["ceiling".to_owned(), ceiling.to_string(), String::new()]);
+            let again = plan.look_again.map(|after| vec!["look again".to_owned(), format!("after {after} s"), String::new()]);
+            held.chain(ceiling).chain(again).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, decision: Option<Decision>) -> Result<Case, String> {
+        Case::parse(Path::new("case.json"), text, decision).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn cases_and_bare_requests_are_read() {
+        let case = read(r#"{"decision":"scale-down","settings":{"a":1},"request":{"surplus":2},"answer":[]}"#, None).unwrap();
+        assert_eq!((case.settings.as_deref(), case.inquiry.decision()), (Some(r#"{"a":1}"#), Decision::ScaleDown));
+        let bare = read(r#"{"subjects":[{"name":"a"}],"settings":"{}"}"#, Some(Decision::Restart)).unwrap();
+        assert_eq!((bare.inquiry.items(), bare.expected, bare.inquiry.settings()), (1, Expected::Anything, "{}"));
+    }
+
+    #[test]
+    fn mistakes_name_file_and_field() {
+        for (text, decision, says) in [
+            ("{}", None, "case.json: decision: missing"),
+            (r#"{"decision":"scaledown","request":{}}"#, None, "case.json: decision: \"scaledown\" is none of"),
+            (r#"{"decision":"restart","request":{}}"#, Some(Decision::Capacity), "case.json: it is about restart"),
+            (
+                r#"{"decision":"restart","request":{"subjects":[{"nme":1}]}}"#,
+                None,
+                "case.json: request.subjects[0].nme: unknown field",
+            ),
+            (
+                r#"{"candidates":[{"idle":"x"}]}"#,
+                Some(Decision::ScaleDown),
+                "case.json: request.candidates[0].idle: invalid type",
+            ),
+            ("[]", None, "case.json: "),
+        ] {
+            let error = read(text, decision).map(drop).unwrap_err();
+            assert!(error.starts_with(says), "{error}");
+        }
+    }
+}

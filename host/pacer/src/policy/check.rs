@@ -1,0 +1,143 @@
+//! `check` and `inspect`: whether the operator would take a policy, and what the policy says about itself.
+
+use anyhow::Result;
+use pacer_policy::bundle::pack;
+use pacer_policy::{COMPRESSED_BYTES, CONTRACT, Decision, Limits, Policy, RAW_BYTES};
+use serde_json::Value;
+
+use super::cure::refused;
+use super::settings::SettingsArgument;
+use super::source::{Source, engine};
+use super::{Report, table};
+
+/// Arguments of `pacer policy check`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// The component, or `builtin`.
+    file: Source,
+    #[command(flatten)]
+    settings: SettingsArgument,
+}
+
+/// Arguments of `pacer policy inspect`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct InspectArguments {
+    /// The component, or `builtin`.
+    file: Source,
+}
+
+/// `pacer policy check`.
+pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
+    let Arguments { file, settings } = arguments;
+    let settings = settings.read()?;
+    let engine = engine()?;
+    let component = file.read()?;
+    let policy = Policy::load(&engine, &component).map_err(|error| refused(file, &error))?;
+    let limits = Limits::default();
+    policy.validate_settings(&engine, &settings, &limits).map_err(|error| refused(file, &error))?;
+    for decision in policy.decisions() {
+        policy.rehearse(&engine, decision, &settings, &limits).map_err(|error| refused(file, &error))?;
+    }
+    let packed = pack(&component).len();
+    let rows = [
+        ("policy", format!("{} {} ({})", policy.description().name, policy.description().version, policy.digest().short())),
+        ("takes", decisions(&policy)),
+        (
+            "size",
+            format!(
+                "{} of {}; compressed {} of {}",
+                table::bytes(component.len()),
+                table::bytes(RAW_BYTES),
+                table::bytes(packed),
+                table::bytes(COMPRESSED_BYTES)
+            ),
+        ),
+        ("settings", format!("{settings} accepted")),
+        ("trial", "empty, single and typical requests are answered, twice the same".to_owned()),
+    ];
+    Ok(Report::text(format!("{}accepted\n", two_columns(&rows))))
+}
+
+/// `pacer policy inspect`.
+pub(crate) fn inspect(arguments: &InspectArguments) -> Result<Report> {
+    let component = arguments.file.read()?;
+    let policy = Policy::load(&engine()?, &component).map_err(|error| refused(&arguments.file, &error))?;
+    let description = policy.description();
+    let mut text = two_columns(&[
+        ("name", description.name.clone()),
+        ("version", description.version.clone()),
+        ("summary", description.summary.clone()),
+        ("takes", decisions(&policy)),
+        ("contract", CONTRACT.to_owned()),
+        ("digest", policy.digest().to_string()),
+        ("size", format!("{}, {} compressed", table::bytes(component.len()), table::bytes(pack(&component).len()))),
+    ]);
+    match description.settings_schema.as_deref() {
+        None => text.push_str("settings  it has no schema of them\n"),
+        Some(schema) => text.push_str(&settings(schema)),
+    }
+    Ok(Report::text(text))
+}
+
+fn decisions(policy: &Policy) -> String {
+    policy.decisions().into_iter().map(Decision::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn two_columns(rows: &[(&str, String)]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|(name, value)| vec![(*name).to_owned(), value.clone()]).collect();
+    table::left(&rows)
+}
+
+/// The properties of a JSON Schema, one row for each: name, type, range, default, description.
+fn settings(schema: &str) -> String {
+    let schema: Value = match serde_json::from_str(schema) {
+        Ok(schema) => schema,
+        Err(error) => return format!("settings  its schema is no JSON: {error}\n"),
+    };
+    let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|properties| !properties.is_empty()) else {
+        return "settings  none\n".to_owned();
+    };
+    let rows: Vec<Vec<String>> = properties
+        .iter()
+        .map(|(name, property)| {
+            let text = |key: &str| property.get(key).map_or_else(String::new, plain);
+            let range = match (property.get("minimum"), property.get("maximum")) {
+                (Some(least), Some(most)) => format!(" {least} to {most}"),
+                (Some(least), None) => format!(" from {least}"),
+                (None, Some(most)) => format!(" to {most}"),
+                (None, None) => String::new(),
+            };
+            let default = property.get("default").map_or_else(String::new, |value| format!("default {value}"));
+            vec![format!("  {name}"), format!("{}{range}", text("type")), default, text("description")]
+        })
+        .collect();
+    format!("settings\n{}", table::left(&rows))
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_builtin_passes_and_shows_its_settings() {
+        let settings = SettingsArgument::default();
+        let report = check(&Arguments { file: Source::Builtin, settings }).unwrap();
+        assert!(report.text.ends_with("accepted\n") && report.text.contains("scale-down, restart, capacity"), "{}", report.text);
+        let shown = inspect(&InspectArguments { file: Source::Builtin }).unwrap().text;
+        assert!(shown.contains("idleBucketSeconds") && shown.contains("default 60"), "{shown}");
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("core.wasm");
+        std::fs::write(&file, b"\0asm\x01\0\0\0").unwrap();
+        let error =
+            check(&Arguments { file: Source::File(file), settings: SettingsArgument::default() }).unwrap_err().to_string();
+        assert!(error.contains("PolicyNotAComponent") && error.contains("what to do: pacer policy componentize"), "{error}");
+    }
+}

@@ -1,0 +1,145 @@
+//! `diff`: the same requests to two policies.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use pacer_policy::{Engine, Policy};
+use serde_json::Value;
+
+use super::case::{self, Case};
+use super::settings::{self, SettingsArgument};
+use super::source::{Source, engine};
+use super::{Report, table};
+
+/// Arguments of `pacer policy diff`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// A component, or `builtin`.
+    one: Source,
+    /// Another one.
+    other: Source,
+    /// A directory of cases or recorded requests, or one of them. Expected answers play no part.
+    requests: PathBuf,
+    /// Settings of the first policy: a file of YAML or JSON; those of the case when absent.
+    #[arg(long, value_name = "FILE")]
+    settings_one: Option<PathBuf>,
+    /// Settings of the second policy.
+    #[arg(long, value_name = "FILE")]
+    settings_other: Option<PathBuf>,
+    /// Reasons count as well.
+    #[arg(long)]
+    reasons: bool,
+    /// Ends with an error when they differ.
+    #[arg(long)]
+    exit_code: bool,
+}
+
+/// One side of the comparison.
+struct Side {
+    policy: Policy,
+    settings: SettingsArgument,
+    fuel: u64,
+}
+
+impl Side {
+    fn new(engine: &Engine, source: &Source, settings: Option<&PathBuf>) -> Result<Self> {
+        // Unreadable settings are found before anything is asked.
+        settings::read(settings.map(PathBuf::as_path))?;
+        Ok(Self { policy: source.load(engine)?, settings: SettingsArgument::of(settings.cloned()), fuel: 0 })
+    }
+
+    /// What is compared, and what is shown.
+    fn answer(&mut self, engine: &Engine, case: &Case, reasons: bool) -> Result<(Value, String)> {
+        let outcome = case.ask(engine, &self.policy, &self.settings)?;
+        self.fuel = self.fuel.saturating_add(outcome.fuel);
+        let rows = outcome.answer.as_ref().map(|answer| case::rows(&case.inquiry, answer)).unwrap_or_default();
+        let (mut value, shown) = match case.named(&outcome) {
+            Ok(value) if rows.is_empty() => (value, "nothing\n".to_owned()),
+            Ok(value) => (value, table::left(&rows)),
+            Err(error) => (Value::String(error.clone()), format!("no answer: {error}\n")),
+        };
+        if !reasons {
+            forget_reasons(&mut value);
+        }
+        Ok((value, shown))
+    }
+}
+
+/// `pacer policy diff`.
+pub(crate) fn diff(arguments: &Arguments) -> Result<Report> {
+    let cases = Case::all(&arguments.requests)?;
+    let engine = engine()?;
+    let mut one = Side::new(&engine, &arguments.one, arguments.settings_one.as_ref())?;
+    let mut other = Side::new(&engine, &arguments.other, arguments.settings_other.as_ref())?;
+    let mut text = String::new();
+    let (mut compared, mut differing) = (0_usize, 0_usize);
+    for case in &cases {
+        let decision = case.inquiry.decision();
+        if !(one.policy.takes(decision) && other.policy.takes(decision)) {
+            continue;
+        }
+        compared += 1;
+        let (left, shown_left) = one.answer(&engine, case, arguments.reasons)?;
+        let (right, shown_right) = other.answer(&engine, case, arguments.reasons)?;
+        if left != right {
+            differing += 1;
+            text.push_str(&format!("{} ({decision})\n", case.path.display()));
+            text.push_str(&marked('-', &shown_left));
+            text.push_str(&marked('+', &shown_right));
+        }
+    }
+    ensure!(compared > 0, "no request is about a decision that both policies take");
+    text.push_str(&format!(
+        "- {}: fuel {}\n+ {}: fuel {}\n",
+        one.policy,
+        table::number(one.fuel),
+        other.policy,
+        table::number(other.fuel)
+    ));
+    text.push_str(&format!("{} of {compared} answers are the same\n", compared - differing));
+    let failure = (arguments.exit_code && differing > 0).then(|| format!("{differing} of {compared} answers differ"));
+    Ok(Report { text, notes: String::new(), failure })
+}
+
+fn marked(mark: char, lines: &str) -> String {
+    lines.lines().map(|line| format!("  {mark} {line}\n")).collect()
+}
+
+fn forget_reasons(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(forget_reasons),
+        Value::Object(fields) => {
+            fields.remove("reason");
+            fields.values_mut().for_each(forget_reasons);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_make_a_difference() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        let case = r#"{"decision":"scale-down","request":{"candidates":[{"name":"a","idle":70,"age":1},{"name":"b","idle":65,"age":9}],"surplus":1}}"#;
+        std::fs::write(place("case.json"), case).unwrap();
+        std::fs::write(place("fine.yaml"), "idleBucketSeconds: 1").unwrap();
+        let arguments = |settings_other| Arguments {
+            one: Source::Builtin,
+            other: Source::Builtin,
+            requests: directory.path().to_owned(),
+            settings_one: None,
+            settings_other,
+            reasons: false,
+            exit_code: true,
+        };
+        let same = diff(&arguments(None)).unwrap();
+        assert!(same.failure.is_none() && same.text.ends_with("1 of 1 answers are the same\n"), "{}", same.text);
+        let differs = diff(&arguments(Some(place("fine.yaml")))).unwrap();
+        assert_eq!(differs.failure.as_deref(), Some("1 of 1 answers differ"));
+        assert!(differs.text.contains("  - b  ") && differs.text.contains("  + a  "), "{}", differs.text);
+    }
+}

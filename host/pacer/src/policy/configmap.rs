@@ -1,0 +1,280 @@
+//! `configmap`: the manifest that puts policies into force. Nothing is printed that the operator would refuse.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pacer_policy::bundle::{BUILTIN, FILE, Mode, pack};
+use pacer_policy::{Bundle, COMPRESSED_BYTES, Decision, Engine, Limits, Policy};
+
+use pacer_operator::policies::DEFAULT_NAME;
+
+use super::cure::refused;
+use super::source::{Source, engine};
+use super::{Report, run, settings, table};
+
+/// `kubectl apply` on the client's side repeats the object in an annotation, which may have 256 KiB; base64 makes four bytes of three.
+const CLIENT_SIDE_BYTES: usize = (256 << 10) * 3 / 4 - (4 << 10);
+
+/// Arguments of `pacer policy configmap`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// Components, or `builtin`; each takes the decisions that it exports.
+    files: Vec<Source>,
+    /// Name of the ConfigMap; the default is that of the set for everybody, in the operator's own namespace.
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+    /// Its namespace; where kubectl puts it when absent.
+    #[arg(long)]
+    namespace: Option<String>,
+    /// Only this decision, or who takes it: scale-down, or scale-down=FILE; repeatable.
+    #[arg(long = "decision", value_name = "DECISION[=FILE]", value_parser = chosen)]
+    decisions: Vec<(Decision, Option<Source>)>,
+    /// Settings: a file of YAML or JSON for all policies, or DECISION=FILE for one; repeatable.
+    #[arg(long = "settings", value_name = "[DECISION=]FILE")]
+    settings: Vec<String>,
+    /// Compares with what is in force instead of deciding.
+    #[arg(long)]
+    shadow: bool,
+    /// Leaves the modules as they are instead of compressing them.
+    #[arg(long)]
+    plain: bool,
+}
+
+fn chosen(text: &str) -> Result<(Decision, Option<Source>), String> {
+    let (name, file) = match text.split_once('=') {
+        Some((name, file)) => (name, file.parse().ok()),
+        None => (text, None),
+    };
+    Ok((run::decision(name)?, file))
+}
+
+/// `pacer policy configmap`.
+pub(crate) fn configmap(arguments: &Arguments) -> Result<Report> {
+    let engine = engine()?;
+    let mode = if arguments.shadow { Mode::Shadow } else { Mode::Enforce };
+    let mut modules = Modules { plain: arguments.plain, binary_data: BTreeMap::new() };
+    let mut lines = String::new();
+    let mut notes = String::new();
+    for (decision, candidate) in assignments(arguments, &engine)? {
+        let settings = settings_of(arguments, decision)?;
+        let limits = Limits::default();
+        let fits = candidate.policy.validate_settings(&engine, &settings, &limits);
+        let fits = fits.and_then(|()| candidate.policy.rehearse(&engine, decision, &settings, &limits));
+        fits.map_err(|error| refused(&candidate.source, &error))?;
+        let module = modules.add(&candidate)?;
+        lines.push_str(&format!("{decision}:\n  module: {module}\n  mode: {mode}\n  settings: {settings}\n"));
+        notes.push_str(&format!("{decision}: {} in {mode} mode\n", candidate.policy));
+    }
+    let data = BTreeMap::from([(FILE.to_owned(), lines)]);
+    // The operator's own reader has the last word.
+    Bundle::parse(&data, &modules.binary_data).context("the set that was made is refused, which is a mistake of this command")?;
+    let size = data.values().map(String::len).chain(modules.binary_data.values().map(Vec::len)).sum::<usize>();
+    ensure!(
+        size <= COMPRESSED_BYTES,
+        "the ConfigMap would have {} and may have {}: build the policies smaller, or give each ConfigMap fewer decisions by --decision",
+        table::bytes(size),
+        table::bytes(COMPRESSED_BYTES),
+    );
+    notes.push_str(&format!("{} of {} that a ConfigMap may have\n", table::bytes(size), table::bytes(COMPRESSED_BYTES)));
+    if size > CLIENT_SIDE_BYTES {
+        notes.push_str("too large for a plain `kubectl apply`: use `kubectl apply --server-side -f -`, or create and replace\n");
+    }
+    Ok(Report { text: manifest(arguments, &data, &modules.binary_data), notes, failure: None })
+}
+
+/// A policy that was given on the command line.
+struct Candidate {
+    source: Source,
+    component: Vec<u8>,
+    policy: Policy,
+}
+
+impl Candidate {
+    fn load(engine: &Engine, source: &Source) -> Result<Self> {
+        let component = source.read()?;
+        let policy = Policy::load(engine, &component).map_err(|error| refused(source, &error))?;
+        Ok(Self { source: source.clone(), component, policy })
+    }
+}
+
+/// Who takes which decision.
+fn assignments(arguments: &Arguments, engine: &Engine) -> Result<BTreeMap<Decision, std::rc::Rc<Candidate>>> {
+    let mut taken = BTreeMap::new();
+    for (decision, source) in &arguments.decisions {
+        let Some(source) = source else { continue };
+        let candidate = Candidate::load(engine, source)?;
+        ensure!(candidate.policy.takes(*decision), "{source} does not take the decision {decision}");
+        ensure!(taken.insert(*decision, std::rc::Rc::new(candidate)).is_none(), "--decision {decision} is given twice");
+    }
+    let named = taken.len();
+    let wanted =
+        |decision: &Decision| arguments.decisions.is_empty() || arguments.decisions.iter().any(|(only, _)| only == decision);
+    for source in &arguments.files {
+        let candidate = std::rc::Rc::new(Candidate::load(engine, source)?);
+        for decision in candidate.policy.decisions().into_iter().filter(wanted) {
+            match taken.get(&decision) {
+                None => {
+                    taken.insert(decision, std::rc::Rc::clone(&candidate));
+                }
+                Some(_) if arguments.decisions.iter().any(|(only, file)| *only == decision && file.is_some()) => {}
+                Some(other) => {
+                    bail!("{} and {source} both take {decision}: say which one by --decision {decision}={source}", other.source)
+                }
+            }
+        }
+    }
+    ensure!(!(arguments.files.is_empty() && named == 0), "no policy is given: name a file, builtin, or --decision DECISION=FILE");
+    ensure!(!taken.is_empty(), "none of the policies takes a decision that --decision asks for");
+    Ok(taken)
+}
+
+/// The settings for one decision: its own, else those for all.
+fn settings_of(arguments: &Arguments, decision: Decision) -> Result<String> {
+    let own = arguments.settings.iter().find_map(|text| match text.split_once('=') {
+        Some((name, file)) if name == decision.as_str() => Some(file),
+        _ => None,
+    });
+    let named = |text: &str| text.split_once('=').is_some_and(|(name, _)| run::decision(name).is_ok());
+    let all = arguments.settings.iter().map(String::as_str).find(|text| !named(text));
+    settings::read(own.or(all).map(std::path::Path::new))
+}
+
+/// What goes into `binaryData`.
+struct Modules {
+    plain: bool,
+    binary_data: BTreeMap<String, Vec<u8>>,
+}
+
+impl Modules {
+    /// Adds a policy once, and returns its key.
+    fn add(&mut self, candidate: &Candidate) -> Result<String> {
+        if candidate.source == Source::Builtin {
+            return Ok(BUILTIN.to_owned());
+        }
+        let bytes = if self.plain { candidate.component.clone() } else { pack(&candidate.component) };
+        let name: String =
+            candidate.policy.description().name.chars().map(|char| if keyable(char) { char } else { '-' }).collect();
+        let ending = if self.plain { "wasm" } else { "wasm.gz" };
+        let mut key = format!("{name}.{ending}");
+        if self.binary_data.get(&key).is_some_and(|known| *known != bytes) {
+            // Two policies of one name differ in what they are made of.
+            let digest = candidate.policy.digest().short();
+            key = format!("{name}-{}.{ending}", digest.trim_start_matches("sha256:"));
+        }
+        self.binary_data.insert(key.clone(), bytes);
+        Ok(key)
+    }
+}
+
+/// What Kubernetes allows in the keys of a ConfigMap.
+fn keyable(char: char) -> bool {
+    char.is_ascii_alphanumeric() || "-._".contains(char)
+}
+
+fn manifest(arguments: &Arguments, data: &BTreeMap<String, String>, binary_data: &BTreeMap<String, Vec<u8>>) -> String {
+    let mut text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n", arguments.name);
+    if let Some(namespace) = &arguments.namespace {
+        text.push_str(&format!("  namespace: {namespace}\n"));
+    }
+    text.push_str("data:\n");
+    for (key, value) in data {
+        text.push_str(&format!("  {key}: |\n"));
+        value.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+    }
+    if !binary_data.is_empty() {
+        text.push_str("binaryData:\n");
+    }
+    for (key, bytes) in binary_data {
+        text.push_str(&format!("  {key}: {}\n", STANDARD.encode(bytes)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn arguments(files: &[Source]) -> Arguments {
+        Arguments {
+            files: files.to_vec(),
+            name: DEFAULT_NAME.to_owned(),
+            namespace: Some("ci".to_owned()),
+            decisions: Vec::new(),
+            settings: Vec::new(),
+            shadow: false,
+            plain: false,
+        }
+    }
+
+    /// Keeps every runner; enough of a policy to be put into force.
+    fn keeper(directory: &std::path::Path, name: &str) -> Source {
+        let text = format!(
+            r#"(module
+                (memory (export "memory") 1)
+                (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096))
+                (func (export "pacer:policy/lifecycle@0.1.0#describe") (result i32) (i32.const 1024))
+                (func (export "pacer:policy/lifecycle@0.1.0#validate-settings") (param i32 i32) (result i32) (i32.const 2048))
+                (func (export "pacer:policy/scale-down@0.1.0#select") (param i32) (result i32) (i32.const 2048))
+                (data (i32.const 1024) "\0c\08\00\00\04\00\00\00\0c\08\00\00\01\00\00\00")
+                (data (i32.const 2060) "{name}"))"#
+        );
+        let file = directory.join(format!("{name}.wasm"));
+        std::fs::write(&file, pacer_policy::componentize(text.as_bytes()).unwrap()).unwrap();
+        Source::File(file)
+    }
+
+    /// What the operator reads from the manifest.
+    fn read_back(text: &str) -> (Value, Bundle) {
+        let manifest: Value = serde_saphyr::from_str(text).unwrap();
+        let data = serde_json::from_value(manifest["data"].clone()).unwrap();
+        let binary = manifest["binaryData"].as_object().into_iter().flatten();
+        let binary = binary.map(|(key, value)| (key.clone(), STANDARD.decode(value.as_str().unwrap()).unwrap())).collect();
+        let bundle = Bundle::parse(&data, &binary).unwrap();
+        (manifest, bundle)
+    }
+
+    #[test]
+    fn the_manifest_is_what_the_operator_reads() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("settings.yaml");
+        std::fs::write(&settings, "idleBucketSeconds: 30\n").unwrap();
+        let mut arguments = arguments(&[keeper(directory.path(), "keep"), Source::Builtin]);
+        arguments.decisions = vec![(Decision::ScaleDown, None)];
+        assert!(configmap(&arguments).unwrap_err().to_string().contains("both take scale-down"));
+        arguments.decisions = vec![(Decision::ScaleDown, arguments.files.first().cloned()), (Decision::Restart, None)];
+        arguments.settings = vec![format!("restart={}", settings.display())];
+        let report = configmap(&arguments).unwrap();
+        let (manifest, bundle) = read_back(&report.text);
+        assert_eq!(manifest["metadata"]["namespace"], "ci");
+        assert_eq!(manifest["binaryData"].as_object().map(serde_json::Map::len), Some(1));
+        let entries: Vec<(Decision, Mode, &str)> =
+            bundle.entries().map(|(decision, mode, entry)| (decision, mode, &*entry.settings)).collect();
+        let expected =
+            [(Decision::ScaleDown, Mode::Enforce, "{}"), (Decision::Restart, Mode::Enforce, r#"{"idleBucketSeconds":30}"#)];
+        assert_eq!(entries, expected);
+        assert!(report.notes.contains("of 1.0 MiB"), "{}", report.notes);
+    }
+
+    #[test]
+    fn shadow_and_plain() {
+        let directory = tempfile::tempdir().unwrap();
+        let arguments = Arguments { shadow: true, plain: true, ..arguments(&[keeper(directory.path(), "keep")]) };
+        let (_, bundle) = read_back(&configmap(&arguments).unwrap().text);
+        assert!(bundle.entry(Decision::ScaleDown, Mode::Shadow).is_some());
+    }
+
+    #[test]
+    fn what_is_refused_is_not_printed() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("settings.yaml");
+        std::fs::write(&settings, "idleBucket: 30\n").unwrap();
+        let wrong = Arguments { settings: vec![settings.display().to_string()], ..arguments(&[Source::Builtin]) };
+        let error = configmap(&wrong).unwrap_err().to_string();
+        assert!(error.contains("PolicySettingsInvalid") && error.contains("idleBucket"), "{error}");
+        assert!(configmap(&arguments(&[])).unwrap_err().to_string().contains("no policy is given"));
+    }
+}

@@ -1,0 +1,309 @@
+//! `new`: a policy to start from. The sources are those of `examples/policies`, which are built and tested.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Report;
+
+/// Name of the example that becomes the new policy.
+const EXAMPLE: &str = "newest-first";
+
+/// Arguments of `pacer policy new`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// Name of the policy, and of the directory that is made: lower case, digits and dashes.
+    #[arg(value_parser = name)]
+    name: String,
+    /// What it is written in.
+    #[arg(long, value_enum)]
+    lang: Language,
+    /// Where the directory is made.
+    #[arg(long, default_value = ".", value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// Languages with a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Language {
+    /// With the SDK; needs rustup's target wasm32-unknown-unknown.
+    Rust,
+    /// Go's own toolchain, 1.24 or newer; no TinyGo.
+    Go,
+    /// JavaScript on QuickJS; needs Node and npm.
+    Js,
+    /// clang and lld.
+    C,
+    /// WebAssembly text; needs nothing.
+    Wat,
+}
+
+/// A file of a template: where it goes, and what is in it.
+type File = (&'static str, &'static str);
+
+macro_rules! example {
+    ($path:literal) => {
+        include_str!(concat!("../../../../examples/policies/", $path))
+    };
+}
+
+macro_rules! sdk {
+    ($($path:literal),* $(,)?) => {
+        &[$((concat!("pacer/sdk/", $path), include_str!(concat!("../../../../policies/sdk/", $path)))),*]
+    };
+}
+
+const CONTRACT: File = ("wit/policy/v0.1.0/policy.wit", include_str!("../../../../wit/policy/v0.1.0/policy.wit"));
+
+/// Cases that the example passes in every language.
+const CASES: &[File] = &[
+    ("cases/youngest-goes.json", example!("cases/youngest-goes.json")),
+    ("cases/same-age.json", example!("cases/same-age.json")),
+    ("cases/nobody-there.json", example!("cases/nobody-there.json")),
+];
+
+/// Cases for the languages in which the example has settings.
+const CASES_WITH_SETTINGS: &[File] = &[("cases/idle-long-enough.json", example!("cases-with-settings/idle-long-enough.json"))];
+
+const RUST: &[File] = &[
+    ("Cargo.toml", example!("rust/Cargo.toml")),
+    ("src/lib.rs", example!("rust/src/lib.rs")),
+    ("cases/settings-are-checked.json", example!("rust/cases/settings-are-checked.json")),
+];
+
+const SDK: &[File] = sdk![
+    "Cargo.toml",
+    "build.rs",
+    "src/bindings.rs",
+    "src/capacity.rs",
+    "src/capacity/per_job.rs",
+    "src/cases.rs",
+    "src/contract.rs",
+    "src/export.rs",
+    "src/json.rs",
+    "src/lib.rs",
+    "src/lifecycle.rs",
+    "src/log.rs",
+    "src/order.rs",
+    "src/restart.rs",
+    "src/scale_down.rs",
+    "src/scenario.rs",
+    "src/types.rs",
+];
+
+const GO: &[File] = &[
+    ("go.mod", example!("go/go.mod")),
+    ("policy.go", example!("go/policy.go")),
+    ("pacer/pacer.go", example!("go/pacer/pacer.go")),
+    ("pacer/settings.go", example!("go/pacer/settings.go")),
+    ("pacer/wasm.go", example!("go/pacer/wasm.go")),
+];
+
+const JS: &[File] = &[("package.json", example!("js/package.json")), ("policy.js", example!("js/policy.js"))];
+
+const C: &[File] = &[("policy.c", example!("c/policy.c")), ("pacer.h", example!("c/pacer.h"))];
+
+const WAT: &[File] = &[("policy.wat", example!("wat/policy.wat"))];
+
+/// What the SDK's manifest inherits, and how a policy is built small.
+const WORKSPACE: &str = r#"
+[workspace]
+members = ["pacer/sdk"]
+
+[workspace.package]
+version = "0.1.0"
+edition = "2024"
+rust-version = "1.95"
+license = "Apache-2.0"
+publish = false
+
+[workspace.lints]
+
+[workspace.dependencies]
+anyhow = "1"
+serde = { version = "1", features = ["derive"] }
+serde_json = "1"
+wit-bindgen = { version = "=0.61.1", default-features = false, features = ["macros", "realloc"] }
+
+[profile.release]
+opt-level = "s"
+lto = "fat"
+codegen-units = 1
+panic = "abort"
+strip = true
+"#;
+
+impl Language {
+    fn files(self) -> Vec<File> {
+        let own: &[&[File]] = match self {
+            Self::Rust => &[RUST, SDK, &[CONTRACT], CASES_WITH_SETTINGS],
+            Self::Go => &[GO, CASES_WITH_SETTINGS],
+            Self::Js => &[JS, &[CONTRACT], CASES_WITH_SETTINGS],
+            Self::C => &[C],
+            Self::Wat => &[WAT],
+        };
+        own.iter().chain(&[CASES]).flat_map(|files| files.iter().copied()).collect()
+    }
+
+    /// The commands that make `NAME.wasm`, and the one that tests natively first, where there is one.
+    fn build(self, name: &str) -> Vec<String> {
+        let crate_name = name.replace('-', "_");
+        let lines: &[&str] = match self {
+            Self::Rust => &[
+                "cargo test",
+                "cargo build --release --target wasm32-unknown-unknown",
+                "pacer policy componentize target/wasm32-unknown-unknown/release/CRATE.wasm -o NAME.wasm",
+            ],
+            Self::Go => &[
+                "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o core.wasm .",
+                "pacer policy componentize core.wasm -o NAME.wasm",
+            ],
+            Self::Js => &["npm install", "npm run build"],
+            Self::C => &[
+                "clang --target=wasm32 -Os -Wall -nostdlib -Wl,--no-entry,--strip-all,-z,stack-size=16384 policy.c -o core.wasm",
+                "pacer policy componentize core.wasm -o NAME.wasm",
+            ],
+            Self::Wat => &["pacer policy componentize policy.wat -o NAME.wasm"],
+        };
+        lines.iter().map(|line| line.replace("CRATE", &crate_name).replace("NAME", name)).collect()
+    }
+}
+
+/// Names that every toolchain and a ConfigMap take.
+fn name(text: &str) -> Result<String, String> {
+    let starts_well = text.starts_with(|char: char| char.is_ascii_lowercase());
+    let sound =
+        text.chars().all(|char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '-') && !text.ends_with('-');
+    if starts_well && sound && text.len() <= 63 {
+        return Ok(text.to_owned());
+    }
+    Err("use a to z, digits and dashes, beginning with a letter, at most 63".to_owned())
+}
+
+/// `pacer policy new`.
+pub(crate) fn new(arguments: &Arguments) -> Result<Report> {
+    let Arguments { name, lang, directory } = arguments;
+    let root = directory.join(name);
+    let taken = root.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || root.is_file();
+    ensure!(!taken, "{} is there already: choose another name, or remove it", root.display());
+    for (path, text) in lang.files() {
+        write(&root.join(path), &named(path, text, name))?;
+    }
+    let build = lang.build(name);
+    let readme = format!(
+        "# {name}\n\nStarts as the example `{EXAMPLE}`: it removes the youngest idle runners.\n\n```sh\n{}\npacer policy test {name}.wasm cases\n```\n",
+        build.join("\n")
+    );
+    write(&root.join("README.md"), &readme)?;
+    let mut text = format!("{} is there. Build and try it:\n\n  cd {}\n", root.display(), root.display());
+    for line in build.iter().map(String::as_str).chain([
+        format!("pacer policy test {name}.wasm cases").as_str(),
+        format!("pacer policy configmap {name}.wasm | kubectl apply --server-side -f -").as_str(),
+    ]) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    Ok(Report::text(text))
+}
+
+/// The example's file with the new policy's name. Vendored sources and cases stay as they are.
+fn named(path: &str, text: &str, name: &str) -> String {
+    if path.starts_with("pacer/sdk/") || path.starts_with("wit/") || path.starts_with("cases/") {
+        return text.to_owned();
+    }
+    let mut text = text.replace(EXAMPLE, name);
+    if path == "policy.wat" {
+        text = described(&text, name);
+    }
+    if path == "Cargo.toml" {
+        text = text.replace("../../../policies/sdk", "pacer/sdk") + WORKSPACE;
+    }
+    text
+}
+
+/// The text form counts lengths and places by hand, so the new name is padded to the old one's place after the others.
+fn described(text: &str, name: &str) -> String {
+    let old = format!("\\3c\\04\\00\\00\\{:02x}\\00\\00\\00", EXAMPLE.len());
+    let new = format!("\\00\\09\\00\\00\\{:02x}\\00\\00\\00", name.len());
+    let data = format!("(data (i32.const 1084) \"{name}\"");
+    let moved = format!("(data (i32.const 2304) \"{name}\")\n  (data (i32.const 1084) \"{EXAMPLE}\"");
+    text.replace(&old, &new).replace(&data, &moved)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("{} can't be made", parent.display()))?;
+    }
+    fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+    use pacer_policy::{Engine, Policy};
+
+    use super::*;
+
+    fn made(lang: Language, name: &str) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let arguments = Arguments { name: name.to_owned(), lang, directory: directory.path().to_owned() };
+        let report = new(&arguments).unwrap();
+        assert!(report.text.contains(&format!("pacer policy test {name}.wasm cases")), "{}", report.text);
+        assert!(new(&arguments).unwrap_err().to_string().contains("is there already"));
+        directory
+    }
+
+    #[test]
+    fn nothing_of_the_example_is_left() {
+        for lang in Language::value_variants() {
+            let directory = made(*lang, "my-policy");
+            for (path, _) in lang.files() {
+                let text = fs::read_to_string(directory.path().join("my-policy").join(path)).unwrap();
+                let padded = path == "policy.wat";
+                assert!(padded || !text.contains(EXAMPLE), "{path}");
+                assert!(!text.contains("../../../"), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_whole_sdk_comes_along() {
+        let mut expected = Vec::new();
+        let mut directories = vec![PathBuf::from("src")];
+        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/sdk");
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(sdk.join(&directory)).unwrap() {
+                let entry = entry.unwrap();
+                let path = directory.join(entry.file_name());
+                if entry.file_type().unwrap().is_dir() {
+                    directories.push(path);
+                } else {
+                    expected.push(format!("pacer/sdk/{}", path.display()));
+                }
+            }
+        }
+        expected.sort();
+        let listed: Vec<&str> = SDK.iter().map(|(path, _)| *path).filter(|path| path.contains("/src/")).collect();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn text_becomes_a_policy_of_the_new_name() {
+        for name in ["x", "a-much-longer-name-than-the-example-has"] {
+            let directory = made(Language::Wat, name);
+            let text = fs::read(directory.path().join(name).join("policy.wat")).unwrap();
+            let component = pacer_policy::componentize(&text).unwrap();
+            let policy = Policy::load(&Engine::new().unwrap(), &component).unwrap();
+            assert_eq!(policy.description().name, name);
+        }
+    }
+
+    #[test]
+    fn names_suit_every_toolchain() {
+        for (text, sound) in
+            [("a", true), ("keep-2-warm", true), ("", false), ("2warm", false), ("Warm", false), ("warm-", false), ("a/b", false)]
+        {
+            assert_eq!(name(text).is_ok(), sound, "{text}");
+        }
+    }
+}

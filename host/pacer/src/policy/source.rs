@@ -1,0 +1,94 @@
+//! Where the policy of a command comes from.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow};
+use pacer_policy::bundle::{BUILTIN, pack, unpack};
+use pacer_policy::{Engine, Policy, SHIPPED};
+
+use super::cure::refused;
+use super::{Report, table};
+
+/// A file, or the policy in this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// `builtin`.
+    Builtin,
+    /// A component: plain, gzip or zstd.
+    File(PathBuf),
+}
+
+impl FromStr for Source {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(if text == BUILTIN { Self::Builtin } else { Self::File(PathBuf::from(text)) })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin => f.write_str(BUILTIN),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Source {
+    /// The component, decompressed.
+    pub(crate) fn read(&self) -> Result<Vec<u8>> {
+        let path = match self {
+            Self::Builtin => return Ok(SHIPPED.to_vec()),
+            Self::File(path) => path,
+        };
+        let bytes = std::fs::read(path).with_context(|| format!("{self} can't be read"))?;
+        let component = unpack(&bytes).map_err(|error| refused(self, &error))?;
+        Ok(component.into_owned())
+    }
+
+    /// Loads it as the operator does.
+    pub(crate) fn load(&self, engine: &Engine) -> Result<Policy> {
+        Policy::load(engine, &self.read()?).map_err(|error| refused(self, &error))
+    }
+}
+
+/// Starts the engine that the operator runs policies with.
+pub(crate) fn engine() -> Result<Engine> {
+    Engine::new().map_err(|error| anyhow!("{error}: policies can't be run on this machine"))
+}
+
+/// Arguments of `pacer policy componentize`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// A core module, or WebAssembly text.
+    module: PathBuf,
+    /// Where the component goes.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// `pacer policy componentize`.
+pub(crate) fn componentize(arguments: &Arguments) -> Result<Report> {
+    let Arguments { module, output } = arguments;
+    let source = std::fs::read(module).with_context(|| format!("{} can't be read", module.display()))?;
+    let component = pacer_policy::componentize(&source).map_err(|error| refused(module.display(), &error))?;
+    std::fs::write(output, &component).with_context(|| format!("{} can't be written", output.display()))?;
+    let (size, packed) = (table::bytes(component.len()), table::bytes(pack(&component).len()));
+    Ok(Report::text(format!("{}: {size}, {packed} compressed\n", output.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builtin_is_no_file() {
+        assert_eq!("builtin".parse(), Ok(Source::Builtin));
+        assert_eq!("./builtin".parse(), Ok(Source::File(PathBuf::from("./builtin"))));
+        assert!(Source::Builtin.load(&engine().unwrap()).is_ok_and(|policy| policy.decisions().len() == 3));
+    }
+}

@@ -1,0 +1,126 @@
+use axum::body::Bytes;
+use axum::http::HeaderName;
+use clap::Parser;
+use tower::ServiceExt;
+
+use crate::arguments::{Command, Pacer};
+
+use super::*;
+
+/// A server whose Kubernetes never answers.
+async fn front(arguments: &[&str]) -> anyhow::Result<Arc<Front>> {
+    let arguments = ["pacer", "webhook", "--webhook-addr=127.0.0.1:0"].iter().chain(arguments);
+    let Command::Webhook(arguments) = Pacer::try_parse_from(arguments)?.command else { bail!("another verb") };
+    let silence = tower::service_fn(|_: Request<kube::client::Body>| std::future::pending::<Result<Response, std::io::Error>>());
+    let setting = Setting {
+        address: &arguments.webhook_addr,
+        namespace: "",
+        common_labels: &[],
+        receiver: &arguments.receiver,
+        github: &arguments.github,
+        client: Client::new(silence, "default"),
+        metrics: Metrics::default().receiver().clone(),
+    };
+    Ok(Server::new(setting).await?.front)
+}
+
+async fn ask(front: &Arc<Front>, method: Method, headers: &[(&'static str, &str)], body: Body) -> (Response, String) {
+    let mut request = Request::builder().method(method).uri("/any/path").body(body).unwrap();
+    for (name, value) in headers {
+        request.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+    }
+    let response = router(front.clone()).oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    (Response::from_parts(parts, Body::empty()), text)
+}
+
+/// A body whose length is not announced.
+fn pieces(count: usize, size: usize) -> Body {
+    Body::from_stream(futures::stream::iter((0..count).map(move |_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; size])))))
+}
+
+#[tokio::test]
+async fn every_path_tells_that_the_server_runs() {
+    let front = front(&[]).await.unwrap();
+    for (method, expected) in [(Method::GET, "webhook server is running\n"), (Method::HEAD, "")] {
+        let (response, text) = ask(&front, method, &[], Body::empty()).await;
+        assert_eq!((response.status(), text.as_str()), (StatusCode::OK, expected));
+    }
+    let (response, _) = ask(&front, Method::PUT, &[], Body::empty()).await;
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(response.headers()[header::ALLOW], "GET, HEAD, POST");
+}
+
+#[tokio::test]
+async fn deliveries_without_a_secret_are_taken_unless_one_is_configured() {
+    let open = front(&["--github-webhook-secret-token="]).await.unwrap();
+    for (event, expected) in [("ping", "pong"), ("push", ""), ("not_invented_yet", "")] {
+        let (response, text) = ask(&open, Method::POST, &[("x-github-event", event)], Body::from("{}")).await;
+        assert_eq!((response.status(), text.as_str()), (StatusCode::OK, expected), "{event}");
+    }
+    let (response, _) = ask(&open, Method::POST, &[], Body::from("{}")).await;
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    let closed = front(&["--github-webhook-secret-token=s3cret"]).await.unwrap();
+    let (response, text) = ask(&closed, Method::POST, &[("x-github-event", "ping")], Body::from("{}")).await;
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert!(text.contains("not signed") && !text.contains("s3cret"), "{text}");
+}
+
+#[tokio::test]
+async fn large_bodies_are_refused_before_they_fill_the_memory() {
+    let front = front(&["--webhook-body-limit=1000"]).await.unwrap();
+    let event = ("x-github-event", "ping");
+    let (response, _) = ask(&front, Method::POST, &[event, ("content-length", "1001")], Body::from("{}")).await;
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE, "by what is announced");
+    let (response, _) = ask(&front, Method::POST, &[event], pieces(11, 100)).await;
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE, "by what arrives");
+    let (response, _) = ask(&front, Method::POST, &[event], pieces(10, 100)).await;
+    assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY, "blanks are no JSON");
+    let _all = front.room.clone().try_acquire_many_owned(BODIES_KIB).unwrap();
+    let (response, _) = ask(&front, Method::POST, &[event], pieces(1, 1)).await;
+    assert_eq!(
+        (response.status(), &response.headers()[header::RETRY_AFTER]),
+        (StatusCode::SERVICE_UNAVAILABLE, &"1".parse().unwrap())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_ends_is_given_up() {
+    let front = front(&[]).await.unwrap();
+    let slow = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+    let (response, _) = ask(&front, Method::POST, &[("x-github-event", "ping")], slow).await;
+    assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+}
+
+#[tokio::test]
+async fn jobs_are_refused_until_the_autoscalers_are_known() {
+    let front = front(&[]).await.unwrap();
+    let job = r#"{"action": "queued", "workflow_job": {"id": 1}, "repository": {"full_name": "acme/app", "owner": {}}}"#;
+    let (response, _) = ask(&front, Method::POST, &[("x-github-event", "workflow_job")], Body::from(job)).await;
+    assert_eq!(
+        (response.status(), &response.headers()[header::RETRY_AFTER]),
+        (StatusCode::SERVICE_UNAVAILABLE, &"1".parse().unwrap())
+    );
+    let waiting = job.replace("queued", "waiting");
+    let (response, text) = ask(&front, Method::POST, &[("x-github-event", "workflow_job")], Body::from(waiting)).await;
+    assert_eq!((response.status(), text.as_str()), (StatusCode::OK, ""));
+}
+
+#[tokio::test]
+async fn secrets_come_from_files_as_well() {
+    let directory = std::env::temp_dir();
+    let file = directory.join(format!("pacer-webhook-secrets-{}", std::process::id()));
+    std::fs::write(&file, "new\n\nold\r\n").unwrap();
+    let flag = format!("--github-webhook-secret-file={}", file.display());
+    let both = front(&[&flag]).await;
+    std::fs::write(&file, "\n").unwrap();
+    let none = front(&[&flag]).await;
+    std::fs::remove_file(&file).unwrap();
+    let (response, _) = ask(&both.unwrap(), Method::POST, &[("x-github-event", "ping")], Body::from("{}")).await;
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    for broken in [none, front(&[&flag]).await] {
+        let text = format!("{:#}", broken.err().unwrap());
+        assert!(text.contains("--github-webhook-secret-file"), "{text}");
+    }
+}

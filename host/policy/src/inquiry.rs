@@ -1,0 +1,160 @@
+//! One question put to one policy, without a generation, a fallback or a queue: what authors try their policies with.
+
+use std::time::Duration;
+
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
+use serde::Serialize;
+
+use crate::call::Called;
+use crate::decision::Decision;
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::limits::Limits;
+use crate::log::LogLine;
+use crate::policy::Policy;
+use crate::question::Question;
+use crate::{rehearsal, sandbox};
+
+/// A request of any of the three decisions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Inquiry {
+    /// Which idle runners go first?
+    ScaleDown(ScaleDownRequest),
+    /// What to do about runners that are not well?
+    Restart(RestartRequest),
+    /// Which reservations should exist?
+    Capacity(CapacityRequest),
+}
+
+/// An answer that passed [`pacer_core::gate`]; as JSON in the contract's terms.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// Who goes, in this order.
+    ScaleDown(Vec<Choice>),
+    /// What happens to whom.
+    Restart(Vec<Verdict>),
+    /// What is held for which jobs.
+    Capacity(CapacityPlan),
+}
+
+/// What came of an [`Inquiry`], and what it took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The checked answer, or why there is none.
+    pub answer: Result<Answer, Fault>,
+    /// Instructions executed, in wasmtime's units of fuel.
+    pub fuel: u64,
+    /// Time from store to answer.
+    pub duration: Duration,
+    /// Most linear memory held at once, in bytes.
+    pub peak_memory: usize,
+    /// What it said.
+    pub log: Vec<LogLine>,
+    /// Lines beyond those that are kept.
+    pub log_dropped: u32,
+}
+
+impl Inquiry {
+    /// An ordinary request about so many things, like those that policies are rehearsed with.
+    #[must_use]
+    pub fn typical(decision: Decision, items: u32) -> Self {
+        match decision {
+            Decision::ScaleDown => Self::ScaleDown(rehearsal::scale_down_of(items)),
+            Decision::Restart => Self::Restart(rehearsal::restart_of(items)),
+            Decision::Capacity => Self::Capacity(rehearsal::capacity_of(items)),
+        }
+    }
+
+    /// Which decision it is about.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        match self {
+            Self::ScaleDown(_) => Decision::ScaleDown,
+            Self::Restart(_) => Decision::Restart,
+            Self::Capacity(_) => Decision::Capacity,
+        }
+    }
+
+    /// How many things it is about; the budget of instructions grows with it.
+    #[must_use]
+    pub fn items(&self) -> usize {
+        match self {
+            Self::ScaleDown(request) => request.items(),
+            Self::Restart(request) => request.items(),
+            Self::Capacity(request) => request.items(),
+        }
+    }
+
+    /// The settings in the request itself.
+    #[must_use]
+    pub fn settings(&self) -> &str {
+        match self {
+            Self::ScaleDown(request) => &request.settings,
+            Self::Restart(request) => &request.settings,
+            Self::Capacity(request) => &request.settings,
+        }
+    }
+
+    /// Asks the shipped policy as it is linked into this program.
+    ///
+    /// # Errors
+    ///
+    /// What the policy says, or that it panicked or broke the contract.
+    pub fn natively(&self, settings: &str) -> Result<Answer, Fault> {
+        match self {
+            Self::ScaleDown(request) => sandbox::natively(request, settings).map(Answer::ScaleDown),
+            Self::Restart(request) => sandbox::natively(request, settings).map(Answer::Restart),
+            Self::Capacity(request) => sandbox::natively(request, settings).map(Answer::Capacity),
+        }
+    }
+}
+
+impl Policy {
+    /// Puts one question, with these settings instead of the request's. Blocks for at most the deadline.
+    #[must_use]
+    pub fn answer(&self, engine: &Engine, inquiry: &Inquiry, settings: &str, limits: &Limits) -> Outcome {
+        match inquiry {
+            Inquiry::ScaleDown(request) => Outcome::of(self.ask(engine, request, settings, limits), Answer::ScaleDown),
+            Inquiry::Restart(request) => Outcome::of(self.ask(engine, request, settings, limits), Answer::Restart),
+            Inquiry::Capacity(request) => Outcome::of(self.ask(engine, request, settings, limits), Answer::Capacity),
+        }
+    }
+}
+
+impl Outcome {
+    fn of<T>((answer, usage): Called<T>, wrap: impl FnOnce(T) -> Answer) -> Self {
+        Self {
+            answer: answer.map(wrap),
+            fuel: usage.fuel,
+            duration: usage.duration,
+            peak_memory: usage.peak_memory,
+            log: usage.lines,
+            log_dropped: usage.dropped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::SHIPPED;
+    use crate::load::NO_SETTINGS;
+
+    #[test]
+    fn typical_questions_get_the_same_answer_natively() {
+        let engine = Engine::new().unwrap();
+        let shipped = Policy::load(&engine, SHIPPED).unwrap();
+        for decision in Decision::ALL {
+            for items in [0, 1, 10] {
+                let inquiry = Inquiry::typical(decision, items);
+                assert_eq!(inquiry.decision(), decision);
+                assert!(inquiry.items() >= items as usize);
+                let outcome = shipped.answer(&engine, &inquiry, NO_SETTINGS, &Limits::default());
+                assert_eq!(outcome.answer, inquiry.natively(NO_SETTINGS), "{decision} of {items}");
+                assert!(outcome.fuel > 0 && outcome.peak_memory > 0);
+            }
+        }
+    }
+}

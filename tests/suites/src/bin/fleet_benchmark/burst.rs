@@ -1,0 +1,137 @@
+//! Many jobs at once: webhooks, reservations, runners, jobs, and back to the minimum.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::api::PostParams;
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
+use pacer_harness::github::{Delivering, Hook, JobAction, Scope};
+use pacer_harness::objects;
+use pacer_harness::world::World;
+use pacer_suites::{api, deployment, queue};
+use serde_json::json;
+
+use crate::figure::{AtMost, Figure, Page};
+use crate::fleet::{NAME, PATIENCE, harm, nodes};
+use crate::meter::{self, Meter};
+
+/// Secret of the webhooks.
+const SECRET: &str = "a secret of the benchmark";
+
+/// Connections that GitHub delivers over.
+const CONNECTIONS: usize = 8;
+
+/// Seconds until a thousand jobs have their pods; until they are done, where each takes 30 s; until the last pod is gone.
+const PODS: f64 = 15.0;
+const DONE: f64 = 50.0;
+const GONE: f64 = 60.0;
+
+/// Measures one burst of jobs that take so long each.
+///
+/// # Errors
+///
+/// When a state is not reached; the figures so far are kept.
+pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figure>) -> Result<()> {
+    let world = pacer_suites::world(|options| {
+        if let Some(operator) = &mut options.operator {
+            operator.args = vec!["--webhook-addr=127.0.0.1:0".to_owned()];
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+            "info".clone_into(&mut operator.log_level);
+        }
+    })
+    .await?;
+    let outcome = burst(&world, jobs, lasting, &mut Page::new(format!("burst of {jobs} jobs"), figures)).await;
+    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
+    world.stop().await;
+    Ok(outcome?)
+}
+
+async fn burst(world: &World, jobs: u32, lasting: Duration, page: &mut Page<'_>) -> Result<()> {
+    prepare(world, jobs).await?;
+    meter::quiet(world, PATIENCE).await.context("the autoscaler is known")?;
+    let wish = |most: f64| (jobs <= 1_000).then_some(most);
+    let wanted = usize::try_from(jobs)?;
+    let meter = Meter::start(world)?;
+    let began = tokio::time::Instant::now();
+    queue(world, NAME, wanted, lasting)?;
+    let accepted = async {
+        world.github.wait_for(PATIENCE, |view| view.deliveries().accepted >= u64::from(jobs)).await?;
+        anyhow::Ok(began.elapsed())
+    };
+    let pods = async {
+        nodes(world)?.until(PATIENCE, |tally| tally.seen() >= wanted).await?;
+        anyhow::Ok(began.elapsed())
+    };
+    let online = async {
+        world.github.wait_for(PATIENCE, |view| view.runners().ever_registered >= u64::from(jobs)).await?;
+        anyhow::Ok(began.elapsed())
+    };
+    let done = async {
+        world.github.wait_for(PATIENCE, |view| view.jobs().succeeded >= u64::from(jobs)).await?;
+        anyhow::Ok(began.elapsed())
+    };
+    let (accepted, pods, online, done) = tokio::try_join!(accepted, pods, online, done).context("the jobs of the burst")?;
+    page.time("every queued event answered 2xx", accepted, None);
+    page.time("every pod made", pods, wish(PODS));
+    page.time("every runner registered", online, None);
+    page.time(format!("every job done, {} s each", lasting.as_secs()), done, wish(DONE));
+    objects::until(api::<HorizontalRunnerAutoscaler>(world), "", PATIENCE, |all| {
+        all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(0)))
+    })
+    .await?;
+    page.time("the autoscaler at its minimum", began.elapsed(), None);
+    world.github.wait_for(PATIENCE, |view| view.runners().registered == 0).await?;
+    objects::until(api::<k8s_openapi::api::core::v1::Pod>(world), "", PATIENCE, |all| all.is_empty()).await?;
+    page.time("the last pod gone", began.elapsed(), wish(GONE));
+    answers(world, page);
+    let reading = meter.read()?;
+    let counts = world.github.runners();
+    page.ratio("runners made for each job", counts.ever_registered, jobs, Some(AtMost::Limit(1.0)));
+    page.ratio("writes for each job", reading.writes.total(), jobs, None);
+    page.count("paid GitHub calls", reading.paid(), None);
+    page.time("processor time", reading.cpu, None);
+    page.size("memory, peak", meter.peak()?, None);
+    harm(world, page)
+}
+
+/// An autoscaler that starts at nothing, and GitHub's hook.
+async fn prepare(world: &World, jobs: u32) -> Result<()> {
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    let owner = Scope::repository("acme", "app").into();
+    world.github.add_hook(Hook { owner, url: format!("http://{address}/"), secret: SECRET.to_owned() });
+    world.github.deliver(Delivering { parallel: CONNECTIONS, ..Delivering::default() });
+    let manifest: RunnerDeployment = serde_json::from_value(deployment(NAME, 0))?;
+    api::<RunnerDeployment>(world).create(&PostParams::default(), &manifest).await?;
+    let autoscaler: HorizontalRunnerAutoscaler = serde_json::from_value(json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": NAME, "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"name": NAME}, "minReplicas": 0, "maxReplicas": jobs.saturating_mul(2),
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+    }))?;
+    api::<HorizontalRunnerAutoscaler>(world).create(&PostParams::default(), &autoscaler).await?;
+    objects::until(api::<HorizontalRunnerAutoscaler>(world), "", PATIENCE, |all| {
+        all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(0)))
+    })
+    .await?;
+    Ok(())
+}
+
+/// How long `queued` events took to be answered, as GitHub saw it.
+fn answers(world: &World, page: &mut Page<'_>) {
+    let deliveries = world.github.deliveries();
+    let mut took: Vec<Duration> = deliveries
+        .iter()
+        .filter(|delivery| delivery.action == Some(JobAction::Queued) && delivery.delivered_at.is_some())
+        .map(|delivery| delivery.duration)
+        .collect();
+    took.sort_unstable();
+    for (name, share) in [("median", 50), ("99 %", 99)] {
+        let at = took.len().saturating_mul(share) / 100;
+        if let Some(took) = took.get(at.min(took.len().saturating_sub(1))) {
+            page.time(format!("a queued event answered, {name}"), *took, None);
+        }
+    }
+}

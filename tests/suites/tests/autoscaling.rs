@@ -1,0 +1,311 @@
+//! Autoscaling from end to end: jobs at GitHub, webhooks or polling, runners, and back to the minimum.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use pacer_api::condition::ConditionType;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment};
+use pacer_harness::github::{Delivering, Hook, Scope};
+use pacer_harness::world::World;
+use pacer_suites::{
+    PATIENCE, api, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, runners, settled, until,
+};
+use serde_json::{Value, json};
+
+/// Secret of all webhooks here.
+const SECRET: &str = "a secret of the suite";
+
+/// A world whose operator receives the webhooks of `acme/app`.
+async fn hooked() -> Result<World> {
+    let world = brisk_world(&["--webhook-addr=127.0.0.1:0"], |options| {
+        if let Some(operator) = &mut options.operator {
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+        }
+    })
+    .await?;
+    hook(&world)?;
+    Ok(world)
+}
+
+/// Sends the events of `acme/app` to the operator as it listens now.
+fn hook(world: &World) -> Result<()> {
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    let url = format!("http://{address}/");
+    world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url, secret: SECRET.to_owned() });
+    Ok(())
+}
+
+/// An autoscaler of the deployment `web`.
+fn autoscaler(min: u32, max: u32, more: Value) -> Value {
+    let mut spec = json!({"scaleTargetRef": {"name": "web"}, "minReplicas": min, "maxReplicas": max});
+    if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+        spec.extend(more);
+    }
+    json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": spec,
+    })
+}
+
+fn by_webhook() -> Value {
+    json!({"scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}]})
+}
+
+fn by_polling() -> Value {
+    json!({"metrics": [{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns"}]})
+}
+
+/// Applies a deployment without a number of its own, and its autoscaler; waits until both are acted on.
+async fn pool(world: &World, min: u32, autoscaler: &Value) -> Result<()> {
+    apply(world, &deployment("web", min)).await?;
+    apply(world, autoscaler).await?;
+    status(world, "the first number", |status| status.desired_replicas.is_some()).await?;
+    Ok(())
+}
+
+/// Waits until the autoscaler's status is as wanted.
+async fn status(
+    world: &World,
+    what: &str,
+    reached: impl Fn(&pacer_api::HorizontalRunnerAutoscalerStatus) -> bool,
+) -> Result<HorizontalRunnerAutoscaler> {
+    let mut found =
+        until::<HorizontalRunnerAutoscaler>(world, what, |all| all.iter().any(|one| one.status.as_ref().is_some_and(&reached)))
+            .await?;
+    found.pop().context("no autoscaler")
+}
+
+/// Reason and message of the condition Scaling.
+fn scaling(autoscaler: &HorizontalRunnerAutoscaler) -> (String, String) {
+    let conditions = autoscaler.status.iter().flat_map(|status| &status.conditions);
+    let found = conditions.into_iter().find(|condition| condition.type_ == ConditionType::Scaling.as_str());
+    found.map(|condition| (condition.reason.clone(), condition.message.clone())).unwrap_or_default()
+}
+
+async fn succeeded(world: &World, jobs: u64) -> Result<()> {
+    let outcome = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == jobs).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {jobs} jobs to succeed"))?;
+    Ok(())
+}
+
+/// What holds at the end of each: nobody was disturbed, and everything can be deleted.
+async fn end(world: World) -> Result<()> {
+    delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_gets_one_runner_per_job_and_the_fleet_goes_back() -> Result<()> {
+    let world = hooked().await?;
+    pool(&world, 0, &autoscaler(0, 30, by_webhook())).await?;
+    queue(&world, "web", 20, Duration::from_secs(3))?;
+    succeeded(&world, 20).await?;
+    status(&world, "back to none", |status| status.desired_replicas == Some(0)).await?;
+    settled(&world, 0).await?;
+    let made = world.github.runners().ever_registered;
+    ensure!(made == 20, "{made} runners were made for 20 jobs");
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_jobs_than_runners_wait_for_their_turn_and_the_reason_is_told() -> Result<()> {
+    let world = hooked().await?;
+    pool(&world, 0, &autoscaler(0, 4, by_webhook())).await?;
+    queue(&world, "web", 12, Duration::from_secs(2))?;
+    let clamped = status(&world, "the maximum", |status| {
+        status.desired_replicas == Some(4) && status.conditions.iter().any(|condition| condition.reason == "MaxReplicas")
+    })
+    .await?;
+    let (_, message) = scaling(&clamped);
+    ensure!(message.contains("clamped by maxReplicas 4"), "{message}");
+    succeeded(&world, 12).await?;
+    settled(&world, 0).await?;
+    let made = world.github.runners().ever_registered;
+    ensure!(made == 12, "{made} runners were made for 12 jobs");
+    end(world).await
+}
+
+/// With the scale-down delay at its default of ten minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn single_jobs_one_after_the_other_leave_nothing_idle() -> Result<()> {
+    let world = hooked().await?;
+    pool(&world, 0, &autoscaler(0, 10, by_webhook())).await?;
+    for done in 1..=6 {
+        queue(&world, "web", 1, Duration::from_millis(500))?;
+        succeeded(&world, done).await?;
+    }
+    settled(&world, 0).await?;
+    let made = world.github.runners().ever_registered;
+    ensure!(made == 6, "{made} runners were made for 6 jobs");
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_runners_of_the_minimum_stay_beside_those_of_jobs() -> Result<()> {
+    let world = hooked().await?;
+    pool(&world, 2, &autoscaler(2, 10, by_webhook())).await?;
+    settled(&world, 2).await?;
+    queue(&world, "web", 3, Duration::from_secs(4))?;
+    runners(&world, "three at work and two idle", |counts| counts.busy == 3 && counts.online == 5).await?;
+    succeeded(&world, 3).await?;
+    settled(&world, 2).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_repeated_and_reordered_events_leave_nobody_waiting_and_nothing_reserved() -> Result<()> {
+    let world = hooked().await?;
+    world.github.deliver(Delivering {
+        drop_every: Some(5),
+        duplicate_every: Some(3),
+        reorder_within: 6,
+        delay: Duration::from_millis(50),
+        parallel: 4,
+    });
+    let mut more = by_webhook();
+    more["metrics"] = by_polling()["metrics"].clone();
+    // What was made for a job that somebody else's runner took goes at once.
+    more["scaleDownDelaySecondsAfterScaleOut"] = json!(0);
+    pool(&world, 0, &autoscaler(0, 40, more)).await?;
+    let jobs = queue(&world, "web", 25, Duration::from_secs(2))?;
+    ensure!(world.github.cancel_job(jobs[24]), "the last job can't be cancelled");
+    succeeded(&world, 24).await?;
+    status(&world, "nothing reserved", |status| {
+        let open = status.ledger.iter().filter(|entry| entry.state != pacer_api::job_ledger::JobState::Completed);
+        status.desired_replicas == Some(0) && open.count() == 0
+    })
+    .await?;
+    settled(&world, 0).await?;
+    metrics_are_told(&world).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn polling_alone_works() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let mut more = by_polling();
+    more["scaleDownDelaySecondsAfterScaleOut"] = json!(0);
+    pool(&world, 1, &autoscaler(1, 10, more)).await?;
+    settled(&world, 1).await?;
+    queue(&world, "web", 4, Duration::from_secs(3))?;
+    queue(&world, "somebody-else", 3, Duration::from_secs(3))?;
+    succeeded(&world, 4).await?;
+    settled(&world, 1).await?;
+    end(world).await
+}
+
+/// ARC's names are there with their labels, and the dashboard asks for nothing that is not.
+async fn metrics_are_told(world: &World) -> Result<()> {
+    let text = world.operator.as_ref().context("no operator")?.get("/metrics").await?;
+    for line in [
+        r#"horizontalrunnerautoscaler_spec_max_replicas{horizontalrunnerautoscaler="web",namespace="default"} 40"#,
+        r#"horizontalrunnerautoscaler_necessary_replicas{horizontalrunnerautoscaler="web",namespace="default",enterprise="",organization="","#,
+        r#"repository="acme/app",kind="runnerdeployment",name="web"} 0"#,
+        r#"pacer_ledger_jobs{horizontalrunnerautoscaler="web",namespace="default",state="queued"} 0"#,
+    ] {
+        ensure!(text.contains(line), "/metrics lacks {line}:\n{text}");
+    }
+    let exported: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana/pacer.json");
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+    let list = |object: &Value, field: &str| object.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let targets = list(&dashboard, "panels").into_iter().flat_map(|panel| list(&panel, "targets"));
+    let mut asked = 0;
+    for query in targets.filter_map(|target| target.get("expr")?.as_str().map(str::to_owned)) {
+        let words = query.split(|sign: char| !(sign.is_ascii_alphanumeric() || sign == '_'));
+        for word in
+            words.filter(|word| ["pacer_", "github_", "horizontalrunnerautoscaler_"].iter().any(|start| word.starts_with(start)))
+        {
+            let name = word.strip_suffix("_total").or_else(|| word.strip_suffix("_bucket")).unwrap_or(word);
+            ensure!(exported.contains(&name), "the dashboard asks for {word}, and /metrics has {exported:?}");
+            asked += 1;
+        }
+    }
+    ensure!(asked > 15, "only {asked} metrics in the dashboard");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_share_of_busy_runners_grows_the_fleet() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let more = json!({
+        "metrics": [{"type": "PercentageRunnersBusy", "scaleUpThreshold": "0.75", "scaleDownThreshold": "0.25", "scaleUpFactor": "2"}],
+        "scaleDownDelaySecondsAfterScaleOut": 0,
+    });
+    pool(&world, 2, &autoscaler(2, 6, more)).await?;
+    settled(&world, 2).await?;
+    queue(&world, "web", 2, Duration::from_secs(15))?;
+    let grown = status(&world, "four", |status| status.desired_replicas == Some(4)).await?;
+    ensure!(scaling(&grown).0 == "Metric", "{:?}", scaling(&grown));
+    succeeded(&world, 2).await?;
+    settled(&world, 2).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduled_override_begins_and_ends_on_time() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let now = Timestamp::from_second(Timestamp::now().as_second())?;
+    let end_time = now + SignedDuration::from_secs(20);
+    let more = json!({
+        "scheduledOverrides": [{"startTime": (now - SignedDuration::from_secs(60)).to_string(), "endTime": end_time.to_string(), "minReplicas": 3}],
+        "scaleDownDelaySecondsAfterScaleOut": 0,
+    });
+    pool(&world, 0, &autoscaler(0, 5, more)).await?;
+    settled(&world, 3).await?;
+    let found = status(&world, "the schedule", |status| status.scheduled_overrides_summary.is_some()).await?;
+    ensure!(scaling(&found).0 == "ScheduledOverride", "{:?}", scaling(&found));
+    settled(&world, 0).await?;
+    ensure!(Timestamp::now() >= end_time, "it ended too early");
+    let found = status(&world, "no schedule", |status| status.scheduled_overrides_summary.is_none()).await?;
+    ensure!(scaling(&found).0 == "MinReplicas", "{:?}", scaling(&found));
+    end(world).await
+}
+
+/// What was accepted is in the cluster: a process that is killed loses none of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn accepted_webhooks_survive_a_kill() -> Result<()> {
+    let mut world = hooked().await?;
+    pool(&world, 0, &autoscaler(0, 60, by_webhook())).await?;
+    queue(&world, "web", 40, Duration::from_secs(4))?;
+    let outcome = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted >= 40).await;
+    world.check(outcome).await?;
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.kill9().await;
+    operator.restart().await?;
+    hook(&world)?;
+    succeeded(&world, 40).await?;
+    settled(&world, 0).await?;
+    let made = world.github.runners().ever_registered;
+    ensure!(made == 40, "{made} runners were made for 40 jobs");
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_an_autoscaler_is_said_and_nothing_is_changed() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    apply(&world, &deployment("web", 2)).await?;
+    settled(&world, 2).await?;
+    let mut broken = autoscaler(0, 5, json!({"metrics": [{"type": "PercentageRunnersBusy", "scaleUpFactor": "two"}]}));
+    apply(&world, &broken).await?;
+    let accepted = |autoscaler: &HorizontalRunnerAutoscaler| {
+        let conditions = autoscaler.status.iter().flat_map(|status| &status.conditions);
+        let found = conditions.into_iter().find(|condition| condition.type_ == ConditionType::Accepted.as_str());
+        found.map(|condition| (condition.status.clone(), condition.message.clone())).unwrap_or_default()
+    };
+    let found = status(&world, "a refusal", |status| !status.conditions.is_empty()).await?;
+    let (verdict, message) = accepted(&found);
+    ensure!(verdict == "False" && message.contains("scaleUpFactor") && message.contains("two"), "{verdict} {message}");
+    ensure!(api::<Runner>(&world).list(&kube::api::ListParams::default()).await?.items.len() == 2, "runners were changed");
+    broken["spec"]["metrics"] = json!([]);
+    apply(&world, &broken).await?;
+    settled(&world, 0).await?;
+    end(world).await
+}

@@ -97,7 +97,7 @@ async fn step(
     let target = ObjectRef::from_obj(autoscaler);
     finding::act(ctx, &target, &heard.findings, &ledger, github.as_ref(), spec.life).await?;
 
-    let metric = match metric::suggest(ctx, autoscaler, spec, &fleet, &queues, &heard).await? {
+    let metric = match metric::suggest(ctx, autoscaler, spec, &fleet, &queues, &heard).await {
         Ok(metric) => metric,
         Err(problem) => return Ok(Err(problem)),
     };

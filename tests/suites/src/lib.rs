@@ -134,6 +134,17 @@ pub async fn running(world: &World, count: usize) -> Result<()> {
     Ok(())
 }
 
+/// Waits until so many jobs have succeeded.
+///
+/// # Errors
+///
+/// With the state of the world, when they have not in time.
+pub async fn succeeded(world: &World, count: usize) -> Result<()> {
+    let outcome = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == count as u64).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {count} jobs to succeed"))?;
+    Ok(())
+}
+
 /// Queues jobs for a fleet.
 ///
 /// # Errors

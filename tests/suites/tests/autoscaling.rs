@@ -9,7 +9,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment};
 use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
 use pacer_suites::{
-    PATIENCE, api, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, runners, settled, until,
+    PATIENCE, api, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, runners, settled, succeeded, until,
 };
 use serde_json::{Value, json};
 
@@ -83,12 +83,6 @@ fn scaling(autoscaler: &HorizontalRunnerAutoscaler) -> (String, String) {
     let conditions = autoscaler.status.iter().flat_map(|status| &status.conditions);
     let found = conditions.into_iter().find(|condition| condition.type_ == ConditionType::Scaling.as_str());
     found.map(|condition| (condition.reason.clone(), condition.message.clone())).unwrap_or_default()
-}
-
-async fn succeeded(world: &World, jobs: u64) -> Result<()> {
-    let outcome = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == jobs).await;
-    world.check(outcome).await.with_context(|| format!("waiting for {jobs} jobs to succeed"))?;
-    Ok(())
 }
 
 /// What holds at the end of each: nobody was disturbed, and everything can be deleted.

@@ -8,7 +8,7 @@ use pacer_api::condition::{self, ConditionType};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
 use pacer_suites::{
     api, apply, change_template, delete, deployment, event, events, no_busy_kill, nothing_left, only, queue, runners, running,
-    scale, until, world,
+    scale, succeeded, until, world,
 };
 use serde_json::json;
 
@@ -41,8 +41,7 @@ async fn a_manifest_becomes_runners_and_goes_back_to_nothing() -> Result<()> {
     ensure!(found.iter().all(|runner| runner.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")));
 
     queue(&world, "web", 6, Duration::from_millis(200))?;
-    let done = world.github.wait_for(pacer_suites::PATIENCE, |view| view.jobs().succeeded == 6).await;
-    world.check(done).await?;
+    succeeded(&world, 6).await?;
     runners(&world, "3 online again", |counts| counts.online == 3 && counts.registered == 3).await?;
 
     scale(&world, "web", 0).await?;
@@ -158,8 +157,7 @@ async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
     apply(&world, &runner).await?;
     runners(&world, "it online", |counts| counts.online == 1).await?;
     queue(&world, "solo", 2, Duration::from_millis(200))?;
-    let done = world.github.wait_for(pacer_suites::PATIENCE, |view| view.jobs().succeeded == 2).await;
-    world.check(done).await?;
+    succeeded(&world, 2).await?;
     runners(&world, "it online again", |counts| counts.online == 1).await?;
     let left = only(api::<Runner>(&world).list(&kube::api::ListParams::default()).await?.items)?;
     ensure!(left.name_any() == "solo");

@@ -48,7 +48,7 @@ pub(super) async fn act(
             let asked: Vec<(u64, Option<Repository>)> = expired
                 .into_iter()
                 .take(LOOKUPS)
-                .map(|id| (id, ledger.get(id).and_then(|job| repository(&job.about.repository))))
+                .map(|id| (id, ledger.get(id).and_then(|job| queue::repository(&job.about.repository))))
                 .collect();
             let answers = stream::iter(asked).map(|(id, repository)| look_up(github, id, repository, life)).buffered(LOOKUPS);
             edits.extend(answers.collect::<Vec<_>>().await);
@@ -71,8 +71,4 @@ async fn look_up(github: &GitHub, id: u64, repository: Option<Repository>, life:
             Edit::Renew { id, life: LOOK_AGAIN }
         }
     }
-}
-
-fn repository(text: &str) -> Option<Repository> {
-    text.split_once('/').map(|(owner, name)| Repository::new(owner, name))
 }

@@ -16,7 +16,6 @@ use super::queue::Queues;
 use super::spec::Spec;
 use super::{MetricGauges, Problem};
 use crate::context::Context;
-use crate::error::Error;
 
 /// What was suggested.
 #[derive(Default)]
@@ -58,16 +57,14 @@ pub(super) async fn suggest(
     fleet: &Fleet,
     queues: &Queues,
     heard: &Demand,
-) -> Result<Result<Metrics, Problem>, Error> {
+) -> Result<Metrics, Problem> {
     let mut result = Metrics { jobs_counted: spec.has_trigger, ..Metrics::default() };
     let mut next = spec.primary;
     let mut asked_fallback = false;
     while let Some(metric) = next {
         match metric {
             Metric::QueuedAndInProgressRuns => {
-                if let Err(problem) = repositories(spec) {
-                    return Ok(Err(problem));
-                }
+                repositories(spec)?;
                 result.jobs_counted = true;
                 if !queues.all_read {
                     result.incomplete = true;
@@ -75,32 +72,28 @@ pub(super) async fn suggest(
                         queues.trouble.clone().or_else(|| Some("GitHub's job queue has not been read completely yet".to_owned()));
                 }
                 remember_runs(ctx, autoscaler, spec, queues, heard);
-                return Ok(Ok(result));
+                return Ok(result);
             }
             Metric::PercentageRunnersBusy => match percentage(ctx, autoscaler, spec, fleet).await? {
-                Ok(Some(suggestion)) if suggestion.replicas > 0 => {
+                Some(suggestion) if suggestion.replicas > 0 => {
                     result.suggestion = Some(suggestion);
-                    return Ok(Ok(result));
+                    return Ok(result);
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => {
+                Some(_) => {}
+                None => {
                     result.incomplete = true;
                     result.trouble = Some("the runners have not been listed at GitHub yet".to_owned());
-                    return Ok(Ok(result));
+                    return Ok(result);
                 }
-                Err(problem) => return Ok(Err(problem)),
             },
         }
         if asked_fallback {
             break;
         }
         asked_fallback = true;
-        next = match metric::fallback(&spec.types()) {
-            Ok(next) => next,
-            Err(error) => return Ok(Err(error.into())),
-        };
+        next = metric::fallback(&spec.types())?;
     }
-    Ok(Ok(result))
+    Ok(result)
 }
 
 /// None while nothing has been listed.
@@ -109,8 +102,8 @@ async fn percentage(
     autoscaler: &HorizontalRunnerAutoscaler,
     spec: &Spec,
     fleet: &Fleet,
-) -> Result<Result<Option<Suggestion>, Problem>, Error> {
-    let Some(fields) = spec.metrics.first() else { return Ok(Ok(None)) };
+) -> Result<Option<Suggestion>, Problem> {
+    let Some(fields) = spec.metrics.first() else { return Ok(None) };
     let rules = Rules::parse(&Fields {
         scale_up_threshold: fields.scale_up_threshold.as_deref(),
         scale_down_threshold: fields.scale_down_threshold.as_deref(),
@@ -118,17 +111,13 @@ async fn percentage(
         scale_down_factor: fields.scale_down_factor.as_deref(),
         scale_up_adjustment: fields.scale_up_adjustment,
         scale_down_adjustment: fields.scale_down_adjustment,
-    });
-    let rules = match rules {
-        Ok(rules) => rules,
-        Err(error) => return Ok(Err(error.into())),
-    };
+    })?;
     let config = &spec.target.spec.template.spec.config;
-    let access = match ctx.access_of(&autoscaler.namespace().unwrap_or_default(), config).await {
-        Ok(access) => access,
-        Err(error) => return Ok(Err(Problem::GitHub(error.to_string()))),
-    };
-    let Some(view) = access.view() else { return Ok(Ok(None)) };
+    let access = ctx
+        .access_of(&autoscaler.namespace().unwrap_or_default(), config)
+        .await
+        .map_err(|error| Problem::GitHub(error.to_string()))?;
+    let Some(view) = access.view() else { return Ok(None) };
     let before = spec.target.spec.replicas_or_default();
     let own: Vec<_> = fleet.witness.present.iter().filter_map(|name| view.get(name)).collect();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -148,12 +137,12 @@ async fn percentage(
         ("terminating_busy", i64::from(count.terminating_busy)),
     ];
     remember(ctx, autoscaler, spec, values);
-    Ok(Ok(Some(suggestion)))
+    Ok(Some(suggestion))
 }
 
 fn remember_runs(ctx: &Context, autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec, queues: &Queues, heard: &Demand) {
     let count = |state| i64::try_from(heard.jobs.values().filter(|job| job.state == state).count()).unwrap_or(i64::MAX);
-    let [completed, unknown, _] = queues.runs;
+    let [completed, unknown] = queues.runs;
     let (queued, running) = (count(State::Queued), count(State::InProgress));
     let values = vec![
         ("necessary_replicas", queued.saturating_add(running)),

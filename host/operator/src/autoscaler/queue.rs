@@ -26,8 +26,8 @@ pub(super) struct Queues {
     pub(super) listings: Vec<Listing>,
     /// Each queue has been read.
     pub(super) all_read: bool,
-    /// Runs by state, for ARC's metrics.
-    pub(super) runs: [u32; 3],
+    /// Runs that are over and runs that wait for something else than a runner, for ARC's metrics.
+    pub(super) runs: [u32; 2],
     /// What keeps queues from being read.
     pub(super) trouble: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(super) fn read(ctx: &Context, uid: &str, spec: &Spec, github: Option<&GitHub
 
 impl Queues {
     fn count(&mut self, listing: &QueueListing) {
-        let [completed, other, _] = &mut self.runs;
+        let [completed, other] = &mut self.runs;
         *completed = completed.saturating_add(listing.runs.completed);
         *other = other.saturating_add(listing.runs.other);
     }
@@ -81,7 +81,7 @@ fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Duration> {
             Scope::Organization(_) | Scope::Enterprise(_) => None,
         });
         let known: BTreeSet<&str> = ledger.open().map(|(_, job)| job.about.repository.as_ref()).collect();
-        let known = known.into_iter().filter_map(|text| text.split_once('/')).map(|(owner, name)| Repository::new(owner, name));
+        let known = known.into_iter().filter_map(repository);
         wanted.extend(own.into_iter().chain(known).take(CHECKED).map(|repository| (repository, CHECK)));
     }
     wanted.extend(
@@ -103,6 +103,11 @@ fn of_listing(listing: &QueueListing, spec: &Spec) -> Listing {
         complete: listing.complete,
         jobs: listing.jobs.iter().filter(fits).filter_map(event).collect(),
     }
+}
+
+/// The repository that a job is of; none when nobody said which.
+pub(super) fn repository(text: &str) -> Option<Repository> {
+    text.split_once('/').map(|(owner, name)| Repository::new(owner, name))
 }
 
 /// What a listing says about a job, as an event would; none for one that waits for something else than a runner.

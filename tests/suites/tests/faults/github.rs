@@ -7,7 +7,7 @@ use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{Effect, Fault, Lies, RouteKind, Routes, Scope};
 use pacer_suites::{
     PATIENCE, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, online_in, queue, runners, running, scale,
-    settled, until, with_spec,
+    settled, succeeded, until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -50,8 +50,7 @@ async fn a_failing_scope_keeps_what_it_has_and_blocks_no_other() -> Result<()> {
     world.github.clear_faults();
     // As many as wanted are left, and nobody's job was interrupted for that.
     online_in(&world, &app, 5).await?;
-    let done = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == jobs.len() as u64).await;
-    world.check(done).await?;
+    succeeded(&world, jobs.len()).await?;
     settled(&world, 10).await?;
     delete::<RunnerDeployment>(&world, "web").await?;
     delete::<RunnerDeployment>(&world, "batch").await?;
@@ -101,8 +100,7 @@ async fn lost_answers_timeouts_and_rate_limits_are_lived_through() -> Result<()>
     scale(&world, "web", 8).await?;
     settled(&world, 8).await?;
     ensure!(world.github.fault_hits(hangs) == 1, "no listing hung");
-    let done = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == jobs.len() as u64).await;
-    world.check(done).await?;
+    succeeded(&world, jobs.len()).await?;
 
     // The hourly budget is used up and comes back.
     world.github.exhaust_rate_limit(Duration::from_secs(3));
@@ -127,8 +125,7 @@ async fn a_busy_flag_that_is_late_or_turns_false_in_mid_job_kills_nobody() -> Re
     scale(&world, "web", 8).await?;
     // Reached although the listing offers the busy ones as well.
     runners(&world, "the busy ones only", |counts| counts.registered == 8 && counts.busy == 8).await?;
-    let done = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == 8).await;
-    world.check(done).await?;
+    succeeded(&world, 8).await?;
     settled(&world, 8).await?;
 
     world.github.lie(Lies { busy_false_after: Some(Duration::from_millis(500)), ..Lies::default() });

@@ -7,7 +7,7 @@ use pacer_api::RunnerDeployment;
 use pacer_harness::world::World;
 use pacer_suites::{
     PATIENCE, apply, brisk_world, change_template, delete, deployment, no_busy_kill, nothing_left, queue, runners, running,
-    scale, settled,
+    scale, settled, succeeded,
 };
 use serde_json::json;
 
@@ -64,8 +64,7 @@ async fn an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind(
     change_template(&world, "web", &json!({"env": [{"name": "REVISION", "value": "3"}]})).await?;
     kill(&mut world, &mut dice, 4).await?;
 
-    let done = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == jobs as u64).await;
-    world.check(done).await?;
+    succeeded(&world, jobs).await?;
     settled(&world, 30).await?;
     // 30 at first, 12 and 30 for the two templates, 18 for the scale up, one for every job, and not many more.
     let made = world.nodes.as_ref().context("no nodes")?.tally().seen();

@@ -9,7 +9,7 @@ use pacer_harness::github::{Person, RouteKind};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
 use pacer_suites::{
-    PATIENCE, apply, delete, deployment, no_busy_kill, nothing_left, queue, runners, running, scale, settled, world,
+    PATIENCE, apply, delete, deployment, no_busy_kill, nothing_left, queue, runners, running, scale, settled, succeeded, world,
 };
 
 use crate::link::Link;
@@ -103,8 +103,7 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()>
     let led = said(&third, "leading").context("the third never led")?;
     second.resume();
     ended(second).await?;
-    let done = world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == 6).await;
-    world.check(done).await?;
+    succeeded(&world, 6).await?;
     settled(&world, 14).await?;
     ensure!(changes(&world, "user second", led) == 0, "the second one went on after {led}");
 

@@ -38,10 +38,11 @@ build: setup
 unit: build controlplane ## Tests of every crate but the suites.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)
 
-suites: build controlplane ## Flows, faults, demand, webhooks and policies on the real API server.
-	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test admission --test demand --test autoscaling --test flows --test faults --test webhooks --test policies --test layout $(LOCKED) -- --test-threads=$(SUITE_THREADS)
+suites: build controlplane ## Flows, faults, demand, webhooks, policies and modes on the real API server.
+	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test admission --test demand --test autoscaling --test flows --test faults --test webhooks --test policies --test receipts --test runnersets --test modes --test takeover --test tenants --test layout $(LOCKED) -- --test-threads=$(SUITE_THREADS)
 
-POLICIES := emptiest-node-first confirm-idle oldest-first max-lifetime warm-spare office-hours sticky-until-done reason-aware
+POLICIES := emptiest-node-first confirm-idle oldest-first max-lifetime warm-spare office-hours sticky-until-done fair-share fits-the-cluster \
+	ramp-limit reason-aware learned-registration-timeout
 
 policies: build ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies
@@ -66,8 +67,9 @@ bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, cal
 	cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
 
-bench-policy: setup ## Calls of the default scale-down policy.
-	cargo bench -p pacer-policy $(LOCKED)
+bench-policy: setup ## What a policy costs: the tables of docs/policies.md, of the shipped one.
+	cargo build --release -p pacer $(LOCKED)
+	target/release/pacer policy bench builtin --table
 
 golden: setup ## Writes the golden files anew; review the difference.
 	UPDATE_GOLDEN=1 cargo test -p pacer-api -p pacer-operator

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes a policy of every template by `pacer policy new`, and runs the commands of its README where the toolchain is here: they build it and
-# run the cases of this directory against it. Says what was skipped and why.
+# run the cases of this directory against it. Says what was skipped and why. Where there is no Zig, or no clang that makes WebAssembly, the
+# wheel `ziglang` of PyPI, which holds both, stands in.
 # Usage: build.sh PACER OUT, where PACER is the binary and OUT the directory for what is built.
 set -euo pipefail
 pacer=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -10,7 +11,32 @@ out=$(cd "$2" && pwd)
 export PATH="$(dirname "$pacer"):$PATH"
 # Shared by all runs; otherwise every one would build the SDK anew.
 export CARGO_TARGET_DIR="$out/cargo"
+ziglang=0.17.1
 passed=0 skipped=0
+
+clang_makes_wasm() { clang --print-targets 2>/dev/null | grep -q wasm32 && command -v wasm-ld >/dev/null; }
+zig_is_right() { [ "$(zig version 2>/dev/null)" = $ziglang ]; }
+
+# Puts an executable that is not here into a directory at the front of PATH.
+stand_in() {
+    mkdir -p "$out/bin"
+    printf '#!/bin/sh\n%s\n' "$2" > "$out/bin/$1"
+    chmod +x "$out/bin/$1"
+}
+
+if ! clang_makes_wasm || ! zig_is_right; then
+    wheel="$out/ziglang-$ziglang"
+    if [ ! -d "$wheel" ] && python3 -m pip install --quiet --disable-pip-version-check --target "$wheel.part" "ziglang==$ziglang"; then
+        mv "$wheel.part" "$wheel"
+    fi
+    rm -rf "$wheel.part" "$out/bin"
+    if [ -d "$wheel" ]; then
+        zig="PYTHONPATH='$wheel' exec python3 -m ziglang"
+        zig_is_right || stand_in zig "$zig \"\$@\""
+        clang_makes_wasm || stand_in clang "[ \"\$1\" = --target=wasm32 ] && shift && $zig cc -target wasm32-freestanding \"\$@\""
+        export PATH="$out/bin:$PATH"
+    fi
+fi
 
 # What keeps a language from being built here; nothing when all is there.
 missing() {
@@ -18,22 +44,19 @@ missing() {
     wat) ;;
     rust) command -v cargo >/dev/null || echo "there is no cargo" ;;
     go) command -v go >/dev/null || echo "there is no go (1.24 or newer)" ;;
-    js) command -v npm >/dev/null || echo "there is no npm" ;;
-    c)
-        if ! command -v clang >/dev/null; then echo "there is no clang (Debian: clang and lld)"
-        elif ! clang --print-targets | grep -q wasm32; then echo "this clang makes no WebAssembly"
-        elif ! command -v wasm-ld >/dev/null; then echo "there is no wasm-ld (Debian: lld)"
-        fi ;;
+    js | ts) command -v npm >/dev/null || echo "there is no npm" ;;
+    c) [ -x "$out/bin/clang" ] || clang_makes_wasm || echo "there is no clang that makes WebAssembly (Debian: clang and lld), and no Zig from PyPI" ;;
+    zig) zig_is_right || echo "there is no Zig $ziglang (PyPI: ziglang)" ;;
     esac
 }
 
-for language in wat c go js rust; do
+for language in wat c zig go js ts rust; do
     why=$(missing $language)
     name=example-in-$language
     rm -rf "${out:?}/$name"
     "$pacer" policy new --lang $language --directory "$out" "$name" >/dev/null
-    if [ $language = js ] && [ -z "$why" ] && ! (cd "$out/$name" && npm install --no-audit --no-fund --loglevel=error >/dev/null); then
-        why="npm could not install componentize-qjs"
+    if [[ $language = ?s ]] && [ -z "$why" ] && ! (cd "$out/$name" && npm install --no-audit --no-fund --loglevel=error >/dev/null); then
+        why="npm could not install what package.json names"
     fi
     if [ -n "$why" ]; then
         echo "skipped $language: $why"

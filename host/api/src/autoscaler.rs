@@ -120,13 +120,24 @@ pub struct ScaleTargetRef {
 }
 
 /// What can be scaled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ScaleTargetKind {
     /// A RunnerDeployment.
     #[default]
     RunnerDeployment,
     /// A RunnerSet.
     RunnerSet,
+}
+
+impl ScaleTargetKind {
+    /// The kind's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RunnerDeployment => "RunnerDeployment",
+            Self::RunnerSet => "RunnerSet",
+        }
+    }
 }
 
 /// Evidence that is pulled from GitHub.

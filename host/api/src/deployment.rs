@@ -60,6 +60,10 @@ pub struct RunnerDeploymentSpec {
     /// which doubles the fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
+    /// Whether a runner that is only registered, and never takes a job, is kept while replicas is 0: for GitHub Enterprise Servers before
+    /// 3.3, which fail jobs at once when no runner with their labels is registered. Default: false. Not in ARC since 0.21.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registration_only_at_zero: Option<bool>,
 }
 
 impl RunnerDeploymentSpec {

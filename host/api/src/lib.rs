@@ -21,6 +21,7 @@ mod meaning;
 pub mod names;
 mod nullable;
 mod offset_time;
+pub mod pod_settings;
 pub mod quantity;
 pub mod replica_set;
 pub mod runner;
@@ -28,6 +29,7 @@ pub mod runner_set;
 
 pub use autoscaler::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerSpec, HorizontalRunnerAutoscalerStatus};
 pub use deployment::{RunnerDeployment, RunnerDeploymentSpec, RunnerDeploymentStatus};
+pub use meaning::claim_revision;
 pub use replica_set::{EmbeddedMetadata, RunnerReplicaSet, RunnerReplicaSetSpec, RunnerReplicaSetStatus, RunnerTemplate};
 pub use runner::{Runner, RunnerConfig, RunnerPodSpec, RunnerSpec, RunnerStatus, WorkVolumeClaimTemplate};
 pub use runner_set::{RunnerSet, RunnerSetSpec, RunnerSetStatus};

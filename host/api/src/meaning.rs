@@ -4,6 +4,7 @@
 //! wrote: `null`s go, defaults come, quantities change their form. Templates are therefore compared by what they make: no runner is
 //! replaced because the text changed and its meaning did not.
 
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,7 +14,6 @@ use crate::{
     names, quantity,
     replica_set::RunnerTemplate,
     runner::{RunnerConfig, RunnerPodSpec},
-    runner_set::RunnerSetSpec,
 };
 
 /// Digits of a revision: Kubernetes' safe alphabet, which has no vowels and so makes no words.
@@ -23,7 +23,8 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const REVISION_LENGTH: usize = 10;
 
 /// Labels of a template that the operator, or ARC, adds to it.
-const OWN_LABELS: [&str; 2] = [names::label::RUNNER_TEMPLATE_HASH, names::label::RUNNER_DEPLOYMENT_NAME];
+const OWN_LABELS: [&str; 3] =
+    [names::label::RUNNER_TEMPLATE_HASH, names::label::RUNNER_DEPLOYMENT_NAME, names::label::RUNNER_SET_NAME];
 
 /// Maps from names to texts, whose entries count even when a text is empty.
 const TEXT_MAPS: [&str; 6] = ["labels", "annotations", "nodeSelector", "matchLabels", "volumeAttributes", "options"];
@@ -108,41 +109,16 @@ impl RunnerTemplate {
     }
 }
 
-impl RunnerSetSpec {
-    /// What the set's pods and claims are made from, in the same canonical form as [`RunnerTemplate::meaning`].
-    ///
-    /// Fields that only say how many there are or how a StatefulSet would move are left out.
-    #[must_use]
-    pub fn meaning(&self) -> Value {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Made<'a> {
-            runner: &'a RunnerConfig,
-            service_account_name: &'a Option<String>,
-            work_volume_claim_template: &'a Option<crate::WorkVolumeClaimTemplate>,
-            template: &'a k8s_openapi::api::core::v1::PodTemplateSpec,
-            volume_claim_templates: &'a Option<Vec<k8s_openapi::api::core::v1::PersistentVolumeClaim>>,
-        }
-        let mut runner = self.config.clone();
-        runner.forget_defaults();
-        let mut template = self.stateful.template.clone();
-        if let Some(labels) = template.metadata.as_mut().and_then(|metadata| metadata.labels.as_mut()) {
-            labels.retain(|key, _| key != names::label::RUNNER_TEMPLATE_HASH && key != names::label::RUNNER_SET_NAME);
-        }
-        canonical(&Made {
-            runner: &runner,
-            service_account_name: &self.service_account_name,
-            work_volume_claim_template: &self.work_volume_claim_template,
-            template: &template,
-            volume_claim_templates: &self.stateful.volume_claim_templates,
-        })
+/// A name for what a claim template asks for, in the form of [`RunnerTemplate::revision`]: its name and its spec. Labels and annotations of a
+/// claim say nothing about its volume.
+#[must_use]
+pub fn claim_revision(template: &PersistentVolumeClaim) -> String {
+    #[derive(Serialize)]
+    struct Made<'a> {
+        name: &'a Option<String>,
+        spec: &'a Option<PersistentVolumeClaimSpec>,
     }
-
-    /// A name for the meaning, as [`RunnerTemplate::revision`].
-    #[must_use]
-    pub fn revision(&self) -> String {
-        revision(&self.meaning())
-    }
+    revision(&canonical(&Made { name: &template.metadata.name, spec: &template.spec }))
 }
 
 impl RunnerConfig {

@@ -25,7 +25,7 @@ pub mod label {
     pub const RUNNER_POD: &str = "actions-runner";
     /// On everything made for a RunnerDeployment: its name. Also the deployment's default selector.
     pub const RUNNER_DEPLOYMENT_NAME: &str = "runner-deployment-name";
-    /// On pods of a RunnerSet: its name. Also the set's default selector.
+    /// On everything made for a RunnerSet: its name. Also the set's default selector.
     pub const RUNNER_SET_NAME: &str = "runnerset-name";
     /// On everything made from a template: the template's [revision](crate::RunnerTemplate::revision).
     pub const RUNNER_TEMPLATE_HASH: &str = "runner-template-hash";
@@ -36,8 +36,18 @@ pub mod label {
     pub const INJECT_REGISTRATION_TOKEN: &str = "actions-runner-controller/inject-registration-token";
     /// On pods and secrets that the container hooks of a runner made: name of the runner's pod.
     pub const RUNNER_POD_NAME: &str = "runner-pod";
-    /// On persistent volume claims of a RunnerSet: name of the StatefulSet (under ARC) or of the runner that used the claim.
+    /// On service accounts and role bindings that the runners of a set share, `true`. Not in ARC.
+    pub const JOB_PODS_ACCOUNT: &str = "actions.summerwind.dev/job-pods-account";
+    /// On persistent volume claims of a RunnerSet: name of the StatefulSet (under ARC) or of the runner that has the claim or had it last.
     pub const RUNNER_STATEFUL_SET_NAME: &str = "runner-statefulset-name";
+    /// On persistent volume claims of a RunnerSet: the [revision](crate::claim_revision) of the claim template. Not in ARC.
+    pub const CLAIM_REVISION: &str = "actions.summerwind.dev/claim-revision";
+    /// On pods of a RunnerSet, as a StatefulSet's controller puts it there: the pod's name.
+    pub const STATEFUL_POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+    /// On pods of a RunnerSet, as a StatefulSet's controller puts it there: the number at the end of the pod's name.
+    pub const STATEFUL_POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+    /// On ConfigMaps with receipts of decisions: kind of the object whose runners they were about. Not in ARC.
+    pub const RECEIPTS_OF_KIND: &str = "actions.summerwind.dev/receipts-of-kind";
     /// On persistent volumes whose claim is gone and whose claim reference waits to be reset: owner of that claim.
     pub const PENDING_CLEANUP: &str = "pending-cleanup";
 }
@@ -71,6 +81,20 @@ pub mod annotation {
     pub const POLICY_STATUS: &str = "actions.summerwind.dev/policy-status";
     /// On policy ConfigMaps, `true`: none of its policies is asked and the shipped ones decide, at once. Not in ARC.
     pub const POLICIES_DISABLED: &str = "actions.summerwind.dev/policies-disabled";
+    /// On ConfigMaps with receipts of decisions: name of the object whose runners they were about. Not in ARC.
+    pub const RECEIPTS_OF: &str = "actions.summerwind.dev/receipts-of";
+    /// On ConfigMaps with receipts: how many are no longer there, because the ConfigMap was full or they came too fast. Not in ARC.
+    pub const RECEIPTS_GONE: &str = "actions.summerwind.dev/receipts-gone";
+    /// On ConfigMaps with receipts: what it may hold, in words. Not in ARC.
+    pub const RECEIPTS_BOUND: &str = "actions.summerwind.dev/receipts-bound";
+    /// On Runners, `true`: registered without an agent, for as long as its fleet is empty. ARC's, until 0.21.
+    pub const REGISTRATION_ONLY: &str = "actions-runner-controller/registration-only";
+    /// On service accounts and role bindings that runners share: kind and name of the set. Not in ARC.
+    pub const MADE_FOR: &str = "actions.summerwind.dev/made-for";
+    /// On persistent volume claims: when a runner took the claim last, RFC 3339. Not in ARC.
+    pub const CLAIM_TAKEN: &str = "actions.summerwind.dev/taken-at";
+    /// On persistent volume claims that no runner can take any more: since when, RFC 3339. Not in ARC.
+    pub const CLAIM_UNUSABLE: &str = "actions.summerwind.dev/unusable-since";
     /// On Runners and pods, `true`: never offered for scale-down. Not in ARC.
     pub const PROTECTED: &str = "actions.summerwind.dev/protected";
 }
@@ -113,6 +137,8 @@ pub mod env {
     pub const RUNNER_EPHEMERAL: &str = "RUNNER_EPHEMERAL";
     /// `true` when the entrypoint reports phases to the Runner's status.
     pub const RUNNER_STATUS_UPDATE_HOOK: &str = "RUNNER_STATUS_UPDATE_HOOK";
+    /// `true` for a runner that registers and ends, in images of ARC before 0.21.
+    pub const RUNNER_REGISTRATION_ONLY: &str = "RUNNER_REGISTRATION_ONLY";
     /// Appended to the agent's user agent.
     pub const EXTRA_USER_AGENT: &str = "GITHUB_ACTIONS_RUNNER_EXTRA_USER_AGENT";
     /// Seconds that the entrypoint waits for a job when it is told to stop.

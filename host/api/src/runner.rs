@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::{
     api::core::v1::{
-        Affinity, Container, EnvFromSource, EnvVar, EphemeralContainer, HostAlias, LocalObjectReference, PodDNSConfig,
-        PodSecurityContext, ResourceRequirements, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
+        Affinity, Container, EnvFromSource, EnvVar, EphemeralContainer, HostAlias, LocalObjectReference, PersistentVolumeClaim,
+        PodDNSConfig, PodSecurityContext, ResourceRequirements, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
         VolumeResourceRequirements,
     },
     apimachinery::pkg::{
@@ -18,7 +18,7 @@ use pacer_core::scope::{Scope, ScopeError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{names, nullable};
+use crate::{names, nullable, pod_settings::PodSettings};
 
 /// What GitHub and the runner image are told about a runner, and how docker is provided.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -297,6 +297,9 @@ pub struct RunnerPodSpec {
     /// Claim of the working directory, made for each pod; required in kubernetes container mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_volume_claim_template: Option<WorkVolumeClaimTemplate>,
+    /// The remaining fields of a pod's spec.
+    #[serde(flatten)]
+    pub settings: PodSettings,
 }
 
 /// The claim of a job's working directory: a generic ephemeral volume with exactly these values.
@@ -343,6 +346,18 @@ pub struct RunnerSpec {
     /// What the pod looks like.
     #[serde(flatten)]
     pub pod: RunnerPodSpec,
+    /// Claims that the runner takes over from a runner before it, or that are made for it. A RunnerSet hands them on to its runners; without one
+    /// they have no effect. Not in ARC.
+    #[serde(rename = "volumeClaimTemplates", skip_serializing_if = "Option::is_none")]
+    pub volume_claim_templates: Option<Vec<PersistentVolumeClaim>>,
+}
+
+impl RunnerSpec {
+    /// Templates of the claims that the runner needs.
+    #[must_use]
+    pub fn claim_templates(&self) -> &[PersistentVolumeClaim] {
+        self.volume_claim_templates.as_deref().unwrap_or_default()
+    }
 }
 
 /// What became of a Runner.

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+/// How long listings have to contradict a status hook that says *busy*. GitHub's flag is late by a minute at most.
+pub const HOOK_PATIENCE: Duration = Duration::from_mins(10);
+
 /// Phase of a pod, as the API server reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodPhase {
@@ -72,6 +75,8 @@ pub struct PodFacts {
     pub node_gone: bool,
     /// Deletion timestamp: when the kubelet must be done with it.
     pub deleting: Option<Timestamp>,
+    /// Finalizers that ARC puts on its pods keep the object until somebody takes them away (arc-behaviour 2.8).
+    pub held: bool,
     /// Since when condition Ready is True.
     pub ready_since: Option<Timestamp>,
     /// Since when the node has stopped reporting, as far as the pod's condition Ready tells.
@@ -234,15 +239,37 @@ pub struct RunnerFacts {
     pub refusal: Option<Refusal>,
     /// What GitHub says.
     pub remote: Remote,
-    /// The in-pod status hook, or a job's event, says that it runs a job.
+    /// There is no listing that was asked for after the pod last changed.
+    pub unlisted_since: bool,
+    /// A job's event says that it runs a job.
     pub reports_job: bool,
-    /// A job's event names it: proof that it registered, even if no listing ever showed it.
+    /// The status hook in its pod says that it runs a job. Evidence of work alone: that it says otherwise, or nothing, proves nothing.
+    pub hook_reports_job: bool,
+    /// A job's event or its status says that it registered, even if no listing ever showed it.
     pub worked: bool,
-    /// This operator removed its registration and GitHub confirmed it.
+    /// It is there to be registered, never to run a job: its pod registers it and ends.
+    pub registration_only: bool,
+    /// GitHub confirmed to this operator that it is not registered: by a removal, or by a listing from after its end.
     pub unregistered: bool,
 }
 
 impl RunnerFacts {
+    /// Whether somebody beside GitHub's listings says that it runs a job.
+    ///
+    /// The hook is the image's, and its report of a job's end may get lost; where every listing of [`HOOK_PATIENCE`] says idle, it is not
+    /// believed any more. GitHub is asked before such a runner is removed, as before any other.
+    #[must_use]
+    pub fn says_busy(&self) -> bool {
+        let contradicted = matches!(self.remote, Remote::Online { busy: false, idle, .. } if idle >= HOOK_PATIENCE);
+        self.reports_job || (self.hook_reports_job && !contradicted)
+    }
+
+    /// Whether nobody can be registered under its name any more: it ended, and a listing that was asked for after that lacks it.
+    #[must_use]
+    pub fn left_for_good(&self) -> bool {
+        matches!(self.remote, Remote::Absent { .. }) && self.pod.as_ref().is_some_and(PodFacts::stopped)
+    }
+
     /// Whether it was ever seen at GitHub.
     #[must_use]
     pub fn was_registered(&self) -> bool {

@@ -7,6 +7,7 @@
 
 pub mod autoscale;
 pub mod busy;
+pub mod claim;
 pub mod demand;
 pub mod facts;
 pub mod fleet;
@@ -15,10 +16,15 @@ pub mod ledger;
 pub mod name;
 pub mod phase;
 pub mod policy;
+pub mod redelivery;
+pub mod registration;
 pub mod restart;
+pub mod ring;
 pub mod rollout;
+pub mod room;
 pub mod scale_down;
 pub mod schedule;
 pub mod scope;
+pub mod start_time;
 pub mod stop;
 pub mod target;

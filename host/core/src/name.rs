@@ -6,6 +6,9 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Longest name that is still a host name, which a pod's name becomes.
 const MAX: usize = 63;
 
+/// Longest name of an object that is no host.
+const MAX_OBJECT: usize = 253;
+
 /// Random letters in a runner's name; 27^6 makes a clash among a thousand names of one set a matter of one in 800 per fleet, and a clash is
 /// only a refused creation.
 const SUFFIX: usize = 6;
@@ -16,11 +19,29 @@ pub fn runner(set: &str, random: u64) -> String {
     with_suffix(set, &letters(random, SUFFIX), MAX)
 }
 
+/// `<runner set>-<six letters>-<ordinal>`, as a StatefulSet of one pod names it, cut as [`runner`] is.
+#[must_use]
+pub fn stateful_runner(runner_set: &str, random: u64, ordinal: u32) -> String {
+    with_suffix(runner_set, &format!("{}-{ordinal}", letters(random, SUFFIX)), MAX)
+}
+
 /// `<deployment>-<revision>`: the same template gives the same name, so a creation that is tried twice makes one set.
 #[must_use]
 pub fn replica_set(deployment: &str, revision: &str) -> String {
     // Room is left for the suffix of its runners, so that their names still tell where they belong.
     with_suffix(deployment, revision, MAX - SUFFIX - 1)
+}
+
+/// `<deployment>-registration-<six letters>`: a runner that is only registered.
+#[must_use]
+pub fn registration(deployment: &str, random: u64) -> String {
+    runner(&with_suffix(deployment, "registration", MAX - SUFFIX - 1), random)
+}
+
+/// `<owner>-job-pods`: what the runners of that owner are at the API server.
+#[must_use]
+pub fn job_pods_account(owner: &str) -> String {
+    with_suffix(owner, "job-pods", MAX_OBJECT)
 }
 
 fn with_suffix(front: &str, suffix: &str, max: usize) -> String {
@@ -54,11 +75,21 @@ mod tests {
     }
 
     #[test]
+    fn a_runner_of_a_runner_set_is_named_like_the_pod_of_a_stateful_set() {
+        assert_eq!(stateful_runner("cached", 0, 0), "cached-bbbbbb-0");
+        assert_eq!(stateful_runner("cached", 0, 17), "cached-bbbbbb-17");
+        let long = stateful_runner(&"x".repeat(80), u64::MAX, u32::MAX);
+        assert!(long.len() <= MAX && long.ends_with("-4294967295"), "{long}");
+    }
+
+    #[test]
     fn names_fit_into_a_host_name() {
         let long = "a-very-long-name-that-somebody-thought-would-be-a-good-idea-for-a-deployment";
         let set = replica_set(long, "wxz2456789");
         let runner = runner(&set, u64::MAX);
         assert!(set.len() + 1 + SUFFIX <= MAX && runner.len() <= MAX, "{set} {runner}");
+        let registration = registration(long, u64::MAX);
+        assert!(registration.len() <= MAX && registration.contains("-registration-"), "{registration}");
         assert!(runner.ends_with(|c: char| ALPHABET.contains(&(c as u8))));
     }
 }

@@ -175,6 +175,9 @@ pub fn assess(runner: &RunnerFacts, now: Timestamp) -> Assessment {
     if runner.deleting.is_some() {
         return Assessment { phase: Phase::Stopping, trouble: None };
     }
+    if let Some(assessment) = registered_alone(runner) {
+        return assessment;
+    }
     let Some(pod) = &runner.pod else { return without_pod(runner, now) };
     if pod.stopped() || pod.node_gone {
         return dead(ended(runner, pod, now));
@@ -187,6 +190,23 @@ pub fn assess(runner: &RunnerFacts, now: Timestamp) -> Assessment {
         return Assessment { phase: Phase::Pending, trouble: not_starting(pod, now) };
     }
     running(runner, pod, now)
+}
+
+/// A registration without an agent: offline is what it is meant to be, and its pod is over as soon as that is reached. None where it stands
+/// like any other runner.
+fn registered_alone(runner: &RunnerFacts) -> Option<Assessment> {
+    let ended_well = match &runner.pod {
+        None => runner.had_pod,
+        Some(pod) => pod.phase == PodPhase::Succeeded || matches!(pod.container, Container::Terminated { exit_code: 0, .. }),
+    };
+    let phase = match runner.remote {
+        _ if !runner.registration_only => return None,
+        Remote::Offline { .. } => Phase::Offline,
+        // The listing that shows it is still to come.
+        Remote::Unknown if ended_well => Phase::Starting,
+        _ => return None,
+    };
+    Some(Assessment { phase, trouble: None })
 }
 
 fn without_pod(runner: &RunnerFacts, now: Timestamp) -> Assessment {
@@ -293,7 +313,7 @@ fn running(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Assessment {
     let cause = silence(pod);
     let fine = |phase| Assessment { phase, trouble: None };
     match runner.remote {
-        _ if runner.reports_job => fine(Phase::Busy),
+        _ if runner.says_busy() => fine(Phase::Busy),
         Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. } => fine(Phase::Busy),
         Remote::Online { idle, .. } => fine(Phase::Idle(idle)),
         Remote::Offline { since, .. } => Assessment {
@@ -307,7 +327,7 @@ fn running(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Assessment {
             "GitHub no longer lists the runner, its pod still runs",
         )),
         Remote::Absent { .. } => Assessment { phase: Phase::Starting, trouble: not_registering(pod, cause, now) },
-        Remote::Unknown if runner.known_id.is_some() => fine(Phase::Busy),
+        Remote::Unknown if runner.was_registered() => fine(Phase::Busy),
         Remote::Unknown => fine(Phase::Starting),
     }
 }

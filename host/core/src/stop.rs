@@ -36,6 +36,8 @@ impl Default for StopLimits {
 pub enum WaitReason {
     /// It runs a job.
     Draining,
+    /// It took its one job and ended; GitHub is removing it.
+    Finishing,
     /// It has started and may register any moment.
     Registering,
     /// No listing says whether it is registered.
@@ -50,6 +52,7 @@ impl WaitReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Draining => "Draining",
+            Self::Finishing => "Finishing",
             Self::Registering => "WaitingForRegistration",
             Self::ListingUnknown => "WaitingForGitHub",
             Self::PodTerminating => "PodTerminating",
@@ -78,6 +81,8 @@ pub enum Step {
     },
     /// Delete the pod.
     DeletePod(PodDeletion),
+    /// Take ARC's finalizers from the pod, which is being deleted: what they waited for is done.
+    FreePod,
     /// Nothing to do until something changes or this long has passed.
     Wait {
         /// Why.
@@ -95,8 +100,8 @@ pub enum Step {
 #[must_use]
 pub fn next(runner: &RunnerFacts, refused_busy: Option<Duration>, limits: &StopLimits, now: Timestamp) -> Step {
     let pod = runner.pod.as_ref();
-    if pod.is_some_and(|pod| pod.node_gone) {
-        return Step::DeletePod(PodDeletion::Force);
+    if let Some(pod) = pod.filter(|pod| pod.node_gone) {
+        return if pod.held && pod.deleting.is_some() { Step::FreePod } else { Step::DeletePod(PodDeletion::Force) };
     }
     let overdue = runner.deleting.and_then(|since| age(now, since).checked_sub(limits.drain));
     let left = registration(runner, refused_busy, overdue.is_some(), limits, now);
@@ -105,6 +110,7 @@ pub fn next(runner: &RunnerFacts, refused_busy: Option<Duration>, limits: &StopL
     }
     let Some(pod) = pod else { return Step::Release };
     match pod.deleting {
+        Some(_) if pod.held => Step::FreePod,
         Some(deleting) if now > deleting && age(now, deleting) >= limits.linger => Step::DeletePod(PodDeletion::Force),
         Some(_) => Step::Wait { why: WaitReason::PodTerminating, recheck: limits.linger },
         None if !pod.may_have_started() => Step::DeletePod(PodDeletion::IfUnchanged),
@@ -120,7 +126,7 @@ fn still_holds(step: Step, has_pod: bool, refused_busy: Option<Duration>, by: Du
     match step {
         Step::Unregister { .. } => by < LAST_WORD && !(has_pod && refused_busy.is_some_and(|ago| ago <= by)),
         Step::Wait { why: WaitReason::Draining, .. } => by < LAST_WORD && !has_pod,
-        Step::Wait { .. } | Step::DeletePod(_) | Step::Release => false,
+        Step::Wait { .. } | Step::DeletePod(_) | Step::FreePod | Step::Release => false,
     }
 }
 
@@ -144,6 +150,9 @@ fn registration(
         let refused_lately = refused_busy.is_some_and(|ago| ago < BUSY_RETRY);
         Some(if refused_lately { draining } else { Step::Unregister { id } })
     };
+    if let Some(recheck) = leaves_by_itself(runner, now).filter(|_| !overdue) {
+        return Some(Step::Wait { why: WaitReason::Finishing, recheck });
+    }
     match (runner.remote, live) {
         // GitHub's word that it is busy is believed while its pod lives; asking would only be answered 422.
         (Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. }, _) if !over && !overdue => Some(draining),
@@ -153,7 +162,7 @@ fn registration(
         (Remote::Absent { .. }, Some(pod)) => match runner.known_id {
             // A listing is a picture of the past; while the agent lives only GitHub's answer to a removal is proof.
             Some(id) => unregister(id),
-            None if runner.reports_job => Some(draining),
+            None if runner.says_busy() => Some(draining),
             None if age(now, pod.ready_since.unwrap_or_else(|| pod.started_at())) >= limits.registration => None,
             None => Some(Step::Wait { why: WaitReason::Registering, recheck: LISTING_RECHECK }),
         },
@@ -164,6 +173,19 @@ fn registration(
         },
     }
 }
+
+/// How long to wait for the listing that shows whether an ephemeral runner whose pod has ended is gone, before GitHub is asked to remove it.
+///
+/// It removes itself with its one job, as a rule. One listing says so for all that ended before it, while a removal costs two calls for
+/// each: the one that finds nothing to remove, and the look that tells *gone* from *not to be seen*.
+fn leaves_by_itself(runner: &RunnerFacts, now: Timestamp) -> Option<Duration> {
+    let ended = runner.pod.as_ref().filter(|pod| pod.stopped())?.ended_at()?;
+    let awaited = runner.ephemeral && runner.unlisted_since && !matches!(runner.remote, Remote::Absent { .. });
+    SELF_REMOVAL.checked_sub(age(now, ended)).filter(|left| awaited && !left.is_zero())
+}
+
+/// See [`leaves_by_itself`]: some listings at the pace of a fleet at work.
+const SELF_REMOVAL: Duration = Duration::from_secs(20);
 
 /// How soon a stop that needs a newer listing looks again if no listing wakes it.
 const LISTING_RECHECK: Duration = Duration::from_secs(5);

@@ -35,6 +35,8 @@ pub enum Endpoint {
     ListDeliveries,
     /// `POST .../deliveries/{id}/attempts`.
     Redeliver,
+    /// `GET app/hook/config`.
+    GetAppHook,
 }
 
 /// Kinds of things that GitHub gives rights to.
@@ -46,7 +48,7 @@ enum Right {
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::RegistrationToken,
         Self::ListRunners,
         Self::GetRunner,
@@ -60,6 +62,7 @@ impl Endpoint {
         Self::ListHooks,
         Self::ListDeliveries,
         Self::Redeliver,
+        Self::GetAppHook,
     ];
 
     /// Name for metrics and logs.
@@ -79,6 +82,7 @@ impl Endpoint {
             Self::ListHooks => "list_hooks",
             Self::ListDeliveries => "list_deliveries",
             Self::Redeliver => "redeliver",
+            Self::GetAppHook => "get_app_hook",
         }
     }
 
@@ -103,13 +107,14 @@ impl Endpoint {
             Self::ListHooks => "list the webhooks of",
             Self::ListDeliveries => "list the deliveries of a webhook of",
             Self::Redeliver => "ask for another delivery by a webhook of",
+            Self::GetAppHook => "look at the webhook of",
         }
     }
 
     fn right(self) -> Right {
         match self {
             Self::ListRuns | Self::ListRunJobs | Self::GetJob => Right::Jobs,
-            Self::ListHooks | Self::ListDeliveries | Self::Redeliver => Right::Hooks,
+            Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Right::Hooks,
             Self::RegistrationToken
             | Self::ListRunners
             | Self::GetRunner

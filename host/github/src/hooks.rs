@@ -118,6 +118,16 @@ impl GitHub {
         Ok(pages.into_iter().flatten().map(hook).collect())
     }
 
+    /// Where the webhook of the GitHub App sends its events; none when it has no URL. May carry a password.
+    ///
+    /// # Errors
+    ///
+    /// As GitHub refuses, and without the App's credentials; see [`ErrorKind`].
+    pub async fn app_hook_url(&self) -> Result<Option<String>, Error> {
+        let config: WireConfig = self.get(Endpoint::GetAppHook, &Webhook::App, "hook/config").await?.json()?;
+        Ok(config.url.filter(|url| !url.is_empty()))
+    }
+
     /// One page of a webhook's deliveries, the newest first, or those after (older than) a page.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ mod jobs;
 mod jwt;
 mod limit;
 pub mod pace;
+mod pollers;
 pub mod queues;
 pub mod roster;
 mod runners;

@@ -2,19 +2,19 @@
 
 mod poller;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
 
 use crate::client::{ClientId, GitHub};
 use crate::jobs::{QueueListing, Repository};
 use crate::pace::Pace;
+use crate::pollers::Pollers;
 use crate::roster::Health;
 use poller::Poller;
 
@@ -31,13 +31,9 @@ pub struct Queues(Arc<Registry>);
 
 struct Registry {
     pace: Pace,
-    leases: Mutex<HashMap<Key, Weak<Lease>>>,
     news: mpsc::Sender<QueueNews>,
-    tasks: TaskTracker,
-    shutdown: CancellationToken,
+    pollers: Pollers<Repository, Lease>,
 }
-
-type Key = (ClientId, Repository);
 
 /// A queue has changed, or reading it began or ceased to fail: look at it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +77,7 @@ impl Queues {
     #[must_use]
     pub fn new(pace: Pace, shutdown: CancellationToken) -> (Self, mpsc::Receiver<QueueNews>) {
         let (news, receiver) = mpsc::channel(BACKLOG);
-        let registry = Registry { pace, leases: Mutex::default(), news, tasks: TaskTracker::new(), shutdown };
-        (Self(Arc::new(registry)), receiver)
+        (Self(Arc::new(Registry { pace, news, pollers: Pollers::new(shutdown) })), receiver)
     }
 
     /// Has the queue of a repository read every `interval` as long as the interest lives, with these credentials; starts its poller when
@@ -90,36 +85,23 @@ impl Queues {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn want(&self, github: &GitHub, repository: &Repository, interval: Duration) -> Interest {
-        let key = (github.id().clone(), repository.clone());
-        let mut leases = lock(&self.0.leases);
-        if let Some(lease) = leases.get(&key).and_then(Weak::upgrade) {
-            return Interest::new(lease, interval);
-        }
-        let stop = self.0.shutdown.child_token();
-        let board = Arc::new(Board::default());
-        let guard = stop.clone().drop_guard();
-        let lease = Lease { board: Arc::clone(&board), client: key.0.clone(), repository: key.1.clone(), _stop: guard };
-        let interest = Interest::new(Arc::new(lease), interval);
-        leases.retain(|_, lease| lease.strong_count() > 0);
-        leases.insert(key, Arc::downgrade(&interest.lease));
-        let poller = Poller::new(github.clone(), repository.clone(), board, &self.0);
-        self.0.tasks.spawn(async move {
-            // Dropping the poll ends requests in flight: nobody is left to read their answers.
-            stop.run_until_cancelled(poller.run()).await;
+        let lease = self.0.pollers.lease((github.id().clone(), repository.clone()), |stop| {
+            let board = Arc::new(Board::default());
+            let poller = Poller::new(github.clone(), repository.clone(), Arc::clone(&board), &self.0);
+            (Lease { board, client: github.id().clone(), repository: repository.clone(), _stop: stop }, poller.run())
         });
-        interest
+        Interest::new(lease, interval)
     }
 
     /// Number of pollers that run.
     #[must_use]
     pub fn pollers(&self) -> usize {
-        self.0.tasks.len()
+        self.0.pollers.running()
     }
 
     /// Waits until all pollers have ended, which they do after the shutdown token is cancelled or the last interests are dropped.
     pub async fn join(&self) {
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
+        self.0.pollers.join().await;
     }
 }
 
@@ -132,10 +114,7 @@ struct Traffic {
 
 impl Registry {
     fn traffic(&self, client: &ClientId) -> Traffic {
-        let leases = lock(&self.leases);
-        let boards = leases.iter().filter(|((id, _), _)| id == client).filter_map(|(_, lease)| lease.upgrade());
-        // A lease that ends here ends outside of the lock's order as well: it locks nothing of the registry.
-        boards.fold(Traffic { pollers: 0, calls: 0 }, |sum, lease| Traffic {
+        self.pollers.of(client).iter().fold(Traffic { pollers: 0, calls: 0 }, |sum, lease| Traffic {
             pollers: sum.pollers.saturating_add(1),
             calls: sum.calls.saturating_add(lease.board.calls.load(Ordering::Relaxed)),
         })

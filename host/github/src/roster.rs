@@ -3,21 +3,21 @@
 mod poller;
 mod view;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pacer_core::scope::Scope;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
 
 use crate::client::{ClientId, GitHub};
 use crate::error::Error;
 use crate::pace::Pace;
+use crate::pollers::Pollers;
 
+use poller::Poller;
 pub use view::{Presence, RosterView};
 
 /// Change sets kept for a subscriber that is busy; beyond them it is told [`Changes::All`].
@@ -29,12 +29,8 @@ pub struct Rosters(Arc<Registry>);
 
 struct Registry {
     pace: Pace,
-    leases: Mutex<HashMap<Key, Weak<Lease>>>,
-    tasks: TaskTracker,
-    shutdown: CancellationToken,
+    pollers: Pollers<Scope, Lease>,
 }
-
-type Key = (ClientId, Scope);
 
 /// Keeps one scope's poller running; the last one dropped stops it. Cheap to clone.
 #[derive(Clone)]
@@ -94,57 +90,43 @@ impl Rosters {
     /// No pollers yet. They end with `shutdown`, and are joined by [`Rosters::join`].
     #[must_use]
     pub fn new(pace: Pace, shutdown: CancellationToken) -> Self {
-        Self(Arc::new(Registry { pace, leases: Mutex::default(), tasks: TaskTracker::new(), shutdown }))
+        Self(Arc::new(Registry { pace, pollers: Pollers::new(shutdown) }))
     }
 
     /// The roster of a scope as these credentials see it; starts its poller when it is the first to ask. Must be called within a
     /// tokio runtime.
     #[must_use]
     pub fn subscribe(&self, github: &GitHub, scope: &Scope) -> RosterHandle {
-        let key = (github.id().clone(), scope.clone());
-        let mut leases = self.0.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lease) = leases.get(&key).and_then(Weak::upgrade) {
-            return RosterHandle(lease);
-        }
-        let stop = self.0.shutdown.child_token();
-        let board = Arc::new(Board {
-            view: watch::Sender::new(None),
-            health: watch::Sender::new(Health::default()),
-            changes: broadcast::Sender::new(BACKLOG),
-            haste: Mutex::default(),
-            hurried: Notify::new(),
-        });
-        let lease = Arc::new(Lease { board: Arc::clone(&board), scope: scope.clone(), _stop: stop.clone().drop_guard() });
-        leases.retain(|_, lease| lease.strong_count() > 0);
-        leases.insert(key, Arc::downgrade(&lease));
-        let registry = Arc::downgrade(&self.0);
-        let poller = poller::Poller::new(github.clone(), scope.clone(), self.0.pace.clone(), board, registry);
-        self.0.tasks.spawn(async move {
-            // Dropping the poll ends a request in flight: nobody is left to read its answer.
-            stop.run_until_cancelled(poller.run()).await;
-        });
-        RosterHandle(lease)
+        RosterHandle(self.0.pollers.lease((github.id().clone(), scope.clone()), |stop| {
+            let board = Arc::new(Board {
+                view: watch::Sender::new(None),
+                health: watch::Sender::new(Health::default()),
+                changes: broadcast::Sender::new(BACKLOG),
+                haste: Mutex::default(),
+                hurried: Notify::new(),
+            });
+            let registry = Arc::downgrade(&self.0);
+            let poller = Poller::new(github.clone(), scope.clone(), self.0.pace.clone(), Arc::clone(&board), registry);
+            (Lease { board, scope: scope.clone(), _stop: stop }, poller.run())
+        }))
     }
 
     /// Number of pollers that run.
     #[must_use]
     pub fn pollers(&self) -> usize {
-        self.0.tasks.len()
+        self.0.pollers.running()
     }
 
     /// Waits until all pollers have ended, which they do after the shutdown token is cancelled or the last handles are dropped.
     pub async fn join(&self) {
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
+        self.0.pollers.join().await;
     }
 }
 
 impl Registry {
     /// Scopes that are polled with the same credentials.
     fn sharing(&self, client: &ClientId) -> u32 {
-        let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let alive = leases.iter().filter(|((id, _), lease)| id == client && lease.strong_count() > 0);
-        u32::try_from(alive.count()).unwrap_or(u32::MAX)
+        u32::try_from(self.pollers.of(client).len()).unwrap_or(u32::MAX)
     }
 }
 

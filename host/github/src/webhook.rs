@@ -12,5 +12,5 @@ mod payload;
 mod signature;
 
 pub use delivery::{Delivery, Event, Refusal, open};
-pub use payload::{Account, JobAction, Ping, Repository, WorkflowJob};
+pub use payload::{Account, FailedStep, JobAction, Ping, Repository, WorkflowJob};
 pub use signature::{SecretsError, SignatureError, Verifier};

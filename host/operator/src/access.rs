@@ -1,4 +1,7 @@
 //! GitHub as one object sees it: credentials, scope, and the shared listing of that scope.
+//!
+//! Tenants share nothing here but the process: each set of credentials has a client, cache and budget of its own, and one whose GitHub is slow
+//! takes few of the reconciles that run at once ([`Access::turn`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +12,8 @@ use kube::{Api, Client};
 use pacer_api::RunnerConfig;
 use pacer_core::scope::Scope;
 use pacer_github::pace::Pace;
-use pacer_github::roster::{Changes, Haste, RosterHandle, RosterView, Rosters};
-use pacer_github::{ClientOptions, CredentialParts, Credentials, Endpoints, GitHub, KeyFiles, Secret};
+use pacer_github::roster::{Changes, Haste, Health, RosterHandle, RosterView, Rosters};
+use pacer_github::{ClientId, ClientOptions, CredentialParts, Credentials, Endpoints, GitHub, KeyFiles, Secret};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -23,29 +26,45 @@ const SECRET_AGE: Duration = Duration::from_secs(30);
 /// Changes of listings that wait to be passed on; a full queue makes the listing wait, and no news get lost.
 const NEWS: usize = 64;
 
-/// Names of runners to look at because of a listing; none for all.
+/// Runners of a scope to look at because of a listing.
 #[derive(Clone, Debug)]
-pub struct RosterNews(Option<HashSet<String>>);
+pub struct RosterNews {
+    scope: Scope,
+    /// None for all of them.
+    names: Option<HashSet<String>>,
+}
 
 impl RosterNews {
-    /// Whether a runner of that name has to be looked at.
+    /// Whether a runner of that name and configuration has to be looked at.
     #[must_use]
-    pub fn concerns(&self, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|names| names.contains(name))
+    pub fn concerns(&self, name: &str, config: &RunnerConfig) -> bool {
+        self.names.as_ref().is_none_or(|names| names.contains(name)) && config.scope().is_ok_and(|scope| scope == self.scope)
     }
+}
+
+/// Why runners can't be listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// Somebody has to change credentials or rights; otherwise it may end by itself.
+    pub refused: bool,
+    /// What GitHub said, or did not.
+    pub message: String,
 }
 
 /// GitHub, for one scope and one set of credentials. Cheap to clone.
 #[derive(Clone)]
-pub struct Access(Arc<Shared>);
+pub struct Access {
+    shared: Arc<Shared>,
+    key: Arc<str>,
+}
 
 struct Shared {
     github: GitHub,
     scope: Scope,
-    key: String,
     roster: RosterHandle,
     /// Names that wait for any newer listing, changed or not.
     waiting: Arc<Mutex<HashSet<String>>>,
+    turns: Arc<Turns>,
     _stop: DropGuard,
 }
 
@@ -53,33 +72,140 @@ impl Access {
     /// The client.
     #[must_use]
     pub fn github(&self) -> &GitHub {
-        &self.0.github
+        &self.shared.github
     }
 
     /// The scope.
     #[must_use]
     pub fn scope(&self) -> &Scope {
-        &self.0.scope
+        &self.shared.scope
     }
 
-    /// Names the credentials, not their value: `default`, or namespace and Secret.
+    /// Names the credentials, not their value: see [`credentials_key`].
     #[must_use]
     pub fn credentials_key(&self) -> &str {
-        &self.0.key
+        &self.key
     }
 
     /// The newest listing.
     #[must_use]
     pub fn view(&self) -> Option<Arc<RosterView>> {
-        self.0.roster.latest().borrow().clone()
+        self.shared.roster.latest().borrow().clone()
+    }
+
+    /// Why runners can't be listed, if they can't. The text is the same for as long as the reason is.
+    #[must_use]
+    pub fn outage(&self) -> Option<Outage> {
+        outage(&self.shared.roster.health().borrow())
+    }
+
+    /// The right of one reconcile to wait for GitHub; none when so many do already that the objects of others would have to wait as well.
+    #[must_use]
+    pub fn turn(&self) -> Option<Turn> {
+        Turns::take(&self.shared.turns)
     }
 
     /// This runner is looked at again after the next listing, which is asked for soon.
     pub fn await_listing(&self, name: &str, why: Haste) {
-        lock(&self.0.waiting).insert(name.to_owned());
-        self.0.roster.hurry(why);
+        lock(&self.shared.waiting).insert(name.to_owned());
+        self.shared.roster.hurry(why);
     }
 }
+
+/// Names the credentials of a runner configuration, not their value: `default`, or namespace and Secret.
+#[must_use]
+pub fn credentials_key(namespace: &str, config: &RunnerConfig) -> String {
+    config.credentials_secret().map_or_else(|| "default".to_owned(), |secret| format!("{namespace}/{secret}"))
+}
+
+fn outage(health: &Health) -> Option<Outage> {
+    let error = health.error.as_ref()?;
+    // One that passes by itself is worth a word once it has not.
+    let refused = !error.is_transient();
+    (refused || health.failures >= LASTING).then(|| Outage { refused, message: format!("{error:#}") })
+}
+
+/// Failed listings in a row after which an outage is more than a moment.
+const LASTING: u32 = 2;
+
+/// A wait for GitHub that lasts longer than this makes a tenant a slow one.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// Reconciles that wait for GitHub with the same credentials.
+#[derive(Debug)]
+struct Turns {
+    /// How many may.
+    most: usize,
+    waits: Mutex<Waits>,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    /// Since when each of them waits for an answer.
+    since: Vec<(u64, Instant)>,
+    numbers: u64,
+    /// The last answer took too long.
+    slow: bool,
+}
+
+impl Waits {
+    /// One at a time while GitHub is slow: enough to notice when it no longer is.
+    fn allows(&self, most: usize, now: Instant) -> bool {
+        let slow = self.slow || self.since.iter().any(|(_, since)| now.saturating_duration_since(*since) > SLOW);
+        self.since.len() < if slow { 1 } else { most }
+    }
+
+    fn begin(&mut self, now: Instant) -> u64 {
+        self.numbers = self.numbers.wrapping_add(1);
+        self.since.push((self.numbers, now));
+        self.numbers
+    }
+
+    /// An answer came; whoever waits for several goes on.
+    fn answered(&mut self, number: u64, now: Instant) {
+        if let Some((_, since)) = self.since.iter_mut().find(|(known, _)| *known == number) {
+            self.slow = now.saturating_duration_since(*since) > SLOW;
+            *since = now;
+        }
+    }
+
+    fn end(&mut self, number: u64, now: Instant) {
+        self.answered(number, now);
+        self.since.retain(|(known, _)| *known != number);
+    }
+}
+
+impl Turns {
+    fn take(turns: &Arc<Self>) -> Option<Turn> {
+        let now = Instant::now();
+        let mut waits = lock(&turns.waits);
+        let number = waits.allows(turns.most, now).then(|| waits.begin(now))?;
+        Some(Turn { turns: Arc::clone(turns), number })
+    }
+}
+
+/// See [`Access::turn`].
+#[derive(Debug)]
+pub struct Turn {
+    turns: Arc<Turns>,
+    number: u64,
+}
+
+impl Turn {
+    /// One of several calls was answered.
+    pub fn answered(&self) {
+        lock(&self.turns.waits).answered(self.number, Instant::now());
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.turns.waits).end(self.number, Instant::now());
+    }
+}
+
+/// A reconcile that gets no turn is tried again after this.
+pub const NEXT_TURN: Duration = Duration::from_secs(2);
 
 /// A client made from a Secret.
 struct FromSecret {
@@ -97,22 +223,27 @@ pub struct Accesses {
     endpoints: Endpoints,
     options: ClientOptions,
     default: Option<GitHub>,
+    /// Of the reconciles of a kind that run at once, so many may wait for the same GitHub.
+    most_waiting: usize,
     secrets: AsyncMutex<HashMap<(String, String), SecretSlot>>,
     rosters: Rosters,
-    held: Mutex<HashMap<(pacer_github::ClientId, Scope), Access>>,
+    held: Mutex<HashMap<(ClientId, Scope), Arc<Shared>>>,
+    turns: Mutex<HashMap<ClientId, Arc<Turns>>>,
     news: mpsc::Sender<RosterNews>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Accesses {
-    /// Accesses with these endpoints; `default` serves objects that name no credentials. The receiver gets the news of all listings.
+    /// Accesses with these endpoints; `default` serves objects that name no credentials; `concurrency` reconciles of a kind run at once. The
+    /// receiver gets the news of all listings.
     #[must_use]
     pub fn new(
         client: Client,
         endpoints: Endpoints,
         options: ClientOptions,
         default: Option<GitHub>,
+        concurrency: u16,
         stop: CancellationToken,
     ) -> (Self, mpsc::Receiver<RosterNews>) {
         let (news, receiver) = mpsc::channel(NEWS);
@@ -121,9 +252,11 @@ impl Accesses {
             endpoints,
             options,
             default,
+            most_waiting: usize::from(concurrency.saturating_mul(3) / 4).max(1),
             secrets: AsyncMutex::default(),
             rosters: Rosters::new(Pace::default(), stop.clone()),
             held: Mutex::default(),
+            turns: Mutex::default(),
             news,
             tasks: TaskTracker::new(),
             stop,
@@ -139,15 +272,22 @@ impl Accesses {
     pub async fn get(&self, namespace: &str, config: &RunnerConfig) -> Result<Access, Error> {
         let scope = config.scope()?;
         let github = self.github(namespace, config.credentials_secret()).await?;
-        let key = config.credentials_secret().map_or_else(|| "default".to_owned(), |secret| format!("{namespace}/{secret}"));
+        let key = Arc::from(credentials_key(namespace, config));
         let id = (github.id().clone(), scope.clone());
         let mut held = lock(&self.held);
-        if let Some(access) = held.get(&id) {
-            return Ok(access.clone());
-        }
-        let access = self.open(github, scope, key);
-        held.insert(id, access.clone());
-        Ok(access)
+        let shared = held.entry(id).or_insert_with(|| self.open(github, scope)).clone();
+        Ok(Access { shared, key })
+    }
+
+    /// [`Access::turn`], for calls about several scopes.
+    #[must_use]
+    pub fn turn(&self, github: &GitHub) -> Option<Turn> {
+        Turns::take(&self.turns_of(github))
+    }
+
+    fn turns_of(&self, github: &GitHub) -> Arc<Turns> {
+        let new = || Arc::new(Turns { most: self.most_waiting, waits: Mutex::default() });
+        lock(&self.turns).entry(github.id().clone()).or_insert_with(new).clone()
     }
 
     /// The client of a credentials Secret, or the operator's own.
@@ -220,12 +360,14 @@ impl Accesses {
         GitHub::new(credentials, endpoints, &self.options).map_err(|error| error.to_string())
     }
 
-    fn open(&self, github: GitHub, scope: Scope, key: String) -> Access {
+    fn open(&self, github: GitHub, scope: Scope) -> Arc<Shared> {
         let roster = self.rosters.subscribe(&github, &scope);
         let waiting = Arc::<Mutex<HashSet<String>>>::default();
         let stop = self.stop.child_token();
         let (news, asking, mut changes, mut views) = (self.news.clone(), waiting.clone(), roster.changes(), roster.latest());
+        let (mut health, of) = (roster.health(), scope.clone());
         let relay = async move {
+            let mut said = None;
             loop {
                 let names = tokio::select! {
                     changes = changes.next() => match changes {
@@ -237,11 +379,23 @@ impl Accesses {
                         Ok(()) => Some(std::mem::take(&mut *lock(&asking))),
                         Err(_) => return,
                     },
+                    checked = health.changed() => match checked {
+                        // The beginning and the end of an outage are news to all.
+                        Ok(()) => {
+                            let now = outage(&health.borrow_and_update());
+                            if now == said {
+                                continue;
+                            }
+                            said = now;
+                            None
+                        }
+                        Err(_) => return,
+                    },
                 };
                 if names.as_ref().is_some_and(HashSet::is_empty) {
                     continue;
                 }
-                if news.send(RosterNews(names)).await.is_err() {
+                if news.send(RosterNews { scope: of.clone(), names }).await.is_err() {
                     return;
                 }
             }
@@ -250,12 +404,15 @@ impl Accesses {
         self.tasks.spawn(async move {
             stop.run_until_cancelled(relay).await;
         });
-        Access(Arc::new(Shared { github, scope, key, roster, waiting, _stop: guard }))
+        let turns = self.turns_of(&github);
+        Arc::new(Shared { github, scope, roster, waiting, turns, _stop: guard })
     }
 
     /// Lets go of the listings that none of these uses.
     pub fn retain(&self, used: &[Access]) {
-        lock(&self.held).retain(|_, access| used.iter().any(|used| Arc::ptr_eq(&used.0, &access.0)));
+        let used: HashSet<*const Shared> = used.iter().map(|used| Arc::as_ptr(&used.shared)).collect();
+        lock(&self.held).retain(|_, shared| used.contains(&Arc::as_ptr(shared)));
+        lock(&self.turns).retain(|_, turns| Arc::strong_count(turns) > 1);
     }
 
     /// Waits for all listings to end, which they do after the stop token is cancelled.
@@ -269,4 +426,55 @@ impl Accesses {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_github_gets_one_reconcile_at_a_time() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut waits = Waits::default();
+        let numbers: Vec<u64> = (0..11).map(|_| waits.begin(at(0))).collect();
+        assert!(waits.allows(12, at(1)));
+        let last = waits.begin(at(1));
+        assert!(!waits.allows(12, at(1)), "as many as may");
+        for number in &numbers[1..] {
+            waits.end(*number, at(1));
+        }
+        assert!(waits.allows(12, at(2)), "answered in time");
+        assert!(!waits.allows(12, at(3)), "the first has been waiting for long");
+        waits.answered(numbers[0], at(3));
+        assert!(waits.slow && !waits.allows(12, at(3)), "its answer took too long");
+        waits.end(numbers[0], at(4));
+        assert!(!waits.slow && waits.allows(12, at(2)), "the next one came soon");
+        waits.end(last, at(9));
+        assert!(waits.slow && waits.allows(12, at(9)), "one may see whether it still is");
+        waits.begin(at(9));
+        assert!(!waits.allows(12, at(9)));
+    }
+
+    #[test]
+    fn a_turn_ends_with_its_holder() {
+        let turns = Arc::new(Turns { most: 2, waits: Mutex::default() });
+        let (first, second) = (Turns::take(&turns).unwrap(), Turns::take(&turns).unwrap());
+        assert!(Turns::take(&turns).is_none());
+        drop(first);
+        let third = Turns::take(&turns).unwrap();
+        drop((second, third));
+        assert!(lock(&turns.waits).since.is_empty() && !lock(&turns.waits).slow);
+    }
+
+    #[test]
+    fn news_concern_the_runners_of_their_scope() {
+        let config = |repository: &str| RunnerConfig { repository: Some(repository.to_owned()), ..RunnerConfig::default() };
+        let scope = config("acme/app").scope().unwrap();
+        let all = RosterNews { scope: scope.clone(), names: None };
+        let named = RosterNews { scope, names: Some(HashSet::from(["a".to_owned()])) };
+        assert!(all.concerns("b", &config("acme/app")) && !all.concerns("b", &config("acme/other")));
+        assert!(named.concerns("a", &config("acme/app")) && !named.concerns("b", &config("acme/app")));
+        assert!(!named.concerns("a", &config("acme/other")) && !named.concerns("a", &RunnerConfig::default()));
+    }
 }

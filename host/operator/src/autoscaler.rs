@@ -11,19 +11,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
-use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, job_ledger};
+use pacer_api::{HorizontalRunnerAutoscaler, job_ledger};
 use pacer_core::autoscale::{self, Decision, Demand as Wanted, Ramp};
 use pacer_core::demand;
 use pacer_core::ledger::State;
+use pacer_policy::record::Change;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::{Error, gone_is_fine};
+use crate::error::Error;
 use crate::observe::Clock;
+use crate::receipts::{Draft, Owner};
+use crate::target::Target;
 
 mod finding;
 mod fleet;
@@ -86,7 +88,7 @@ async fn step(
     };
     let queues = queue::read(ctx, &uid, spec, github.as_ref(), &ledger);
     let fleet = fleet::look(ctx, &spec.target);
-    fleet.tell(ctx, &ledger).await;
+    fleet.tell(ctx, &uid, &ledger).await;
     let max = spec.bounds.max;
     let heard = ctx.memory.autoscaler(&uid, |memo| {
         let life = spec.life;
@@ -128,6 +130,14 @@ async fn step(
     ctx.memory.autoscaler(&uid, |memo| memo.raised(decision.raised, clock.now));
     let later = apply(ctx, autoscaler, spec, &fleet, &decision, clock).await?;
     let later = later.and_then(|wait| clock.now.checked_add(wait).ok());
+    let change = Change {
+        from: previous.unwrap_or_else(|| spec.target.replicas()),
+        to: decision.desired,
+        reason: decision.reason.to_string(),
+    };
+    if plan.news || previous != Some(decision.desired) {
+        ctx.receipts.leave(Draft::capacity(Owner::target(&spec.target), plan.evaluation, change, clock.now));
+    }
     let ends = [later, heard.next, plan.next, decision.next, spec.next_change, spec_reservation_end(autoscaler, clock.now)];
     let waiting = heard.jobs.values().filter(|job| job.state == State::Queued).map(|job| job.queued).min();
     ctx.memory.autoscaler(&uid, |memo| memo.waiting_since = waiting);
@@ -155,13 +165,13 @@ async fn apply(
     decision: &Decision,
     clock: Clock,
 ) -> Result<Option<Duration>, Error> {
-    let deployment = spec.target.as_ref();
+    let target = &spec.target;
     let short = fleet.live.is_some_and(|live| live < decision.desired) && fleet.finished_unaccounted > 0;
     let uid = autoscaler.uid().unwrap_or_default();
-    let seen = deployment.resource_version();
+    let seen = target.meta().resource_version.clone();
     let (told, last) =
         ctx.memory.autoscaler(&uid, |memo| (memo.applied == Some((seen.clone(), decision.desired)), memo.effective));
-    let current = deployment.spec.replicas_or_default();
+    let current = target.replicas();
     if (current == decision.desired && !short) || told {
         return Ok(None);
     }
@@ -171,21 +181,20 @@ async fn apply(
         return Ok(Some(wait));
     }
     let mut fields = json!({"replicas": decision.desired});
-    if deployment.spec.template.spec.config.is_ephemeral() {
-        let effective = effective_time(deployment, last.map(|(effective, _)| effective), clock.now);
+    if target.config().is_ephemeral() {
+        let effective = effective_time(target, last.map(|(effective, _)| effective), clock.now);
         fleet.announce(ctx, effective);
         ctx.memory.autoscaler(&uid, |memo| memo.effective = Some((effective, clock.instant)));
         if let Some(fields) = fields.as_object_mut() {
             fields.insert("effectiveTime".to_owned(), json!(effective.to_string()));
         }
     }
-    let patch = Patch::Merge(json!({"spec": fields}));
-    gone_is_fine(ctx.deployments(deployment).patch(&deployment.name_any(), &PatchParams::default(), &patch).await)?;
+    target.patch(&ctx.client, &json!({"spec": fields})).await?;
     ctx.memory.autoscaler(&uid, |memo| memo.applied = Some((seen, decision.desired)));
     tracing::info!(
         autoscaler = autoscaler.name_any(),
         namespace = autoscaler.namespace(),
-        deployment = deployment.name_any(),
+        target = %target.reference(),
         replicas = decision.desired,
         reason = %decision.reason,
         "replicas set"
@@ -194,9 +203,9 @@ async fn apply(
 }
 
 /// Now, in whole seconds as the field has them, and always later than before: a set sees by it that the number is new.
-fn effective_time(deployment: &RunnerDeployment, last: Option<Timestamp>, now: Timestamp) -> Timestamp {
+fn effective_time(target: &Target, last: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let before = deployment.spec.effective_time.as_ref().map(|time| time.0).max(last);
+    let before = target.effective_time().map(|time| time.0).max(last);
     match before {
         Some(before) if before >= second => before.checked_add(SignedDuration::from_secs(1)).unwrap_or(before),
         _ => second,

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube::api::{ListParams, ObjectMeta};
 use kube::core::NamespaceResourceScope;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::names::annotation;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerConfig, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerConfig, RunnerReplicaSet};
 use pacer_github::queues::Queues;
 use pacer_policy::{Evaluation, Generation};
 use serde::de::DeserializeOwned;
 
 use crate::access::{Access, Accesses};
+use crate::account::Accounts;
 use crate::error::Error;
 use crate::events::{Events, Reason};
 use crate::fence::Fence;
@@ -22,8 +22,10 @@ use crate::ledger::Ledgers;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
+use crate::receipts::Receipts;
 use crate::settings::Settings;
-use crate::stores::{Stores, owner};
+use crate::stores::Stores;
+use crate::target::{Target, TargetRef};
 use crate::token::Tokens;
 use crate::wake::Wake;
 
@@ -41,6 +43,8 @@ pub struct Context {
     pub accesses: Accesses,
     /// Registration tokens.
     pub tokens: Tokens,
+    /// Service accounts of runners.
+    pub accounts: Accounts,
     /// Demand, in the status of autoscalers.
     pub ledgers: std::sync::Arc<Ledgers>,
     /// GitHub's job queues.
@@ -51,6 +55,8 @@ pub struct Context {
     pub memory: std::sync::Arc<Memory>,
     /// Events.
     pub events: Events,
+    /// Receipts of decisions.
+    pub receipts: Receipts,
     /// Metrics.
     pub metrics: std::sync::Arc<Metrics>,
     /// Who may act.
@@ -90,31 +96,21 @@ impl Context {
         Api::namespaced(self.client.clone(), &beside.namespace().unwrap_or_default())
     }
 
-    /// Deployments in the namespace of an object.
+    /// Name of the policy set that a target's runners ask for: its own, or that of an autoscaler that scales it, the first by name.
     #[must_use]
-    pub fn deployments<K: Resource>(&self, beside: &K) -> Api<RunnerDeployment> {
-        Api::namespaced(self.client.clone(), &beside.namespace().unwrap_or_default())
-    }
-
-    /// Name of the policy set that a deployment's runners ask for: its own, or that of an autoscaler that scales it, the first by name.
-    #[must_use]
-    pub fn policy_set_of_deployment(&self, deployment: &RunnerDeployment) -> Option<String> {
-        deployment.annotations().get(annotation::POLICIES).cloned().or_else(|| {
-            let namespace = deployment.namespace().unwrap_or_default();
-            let mut autoscalers = self.stores.autoscalers_of(&namespace, &deployment.name_any());
+    pub fn policy_set_of_target(&self, target: &Target) -> Option<String> {
+        target.policies().cloned().or_else(|| {
+            let mut autoscalers = self.stores.autoscalers_of(&target.reference());
             autoscalers.sort_by_key(|autoscaler| autoscaler.name_any());
             autoscalers.iter().find_map(|autoscaler| autoscaler.annotations().get(annotation::POLICIES).cloned())
         })
     }
 
-    /// Name of the policy set that a set of runners asks for: that of its deployment while there is one, whatever it was when the set was made.
+    /// Name of the policy set that a set of runners asks for: that of its owner while there is one, whatever it was when the set was made.
     #[must_use]
     pub fn policy_set_of(&self, set: &RunnerReplicaSet) -> Option<String> {
-        let namespace = set.namespace().unwrap_or_default();
-        let deployment = owner(set, "RunnerDeployment")
-            .and_then(|(_, name)| self.stores.deployments.get(&ObjectRef::new(name).within(&namespace)));
-        match deployment {
-            Some(deployment) => self.policy_set_of_deployment(&deployment),
+        match self.stores.target_of(set) {
+            Some(target) => self.policy_set_of_target(&target),
             None => set.annotations().get(annotation::POLICIES).cloned(),
         }
     }
@@ -124,9 +120,9 @@ impl Context {
     pub fn generation_of_autoscaler(
         &self,
         autoscaler: &HorizontalRunnerAutoscaler,
-        target: &RunnerDeployment,
+        target: &Target,
     ) -> std::sync::Arc<Generation> {
-        let asked = autoscaler.annotations().get(annotation::POLICIES).or_else(|| target.annotations().get(annotation::POLICIES));
+        let asked = autoscaler.annotations().get(annotation::POLICIES).or_else(|| target.policies());
         self.policies.generation_for(&autoscaler.namespace().unwrap_or_default(), asked.map(String::as_str))
     }
 
@@ -136,10 +132,10 @@ impl Context {
         self.policies.generation_for(&set.namespace().unwrap_or_default(), self.policy_set_of(set).as_deref())
     }
 
-    /// Looks again at the autoscalers of a deployment.
-    pub async fn wake_autoscalers_of(&self, namespace: &str, deployment: &str) {
-        for autoscaler in self.stores.autoscalers_of(namespace, deployment) {
-            self.wake.autoscaler(namespace, &autoscaler.name_any()).await;
+    /// Looks again at the autoscalers of a target.
+    pub async fn wake_autoscalers_of(&self, target: &TargetRef) {
+        for autoscaler in self.stores.autoscalers_of(target) {
+            self.wake.autoscaler(&target.namespace, &autoscaler.name_any()).await;
         }
     }
 
@@ -153,9 +149,22 @@ impl Context {
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     {
+        let found = self.live_named::<K>(namespace, name).await?;
+        Ok(found.filter(|found| found.uid.as_deref() == Some(uid)))
+    }
+
+    /// Metadata of the object with that name, as [`Self::live`].
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses or does not answer.
+    pub async fn live_named<K>(&self, namespace: &str, name: &str) -> Result<Option<ObjectMeta>, kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         let listed = api.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
-        Ok(listed.items.into_iter().map(|found| found.metadata).find(|found| found.uid.as_deref() == Some(uid)))
+        Ok(listed.items.into_iter().next().map(|found| found.metadata))
     }
 
     /// A fresh random number for a name.
@@ -181,7 +190,9 @@ impl Context {
         if let Some(fault) = receipt.fault() {
             let note = format!("the policy for {} failed: {fault}; {} decided", receipt.decision, receipt.policy);
             tracing::warn!(decision = %receipt.decision, %fault, decided_by = receipt.policy, "policy fault");
-            self.events.publish(Reason::PolicyFault, about, None, &note).await;
+            // A fault of another kind is news, the same one again is counted.
+            let action = format!("{}:{}", receipt.decision, fault.kind());
+            self.events.publish_apart(Reason::PolicyFault, &action, about, None, &note).await;
         }
     }
 }

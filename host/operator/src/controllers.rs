@@ -14,29 +14,32 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::core::Status;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::utils::Backoff;
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
+use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::label;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_github::queues::QueueNews;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::RosterNews;
+use crate::access::{RosterNews, credentials_key};
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, status};
 use crate::memory::Alive;
 use crate::settings::WATCH_RETRY;
-use crate::stores::{Stores, owner, trim, trim_pod};
+use crate::stores::{Stores, owner, trim, trim_claim, trim_pod};
+use crate::target::{Target, TargetRef, owner_of};
 use crate::token::Tokens;
 use crate::wake::{Alarms, stream};
-use crate::{autoscaler, deployment, orphan, policies, replica_set, runner};
+use crate::{autoscaler, claim, deployment, inherited, orphan, policies, redelivery, replica_set, runner};
 
 /// The watches, not yet running.
 pub struct Watches {
@@ -44,6 +47,8 @@ pub struct Watches {
     pods: BoxStream<Pod>,
     sets: BoxStream<RunnerReplicaSet>,
     deployments: BoxStream<RunnerDeployment>,
+    runner_sets: BoxStream<RunnerSet>,
+    claims: BoxStream<PersistentVolumeClaim>,
     autoscalers: BoxStream<HorizontalRunnerAutoscaler>,
 }
 
@@ -58,14 +63,19 @@ pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Stores) {
     let (pod_store, pods) = watch(client, namespace, only_runner_pods, trim_pod, &mut filled);
     let (set_store, sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     let (deployment_store, deployments) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let (runner_set_store, runner_sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let only_claims_of_sets = watcher::Config::default().labels(label::RUNNER_SET_NAME);
+    let (claim_store, claims) = watch(client, namespace, only_claims_of_sets, trim_claim, &mut filled);
     let (autoscaler_store, autoscalers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     (
-        Watches { runners, pods, sets, deployments, autoscalers },
+        Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers },
         Stores {
             runners: runner_store,
             pods: pod_store,
             sets: set_store,
             deployments: deployment_store,
+            runner_sets: runner_set_store,
+            claims: claim_store,
             autoscalers: autoscaler_store,
             filled,
         },
@@ -193,6 +203,9 @@ pub async fn run(
         "the watch on RunnerDeployments",
         until(pump(watches.deployments, ctx.clone(), open.clone(), wake_for_deployment).boxed()),
     );
+    spawn("the watch on RunnerSets", until(pump(watches.runner_sets, ctx.clone(), open.clone(), wake_for_runner_set).boxed()));
+    // Claims are looked up when a runner needs one; that one changed is nobody's concern.
+    spawn("the watch on claims", until(pump(watches.claims, ctx.clone(), open.clone(), |_, _| std::future::ready(())).boxed()));
     spawn(
         "the watch on HorizontalRunnerAutoscalers",
         until(pump(watches.autoscalers, ctx.clone(), open.clone(), wake_for_autoscaler).boxed()),
@@ -203,6 +216,9 @@ pub async fn run(
     spawn("housekeeping", until(housekeeping(ctx.clone(), open).boxed()));
     let searching = ctx.clone();
     spawn("the search for orphans", until(async move { orphan::search(&searching).await }.boxed()));
+    spawn("the search for missed webhooks", until(redelivery::run(ctx.clone()).boxed()));
+    let searching = ctx.clone();
+    spawn("the search for abandoned pods", until(async move { inherited::search(&searching).await }.boxed()));
     let stores = ctx.stores.clone();
     spawn(
         "the Runner controller",
@@ -215,6 +231,11 @@ pub async fn run(
     spawn(
         "the RunnerDeployment controller",
         control(stores.deployments, stream(alarms.deployments), ctx.clone(), stop.clone(), deployment::reconcile).boxed(),
+    );
+    spawn(
+        "the RunnerSet controller",
+        control(stores.runner_sets, stream(alarms.runner_sets), ctx.clone(), stop.clone(), deployment::reconcile_runner_set)
+            .boxed(),
     );
     spawn(
         "the HorizontalRunnerAutoscaler controller",
@@ -323,26 +344,45 @@ async fn wake_for_runner(ctx: Arc<Context>, runner: Runner) {
     if let Some((_, set)) = owner(&runner, "RunnerReplicaSet") {
         ctx.wake.set(&namespace, set).await;
     }
+    if let Some((_, deployment)) = owner(&runner, "RunnerDeployment") {
+        let name = deployment.to_owned();
+        ctx.wake.target(&TargetRef { kind: ScaleTargetKind::RunnerDeployment, namespace, name }).await;
+    }
 }
 
 async fn wake_for_pod(ctx: Arc<Context>, pod: Pod) {
-    if let Some((_, runner)) = owner(&pod, "Runner") {
-        wake_runner(&ctx, &pod.namespace().unwrap_or_default(), runner).await;
+    let namespace = pod.namespace().unwrap_or_default();
+    match (owner(&pod, "Runner"), pod.labels().get(label::RUNNER_SET_NAME)) {
+        (Some((_, runner)), _) => wake_runner(&ctx, &namespace, runner).await,
+        // One that ARC made.
+        (None, Some(set)) => {
+            let target = TargetRef { kind: ScaleTargetKind::RunnerSet, namespace, name: set.clone() };
+            ctx.wake.target(&target).await;
+        }
+        (None, None) => {}
     }
 }
 
 async fn wake_for_set(ctx: Arc<Context>, set: RunnerReplicaSet) {
     let namespace = set.namespace().unwrap_or_default();
     ctx.wake.set(&namespace, &set.name_any()).await;
-    if let Some((_, deployment)) = owner(&set, "RunnerDeployment") {
-        ctx.wake.deployment(&namespace, deployment).await;
+    if let Some((_, target)) = owner_of(&set) {
+        ctx.wake.target(&target).await;
     }
 }
 
 async fn wake_for_deployment(ctx: Arc<Context>, deployment: RunnerDeployment) {
-    let namespace = deployment.namespace().unwrap_or_default();
-    ctx.wake.deployment(&namespace, &deployment.name_any()).await;
-    ctx.wake_autoscalers_of(&namespace, &deployment.name_any()).await;
+    wake_for_target(&ctx, &Target::Deployment(Arc::new(deployment))).await;
+}
+
+async fn wake_for_runner_set(ctx: Arc<Context>, set: RunnerSet) {
+    wake_for_target(&ctx, &Target::Set(Arc::new(set))).await;
+}
+
+async fn wake_for_target(ctx: &Context, target: &Target) {
+    let target = target.reference();
+    ctx.wake.target(&target).await;
+    ctx.wake_autoscalers_of(&target).await;
 }
 
 async fn wake_for_autoscaler(ctx: Arc<Context>, autoscaler: HorizontalRunnerAutoscaler) {
@@ -363,7 +403,7 @@ async fn pump_rosters(mut news: mpsc::Receiver<RosterNews>, ctx: Arc<Context>) {
         let concerned: Vec<(String, String)> = ctx
             .stores
             .runners
-            .state_filter(|runner| news.concerns(&runner.name_any()))
+            .state_filter(|runner| news.concerns(&runner.name_any(), &runner.spec.config))
             .into_iter()
             .map(|runner| (runner.namespace().unwrap_or_default(), runner.name_any()))
             .collect();
@@ -393,8 +433,8 @@ async fn housekeeping(ctx: Arc<Context>, open: Arc<AtomicBool>) {
     }
     policies::prime(&ctx).await;
     open.store(true, Ordering::Release);
-    for deployment in ctx.stores.deployments.state() {
-        ctx.wake.deployment(&deployment.namespace().unwrap_or_default(), &deployment.name_any()).await;
+    for target in ctx.stores.targets() {
+        ctx.wake.target(&target.reference()).await;
     }
     for set in ctx.stores.sets.state() {
         ctx.wake.set(&set.namespace().unwrap_or_default(), &set.name_any()).await;
@@ -412,39 +452,54 @@ async fn housekeeping(ctx: Arc<Context>, open: Arc<AtomicBool>) {
 }
 
 async fn sweep(ctx: &Context) {
+    sweep_accounts(ctx).await;
     let runners = ctx.stores.runners.state();
     let sets = ctx.stores.sets.state();
     let runner_uids: HashSet<String> = runners.iter().filter_map(|runner| runner.uid()).collect();
     let set_uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
-    let deployment_uids: HashSet<String> =
-        ctx.stores.deployments.state().iter().filter_map(|deployment| deployment.uid()).collect();
+    let target_uids: HashSet<String> = ctx.stores.targets().iter().map(|target| target.uid().to_owned()).collect();
     let autoscalers = ctx.stores.autoscalers.state();
     let autoscaler_uids: HashSet<String> = autoscalers.iter().filter_map(|autoscaler| autoscaler.uid()).collect();
     ctx.memory.retain(
-        &Alive { runners: &runner_uids, sets: &set_uids, deployments: &deployment_uids, autoscalers: &autoscaler_uids },
+        &Alive { runners: &runner_uids, sets: &set_uids, targets: &target_uids, autoscalers: &autoscaler_uids },
         Timestamp::now(),
     );
+    claim::sweep(ctx).await;
     ctx.ledgers.retain(|autoscaler| ctx.stores.autoscalers.get(autoscaler).is_some());
-    let mut used = BTreeSet::new();
+    // Which token a runner uses is known without its credentials: those of one tenant must not keep the tokens of the others.
+    let token = |runner: &Arc<Runner>| {
+        let (namespace, config) = (runner.namespace().unwrap_or_default(), &runner.spec.config);
+        let name = Tokens::name(&credentials_key(&namespace, config), &config.scope().ok()?);
+        Some((namespace, name))
+    };
+    let used: BTreeSet<(String, String)> = runners.iter().filter_map(token).collect();
     let mut accesses = Vec::new();
+    let mut complete = true;
     for runner in &runners {
-        let namespace = runner.namespace().unwrap_or_default();
-        match ctx.access_of(&namespace, &runner.spec.config).await {
-            Ok(access) => {
-                used.insert((namespace, Tokens::source(&access).name));
-                accesses.push(access);
-            }
-            // Without its credentials nobody can tell which token it uses: none is removed this time.
-            Err(error) => {
-                tracing::debug!(%error, "tokens not swept");
-                return;
-            }
+        match ctx.access(runner).await {
+            Ok(access) => accesses.push(access),
+            // Its listing may be needed in a moment.
+            Err(Error::Kube(_)) => complete = false,
+            Err(_) => {}
         }
     }
-    ctx.accesses.retain(&accesses);
+    if complete {
+        ctx.accesses.retain(&accesses);
+    }
     let unused = |namespace: &str, name: &str| used.contains(&(namespace.to_owned(), name.to_owned()));
     if let Err(error) = ctx.tokens.sweep(ctx.settings.namespace.as_deref(), unused).await {
         tracing::warn!(%error, "unused registration tokens not deleted");
+    }
+}
+
+async fn sweep_accounts(ctx: &Context) {
+    let used = ctx.stores.shared_accounts(ctx.settings.pod.status_hook);
+    let is_used = |namespace: &str, name: &str| used.contains(&(namespace.to_owned(), name.to_owned()));
+    match ctx.accounts.sweep(ctx.settings.namespace.as_deref(), is_used).await {
+        Ok(()) => {}
+        // An installation may come without the right to make any.
+        Err(error) if status(&error).is_some_and(Status::is_forbidden) => tracing::debug!(%error, "accounts not swept"),
+        Err(error) => tracing::warn!(%error, "accounts of runners that are gone not deleted"),
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Reason {
     PodRefused,
     /// Part of the spec has no effect.
     SpecIgnored,
+    /// No runner can use a claim any more.
+    ClaimUnusable,
     /// No registration token.
     FailedUpdateRegistrationToken,
     /// GitHub can't be used with these credentials.
@@ -33,6 +35,8 @@ pub enum Reason {
     RunnerReplicaSetCreated,
     /// An existing set was adopted.
     RunnerReplicaSetAdopted,
+    /// A runner of a StatefulSet that ARC left was taken over.
+    StatefulSetAdopted,
     /// An empty old set was deleted.
     RunnerReplicaSetDeleted,
     /// A policy failed and another decided.
@@ -71,10 +75,12 @@ impl Reason {
             Self::PodDeleted => "PodDeleted",
             Self::PodRefused => "PodRefused",
             Self::SpecIgnored => "SpecIgnored",
+            Self::ClaimUnusable => "ClaimUnusable",
             Self::FailedUpdateRegistrationToken => "FailedUpdateRegistrationToken",
             Self::GitHubUnavailable => "GitHubUnavailable",
             Self::RunnerReplicaSetCreated => "RunnerReplicaSetCreated",
             Self::RunnerReplicaSetAdopted => "RunnerReplicaSetAdopted",
+            Self::StatefulSetAdopted => "StatefulSetAdopted",
             Self::RunnerReplicaSetDeleted => "RunnerReplicaSetDeleted",
             Self::PolicyFault => "PolicyFault",
             Self::PolicyActivated => "PolicyActivated",
@@ -127,6 +133,18 @@ impl Events {
 
     /// Says something about `object`; `related` keeps events about different runners of a set apart, which are merged otherwise.
     pub async fn publish(&self, reason: Reason, object: &ObjectReference, related: Option<ObjectReference>, note: &str) {
+        self.publish_apart(reason, reason.as_str(), object, related, note).await;
+    }
+
+    /// As [`Events::publish`], with an `action` of at most 128 bytes that keeps events apart whose notes say different things.
+    pub async fn publish_apart(
+        &self,
+        reason: Reason,
+        action: &str,
+        object: &ObjectReference,
+        related: Option<ObjectReference>,
+        note: &str,
+    ) {
         let mut end = note.len().min(NOTE);
         while !note.is_char_boundary(end) {
             end -= 1;
@@ -135,7 +153,7 @@ impl Events {
             type_: reason.type_(),
             reason: reason.as_str().to_owned(),
             note: note.get(..end).map(str::to_owned),
-            action: reason.as_str().to_owned(),
+            action: action.to_owned(),
             secondary: related,
         };
         if let Err(error) = self.recorder.publish(&event, object).await {

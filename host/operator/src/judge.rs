@@ -2,14 +2,16 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use pacer_core::facts::RunnerFacts;
-use pacer_core::phase::{Assessment, Situation};
-use pacer_core::policy::{Pool, RestartRequest, Subject};
+use pacer_core::phase::{Assessment, Cause, Situation, Trouble};
+use pacer_core::policy::{Pool, RestartRequest, Subject, Verdict};
 use pacer_core::restart::{self, Remedy};
 use pacer_core::scale_down;
-use pacer_policy::Generation;
+use pacer_policy::record::{Done, Item};
+use pacer_policy::{Evaluation, Generation};
 
 use crate::context::Context;
 use crate::observe::Clock;
+use crate::receipts::{Draft, Owner};
 
 /// What becomes of one runner in trouble.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,14 +26,15 @@ pub struct Judged {
     pub policy: String,
 }
 
-/// Asks about every member in trouble; `about` is the object that events speak of. `attempts` are the pool's failed attempts in a row before this one.
+/// Asks about every member in trouble; `about` is the object that events speak of, `owner` the one that keeps the receipt. `attempts` are the
+/// pool's failed attempts in a row before this one.
 #[expect(clippy::too_many_arguments, reason = "the question has that many parts")]
 pub async fn judge(
     ctx: &Context,
     generation: &Generation,
     pool: Pool,
     members: &[(RunnerFacts, Assessment)],
-    about: &ObjectReference,
+    (about, owner): (&ObjectReference, Owner),
     stand_alone: bool,
     attempts: u32,
     clock: Clock,
@@ -71,8 +74,9 @@ pub async fn judge(
     let evaluation = generation.restart(request).await;
     ctx.note(&evaluation, about).await;
     let policy = evaluation.receipt.policy.clone();
-    asked
-        .into_iter()
+    let judged: Vec<Judged> = asked
+        .iter()
+        .copied()
         .enumerate()
         .map(|(subject, (member, trouble, attempt))| {
             let verdict =
@@ -84,5 +88,35 @@ pub async fn judge(
             }
             Judged { member, remedy, reason, policy: policy.clone() }
         })
-        .collect()
+        .collect();
+    leave_receipt(ctx, &evaluation, owner, members, &asked, &judged, clock);
+    judged
+}
+
+/// Runners that did their job are cleared away all the time; everything else may be asked about in a moment.
+fn leave_receipt(
+    ctx: &Context,
+    evaluation: &Evaluation<Vec<Verdict>>,
+    owner: Owner,
+    members: &[(RunnerFacts, Assessment)],
+    asked: &[(usize, &Trouble, u32)],
+    judged: &[Judged],
+    clock: Clock,
+) {
+    let stand_alone = owner.is_runner();
+    let item = |judged: &Judged| {
+        let (facts, _) = members.get(judged.member)?;
+        let done = match judged.remedy {
+            Remedy::Replace if !stand_alone => Done::Replaced,
+            Remedy::Replace | Remedy::Recreate => Done::Recreated,
+            Remedy::Quarantine => Done::Quarantined,
+            Remedy::Wait { recheck } => Done::Waits { seconds: scale_down::seconds(recheck) },
+        };
+        Some(Item { name: facts.name.clone(), done })
+    };
+    let items: Vec<Item> = judged.iter().filter_map(item).collect();
+    let acted = items.iter().any(|item| item.done.acted());
+    let ordinary = asked.iter().all(|(_, trouble, _)| trouble.cause == Cause::Completed);
+    let draft = Draft::new(owner, evaluation, items, clock.now);
+    ctx.receipts.leave(if acted && !ordinary { draft } else { draft.routine() });
 }

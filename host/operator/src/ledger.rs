@@ -137,19 +137,20 @@ impl Ledgers {
         Self { client, writers: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
     }
 
-    /// Takes note of what GitHub said; `life` is how long a queued job counts. Returns once it is in the cluster, or once it is known to
-    /// be there already.
+    /// Takes note of what GitHub said about a job of this autoscaler, as a watch shows it; `life` is how long a queued job counts. Returns once
+    /// it is in the cluster, or once it is known to be there already.
     ///
     /// # Errors
     ///
     /// When it is not: nothing of it counts then, and it may be recorded again.
     pub async fn record(
         &self,
-        autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>,
-        events: Vec<JobEvent>,
+        autoscaler: &HorizontalRunnerAutoscaler,
+        event: JobEvent,
         life: Duration,
     ) -> Result<Recorded, LedgerError> {
-        self.change(autoscaler, events.into_iter().map(|event| Edit::Event { event, life }).collect()).await
+        let edits = vec![Edit::Event { event, life }];
+        self.change_seen(&ObjectRef::from_obj(autoscaler), edits, Some(autoscaler)).await
     }
 
     /// Changes a ledger; as [`Ledgers::record`].
@@ -162,6 +163,16 @@ impl Ledgers {
         autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>,
         edits: Vec<Edit>,
     ) -> Result<Recorded, LedgerError> {
+        self.change_seen(autoscaler, edits, None).await
+    }
+
+    /// A watch may know of the writes of others before this process runs into them, which costs two more requests.
+    async fn change_seen(
+        &self,
+        autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>,
+        edits: Vec<Edit>,
+        seen: Option<&HorizontalRunnerAutoscaler>,
+    ) -> Result<Recorded, LedgerError> {
         let edits: Arc<[Edit]> = edits.into();
         let writer = Arc::clone(lock(&self.writers).entry(autoscaler.clone()).or_default());
         let mut outcome = writer.enqueue(&edits, autoscaler)?;
@@ -173,6 +184,9 @@ impl Ledgers {
                     Ok(result) => return result,
                     Err(oneshot::error::TryRecvError::Empty) => {
                         let batch = std::mem::take(&mut *lock(&writer.waiting));
+                        if let Some(seen) = seen {
+                            learn(&mut known, seen);
+                        }
                         self.write(autoscaler, batch, &mut known).await;
                     }
                     // The one who wrote was given up in the middle: nobody knows whether it arrived, and writing it again does no harm.
@@ -272,6 +286,15 @@ impl Writer {
         }
         waiting.push(Waiting { edits: edits.clone(), done });
         Ok(outcome)
+    }
+}
+
+/// Takes over what a watch shows, if that is newer.
+fn learn(known: &mut Option<Known>, seen: &HorizontalRunnerAutoscaler) {
+    let revision = |revision: Option<i64>| revision.unwrap_or_default();
+    let shown = revision(seen.status.as_ref().and_then(|status| status.ledger_revision));
+    if known.as_ref().is_none_or(|known| revision(known.revision) < shown) {
+        *known = Some(Known::of(seen));
     }
 }
 

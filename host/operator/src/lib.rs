@@ -12,13 +12,16 @@
 //! come from).
 
 pub mod access;
+pub mod account;
 pub mod autoscaler;
+mod claim;
 pub mod context;
 pub mod controllers;
 pub mod deployment;
 pub mod error;
 pub mod events;
 pub mod fence;
+pub mod inherited;
 pub mod judge;
 pub mod lease;
 pub mod ledger;
@@ -29,11 +32,14 @@ mod orphan;
 pub mod pod;
 pub mod policies;
 pub mod pool;
+pub mod receipts;
 pub mod receiver;
+pub mod redelivery;
 pub mod replica_set;
 pub mod runner;
 pub mod settings;
 pub mod stores;
+pub mod target;
 pub mod template;
 pub mod token;
 pub mod wake;

@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use pacer_api::RunnerStatus;
 use pacer_core::facts::Refusal;
-use pacer_core::policy::Counts;
+use pacer_core::policy::{Counts, Quantiles};
+use pacer_core::room::NoRoom;
+use pacer_core::start_time::StartTimes;
 use pacer_core::stop::PodDeletion;
 use serde_json::Value;
 
 use crate::autoscaler::AutoscalerMemo;
 use crate::settings::STATUS_PACE;
+use crate::target::TargetRef;
 
 /// Creations that the watch does not show after this are looked at again as if they had failed: the object came and went meanwhile, or the
 /// answer to the request was lost.
@@ -25,13 +28,17 @@ pub const IN_FLIGHT: Duration = Duration::from_secs(30);
 pub struct RunnerMemo {
     /// When its pod was last created by this process and has not been seen since.
     pub pod_created: Option<Instant>,
+    /// This process created its pod, and so has seen it from its beginning.
+    pub made_here: bool,
+    /// When a listing first had it online.
+    pub online: Option<Timestamp>,
     /// Its pod was seen.
     pub pod_seen: bool,
     /// Digest of the pod's state, and since when it has been that.
     pub pod_state: Option<(u64, Instant)>,
     /// When GitHub last answered *busy* to a removal.
     pub refused_busy: Option<Instant>,
-    /// GitHub confirmed the removal of its registration.
+    /// GitHub confirmed that it is not registered any more.
     pub unregistered: bool,
     /// This process asked the API server to delete it, successfully; the watch may be late to show it.
     pub let_go: Option<Timestamp>,
@@ -53,6 +60,18 @@ pub struct RunnerMemo {
     pub job: Option<bool>,
     /// Its finalizer was taken away from it as it was at this resource version.
     pub released: Option<String>,
+    /// It was seen here before it was registered, and has not been online since.
+    pub starting: bool,
+}
+
+impl RunnerMemo {
+    /// Takes note of whether it is online, and was ever registered. True when it has come online for the first time, and this process saw
+    /// it before: one that lost contact and is back has not started.
+    pub fn has_started(&mut self, online: bool, registered: bool) -> bool {
+        let started = self.starting && online;
+        self.starting = !online && (self.starting || !registered);
+        started
+    }
 }
 
 /// About one RunnerReplicaSet, by UID.
@@ -66,7 +85,7 @@ pub struct SetMemo {
     pub status: Option<Said>,
     /// The API server no longer has it; the watch is late to show that.
     pub gone: bool,
-    /// What its deployment wants to know.
+    /// What its owner wants to know.
     pub summary: Option<Summary>,
     /// Runners that were online at the last pass; none before the first.
     pub online: Option<BTreeSet<String>>,
@@ -116,11 +135,13 @@ impl SetMemo {
     }
 }
 
-/// About one RunnerDeployment, by UID.
+/// About one RunnerDeployment or RunnerSet, by UID.
 #[derive(Clone, Debug, Default)]
-pub struct DeploymentMemo {
+pub struct TargetMemo {
     /// The last status that was written.
     pub status: Option<Said>,
+    /// Name of the registration-only Runner that was made and not yet seen, and when.
+    pub registration: Option<(String, Instant)>,
 }
 
 /// A status that this process wrote, for objects whose status counts what changes all the time.
@@ -146,7 +167,7 @@ impl Said {
     }
 }
 
-/// A set as its RunnerDeployment counts it.
+/// A set as its owner counts it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Generation that was observed.
@@ -163,6 +184,8 @@ pub struct Summary {
     pub present: u32,
     /// By phase.
     pub counts: Counts,
+    /// Those that wait for room in the cluster.
+    pub no_room: NoRoom,
     /// Ephemeral runners that finished, since this process started.
     pub finished: u64,
 }
@@ -170,11 +193,25 @@ pub struct Summary {
 /// How long the end of a runner is remembered: longer than any event about its job is under way.
 const ENDED: SignedDuration = SignedDuration::from_mins(10);
 
-/// Ends remembered per deployment; the oldest ones go first.
+/// Ends remembered per target; the oldest ones go first.
 const ENDS: usize = 10_000;
 
-/// Namespace and name of a RunnerDeployment.
-type DeploymentKey = (String, String);
+/// Namespace and name of a claim.
+pub type ClaimKey = (String, String);
+
+/// What a runner did about a claim, for as long as the watch may not show it.
+#[derive(Clone, Debug)]
+pub struct Taking {
+    /// Name of the runner.
+    pub runner: String,
+    /// When.
+    pub at: Instant,
+    /// It waits for the claim and does not have it.
+    pub waits: bool,
+}
+
+/// The last that was done about claims.
+pub type Takings = HashMap<ClaimKey, Taking>;
 
 /// UIDs of the objects that exist.
 #[derive(Clone, Copy, Debug)]
@@ -183,8 +220,8 @@ pub struct Alive<'a> {
     pub runners: &'a HashSet<String>,
     /// RunnerReplicaSets.
     pub sets: &'a HashSet<String>,
-    /// RunnerDeployments.
-    pub deployments: &'a HashSet<String>,
+    /// RunnerDeployments and RunnerSets.
+    pub targets: &'a HashSet<String>,
     /// HorizontalRunnerAutoscalers.
     pub autoscalers: &'a HashSet<String>,
 }
@@ -195,8 +232,11 @@ pub struct Memory {
     runners: Mutex<HashMap<String, RunnerMemo>>,
     sets: Mutex<HashMap<String, SetMemo>>,
     autoscalers: Mutex<HashMap<String, AutoscalerMemo>>,
-    ended: Mutex<HashMap<DeploymentKey, BTreeMap<Arc<str>, Timestamp>>>,
-    deployments: Mutex<HashMap<String, DeploymentMemo>>,
+    ended: Mutex<HashMap<TargetRef, BTreeMap<Arc<str>, Timestamp>>>,
+    targets: Mutex<HashMap<String, TargetMemo>>,
+    /// By the UID of the target, or of the set that none owns: a rollout changes the set and not how long a start takes.
+    starts: Mutex<HashMap<String, StartTimes>>,
+    claims: Mutex<Takings>,
     failures: Mutex<HashMap<String, u32>>,
 }
 
@@ -216,10 +256,10 @@ impl Memory {
         act(lock(&self.autoscalers).entry(uid.to_owned()).or_default())
     }
 
-    /// Ephemeral runners of a deployment finished their jobs.
-    pub fn ended(&self, namespace: &str, deployment: &str, runners: Vec<String>, now: Timestamp) {
+    /// Ephemeral runners of a target finished their jobs.
+    pub fn ended(&self, target: TargetRef, runners: Vec<String>, now: Timestamp) {
         let mut all = lock(&self.ended);
-        let ended = all.entry((namespace.to_owned(), deployment.to_owned())).or_default();
+        let ended = all.entry(target).or_default();
         ended.extend(runners.into_iter().map(|name| (Arc::from(name), now)));
         ended.retain(|_, at| now.duration_since(*at) < ENDED);
         while ended.len() > ENDS {
@@ -230,14 +270,35 @@ impl Memory {
         }
     }
 
-    /// Which runners of a deployment finished of late, and when that was seen.
-    pub fn ends_of(&self, namespace: &str, deployment: &str) -> BTreeMap<Arc<str>, Timestamp> {
-        lock(&self.ended).get(&(namespace.to_owned(), deployment.to_owned())).cloned().unwrap_or_default()
+    /// Which runners of a target finished of late, and when that was seen.
+    pub fn ends_of(&self, target: &TargetRef) -> BTreeMap<Arc<str>, Timestamp> {
+        lock(&self.ended).get(target).cloned().unwrap_or_default()
     }
 
-    /// Reads or changes what is remembered about a deployment.
-    pub fn deployment<T>(&self, uid: &str, act: impl FnOnce(&mut DeploymentMemo) -> T) -> T {
-        act(lock(&self.deployments).entry(uid.to_owned()).or_default())
+    /// Runners of a pool came online so many seconds after their pods were made.
+    pub fn started(&self, pool: &str, times: Vec<u32>) {
+        if times.is_empty() {
+            return;
+        }
+        let mut all = lock(&self.starts);
+        let starts = all.entry(pool.to_owned()).or_default();
+        times.into_iter().for_each(|seconds| starts.add(seconds));
+    }
+
+    /// How long the runners of a pool take to start, as far as this process has seen.
+    #[must_use]
+    pub fn start_times(&self, pool: &str) -> Option<Quantiles> {
+        lock(&self.starts).get(pool).and_then(StartTimes::quantiles)
+    }
+
+    /// Reads or changes what is remembered about a RunnerDeployment or RunnerSet.
+    pub fn target<T>(&self, uid: &str, act: impl FnOnce(&mut TargetMemo) -> T) -> T {
+        act(lock(&self.targets).entry(uid.to_owned()).or_default())
+    }
+
+    /// Reads or changes which runners were given which claims of late. One lock for all, so that no two runners choose the same claim.
+    pub fn claims<T>(&self, act: impl FnOnce(&mut Takings) -> T) -> T {
+        act(&mut lock(&self.claims))
     }
 
     /// Forgets a Runner.
@@ -249,7 +310,9 @@ impl Memory {
     pub fn retain(&self, alive: &Alive<'_>, now: Timestamp) {
         lock(&self.runners).retain(|uid, _| alive.runners.contains(uid));
         lock(&self.sets).retain(|uid, _| alive.sets.contains(uid));
-        lock(&self.deployments).retain(|uid, _| alive.deployments.contains(uid));
+        lock(&self.targets).retain(|uid, _| alive.targets.contains(uid));
+        lock(&self.starts).retain(|uid, _| alive.targets.contains(uid) || alive.sets.contains(uid));
+        lock(&self.claims).retain(|_, taking| taking.at.elapsed() < IN_FLIGHT);
         lock(&self.autoscalers).retain(|uid, _| alive.autoscalers.contains(uid));
         lock(&self.ended).retain(|_, ended| {
             ended.retain(|_, at| now.duration_since(*at) < ENDED);
@@ -284,6 +347,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_start_is_counted_once_and_only_when_it_was_seen_from_the_beginning() {
+        let mut fresh = RunnerMemo::default();
+        let seen = [(false, false), (false, true), (true, true), (true, true), (false, true), (true, true)];
+        assert_eq!(
+            seen.map(|(online, registered)| fresh.has_started(online, registered)),
+            [false, false, true, false, false, false]
+        );
+        let mut met_online = RunnerMemo::default();
+        let seen = [(true, true), (false, true), (true, true)];
+        assert!(!seen.into_iter().any(|(online, registered)| met_online.has_started(online, registered)));
+        let mut met_offline = RunnerMemo::default();
+        assert!(!met_offline.has_started(false, true) && !met_offline.has_started(true, true));
+    }
 
     #[test]
     fn a_status_that_changes_all_the_time_is_written_once_per_pace() {

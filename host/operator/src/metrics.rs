@@ -7,6 +7,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use http::Request;
 use kube::ResourceExt;
+use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_github::GitHub;
 use pacer_policy::{Counters as PolicyCounters, Decision, Fault};
 use prometheus_client::collector::Collector;
@@ -17,16 +18,19 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
+use crate::claim;
 use crate::ledger::Ledgers;
 use crate::memory::Memory;
 use crate::policies::{Phase, Policies};
 use crate::receiver::ReceiverMetrics;
+use crate::redelivery::RedeliveryMetrics;
 use crate::stores::Stores;
+use crate::target::Target;
 
 mod autoscaling;
 
 /// Kinds of objects the operator writes; anything else counts as `other`.
-const RESOURCES: [&str; 10] = [
+const RESOURCES: [&str; 12] = [
     "pods",
     "secrets",
     "events",
@@ -35,9 +39,14 @@ const RESOURCES: [&str; 10] = [
     "runners",
     "runnerreplicasets",
     "runnerdeployments",
+    "runnersets",
+    "persistentvolumeclaims",
     "configmaps",
     "horizontalrunnerautoscalers",
 ];
+
+/// Upper ends of the buckets for waits of jobs, seconds: from a warm runner to an hour.
+pub(crate) const WAITS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 900.0, 3_600.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
@@ -51,6 +60,14 @@ struct RequestLabels {
     resource: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReceiptLabels {
+    outcome: &'static str,
+}
+
+const STORED: ReceiptLabels = ReceiptLabels { outcome: "stored" };
+const DROPPED: ReceiptLabels = ReceiptLabels { outcome: "dropped" };
+
 /// The operator's metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -58,7 +75,9 @@ pub struct Metrics {
     reconciles: Family<ReconcileLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     leading: Gauge,
+    receipts: Family<ReceiptLabels, Counter>,
     receiver: ReceiverMetrics,
+    redelivery: RedeliveryMetrics,
     sources: Arc<OnceLock<Sources>>,
 }
 
@@ -93,10 +112,13 @@ impl Default for Metrics {
         registry.register("pacer_kubernetes_requests", "Requests to the Kubernetes API", requests.clone());
         let leading = Gauge::default();
         registry.register("pacer_leading", "1 while this process may act", leading.clone());
+        let receipts = Family::default();
+        registry.register("pacer_policy_receipts", "Receipts of decisions by what became of them", receipts.clone());
         let receiver = ReceiverMetrics::register(&mut registry);
+        let redelivery = RedeliveryMetrics::register(&mut registry);
         let sources = Arc::new(OnceLock::new());
         registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, receiver, sources }
+        Self { registry, reconciles, requests, leading, receipts, receiver, redelivery, sources }
     }
 }
 
@@ -112,10 +134,25 @@ impl Metrics {
         self.reconciles.get_or_create(&ReconcileLabels { kind: kind.to_owned(), outcome }).inc();
     }
 
+    /// Counts receipts that were written.
+    pub fn receipts_stored(&self, count: u64) {
+        self.receipts.get_or_create(&STORED).inc_by(count);
+    }
+
+    /// Counts receipts that could not be written, or came too fast.
+    pub fn receipts_dropped(&self, count: u64) {
+        self.receipts.get_or_create(&DROPPED).inc_by(count);
+    }
+
     /// Those of the webhook receiver.
     #[must_use]
     pub fn receiver(&self) -> &ReceiverMetrics {
         &self.receiver
+    }
+
+    /// Those of missed webhooks.
+    pub(crate) fn redelivery(&self) -> &RedeliveryMetrics {
+        &self.redelivery
     }
 
     /// Whether this process may act.
@@ -209,7 +246,8 @@ struct Scrape {
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(sources) = self.sources.get() else { return Ok(()) };
-        deployments(&mut encoder, sources)?;
+        targets(&mut encoder, sources)?;
+        claims(&mut encoder, sources)?;
         runners(&mut encoder, sources)?;
         autoscaling::encode(&mut encoder, sources)?;
         github(&mut encoder, sources)?;
@@ -246,19 +284,37 @@ fn counter(
     Ok(())
 }
 
-fn deployments(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
-    let rows: Vec<_> = sources
-        .stores
-        .deployments
-        .state()
-        .iter()
-        .map(|deployment| {
-            let labels =
-                vec![("runnerdeployment", deployment.name_any()), ("namespace", deployment.namespace().unwrap_or_default())];
-            (labels, i64::from(deployment.spec.replicas_or_default()))
+/// The numbers asked for, under ARC's names.
+fn targets(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
+    let targets = sources.stores.targets();
+    let kinds = [
+        (ScaleTargetKind::RunnerDeployment, "runnerdeployment", "replicas of RunnerDeployment"),
+        (ScaleTargetKind::RunnerSet, "runnerset", "replicas of RunnerSet"),
+    ];
+    for (kind, label, help) in kinds {
+        let of_kind = targets.iter().filter(|target| target.kind() == kind);
+        let row = |target: &Target| {
+            let labels = vec![(label, target.name().to_owned()), ("namespace", target.namespace().to_owned())];
+            (labels, i64::from(target.replicas()))
+        };
+        gauge(encoder, &format!("{label}_spec_replicas"), help, &of_kind.map(row).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Claims of RunnerSets by what can be done with them.
+fn claims(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
+    let counts = claim::census(&sources.stores, &sources.memory);
+    let rows: Vec<_> = counts
+        .into_iter()
+        .map(|((namespace, set, state), count)| {
+            (
+                vec![("runnerset", set), ("namespace", namespace), ("state", state.to_owned())],
+                i64::try_from(count).unwrap_or(i64::MAX),
+            )
         })
         .collect();
-    gauge(encoder, "runnerdeployment_spec_replicas", "replicas of RunnerDeployment", &rows)
+    gauge(encoder, "pacer_runnerset_claims", "Persistent volume claims of RunnerSets by state", &rows)
 }
 
 fn runners(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {

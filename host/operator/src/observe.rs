@@ -13,6 +13,7 @@ use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts};
 use pacer_core::stop::BUSY_RETRY;
 use pacer_github::roster::RosterView;
 
+use crate::inherited;
 use crate::memory::{IN_FLIGHT, Memory, RunnerMemo};
 
 /// The two clocks of one observation: wall time for what objects say, monotonic time for what this process saw.
@@ -43,24 +44,41 @@ pub struct Observed {
     pub refused_busy: Option<Duration>,
 }
 
+/// Where facts about a runner come from, beside its own object.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    /// Its pod.
+    pub pod: Option<&'a Pod>,
+    /// The newest listing of its scope.
+    pub roster: Option<&'a RosterView>,
+    /// The set that owns it.
+    pub set: Option<&'a RunnerReplicaSet>,
+    /// Its pod may write its status (`--runner-status-update-hook`), and so may the jobs in it.
+    pub hooked: bool,
+}
+
 /// Puts together what is known about a runner, and updates what is remembered about it.
-pub fn runner(
-    runner: &Runner,
-    pod: Option<&Pod>,
-    roster: Option<&RosterView>,
-    set: Option<&RunnerReplicaSet>,
-    memory: &Memory,
-    clock: Clock,
-) -> Observed {
+pub fn runner(runner: &Runner, sources: Sources<'_>, memory: &Memory, clock: Clock) -> Observed {
+    let Sources { pod, roster, set, hooked } = sources;
     let uid = runner.uid().unwrap_or_default();
     let name = runner.name_any();
     let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid));
     let status = runner.status.as_ref();
+    let noted = pod.and_then(inherited::runner_id);
     memory.runner(&uid, |memo| {
         let pod = pod.map(|pod| pod_facts(pod, memo.node_gone));
         let pod_in_flight = remember_pod(memo, pod.as_ref(), clock.instant);
-        let known_id = memo.known_id.or_else(|| known_id(runner));
-        let remote = remote(memo, &name, roster, pod.is_some(), known_id, clock.instant);
+        let unlisted_since = roster.is_none_or(|view| !is_fresh(memo, view, clock.instant));
+        // Long ago it had a pod and registered, whatever its status says: only a listing tells what is left of that.
+        memo.pod_seen |= crate::pod::is_leftover(runner);
+        let claimed = known_id(runner);
+        // An id is what a removal names. A job that may write the status could put another runner's there, so that only listings count then.
+        let known_id = memo.known_id.or(claimed.filter(|_| !hooked)).or(noted);
+        let registered = known_id.or(claimed).is_some();
+        let remote = remote(memo, &name, roster, pod.is_some(), registered, clock.instant);
+        if matches!(remote, Remote::Online { .. }) {
+            memo.online.get_or_insert(clock.now);
+        }
         memo.known_id = remote.id().or(known_id);
         let facts = RunnerFacts {
             created: runner.metadata.creation_timestamp.as_ref().map_or(clock.now, |time| time.0),
@@ -72,16 +90,16 @@ pub fn runner(
             known_id: memo.known_id,
             had_pod: memo.pod_seen || status.is_some_and(had_pod),
             refusal: memo.refusal.clone(),
-            worked: memo.job.is_some(),
-            reports_job: memo.job == Some(true)
-                || status.and_then(|status| status.phase.as_deref()) == Some("Running")
-                    && status.and_then(|status| status.workflow.as_ref()).is_some_and(|workflow| workflow.run_id.is_some())
-                    && status.and_then(|status| status.message.as_deref()).is_some_and(|message| message.starts_with("Run ")),
+            worked: memo.job.is_some() || claimed.is_some(),
+            reports_job: memo.job == Some(true),
+            hook_reports_job: status.is_some_and(reports_job),
+            registration_only: crate::pod::is_registration_only(runner),
             unregistered: memo.unregistered,
             name,
             uid: uid.clone(),
             pod,
             remote,
+            unlisted_since,
         };
         Observed { facts, pod_in_flight, refused_busy: memo.refused_busy.map(|at| clock.instant.saturating_duration_since(at)) }
     })
@@ -89,6 +107,12 @@ pub fn runner(
 
 fn known_id(runner: &Runner) -> Option<u64> {
     runner.status.as_ref().and_then(|status| status.runner_id).and_then(|id| u64::try_from(id).ok())
+}
+
+/// What the hook writes when a job begins. `Running` alone is also the phase of a pod.
+fn reports_job(status: &RunnerStatus) -> bool {
+    let run = status.workflow.as_ref().and_then(|workflow| workflow.run_id.as_deref());
+    status.phase.as_deref() == Some("Running") && run.is_some_and(|run| !run.is_empty())
 }
 
 /// ARC copied the pod's phase into the status, so that a phase tells of a pod that was there. `Created` does not: it is also what a Runner
@@ -133,13 +157,18 @@ fn digest(pod: Option<&PodFacts>) -> u64 {
 /// A listing that is older proves nothing: GitHub has not answered since, and much may have happened. Four times the slowest regular pace.
 const STALE: Duration = Duration::from_secs(120);
 
+/// Whether a listing was asked for after the runner's pod last changed.
+fn is_fresh(memo: &RunnerMemo, view: &RosterView, now: Instant) -> bool {
+    view.listing().fetched_at.into_std() > memo.pod_state.map_or(now, |(_, since)| since)
+}
+
 /// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.
 fn remote(
     memo: &mut RunnerMemo,
     name: &str,
     roster: Option<&RosterView>,
     has_pod: bool,
-    known_id: Option<u64>,
+    registered: bool,
     now: Instant,
 ) -> Remote {
     let Some(view) = roster else { return Remote::Unknown };
@@ -147,10 +176,10 @@ fn remote(
     if now.saturating_duration_since(listed) > STALE {
         return Remote::Unknown;
     }
-    let fresh = listed > memo.pod_state.map_or(now, |(_, since)| since);
+    let fresh = is_fresh(memo, view, now);
     let Some(entry) = view.get(name) else {
         // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
-        if !view.listing().complete || (!fresh && (has_pod || memo.pod_seen || known_id.is_some())) {
+        if !view.listing().complete || (!fresh && (has_pod || memo.pod_seen || registered)) {
             return Remote::Unknown;
         }
         let since = *memo.absent_since.get_or_insert(listed);
@@ -197,6 +226,7 @@ pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
         node_gone,
         deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        held: inherited::is_held(pod),
         ready_since: condition("Ready", "True").map(|(since, _)| since),
         silent_since: condition("Ready", "Unknown")
             .or_else(|| condition("Ready", "False").filter(|(_, found)| by_node_controller(found)))
@@ -250,6 +280,31 @@ mod tests {
     fn facts(status: &serde_json::Value) -> PodFacts {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u"}, "status": status})).unwrap();
         pod_facts(&pod, false)
+    }
+
+    #[test]
+    fn only_a_run_makes_the_phase_running_a_job() {
+        let status = |value| serde_json::from_value::<RunnerStatus>(value).unwrap();
+        for (value, expected) in [
+            (json!({"phase": "Running"}), false),
+            (json!({"phase": "Running", "workflow": {"runID": ""}}), false),
+            (json!({"phase": "Idle", "workflow": {"runID": "7"}}), false),
+            (json!({"phase": "Running", "message": "Run 7 from a/b", "workflow": {"runID": "7"}}), true),
+        ] {
+            assert_eq!(reports_job(&status(value.clone())), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_a_job_may_have_written_is_no_address() {
+        let mut runner = Runner::new("r", pacer_api::RunnerSpec::default());
+        runner.metadata.uid = Some("u".to_owned());
+        runner.status = Some(serde_json::from_value(json!({"runnerId": 7, "podUid": "p"})).unwrap());
+        for hooked in [false, true] {
+            let sources = Sources { pod: None, roster: None, set: None, hooked };
+            let facts = super::runner(&runner, sources, &Memory::default(), Clock::read()).facts;
+            assert_eq!((facts.known_id, facts.was_registered()), ((!hooked).then_some(7), true), "hooked {hooked}");
+        }
     }
 
     #[test]

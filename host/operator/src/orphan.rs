@@ -21,7 +21,7 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
 use kube::runtime::reflector::Store;
 use kube::{Api, Resource, ResourceExt};
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, names};
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, names};
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
@@ -63,11 +63,14 @@ pub(crate) async fn search(ctx: &Context) {
         return;
     }
     let grace = ctx.settings.sync_period.clamp(Duration::from_secs(1), ORPHAN_GRACE);
-    let (mut deployments, mut sets) = (Absences::default(), Absences::default());
+    let (mut deployments, mut runner_sets, mut sets) = (Absences::default(), Absences::default(), Absences::default());
+    let mut registrations = Absences::default();
     loop {
         tokio::time::sleep(grace).await;
         round::<RunnerDeployment, RunnerReplicaSet>(ctx, &ctx.stores.deployments, &ctx.stores.sets, &mut deployments, grace)
             .await;
+        round::<RunnerDeployment, Runner>(ctx, &ctx.stores.deployments, &ctx.stores.runners, &mut registrations, grace).await;
+        round::<RunnerSet, RunnerReplicaSet>(ctx, &ctx.stores.runner_sets, &ctx.stores.sets, &mut runner_sets, grace).await;
         round::<RunnerReplicaSet, Runner>(ctx, &ctx.stores.sets, &ctx.stores.runners, &mut sets, grace).await;
     }
 }

@@ -1,7 +1,7 @@
 //! The pod of a runner, as a pure function of its Runner and the operator's defaults.
 //!
 //! ```text
-//! Runner -> template -> shape -> overrides -> finish (identity -> check) -> PodPlan
+//! Runner -> template -> shape -> overrides [-> registration] -> finish (identity -> check) -> PodPlan
 //! ```
 //!
 //! | stage | what it adds |
@@ -9,6 +9,7 @@
 //! | `template` | containers with the Runner's own env, resources and policies; the claimed `work` volume of job pods |
 //! | [`shape`] | what the runner image's contract asks for: env, volumes, docker sidecar or privileges. Also serves pod templates |
 //! | `overrides` | the remaining pod-level fields of the Runner, its own volumes and mounts last |
+//! | `registration` | for a runner that only registers: what its container does instead of running the agent |
 //! | `identity` | name, owner, `RUNNER_NAME` and the reference to the registration token |
 //! | `check` | refuses what the API server would refuse, in words that name the field |
 //!
@@ -34,15 +35,17 @@ mod env;
 mod error;
 mod identity;
 mod overrides;
+mod registration;
 mod runner_container;
 mod sidecar;
 mod template;
 mod volumes;
 mod warning;
 
-pub use access::GeneratedAccess;
+pub use access::{Account, GeneratedAccess, SharedAccount};
 pub use error::PodError;
 pub use identity::PodIdentity;
+pub use registration::{REGISTER, is_leftover, is_registration_only};
 pub use warning::PodWarning;
 
 /// All that the pod of a Runner is made from.
@@ -54,6 +57,19 @@ pub struct PodInput<'a> {
     pub defaults: &'a PodDefaults,
     /// Where the pod reads its registration token.
     pub token: &'a TokenSource,
+    /// Name of the ServiceAccount that was made for it, where it needs one ([`GeneratedAccess::of`]).
+    pub account: Option<&'a str>,
+    /// Claims that stand behind volumes of the pod.
+    pub claims: &'a [ClaimedVolume],
+}
+
+/// A volume of a pod that is a claim which outlives the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedVolume {
+    /// Name of the volume, which is that of the claim template.
+    pub volume: String,
+    /// Name of the claim.
+    pub claim: String,
 }
 
 /// The operator's settings that reach pods. ARC's flags of the same meaning are named where they exist.
@@ -115,10 +131,16 @@ pub struct ShapedTemplate {
 pub fn build(input: &PodInput<'_>) -> Result<PodPlan, PodError> {
     let spec = &input.runner.spec;
     let mut warnings = template::warnings(spec);
+    if input.claims.is_empty() && !spec.claim_templates().is_empty() {
+        warnings.push(PodWarning::ClaimTemplatesUnused);
+    }
     let shaped = shape(template::of_runner(input.runner)?, &spec.config, input.defaults)?;
     warnings.extend(shaped.warnings);
     let mut template = shaped.template;
-    overrides::apply(template.spec.get_or_insert_default(), input.runner, input.defaults)?;
+    overrides::apply(template.spec.get_or_insert_default(), input)?;
+    if is_registration_only(input.runner) {
+        registration::apply(template.spec.get_or_insert_default());
+    }
     let mut plan = finish(template, PodIdentity::of(input.runner)?, input.token)?;
     warnings.append(&mut plan.warnings);
     Ok(PodPlan { warnings, ..plan })

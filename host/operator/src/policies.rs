@@ -26,9 +26,10 @@ use tokio::sync::watch;
 pub mod condition;
 mod keeper;
 mod record;
-mod report;
+pub mod report;
 mod supervisor;
 
+pub use record::{LABEL as RECORDS, parse as read_set};
 pub(crate) use supervisor::prime;
 pub use supervisor::run;
 

@@ -5,19 +5,21 @@ use kube::ResourceExt;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::facts::RunnerFacts;
 use pacer_core::phase::{Assessment, Phase};
-use pacer_core::policy::{ApiBudget, Counts, Pool};
+use pacer_core::policy::{ApiBudget, Counts, Pool, Quantiles};
+use pacer_core::room::NoRoom;
 use pacer_core::scale_down::since;
 use pacer_github::Budget;
 
 use crate::template;
 
-/// The pool that a set is.
+/// The pool that a set is. `start_time` is how long its runners take to start.
 #[must_use]
 pub fn of_set(
     set: &RunnerReplicaSet,
     members: &[(RunnerFacts, Assessment)],
     budget: Option<Budget>,
     scaled: (Option<Timestamp>, Option<Timestamp>),
+    start_time: Option<Quantiles>,
     now: Timestamp,
 ) -> Pool {
     let config = &set.spec.template.spec.config;
@@ -37,6 +39,8 @@ pub fn of_set(
             remaining: budget.remaining,
             resets_in: pacer_core::scale_down::seconds(budget.resets_in()),
         }),
+        start_time,
+        attributes: NoRoom::among(members.iter().map(|(_, assessment)| assessment)).attributes(now),
         ..Pool::default()
     }
 }
@@ -71,4 +75,37 @@ pub fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
         *count = count.saturating_add(1);
         counts
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_core::phase::{Cause, Situation, Trouble};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn policies_are_told_how_long_starts_take_and_who_has_no_room() {
+        let set: RunnerReplicaSet = serde_json::from_value(json!({
+            "metadata": {"name": "web-1", "namespace": "ci"},
+            "spec": {"replicas": 3, "selector": {}, "template": {"spec": {"repository": "acme/app"}}},
+        }))
+        .unwrap();
+        let (since, now) = (Timestamp::from_second(100).unwrap(), Timestamp::from_second(190).unwrap());
+        let trouble = Trouble {
+            situation: Situation::NotStarting,
+            cause: Cause::Unschedulable,
+            since,
+            exit_code: None,
+            message: String::new(),
+        };
+        let waiting = Assessment { phase: Phase::Pending, trouble: Some(trouble) };
+        let members = [(RunnerFacts::default(), waiting)];
+        let starts = Quantiles { samples: 20, p50: 10, p90: 20, p99: 30 };
+        let pool = of_set(&set, &members, None, (None, None), Some(starts.clone()), now);
+        assert_eq!(pool.start_time, Some(starts));
+        let expected = [("unschedulable", "1"), ("over-quota", "0"), ("no-room-seconds", "90")];
+        assert_eq!(pool.attributes, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert_eq!(of_set(&set, &[], None, (None, None), None, now).attributes, []);
+    }
 }

@@ -12,6 +12,7 @@
 mod answer;
 mod autoscalers;
 mod effect;
+mod job_metrics;
 mod metrics;
 mod visibility;
 
@@ -32,6 +33,7 @@ use crate::ledger::{LedgerError, Ledgers};
 
 pub use answer::Answer;
 pub use autoscalers::{Autoscalers, Watches, watches};
+pub use job_metrics::{JobLabel, JobMetricsSettings};
 pub use metrics::ReceiverMetrics;
 pub use visibility::{RunnerGroups, VisibleGroups};
 
@@ -59,6 +61,7 @@ pub struct Receiver {
     ledgers: Ledgers,
     work: Semaphore,
     metrics: ReceiverMetrics,
+    job_metrics: JobMetricsSettings,
 }
 
 /// What a receiver is made of.
@@ -77,6 +80,8 @@ pub struct Parts {
     pub limit: u16,
     /// Counts.
     pub metrics: ReceiverMetrics,
+    /// What is counted about jobs.
+    pub job_metrics: JobMetricsSettings,
 }
 
 /// Where the events of one job go.
@@ -107,6 +112,7 @@ impl Receiver {
             ledgers: parts.ledgers,
             work: Semaphore::new(usize::from(parts.limit)),
             metrics: parts.metrics,
+            job_metrics: parts.job_metrics,
         }
     }
 
@@ -170,7 +176,10 @@ impl Receiver {
                 tracing::debug!(event = name, delivery = delivery.guid, hook = delivery.hook, "event of no use");
                 (Answer::ok(""), Outcome::Ignored)
             }
-            Event::WorkflowJob(job) => self.job(&delivery, job).await,
+            Event::WorkflowJob(job) => {
+                self.metrics.jobs().observe(job, &self.job_metrics);
+                self.job(&delivery, job).await
+            }
         };
         self.metrics.count(Some(&delivery.event), outcome, begun.elapsed());
         answer
@@ -249,8 +258,7 @@ impl Receiver {
         let life = life.unwrap_or(pacer_api::autoscaler::ScaleUpTrigger::DEFAULT_DURATION);
         let begun = Instant::now();
         let name = full_name(autoscaler);
-        let target = ObjectRef::from_obj(&**autoscaler);
-        let recording = self.ledgers.record(&target, vec![event], life);
+        let recording = self.ledgers.record(autoscaler, event, life);
         let change = match tokio::time::timeout(PATIENCE, recording).await {
             Ok(Ok(recorded)) => recorded.changes.first().copied().unwrap_or(Change::None),
             Ok(Err(error)) => return unavailable(delivery, job, &error),

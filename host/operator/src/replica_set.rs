@@ -15,24 +15,28 @@ use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::PostParams;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
+use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Fleet, Member, Plan};
 use pacer_core::phase::{Assessment, Cause, Phase, assess};
 use pacer_core::restart::{self as core_restart, Remedy};
+use pacer_core::room::NoRoom;
 use pacer_core::scale_down;
 use pacer_policy::Generation;
 
 use crate::access::Access;
 use crate::context::Context;
+use crate::deployment::inherit;
 use crate::error::{Error, status};
 use crate::events::Reason;
 use crate::judge::{self, Judged};
 use crate::memory::{IN_FLIGHT, Summary};
 use crate::observe::Clock;
+use crate::receipts::Owner;
 use crate::settings::{FAN_OUT, SET_PACE};
+use crate::target::{Target, owner_of};
 use crate::{pool, runner, template};
 
 mod report;
@@ -80,18 +84,41 @@ pub async fn reconcile(set: Arc<RunnerReplicaSet>, ctx: Arc<Context>) -> Result<
     let mut failed = None;
     match plan(&set, &ctx, &survey, clock) {
         Plan::Settled | Plan::Held { .. } => {}
-        Plan::Create(_) if access.is_err() || superseded(&set, &ctx) || is_gone(&set, &ctx) => {}
+        Plan::Create(_) if access.is_err() || superseded(&set, &ctx) || inherits(&set, &ctx) || is_gone(&set, &ctx) => {}
         Plan::Create(count) => failed = create(&set, &ctx, &mut survey, count, clock).await.err(),
         Plan::Shrink(plan) => {
             let access = access.as_ref().ok();
             next = next.min(shrink::carry_out(&set, &ctx, &generation, access, &mut survey, &plan, clock).await?);
         }
     }
-    next = next.min(report::write(&set, &ctx, &survey, access.as_ref().err(), clock).await?);
+    next = next.min(report::write(&set, &ctx, &survey, GitHubTrouble::of(&access).as_ref(), clock).await?);
     summarize(&set, &ctx, &survey).await;
     match failed {
         Some(error) => Err(error),
         None => Ok(Action::requeue(next)),
+    }
+}
+
+/// Whose start times are those of a set.
+fn pool_uid(set: &RunnerReplicaSet) -> &str {
+    owner_of(set).map(|(uid, _)| uid).or(set.metadata.uid.as_deref()).unwrap_or_default()
+}
+
+/// Why GitHub can't be used for a set.
+struct GitHubTrouble {
+    reason: &'static str,
+    message: String,
+}
+
+impl GitHubTrouble {
+    fn of(access: &Result<Access, Error>) -> Option<Self> {
+        match access {
+            Err(error) => Some(Self { reason: "SettingsRefused", message: error.to_string() }),
+            Ok(access) => access.outage().map(|outage| Self {
+                reason: if outage.refused { "CredentialsRefused" } else { "GitHubUnavailable" },
+                message: outage.message,
+            }),
+        }
     }
 }
 
@@ -113,11 +140,17 @@ async fn survey(set: &RunnerReplicaSet, ctx: &Context, access: Option<&Access>, 
     let uid = set.uid().unwrap_or_default();
     let runners = ctx.stores.runners_of(&uid);
     let mut members = Vec::with_capacity(runners.len());
+    let mut started = Vec::new();
     for runner in &runners {
         let facts = runner::observe(ctx, runner, access, clock).await?.facts;
         let assessment = assess(&facts, clock.now);
+        let online = assessment.phase.is_online();
+        if ctx.memory.runner(&facts.uid, |memo| memo.has_started(online, facts.was_registered())) {
+            started.extend(facts.pod.as_ref().map(|pod| scale_down::since(pod.created, clock.now)));
+        }
         members.push((facts, assessment));
     }
+    ctx.memory.started(pool_uid(set), started);
     let status = set.status.as_ref();
     Ok(ctx.memory.set(&uid, |memo| {
         let seen: BTreeSet<&str> = members.iter().map(|(facts, _)| facts.name.as_str()).collect();
@@ -155,8 +188,10 @@ async fn restarts(
     survey: &mut Survey,
     clock: Clock,
 ) -> Result<Duration, Error> {
-    let pool = pool::of_set(set, &survey.members, None, survey.scaled, clock.now);
-    let judged = judge::judge(ctx, generation, pool, &survey.members, &set.object_ref(&()), false, survey.attempts, clock).await;
+    let start_time = ctx.memory.start_times(pool_uid(set));
+    let pool = pool::of_set(set, &survey.members, None, survey.scaled, start_time, clock.now);
+    let about = (&set.object_ref(&()), Owner::set(set));
+    let judged = judge::judge(ctx, generation, pool, &survey.members, about, false, survey.attempts, clock).await;
     let mut next = ctx.settings.sync_period;
     let mut replaced: Vec<&Judged> = Vec::new();
     for verdict in &judged {
@@ -205,8 +240,8 @@ async fn restarts(
         .collect();
     let count = u64::try_from(finished.len()).unwrap_or(u64::MAX);
     // Named before they are counted; see `autoscaler::fleet::look`.
-    if let (Some(deployment), false) = (ctx.stores.deployment_of(set), finished.is_empty()) {
-        ctx.memory.ended(&set.namespace().unwrap_or_default(), &deployment, finished, clock.now);
+    if let (Some((_, target)), false) = (owner_of(set), finished.is_empty()) {
+        ctx.memory.ended(target, finished, clock.now);
     }
     ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
         memo.attempts = Some(survey.attempts);
@@ -240,14 +275,18 @@ pub(crate) async fn let_go(ctx: &Context, survey: &mut Survey, gone: &[usize], c
     results.into_iter().collect::<Result<(), _>>().map_err(Error::from)
 }
 
-/// Whether its deployment has moved on to another template. Such a set makes no more runners: the deployment has not come to lower its number
-/// yet, or it would have nothing to make.
+/// Whether its owner has moved on to another template. Such a set makes no more runners: the owner has not come to lower its number yet, or
+/// it would have nothing to make.
 fn superseded(set: &RunnerReplicaSet, ctx: &Context) -> bool {
-    let Some(name) = ctx.stores.deployment_of(set) else { return false };
-    let deployment = ObjectRef::new(&name).within(&set.namespace().unwrap_or_default());
-    let Some(deployment) = ctx.stores.deployments.get(&deployment) else { return false };
-    let wanted = template::of_deployment(&deployment, &ctx.settings.common_labels);
+    let Some(target) = ctx.stores.target_of(set) else { return false };
+    let wanted = target.template(&ctx.settings.common_labels);
     template::revision(set) != wanted.revision() && set.spec.template.meaning() != wanted.meaning()
+}
+
+/// Whether runners that ARC left are yet to be taken over by its RunnerSet: they are among those that are wanted.
+fn inherits(set: &RunnerReplicaSet, ctx: &Context) -> bool {
+    let Some((_, target)) = owner_of(set).filter(|(_, target)| target.kind == ScaleTargetKind::RunnerSet) else { return false };
+    !inherit::pods(&ctx.stores, &target.namespace, &target.name).is_empty()
 }
 
 /// Whether a status could not be written because the set is gone. Its runners are deleted one after the other then, and each would be replaced
@@ -291,8 +330,7 @@ fn finished(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey, clock: Clock
     }
     let newest = || survey.members.iter().map(|(facts, _)| facts.created).max();
     let met = survey.scaled.0.or_else(newest).filter(|met| *met > effective);
-    let scaled =
-        ctx.stores.deployment_of(set).is_some_and(|name| ctx.stores.is_scaled(&set.namespace().unwrap_or_default(), &name));
+    let scaled = owner_of(set).is_some_and(|(_, target)| ctx.stores.is_scaled(&target));
     if !scaled && met.is_none_or(|met| clock.now.duration_since(met) >= REPLACEMENT_HOLD) {
         return 0;
     }
@@ -321,7 +359,8 @@ fn alive(survey: &Survey) -> u32 {
 async fn create(set: &RunnerReplicaSet, ctx: &Context, survey: &mut Survey, count: u32, clock: Clock) -> Result<(), Error> {
     let uid = set.uid().unwrap_or_default();
     let name = set.name_any();
-    let runners: Vec<Runner> = (0..count).map(|_| template::runner(set, pacer_core::name::runner(&name, ctx.random()))).collect();
+    let target = ctx.stores.target_of(set);
+    let runners: Vec<Runner> = (0..count).map(|_| named(set, target.as_ref(), ctx)).collect();
     let api = ctx.runners(set);
     let api = &api;
     let created: Vec<Result<Runner, kube::Error>> = stream::iter(runners)
@@ -365,7 +404,19 @@ async fn create(set: &RunnerReplicaSet, ctx: &Context, survey: &mut Survey, coun
     Ok(())
 }
 
-/// Tells the deployment what it needs to go on with a rollout.
+/// A Runner of a set under a fresh name: one of a RunnerSet is named like the pod of a StatefulSet.
+fn named(set: &RunnerReplicaSet, target: Option<&Target>, ctx: &Context) -> Runner {
+    match target {
+        Some(Target::Set(owner)) => {
+            let ordinal = owner.spec.ordinal();
+            let name = pacer_core::name::stateful_runner(&owner.name_any(), ctx.random(), ordinal);
+            template::runner(set, name, Some(ordinal))
+        }
+        _ => template::runner(set, pacer_core::name::runner(&set.name_any(), ctx.random()), None),
+    }
+}
+
+/// Tells the owner what it needs to go on with a rollout.
 async fn summarize(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey) {
     let count = |wanted: &dyn Fn(&(RunnerFacts, Assessment)) -> bool| {
         u32::try_from(survey.members.iter().filter(|member| wanted(member)).count()).unwrap_or(u32::MAX)
@@ -380,6 +431,7 @@ async fn summarize(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey) {
         }),
         present: u32::try_from(survey.members.len()).unwrap_or(u32::MAX).saturating_add(survey.in_flight),
         counts: pool::counts(survey.members.iter().map(|(_, assessment)| assessment.phase)),
+        no_room: NoRoom::among(survey.members.iter().map(|(_, assessment)| assessment)),
         finished: 0,
     };
     let changed = ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
@@ -388,9 +440,8 @@ async fn summarize(set: &RunnerReplicaSet, ctx: &Context, survey: &Survey) {
         memo.summary = summary;
         changed
     });
-    if let (true, Some(owner)) = (changed, ctx.stores.deployment_of(set)) {
-        let namespace = set.namespace().unwrap_or_default();
-        ctx.wake.deployment(&namespace, &owner).await;
-        ctx.wake_autoscalers_of(&namespace, &owner).await;
+    if let (true, Some((_, target))) = (changed, owner_of(set)) {
+        ctx.wake.target(&target).await;
+        ctx.wake_autoscalers_of(&target).await;
     }
 }

@@ -1,7 +1,7 @@
 //! The Runner controller: one Runner, one pod, one registration.
 //!
 //! ```text
-//! observe -> finalizer | stop | create pod | restart (stand-alone only) -> status
+//! observe -> finalizer | stop | create account, token and pod | restart (stand-alone only) -> status
 //! ```
 
 use std::sync::Arc;
@@ -17,23 +17,28 @@ use pacer_api::Runner;
 use pacer_api::names::finalizer;
 use pacer_core::facts::{Refusal, Refuser};
 use pacer_core::phase::{self, Assessment, Cause, Phase};
+use pacer_core::stop::PodDeletion;
 use pacer_github::roster::Haste;
 use serde_json::json;
 
-use crate::access::Access;
+use crate::access::{Access, NEXT_TURN};
+use crate::account::AccountError;
+use crate::claim::{self, Secured};
 use crate::context::Context;
 use crate::error::{Error, status};
 use crate::events::Reason;
 use crate::observe::{self, Clock, Observed};
-use crate::pod::{self, PodInput};
+use crate::pod::{self, GeneratedAccess, PodInput};
 use crate::settings::PHASE_DELAY;
 use crate::token::Tokens;
 
+mod linked;
 mod report;
 mod restart;
 mod stop;
 
 pub(crate) use report::quarantine;
+pub(crate) use stop::{delete_pod, unregister};
 
 /// Brings one Runner a step further.
 ///
@@ -65,6 +70,9 @@ pub async fn reconcile(runner: Arc<Runner>, ctx: Arc<Context>) -> Result<Action,
     if !runner.finalizers().iter().any(|name| name == finalizer::RUNNER) {
         add_finalizer(&ctx, &runner).await?;
     }
+    if pod::is_leftover(&runner) {
+        return remove_leftover(&runner, &ctx).await;
+    }
     let assessment = phase::assess(&observed.facts, clock.now);
     let step = match (&observed.facts.pod, assessment.phase) {
         (None, Phase::Pending) if !observed.pod_in_flight => create_pod(&runner, &ctx, &access, clock).await,
@@ -95,7 +103,22 @@ pub(crate) async fn observe(ctx: &Context, runner: &Runner, access: Option<&Acce
     }
     let view = access.and_then(Access::view);
     let set = ctx.stores.set_of(runner);
-    Ok(observe::runner(runner, pod.as_deref(), view.as_deref(), set.as_deref(), &ctx.memory, clock))
+    let sources = observe::Sources {
+        pod: pod.as_deref(),
+        roster: view.as_deref(),
+        set: set.as_deref(),
+        hooked: ctx.settings.pod.status_hook,
+    };
+    Ok(observe::runner(runner, sources, &ctx.memory, clock))
+}
+
+/// Its finalizer is there by now, so that its registration goes as well.
+async fn remove_leftover(runner: &Runner, ctx: &Context) -> Result<Action, Error> {
+    let note =
+        "removed: it only held a registration for an ARC before 0.21; registrationOnlyAtZero of the RunnerDeployment keeps one";
+    delete(ctx, &runner.namespace().unwrap_or_default(), &runner.name_any(), &runner.uid().unwrap_or_default()).await?;
+    ctx.events.publish(Reason::RunnerRemoved, &runner.object_ref(&()), None, note).await;
+    Ok(Action::requeue(ctx.settings.sync_period))
 }
 
 /// Asks for the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
@@ -138,7 +161,8 @@ async fn create_pod(runner: &Runner, ctx: &Context, access: &Access, clock: Cloc
         return Ok(wait);
     }
     let token = match ctx.tokens.ensure(&namespace, access, clock.now).await {
-        Ok(token) => token,
+        Ok(Some(token)) => token,
+        Ok(None) => return Ok(NEXT_TURN),
         Err(error) => {
             let note = format!("no registration token for {}: {error}", access.scope());
             ctx.events.publish(Reason::FailedUpdateRegistrationToken, &runner.object_ref(&()), None, &note).await;
@@ -153,7 +177,27 @@ async fn create_pod(runner: &Runner, ctx: &Context, access: &Access, clock: Cloc
             };
         }
     };
-    let plan = match pod::build(&PodInput { runner, defaults: &ctx.settings.pod, token: &token }) {
+    let account = match account(runner, ctx).await {
+        Ok(account) => account,
+        Err(AccountError::Kube(error)) => return Err(Error::Kube(error)),
+        Err(error) => {
+            let message = error.to_string();
+            ctx.events.publish(Reason::PodRefused, &runner.object_ref(&()), None, &message).await;
+            ctx.memory.runner(&uid, |memo| refusal(memo, Refuser::Pod, message, clock));
+            return Ok(REFUSAL_RETRY);
+        }
+    };
+    let claims = match claim::secure(ctx, runner, clock).await? {
+        Secured::Ready(claims) => claims,
+        Secured::Later(wait) => return Ok(wait),
+        Secured::Refused(by, message) => {
+            ctx.events.publish(Reason::PodRefused, &runner.object_ref(&()), None, &message).await;
+            ctx.memory.runner(&uid, |memo| refusal(memo, by, message, clock));
+            return Ok(REFUSAL_RETRY);
+        }
+    };
+    let input = PodInput { runner, defaults: &ctx.settings.pod, token: &token, account: account.as_deref(), claims: &claims };
+    let plan = match pod::build(&input) {
         Ok(plan) => plan,
         Err(error) => {
             let message = error.to_string();
@@ -168,7 +212,7 @@ async fn create_pod(runner: &Runner, ctx: &Context, access: &Access, clock: Cloc
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &namespace);
     match pods.create(&PostParams::default(), &plan.pod).await {
         Ok(_) => {
-            ctx.memory.runner(&uid, |memo| memo.pod_created = Some(clock.instant));
+            ctx.memory.runner(&uid, |memo| (memo.pod_created, memo.made_here) = (Some(clock.instant), true));
             Ok(ctx.settings.sync_period)
         }
         Err(error) => match status(&error) {
@@ -178,6 +222,10 @@ async fn create_pod(runner: &Runner, ctx: &Context, access: &Access, clock: Cloc
                 Ok(crate::memory::IN_FLIGHT)
             }
             Some(answer) if answer.is_forbidden() || answer.is_invalid() => {
+                if let Some(account) = &account {
+                    // Perhaps it is not there any more.
+                    ctx.accounts.doubt(&namespace, account).await;
+                }
                 let by = if answer.message.contains("exceeded quota") { Refuser::Quota } else { Refuser::Pod };
                 let message = answer.message.clone();
                 ctx.events.publish(Reason::PodRefused, &runner.object_ref(&()), None, &message).await;
@@ -187,6 +235,14 @@ async fn create_pod(runner: &Runner, ctx: &Context, access: &Access, clock: Cloc
             _ => Err(error.into()),
         },
     }
+}
+
+/// Makes the service account of a runner that needs one. Returns its name.
+async fn account(runner: &Runner, ctx: &Context) -> Result<Option<String>, AccountError> {
+    // One that only registers talks to nobody but GitHub.
+    let access = GeneratedAccess::of(&runner.spec, ctx.settings.pod.status_hook).filter(|_| !pod::is_registration_only(runner));
+    let Some(access) = access else { return Ok(None) };
+    ctx.accounts.ensure(runner, access, ctx.stores.shared_account_of(runner).as_ref()).await.map(Some)
 }
 
 /// A pod that was refused is tried again after this.
@@ -218,6 +274,9 @@ async fn watch(
         // Online, but the listing is older than the pod's last change.
         Phase::Busy if awaits_proof(observed, access) => access.await_listing(&observed.facts.name, Haste::JobEnd),
         Phase::Dead => access.await_listing(&observed.facts.name, Haste::Removal),
+        Phase::Offline if has_only_to_go(observed) => {
+            stop::delete_pod(ctx, runner, observed, PodDeletion::Graceful).await?;
+        }
         Phase::Pending => {
             let namespace = runner.namespace().unwrap_or_default();
             if assessment.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::ConfigError) {
@@ -230,6 +289,12 @@ async fn watch(
     }
     let young = PHASE_DELAY.checked_sub(age(observed, clock)).filter(|left| !left.is_zero());
     Ok(young.unwrap_or(ctx.settings.sync_period))
+}
+
+/// A pod that was there to register its runner, and has.
+fn has_only_to_go(observed: &Observed) -> bool {
+    let over = observed.facts.pod.as_ref().is_some_and(|pod| pod.stopped() && pod.deleting.is_none());
+    observed.facts.registration_only && over
 }
 
 /// GitHub lists it without a job, in a listing too old to be believed.

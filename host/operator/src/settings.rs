@@ -7,6 +7,7 @@ use pacer_core::restart::RestartLimits;
 use pacer_core::stop::StopLimits;
 
 use crate::pod::PodDefaults;
+use crate::redelivery;
 
 /// Settings of the controllers. The binary fills them from flags and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +28,14 @@ pub struct Settings {
     pub scale_down_delay: Duration,
     /// Most new runners per minute that one autoscaler asks for (`--max-new-runners-per-minute`); none means no limit.
     pub ramp: Option<NonZeroU32>,
+    /// How long claims of RunnerSets stay that no runner can use any more (`--runner-set-claim-retention`); for ever when none.
+    pub claim_retention: Option<Duration>,
     /// Limits of a stop.
     pub stop: StopLimits,
     /// Limits of restarts.
     pub restart: RestartLimits,
+    /// Which missed webhooks are asked for again.
+    pub redelivery: redelivery::Settings,
 }
 
 /// A set is not looked at more often than this: bursts of pod changes become one pass.

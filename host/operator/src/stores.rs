@@ -1,13 +1,18 @@
 //! What the watches know: one store per kind, shared by all controllers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::names::{annotation, label};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, RunnerSpec};
 use tokio::sync::watch;
+
+use crate::pod::{GeneratedAccess, SharedAccount, is_registration_only};
+use crate::target::{Target, TargetRef, owner_of};
 
 /// The stores.
 #[derive(Clone)]
@@ -20,6 +25,10 @@ pub struct Stores {
     pub sets: Store<RunnerReplicaSet>,
     /// Deployments.
     pub deployments: Store<RunnerDeployment>,
+    /// RunnerSets.
+    pub runner_sets: Store<RunnerSet>,
+    /// Claims of RunnerSets, without the parts nobody reads.
+    pub claims: Store<PersistentVolumeClaim>,
     /// Autoscalers.
     pub autoscalers: Store<HorizontalRunnerAutoscaler>,
     /// Whether each of them has been filled. A store's own way to wait for that wakes one waiter only.
@@ -40,30 +49,88 @@ impl Stores {
     /// Runners that a set owns.
     #[must_use]
     pub fn runners_of(&self, set: &str) -> Vec<Arc<Runner>> {
-        self.runners.state_filter(|runner| owner(runner, "RunnerReplicaSet").is_some_and(|(uid, _)| uid == set))
-    }
-
-    /// Sets that a deployment owns.
-    #[must_use]
-    pub fn sets_of(&self, deployment: &str) -> Vec<Arc<RunnerReplicaSet>> {
-        self.sets.state_filter(|set| owner(set, "RunnerDeployment").is_some_and(|(uid, _)| uid == deployment))
-    }
-
-    /// Autoscalers whose target is a RunnerDeployment.
-    #[must_use]
-    pub fn autoscalers_of(&self, namespace: &str, deployment: &str) -> Vec<Arc<HorizontalRunnerAutoscaler>> {
-        self.autoscalers.state_filter(|autoscaler| {
-            autoscaler.spec.target_kind() == ScaleTargetKind::RunnerDeployment
-                && autoscaler.spec.target_name() == Some(deployment)
-                && autoscaler.metadata.namespace.as_deref() == Some(namespace)
+        self.runners.state_filter(|runner| {
+            owner(runner, "RunnerReplicaSet").is_some_and(|(uid, _)| uid == set) && !is_registration_only(runner)
         })
     }
 
-    /// Whether an autoscaler sets a RunnerDeployment's number.
+    /// Runners that a deployment keeps for their registration.
     #[must_use]
-    pub fn is_scaled(&self, namespace: &str, deployment: &str) -> bool {
+    pub fn registrations_of(&self, deployment: &str) -> Vec<Arc<Runner>> {
+        self.runners.state_filter(|runner| {
+            owner(runner, "RunnerDeployment").is_some_and(|(uid, _)| uid == deployment) && is_registration_only(runner)
+        })
+    }
+
+    /// Whom a runner can share a service account with: its RunnerDeployment, or its set where that stands alone.
+    #[must_use]
+    pub fn shared_account_of(&self, runner: &Runner) -> Option<SharedAccount> {
+        let namespace = runner.namespace().unwrap_or_default();
+        let (_, set) = owner(runner, "RunnerReplicaSet")?;
+        let found = self.sets.get(&ObjectRef::new(set).within(&namespace));
+        Some(found.map_or_else(|| SharedAccount::of_set(&namespace, set), |set| shared_account(&set)))
+    }
+
+    /// Namespaces and names of the shared service accounts that sets need, or that pods use.
+    #[must_use]
+    pub fn shared_accounts(&self, status_hook: bool) -> HashSet<(String, String)> {
+        let needs = |spec: &RunnerSpec| GeneratedAccess::of(spec, status_hook).is_some_and(GeneratedAccess::is_shareable);
+        let named = |account: &SharedAccount| (account.namespace.clone(), account.account_name());
+        let of_deployments = self.deployments.state().into_iter().filter(|one| needs(&one.spec.template.spec));
+        let of_sets = self.sets.state().into_iter().filter(|one| needs(&one.spec.template.spec));
+        let of_pods = self.pods.state().into_iter().filter_map(|pod| {
+            let account = pod.spec.as_ref()?.service_account_name.clone()?;
+            Some((pod.namespace().unwrap_or_default(), account))
+        });
+        of_deployments
+            .map(|one| {
+                named(&SharedAccount::of_target(
+                    ScaleTargetKind::RunnerDeployment,
+                    &one.namespace().unwrap_or_default(),
+                    &one.name_any(),
+                ))
+            })
+            .chain(of_sets.map(|one| named(&shared_account(&one))))
+            .chain(of_pods)
+            .collect()
+    }
+
+    /// Sets that a target owns, by its UID.
+    #[must_use]
+    pub fn sets_of(&self, target: &str) -> Vec<Arc<RunnerReplicaSet>> {
+        self.sets.state_filter(|set| owner_of(set).is_some_and(|(uid, _)| uid == target))
+    }
+
+    /// All RunnerDeployments and RunnerSets.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let deployments = self.deployments.state().into_iter().map(Target::Deployment);
+        deployments.chain(self.runner_sets.state().into_iter().map(Target::Set)).collect()
+    }
+
+    /// A RunnerDeployment or RunnerSet, while it exists.
+    #[must_use]
+    pub fn target(&self, target: &TargetRef) -> Option<Target> {
+        let TargetRef { kind, namespace, name } = target;
+        match kind {
+            ScaleTargetKind::RunnerDeployment => {
+                self.deployments.get(&ObjectRef::new(name).within(namespace)).map(Target::Deployment)
+            }
+            ScaleTargetKind::RunnerSet => self.runner_sets.get(&ObjectRef::new(name).within(namespace)).map(Target::Set),
+        }
+    }
+
+    /// Autoscalers of a target.
+    #[must_use]
+    pub fn autoscalers_of(&self, target: &TargetRef) -> Vec<Arc<HorizontalRunnerAutoscaler>> {
+        self.autoscalers.state_filter(|autoscaler| TargetRef::of(autoscaler).as_ref() == Some(target))
+    }
+
+    /// Whether an autoscaler sets a target's number.
+    #[must_use]
+    pub fn is_scaled(&self, target: &TargetRef) -> bool {
         let alive = |autoscaler: &Arc<HorizontalRunnerAutoscaler>| autoscaler.metadata.deletion_timestamp.is_none();
-        self.autoscalers_of(namespace, deployment).iter().any(alive)
+        self.autoscalers_of(target).iter().any(alive)
     }
 
     /// The set that owns a Runner, while it exists.
@@ -74,10 +141,19 @@ impl Stores {
         (set.uid().as_deref() == Some(uid)).then_some(set)
     }
 
-    /// Name of the deployment that owns a set.
+    /// The target that owns a set, while it exists.
     #[must_use]
-    pub fn deployment_of(&self, set: &RunnerReplicaSet) -> Option<String> {
-        owner(set, "RunnerDeployment").map(|(_, name)| name.to_owned())
+    pub fn target_of(&self, set: &RunnerReplicaSet) -> Option<Target> {
+        let (uid, target) = owner_of(set)?;
+        self.target(&target).filter(|target| target.uid() == uid)
+    }
+}
+
+fn shared_account(set: &RunnerReplicaSet) -> SharedAccount {
+    let namespace = set.namespace().unwrap_or_default();
+    match owner_of(set) {
+        Some((_, target)) => SharedAccount::of_target(target.kind, &namespace, &target.name),
+        None => SharedAccount::of_set(&namespace, &set.name_any()),
     }
 }
 
@@ -94,11 +170,17 @@ pub fn owner<'a, K: Resource>(object: &'a K, kind: &str) -> Option<(&'a str, &'a
 /// Drops what no decision reads: a pod is some 10 KiB, of which facts need a few hundred bytes.
 pub fn trim_pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
-    pod.metadata.annotations = None;
-    pod.metadata.labels = None;
+    // ARC's note of GitHub's id, on pods that it made.
+    let id = pod.metadata.annotations.take().and_then(|mut all| all.remove_entry(annotation::RUNNER_ID));
+    pod.metadata.annotations = id.map(|id| [id].into());
+    if let Some(labels) = &mut pod.metadata.labels {
+        labels.retain(|name, _| name == label::RUNNER_SET_NAME);
+    }
     if let Some(spec) = &mut pod.spec {
         let node_name = spec.node_name.take();
-        *spec = k8s_openapi::api::core::v1::PodSpec { node_name, ..Default::default() };
+        // Those that the operator makes are kept while a pod uses them.
+        let service_account_name = spec.service_account_name.take().filter(|name| name != "default");
+        *spec = k8s_openapi::api::core::v1::PodSpec { node_name, service_account_name, ..Default::default() };
     }
     if let Some(status) = &mut pod.status {
         let conditions = status.conditions.take().map(|mut conditions| {
@@ -124,6 +206,15 @@ pub fn trim_pod(pod: &mut Pod) {
             message: status.message.take(),
             ..Default::default()
         };
+    }
+}
+
+/// Drops what no decision reads: of a claim only its metadata and its phase.
+pub fn trim_claim(claim: &mut PersistentVolumeClaim) {
+    trim(claim);
+    claim.spec = None;
+    if let Some(status) = &mut claim.status {
+        *status = k8s_openapi::api::core::v1::PersistentVolumeClaimStatus { phase: status.phase.take(), ..Default::default() };
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -12,6 +13,8 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use pacer_api::names::annotation;
+use pacer_core::scope::Scope;
+use pacer_github::ClientId;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
@@ -29,15 +32,43 @@ const KEY: &str = "token";
 /// Marks the Secrets that hold registration tokens, so that unused ones can be found.
 pub const TOKEN_LABEL: &str = "actions.summerwind.dev/registration-token";
 
-/// Expiry of one Secret's token, behind its own lock: one request per Secret at a time, and no waiting for others.
-type Expiry = Arc<Mutex<Option<Timestamp>>>;
+/// Whoever finds a token being renewed waits for it so long; a GitHub that is slow must not hold more than one reconcile.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What is known about one Secret, behind its own lock: one request per Secret at a time, and no waiting for others.
+#[derive(Default)]
+struct Known {
+    expires_at: Option<Timestamp>,
+    refusal: Option<Refusal>,
+}
+
+type Slot = Arc<Mutex<Known>>;
+
+/// GitHub gave none. All who want the token hear the same for a while: each of them asking would only multiply the calls.
+struct Refusal {
+    error: pacer_github::Error,
+    /// Credentials that were mended are another client.
+    client: ClientId,
+    until: Instant,
+    times: u32,
+}
+
+impl Refusal {
+    fn new(error: pacer_github::Error, client: ClientId, times: u32) -> Self {
+        let first = Duration::from_secs(if error.is_transient() { 1 } else { 5 });
+        let pause = first.saturating_mul(1 << times.min(6)).min(Duration::from_secs(60));
+        let pause = error.retry_after().map_or(pause, |told| told.max(pause));
+        let now = Instant::now();
+        Self { error, client, until: now.checked_add(pause).unwrap_or(now), times: times.saturating_add(1) }
+    }
+}
 
 /// Makes, renews and removes the Secrets.
 pub struct Tokens {
     client: Client,
     fence: Fence,
     /// By namespace and name.
-    known: Mutex<HashMap<(String, String), Expiry>>,
+    known: Mutex<HashMap<(String, String), Slot>>,
 }
 
 impl Tokens {
@@ -47,37 +78,57 @@ impl Tokens {
         Self { client, fence, known: Mutex::default() }
     }
 
-    /// Name of the Secret for a scope and credentials.
+    /// The Secret for a scope and credentials.
     #[must_use]
     pub fn source(access: &Access) -> TokenSource {
-        let digest = Sha256::digest(format!("{}\n{}", access.credentials_key(), access.scope()));
-        let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        TokenSource { name: format!("runner-registration-{short}"), key: KEY.to_owned() }
+        TokenSource { name: Self::name(access.credentials_key(), access.scope()), key: KEY.to_owned() }
     }
 
-    /// Makes sure that the Secret holds a token that is good for a while.
+    /// Name of the Secret for a scope and credentials.
+    #[must_use]
+    pub fn name(credentials_key: &str, scope: &Scope) -> String {
+        let digest = Sha256::digest(format!("{credentials_key}\n{scope}"));
+        let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("runner-registration-{short}")
+    }
+
+    /// Makes sure that the Secret holds a token that is good for a while. None while somebody else sees to it, or GitHub is too slow for one
+    /// more to wait: to be asked again after [`NEXT_TURN`](crate::access::NEXT_TURN).
     ///
     /// # Errors
     ///
     /// When GitHub gives none or the API server does not take it.
-    pub async fn ensure(&self, namespace: &str, access: &Access, now: Timestamp) -> Result<TokenSource, Error> {
+    pub async fn ensure(&self, namespace: &str, access: &Access, now: Timestamp) -> Result<Option<TokenSource>, Error> {
         let source = Self::source(access);
-        let entry = {
+        let slot = {
             let mut known = self.known.lock().await;
             known.entry((namespace.to_owned(), source.name.clone())).or_default().clone()
         };
-        let mut expiry = entry.lock().await;
+        let Ok(mut known) = tokio::time::timeout(PATIENCE, slot.lock()).await else { return Ok(None) };
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        if expiry.is_none() {
-            *expiry = secrets.get_opt(&source.name).await?.as_ref().and_then(expires_at);
+        if known.expires_at.is_none() {
+            known.expires_at = secrets.get_opt(&source.name).await?.as_ref().and_then(expires_at);
         }
-        if expiry.is_some_and(|expiry| expiry.duration_since(now) > MARGIN) {
-            return Ok(source);
+        if known.expires_at.is_some_and(|expiry| expiry.duration_since(now) > MARGIN) {
+            return Ok(Some(source));
+        }
+        let client = access.github().id();
+        let refusal = known.refusal.take_if(|refusal| refusal.client != *client || refusal.until <= Instant::now());
+        if let Some(refusal) = &known.refusal {
+            return Err(refusal.error.clone().into());
         }
         if !self.fence.holds() {
             return Err(NotLeader.into());
         }
-        let token = access.github().create_registration_token(access.scope()).await?;
+        let Some(_turn) = access.turn() else { return Ok(None) };
+        let token = match access.github().create_registration_token(access.scope()).await {
+            Ok(token) => token,
+            Err(error) => {
+                let times = refusal.filter(|refusal| refusal.client == *client).map_or(0, |refusal| refusal.times);
+                known.refusal = Some(Refusal::new(error.clone(), client.clone(), times));
+                return Err(error.into());
+            }
+        };
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(source.name.clone()),
@@ -101,8 +152,8 @@ impl Tokens {
             }
         }
         tracing::info!(namespace, secret = %source.name, scope = %access.scope(), expires_at = %token.expires_at, "registration token renewed");
-        *expiry = Some(token.expires_at);
-        Ok(source)
+        *known = Known { expires_at: Some(token.expires_at), refusal: None };
+        Ok(Some(source))
     }
 
     /// Forgets what is known about a Secret, after a pod could not read it: the next [`Self::ensure`] looks at the cluster.

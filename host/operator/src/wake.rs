@@ -5,8 +5,11 @@
 
 use futures::Stream;
 use kube::runtime::reflector::ObjectRef;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use tokio::sync::mpsc;
+
+use crate::target::TargetRef;
 
 /// Requests waiting per kind. Each is a name; controllers drain them into their own de-duplicating queues at once.
 const QUEUE: usize = 1024;
@@ -17,6 +20,7 @@ pub struct Wake {
     runners: mpsc::Sender<ObjectRef<Runner>>,
     sets: mpsc::Sender<ObjectRef<RunnerReplicaSet>>,
     deployments: mpsc::Sender<ObjectRef<RunnerDeployment>>,
+    runner_sets: mpsc::Sender<ObjectRef<RunnerSet>>,
     autoscalers: mpsc::Sender<ObjectRef<HorizontalRunnerAutoscaler>>,
 }
 
@@ -29,6 +33,8 @@ pub struct Alarms {
     pub sets: mpsc::Receiver<ObjectRef<RunnerReplicaSet>>,
     /// For the RunnerDeployment controller.
     pub deployments: mpsc::Receiver<ObjectRef<RunnerDeployment>>,
+    /// For the RunnerSet controller.
+    pub runner_sets: mpsc::Receiver<ObjectRef<RunnerSet>>,
     /// For the HorizontalRunnerAutoscaler controller.
     pub autoscalers: mpsc::Receiver<ObjectRef<HorizontalRunnerAutoscaler>>,
 }
@@ -39,10 +45,17 @@ pub fn channel() -> (Wake, Alarms) {
     let (runners, runner_alarms) = mpsc::channel(QUEUE);
     let (sets, set_alarms) = mpsc::channel(QUEUE);
     let (deployments, deployment_alarms) = mpsc::channel(QUEUE);
+    let (runner_sets, runner_set_alarms) = mpsc::channel(QUEUE);
     let (autoscalers, autoscaler_alarms) = mpsc::channel(QUEUE);
     (
-        Wake { runners, sets, deployments, autoscalers },
-        Alarms { runners: runner_alarms, sets: set_alarms, deployments: deployment_alarms, autoscalers: autoscaler_alarms },
+        Wake { runners, sets, deployments, runner_sets, autoscalers },
+        Alarms {
+            runners: runner_alarms,
+            sets: set_alarms,
+            deployments: deployment_alarms,
+            runner_sets: runner_set_alarms,
+            autoscalers: autoscaler_alarms,
+        },
     )
 }
 
@@ -57,9 +70,17 @@ impl Wake {
         let _stopping = self.sets.send(ObjectRef::new(name).within(namespace)).await;
     }
 
-    /// Looks at a deployment again.
-    pub async fn deployment(&self, namespace: &str, name: &str) {
-        let _stopping = self.deployments.send(ObjectRef::new(name).within(namespace)).await;
+    /// Looks at a RunnerDeployment or RunnerSet again.
+    pub async fn target(&self, target: &TargetRef) {
+        let TargetRef { kind, namespace, name } = target;
+        match kind {
+            ScaleTargetKind::RunnerDeployment => {
+                let _stopping = self.deployments.send(ObjectRef::new(name).within(namespace)).await;
+            }
+            ScaleTargetKind::RunnerSet => {
+                let _stopping = self.runner_sets.send(ObjectRef::new(name).within(namespace)).await;
+            }
+        }
     }
 
     /// Looks at an autoscaler again.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use pacer_api::duration;
+use pacer_operator::receiver::JobLabel;
 
 /// Runs and scales self-hosted GitHub Actions runners.
 #[derive(Debug, Parser)]
@@ -24,17 +25,25 @@ pub(crate) enum Command {
     // A flag that is given twice has its last value, as with Go's flags: a chart's extra arguments may change what the chart itself sets.
     #[command(args_override_self = true)]
     Run(Box<RunArguments>),
+    /// Says what becomes of each object when this operator takes over from actions-runner-controller, and what that leaves behind.
+    Adopt(crate::adopt::Arguments),
     /// Makes, checks, tests and measures policies.
     Policy {
         /// What to do.
         #[command(subcommand)]
         verb: crate::policy::Verb,
     },
+    /// Says why a runner was removed, kept or restarted, or why a pool has the number of runners that it has.
+    Explain(crate::explain::Arguments),
     /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
     #[command(args_override_self = true)]
     Webhook(Box<WebhookArguments>),
     /// Prints the CustomResourceDefinitions as YAML.
     Crds,
+    /// Prints a script that completes verbs and flags in a shell.
+    Completion(crate::completion::CompletionArguments),
+    /// Writes man pages.
+    Man(crate::completion::ManArguments),
     /// Prints the version.
     Version,
 }
@@ -64,6 +73,9 @@ pub(crate) struct RunArguments {
 
     #[command(flatten)]
     pub(crate) receiver: ReceiverArguments,
+
+    #[command(flatten)]
+    pub(crate) redelivery: RedeliveryArguments,
 
     #[command(flatten)]
     pub(crate) github: GitHubArguments,
@@ -106,6 +118,10 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) force_delete_after: Duration,
 
+    /// How long a claim of a RunnerSet stays that no runner can use any more, because the set or the claim template is gone; for ever when absent.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) runner_set_claim_retention: Option<Duration>,
+
     /// ConfigMap with the policies of everybody who names none: NAMESPACE/NAME, or NAME in the operator's own namespace; empty for none.
     #[arg(long, default_value = "pacer-policies", value_name = "CONFIGMAP")]
     pub(crate) policies: String,
@@ -114,7 +130,15 @@ pub(crate) struct RunArguments {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) builtin_policies_only: bool,
 
-    /// Labels appended to those of every RunnerDeployment; comma separated, repeatable.
+    /// Most receipts of decisions that are kept for each RunnerDeployment, in a ConfigMap beside it; 0 for none. `pacer explain` reads them.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(0..=10_000), value_name = "NUMBER")]
+    pub(crate) receipts_per_pool: u16,
+
+    /// Most bytes that they may take, compressed. A ConfigMap holds 1 MiB at the most.
+    #[arg(long, default_value_t = 256 * 1024, value_parser = clap::value_parser!(u32).range(4_096..=1_000_000), value_name = "BYTES")]
+    pub(crate) receipts_bytes_per_pool: u32,
+
+    /// Labels appended to those of every RunnerDeployment and RunnerSet; comma separated, repeatable.
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     pub(crate) common_runner_labels: Vec<String>,
 
@@ -186,6 +210,20 @@ pub(crate) struct ReceiverArguments {
     /// Webhooks that are worked on at a time; more are answered with 503.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..), value_name = "NUMBER")]
     pub(crate) queue_limit: u16,
+    /// Labels of the metrics about jobs; job_name, workflow_name, head_branch and runs_on are written by whoever may write workflows.
+    #[arg(
+        long, value_delimiter = ',', value_name = "LABEL", value_parser = job_label,
+        default_value = "organization,repository,repository_full_name,owner"
+    )]
+    pub(crate) job_metrics_labels: Vec<JobLabel>,
+    /// Combinations of these labels that are told apart; the rest counts as "other". 0: no metrics about jobs.
+    #[arg(long, default_value_t = 1_000, value_name = "NUMBER")]
+    pub(crate) job_metrics_series: usize,
+}
+
+fn job_label(text: &str) -> Result<JobLabel, String> {
+    let names = || JobLabel::ALL.map(JobLabel::as_str).join(", ");
+    JobLabel::ALL.into_iter().find(|label| label.as_str() == text.trim()).ok_or_else(|| format!("labels are {}", names()))
 }
 
 impl std::fmt::Debug for ReceiverArguments {
@@ -194,12 +232,30 @@ impl std::fmt::Debug for ReceiverArguments {
     }
 }
 
+/// Which missed webhooks GitHub is asked to deliver again.
+#[derive(Args, Debug)]
+pub(crate) struct RedeliveryArguments {
+    /// URL that GitHub sends webhooks to, as the webhook's settings have it, whoever receives them. Deliveries to it that failed are found and
+    /// asked for again, where the credentials may read them. Repeatable; none: nothing is asked for.
+    #[arg(long, value_name = "URL")]
+    pub(crate) webhook_url: Vec<String>,
+    /// How often GitHub's list of deliveries is read.
+    #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) redelivery_period: Duration,
+    /// Older events are not asked for.
+    #[arg(long, default_value = "2h", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) redelivery_age: Duration,
+    /// How often one event is asked for.
+    #[arg(long, default_value_t = 6, value_name = "NUMBER")]
+    pub(crate) redelivery_attempts: u32,
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.
     Text,
-    /// For machines: one object per line with `severity`, `message` and `time`.
+    /// For machines: one object per line with `timestamp`, `level` and `message`.
     Json,
 }
 
@@ -268,6 +324,9 @@ pub(crate) struct PodArguments {
     /// Runners report what they do into the status of their Runner.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) runner_status_update_hook: bool,
+    /// ClusterRole that runners in container mode kubernetes are bound to in their namespace, where they name no service account.
+    #[arg(long, default_value = "pacer-job-pods", value_name = "NAME")]
+    pub(crate) job_pods_cluster_role: String,
 }
 
 /// Leader election.

@@ -2,10 +2,16 @@
 //!
 //! Read first: [`arguments`] (flags, ARC's included) and [`run`] (what is started in which order).
 
+mod adopt;
+mod archive;
 mod arguments;
+mod cluster;
+mod completion;
+mod explain;
 mod health;
 mod policy;
 mod run;
+mod table;
 mod telemetry;
 mod webhook;
 
@@ -20,14 +26,22 @@ fn main() -> ExitCode {
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     let pacer = Pacer::parse_from(arguments::as_go_wrote_them(std::env::args_os()));
     let result = match pacer.command {
+        Command::Adopt(arguments) => return end(adopt::main(&arguments)),
         Command::Run(arguments) => run::main(*arguments),
         Command::Webhook(arguments) => webhook::main(*arguments),
         Command::Crds => pacer_api::crd::yaml().map_err(anyhow::Error::from).and_then(|yaml| print(&yaml)),
+        Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
+        Command::Completion(arguments) => print(&completion::completion(&arguments)),
+        Command::Man(arguments) => completion::man(&arguments).and_then(|text| print(&text)),
         Command::Policy { verb } => policy::main(&verb).and_then(|report| tell(&report)),
         Command::Version => print(&format!("pacer {}\n", env!("CARGO_PKG_VERSION"))),
     };
+    end(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             let _closed = writeln!(std::io::stderr(), "pacer: {error:#}");
             ExitCode::FAILURE
@@ -35,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what a verb of `pacer policy` found out.
+/// Prints what a verb found out.
 fn tell(report: &policy::Report) -> anyhow::Result<()> {
     print(&report.text)?;
     let _closed = std::io::stderr().write_all(report.notes.as_bytes());

@@ -8,15 +8,23 @@ mod check;
 mod compare;
 mod configmap;
 mod cure;
+mod receipts;
+mod replay;
 mod run;
+#[cfg(test)]
+pub(crate) mod sample;
 mod scaffold;
 mod settings;
 mod source;
-mod table;
+mod status;
 mod test;
 
 use anyhow::Result;
 use clap::Subcommand;
+
+pub(crate) use run::decision;
+
+use crate::table;
 
 /// Verbs of `pacer policy`.
 #[derive(Debug, Subcommand)]
@@ -39,6 +47,12 @@ pub(crate) enum Verb {
     Diff(compare::Arguments),
     /// Prints the ConfigMap that puts policies into force.
     Configmap(configmap::Arguments),
+    /// Shows what the operator made of policy sets, and who asks for them.
+    Status(status::Arguments),
+    /// Lists what was decided, or makes cases of it.
+    Receipts(receipts::Arguments),
+    /// Asks a policy again what it was asked, and compares the bytes.
+    Replay(replay::Arguments),
 }
 
 /// What a verb has to say.
@@ -74,5 +88,8 @@ pub(crate) fn main(verb: &Verb) -> Result<Report> {
         Verb::Bench(arguments) => bench::bench(arguments),
         Verb::Diff(arguments) => compare::diff(arguments),
         Verb::Configmap(arguments) => configmap::configmap(arguments),
+        Verb::Status(arguments) => status::status(arguments),
+        Verb::Receipts(arguments) => receipts::receipts(arguments),
+        Verb::Replay(arguments) => replay::replay(arguments),
     }
 }

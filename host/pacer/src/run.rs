@@ -14,11 +14,13 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use pacer_core::restart::RestartLimits;
+use pacer_core::ring::Bounds;
 use pacer_core::stop::StopLimits;
 use pacer_github::pace::Pace;
 use pacer_github::queues::Queues;
 use pacer_github::{ClientOptions, CredentialParts, Credentials, CredentialsError, Endpoints, GitHub, KeyFiles, Secret};
 use pacer_operator::access::Accesses;
+use pacer_operator::account::Accounts;
 use pacer_operator::context::{Context, Seed};
 use pacer_operator::controllers::{self, News};
 use pacer_operator::events::Events;
@@ -29,6 +31,8 @@ use pacer_operator::memory::Memory;
 use pacer_operator::metrics::{MeterLayer, Metrics, Sources};
 use pacer_operator::pod::PodDefaults;
 use pacer_operator::policies::{self, Policies, SetKey};
+use pacer_operator::receipts::Receipts;
+use pacer_operator::redelivery;
 use pacer_operator::settings::Settings;
 use pacer_operator::token::Tokens;
 use pacer_operator::wake;
@@ -166,11 +170,18 @@ async fn lead(
         ledgers: ledgers.clone(),
     });
     let (wake, alarms) = wake::channel();
-    let (accesses, rosters) = Accesses::new(client.clone(), endpoints, options, github, stop.clone());
+    let (accesses, rosters) = Accesses::new(client.clone(), endpoints, options, github, settings.concurrency, stop.clone());
     let (queues, queue_news) = Queues::new(Pace::queues(), stop.clone());
+    let (receipts, writer) = Receipts::new(client.clone(), receipt_bounds(arguments), metrics.clone());
+    let (mut writing, written) = (JoinSet::new(), CancellationToken::new());
+    if let Some(writer) = writer {
+        writing.spawn(writer.run(written.clone()));
+    }
     let ctx = Arc::new(Context {
         tokens: Tokens::new(client.clone(), fence.clone()),
+        accounts: Accounts::new(client.clone(), arguments.pods.job_pods_cluster_role.clone()),
         events: Events::new(client.clone(), identity),
+        receipts,
         memory,
         seed: Seed::default(),
         client,
@@ -216,6 +227,9 @@ async fn lead(
             }
         }
     };
+    // What was decided last is written as well.
+    written.cancel();
+    while writing.join_next().await.is_some() {}
     ctx.policies.host().join().await;
     ctx.accesses.join().await;
     ctx.queues.join().await;
@@ -338,13 +352,27 @@ fn settings(arguments: &RunArguments) -> anyhow::Result<Settings> {
         idle_confirmation: arguments.idle_confirmation,
         scale_down_delay: arguments.default_scale_down_delay,
         ramp: NonZeroU32::new(arguments.max_new_runners_per_minute),
+        claim_retention: arguments.runner_set_claim_retention,
         stop: StopLimits {
             drain: arguments.drain_timeout,
             registration: arguments.registration_timeout,
             linger: arguments.force_delete_after,
         },
         restart: RestartLimits::default(),
+        redelivery: redelivery::Settings {
+            urls: arguments.redelivery.webhook_url.iter().filter(|url| !url.is_empty()).cloned().collect(),
+            period: arguments.redelivery.redelivery_period,
+            age: arguments.redelivery.redelivery_age,
+            attempts: arguments.redelivery.redelivery_attempts,
+        },
     })
+}
+
+fn receipt_bounds(arguments: &RunArguments) -> Bounds {
+    Bounds {
+        count: usize::from(arguments.receipts_per_pool),
+        bytes: usize::try_from(arguments.receipts_bytes_per_pool).unwrap_or(usize::MAX),
+    }
 }
 
 /// `--policies` is `namespace/name`, a name in the operator's own namespace, or empty for no default set.

@@ -19,7 +19,9 @@ use pacer_github::{ClientOptions, Secret};
 use pacer_operator::fence::Fence;
 use pacer_operator::ledger::Ledgers;
 use pacer_operator::metrics::Metrics;
-use pacer_operator::receiver::{Answer, Parts, Receiver, ReceiverMetrics, RunnerGroups, VisibleGroups, Watches, watches};
+use pacer_operator::receiver::{
+    Answer, JobMetricsSettings, Parts, Receiver, ReceiverMetrics, RunnerGroups, VisibleGroups, Watches, watches,
+};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -131,6 +133,7 @@ impl Server {
             ledgers: Ledgers::new(setting.client),
             limit: setting.receiver.queue_limit,
             metrics: setting.metrics,
+            job_metrics: job_metrics(setting.receiver),
         });
         let front =
             Front { receiver, limit: setting.receiver.webhook_body_limit, room: Arc::new(Semaphore::new(BODIES_KIB as usize)) };
@@ -244,6 +247,14 @@ fn respond(answer: Answer) -> Response {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
     }
     response
+}
+
+/// Each label once: one that is given twice would be written twice.
+fn job_metrics(arguments: &ReceiverArguments) -> JobMetricsSettings {
+    let mut labels = arguments.job_metrics_labels.clone();
+    labels.sort_unstable();
+    labels.dedup();
+    JobMetricsSettings { labels, series: arguments.job_metrics_series }
 }
 
 /// GitHub, to ask which groups are open to a repository; none without credentials.

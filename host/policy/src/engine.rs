@@ -2,13 +2,14 @@
 
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Store};
 
 use crate::bindings::pacer::policy::{log, types};
 use crate::limits::Limits;
+use crate::load::{LoadError, Refusal};
 use crate::log::Guest;
 use ticker::{Ticker, Watch};
 
@@ -51,6 +52,17 @@ impl Engine {
     pub(crate) fn compile(&self, component: &[u8]) -> wasmtime::Result<wasmtime::component::Component> {
         let _alone = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         wasmtime::component::Component::from_binary(&self.wasmtime, component)
+    }
+
+    /// Compiles a component and forgets it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Compile`](crate::Refusal::Compile) when it can't be compiled.
+    pub fn time_to_compile(&self, component: &[u8]) -> Result<Duration, LoadError> {
+        let began = Instant::now();
+        self.compile(component).map_err(|error| LoadError::new(Refusal::Compile, format!("{error:#}")))?;
+        Ok(began.elapsed())
     }
 
     pub(crate) fn link(&self, component: &wasmtime::component::Component) -> wasmtime::Result<InstancePre<Guest>> {
@@ -181,6 +193,19 @@ mod tests {
             let (mut store, _watch) = engine.store(&Limits::default(), 1_000).unwrap();
             let started = engine.link(&component).unwrap().instantiate(&mut store);
             assert_eq!(started.is_ok(), starts, "{count} instances");
+        }
+    }
+
+    #[test]
+    fn compositions_of_many_components_share_one_limit() {
+        let engine = Engine::new().unwrap();
+        for (count, pages, starts) in [(8, 1, true), (9, 1, false), (4, 64, true), (5, 64, false)] {
+            let inner = format!("(component $c (core module $m (memory {pages})) (core instance (instantiate $m)))");
+            let text = format!("(component {inner} {})", "(instance (instantiate $c))".repeat(count));
+            let component = engine.compile(&wat::parse_str(text).unwrap()).unwrap();
+            let (mut store, _watch) = engine.store(&Limits::default(), 1_000_000).unwrap();
+            let started = engine.link(&component).unwrap().instantiate(&mut store);
+            assert_eq!(started.is_ok(), starts, "{count} components of {pages} pages of memory");
         }
     }
 }

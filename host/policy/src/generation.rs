@@ -100,7 +100,7 @@ impl StagedSet {
         Some((standing, candidate.tally()))
     }
 
-    /// Waits until a breaker of the set opens or closes. For one waiter; what happens while nobody waits is reported at the next call.
+    /// Waits until a breaker of the set opens or closes, or a policy of it fails in another way than before. For one waiter; what happens while nobody waits is reported at the next call.
     pub async fn changed(&self) {
         self.news.notified().await;
     }

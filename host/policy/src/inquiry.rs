@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Pool, RestartRequest, ScaleDownRequest, Verdict};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::call::Called;
+use crate::component::Digest;
 use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::log::LogLine;
 use crate::policy::Policy;
-use crate::question::Question;
+use crate::question::{Question, digest};
 use crate::{rehearsal, sandbox};
 
 /// A request of any of the three decisions.
@@ -87,6 +89,45 @@ impl Inquiry {
         }
     }
 
+    /// SHA-256 of the request as JSON, as receipts have it.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        digest(self)
+    }
+
+    /// Reads what [`Inquiry`] writes, whose JSON does not say which decision it is about.
+    ///
+    /// # Errors
+    ///
+    /// The field that is wrong, or that this version does not know.
+    pub fn read(decision: Decision, json: Value) -> Result<Self, serde_json::Error> {
+        Ok(match decision {
+            Decision::ScaleDown => Self::ScaleDown(serde_json::from_value(json)?),
+            Decision::Restart => Self::Restart(serde_json::from_value(json)?),
+            Decision::Capacity => Self::Capacity(serde_json::from_value(json)?),
+        })
+    }
+
+    /// What the request tells about the pool.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        match self {
+            Self::ScaleDown(request) => &request.pool,
+            Self::Restart(request) => &request.pool,
+            Self::Capacity(request) => &request.pool,
+        }
+    }
+
+    /// Names of the runners it is about, in the order of their indices; none for capacity.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::ScaleDown(request) => request.candidates.iter().map(|candidate| candidate.name.as_str()).collect(),
+            Self::Restart(request) => request.subjects.iter().map(|subject| subject.name.as_str()).collect(),
+            Self::Capacity(_) => Vec::new(),
+        }
+    }
+
     /// The settings in the request itself.
     #[must_use]
     pub fn settings(&self) -> &str {
@@ -108,6 +149,45 @@ impl Inquiry {
             Self::Restart(request) => sandbox::natively(request, settings).map(Answer::Restart),
             Self::Capacity(request) => sandbox::natively(request, settings).map(Answer::Capacity),
         }
+    }
+}
+
+impl Answer {
+    /// SHA-256 of the answer as JSON, as receipts have it.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        digest(self)
+    }
+
+    /// Reads what [`Answer`] writes, whose JSON does not say which decision it belongs to.
+    ///
+    /// # Errors
+    ///
+    /// The field that is wrong, or that this version does not know.
+    pub fn read(decision: Decision, json: Value) -> Result<Self, serde_json::Error> {
+        Ok(match decision {
+            Decision::ScaleDown => Self::ScaleDown(serde_json::from_value(json)?),
+            Decision::Restart => Self::Restart(serde_json::from_value(json)?),
+            Decision::Capacity => Self::Capacity(serde_json::from_value(json)?),
+        })
+    }
+}
+
+impl From<Vec<Choice>> for Answer {
+    fn from(choices: Vec<Choice>) -> Self {
+        Self::ScaleDown(choices)
+    }
+}
+
+impl From<Vec<Verdict>> for Answer {
+    fn from(verdicts: Vec<Verdict>) -> Self {
+        Self::Restart(verdicts)
+    }
+}
+
+impl From<CapacityPlan> for Answer {
+    fn from(plan: CapacityPlan) -> Self {
+        Self::Capacity(plan)
     }
 }
 

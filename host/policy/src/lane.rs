@@ -67,12 +67,11 @@ impl Lane {
         if fault.is_some_and(|fault| !fault.is_policys()) {
             return;
         }
-        let change = {
+        let (new_kind, change) = {
             let mut state = self.lock();
-            state.note(fault);
-            state.breaker.decided(fault.is_some(), now)
+            (state.note(fault), state.breaker.decided(fault.is_some(), now))
         };
-        self.announce(change);
+        self.announce(change, new_kind);
     }
 
     /// The policy was asked beside the one that decided; none when there was no room for it.
@@ -83,26 +82,26 @@ impl Lane {
             Some(Some(fault)) if fault.is_policys() => Probe::Fault,
             Some(Some(_)) => Probe::Skipped,
         };
-        let change = {
+        let (new_kind, change) = {
             let mut state = self.lock();
-            if outcome == Probe::Fault {
-                state.note(asked.flatten());
-            }
-            state.breaker.probed(outcome, now)
+            let fault = asked.flatten().filter(|_| outcome == Probe::Fault);
+            (state.note(fault), state.breaker.probed(outcome, now))
         };
-        self.announce(change);
+        self.announce(change, new_kind);
     }
 
-    fn announce(&self, change: Option<Change>) {
-        let Some(change) = change else { return };
+    fn announce(&self, change: Option<Change>, new_kind: bool) {
+        if change.is_none() && !new_kind {
+            return;
+        }
         match (&self.assignment.chosen, change) {
-            (Chosen::Policy(policy), Change::Opened) => {
+            (Chosen::Policy(policy), Some(Change::Opened)) => {
                 tracing::warn!(decision = %self.decision, %policy, "policy keeps failing and is not asked for now; the shipped one decides");
             }
-            (Chosen::Policy(policy), Change::Closed) => {
+            (Chosen::Policy(policy), Some(Change::Closed)) => {
                 tracing::info!(decision = %self.decision, %policy, "policy has recovered and is asked again");
             }
-            (Chosen::Shipped | Chosen::Native, _) => {}
+            (Chosen::Policy(_), None) | (Chosen::Shipped | Chosen::Native, _) => {}
         }
         self.news.notify_one();
     }
@@ -114,11 +113,12 @@ impl Lane {
 }
 
 impl State {
-    fn note(&mut self, fault: Option<&Fault>) {
-        if let Some(fault) = fault {
-            self.faults = self.faults.saturating_add(1);
-            self.last_fault = Some(fault.clone());
-        }
+    /// Counts a fault; says whether it is of another kind than the one before.
+    fn note(&mut self, fault: Option<&Fault>) -> bool {
+        let Some(fault) = fault else { return false };
+        self.faults = self.faults.saturating_add(1);
+        let before = self.last_fault.replace(fault.clone());
+        before.is_none_or(|before| before.kind() != fault.kind())
     }
 }
 

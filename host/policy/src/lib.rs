@@ -6,7 +6,7 @@
 //! that fail too, as it is linked into this program, so a decision is always taken and always says by whom.
 //!
 //! Read in this order: [`Bundle`] (how users write a policy set), [`Policy::load`] (what is accepted), [`PolicyHost`] (what is in force),
-//! [`Generation`] (how it is asked), [`Evaluation`] and [`Receipt`] (what comes back), [`Limits`] and [`Fault`] (what a call may use and how it fails).
+//! [`Generation`] (how it is asked), [`Evaluation`] and [`Receipt`] (what comes back), [`Record`] (what is kept of it), [`Limits`] and [`Fault`] (what a call may use and how it fails).
 
 mod aside;
 mod bindings;
@@ -31,6 +31,7 @@ mod observer;
 mod policy;
 mod question;
 mod receipt;
+pub mod record;
 mod rehearsal;
 mod sandbox;
 mod wire;
@@ -50,5 +51,7 @@ pub use load::{LoadError, NO_SETTINGS, Refusal};
 pub use log::{Level, LogLine};
 pub use observer::{Comparison, Counters, Observation, Observer, Source};
 pub use policy::{Description, Policy};
-pub use receipt::{Attempt, DecidedBy, OUTPUT_BYTES, Receipt};
+pub use question::Input;
+pub use receipt::{Attempt, DecidedBy, Receipt};
+pub use record::Record;
 pub use sandbox::{Evaluation, QUEUE};

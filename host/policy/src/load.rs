@@ -5,7 +5,7 @@ use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::exports::pacer::policy::{capacity, lifecycle, restart, scale_down};
-use crate::call::call;
+use crate::call::{Called, call};
 use crate::component::{Digest, inspect};
 use crate::decision::Decision;
 use crate::engine::Engine;
@@ -160,9 +160,11 @@ impl Policy {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(settings) {
             return Err(LoadError::new(Refusal::Settings, format!("the settings are not JSON: {error}")));
         }
-        let (answer, _) = call(engine, &self.linked.pre, limits, 0, |store, instance| {
-            let validated = self.linked.lifecycle.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
-            Ok(Ok(validated))
+        let (answer, _) = with_chances(|| {
+            call(engine, &self.linked.pre, limits, 0, |store, instance| {
+                let validated = self.linked.lifecycle.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
+                Ok(Ok(validated))
+            })
         });
         match answer {
             Ok(Ok(())) => Ok(()),
@@ -227,13 +229,7 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     fn twice<Q: Question>(&self, (case, request): &(&str, Q)) -> Result<(), LoadError> {
-        let (first, effort) = self.once(request);
-        let (second, again) = self.once(request);
-        if first != second || effort != again {
-            let message = format!("{} answers the {case} request differently the second time", Q::DECISION);
-            return Err(LoadError::new(Refusal::Unstable, message));
-        }
-        match first {
+        match same(Q::DECISION, case, self.once(request), &self.once(request))? {
             Ok(_) => Ok(()),
             Err(Fault::PolicyError(_)) if self.declining == Declining::Allowed => Ok(()),
             Err(fault) => {
@@ -243,40 +239,55 @@ impl Trial<'_> {
         }
     }
 
-    /// A busy machine may miss a deadline that the policy would have met, so that gets further chances.
     fn once<Q: Question>(&self, request: &Q) -> (Result<Q::Answer, Fault>, u64) {
-        let ask = || self.policy.ask(self.engine, request, self.settings, self.limits);
-        let (mut answer, mut usage) = ask();
-        for _ in 0..FURTHER_CHANCES {
-            if answer != Err(Fault::Deadline) {
-                break;
-            }
-            (answer, usage) = ask();
-        }
+        let (answer, usage) = with_chances(|| self.policy.ask(self.engine, request, self.settings, self.limits));
         // Where a deadline strikes is chance.
         let fuel = if answer == Err(Fault::Deadline) { 0 } else { usage.fuel };
         (answer, fuel)
     }
 }
 
+/// A busy machine may miss a deadline that the policy would have met, so that gets further chances.
+fn with_chances<T>(attempt: impl Fn() -> Called<T>) -> Called<T> {
+    let mut called = attempt();
+    for _ in 0..FURTHER_CHANCES {
+        if !matches!(called.0, Err(Fault::Deadline)) {
+            break;
+        }
+        called = attempt();
+    }
+    called
+}
+
+/// What was answered twice, if it was the same for the same effort.
+fn same<A: PartialEq>(decision: Decision, case: &str, first: (A, u64), second: &(A, u64)) -> Result<A, LoadError> {
+    if first != *second {
+        let message = format!("{decision} answers the {case} request differently the second time");
+        return Err(LoadError::new(Refusal::Unstable, message));
+    }
+    Ok(first.0)
+}
+
 impl Linked {
     /// Instantiates under limits and resolves every function, which is where wrong record types show.
     fn start(&self, engine: &Engine) -> Result<(), LoadError> {
-        let (answer, _) = call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
-            let typed = (|| {
-                self.lifecycle.load(&mut *store, instance)?;
-                if let Some(indices) = &self.scale_down {
-                    indices.load(&mut *store, instance)?;
-                }
-                if let Some(indices) = &self.restart {
-                    indices.load(&mut *store, instance)?;
-                }
-                if let Some(indices) = &self.capacity {
-                    indices.load(&mut *store, instance)?;
-                }
-                Ok::<(), wasmtime::Error>(())
-            })();
-            Ok(Ok(typed.map_err(|error| LoadError::new(Refusal::Types, format!("it differs from the contract: {error:#}")))))
+        let (answer, _) = with_chances(|| {
+            call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+                let typed = (|| {
+                    self.lifecycle.load(&mut *store, instance)?;
+                    if let Some(indices) = &self.scale_down {
+                        indices.load(&mut *store, instance)?;
+                    }
+                    if let Some(indices) = &self.restart {
+                        indices.load(&mut *store, instance)?;
+                    }
+                    if let Some(indices) = &self.capacity {
+                        indices.load(&mut *store, instance)?;
+                    }
+                    Ok::<(), wasmtime::Error>(())
+                })();
+                Ok(Ok(typed.map_err(|error| LoadError::new(Refusal::Types, format!("it differs from the contract: {error:#}")))))
+            })
         });
         match answer {
             Ok(typed) => typed,
@@ -286,8 +297,10 @@ impl Linked {
     }
 
     fn describe(&self, engine: &Engine) -> Result<Description, LoadError> {
-        let (answer, _) = call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
-            Ok(Ok(self.lifecycle.load(&mut *store, instance)?.call_describe(store)?))
+        let (answer, _) = with_chances(|| {
+            call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+                Ok(Ok(self.lifecycle.load(&mut *store, instance)?.call_describe(store)?))
+            })
         });
         let said = answer.map_err(|fault| LoadError::new(Refusal::Describe, format!("describe failed: {fault}")))?;
         let name = scrub(&said.name, KEY_BYTES);
@@ -301,5 +314,40 @@ impl Linked {
             summary: scrub(&said.summary, REASON_BYTES),
             settings_schema,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No policy can do it, having neither clock nor chance nor memory: this is for defects of the engine, and for features to come.
+    #[test]
+    fn a_missed_deadline_gets_further_chances_and_nothing_else_does() {
+        for (misses, chances, last) in [(0, 1, Ok(0)), (2, 3, Ok(2)), (9, 4, Err(Fault::Deadline))] {
+            let tried = std::cell::Cell::new(0_u32);
+            let (answer, _) = with_chances(|| {
+                let before = tried.replace(tried.get() + 1);
+                (if before < misses { Err(Fault::Deadline) } else { Ok(before) }, crate::call::Usage::default())
+            });
+            assert_eq!((answer, tried.get()), (last, chances), "{misses} missed");
+        }
+        let tried = std::cell::Cell::new(0);
+        let (answer, _) = with_chances(|| {
+            tried.set(tried.get() + 1);
+            (Err::<(), _>(Fault::Fuel), crate::call::Usage::default())
+        });
+        assert_eq!((answer, tried.get()), (Err(Fault::Fuel), 1));
+    }
+
+    #[test]
+    fn answers_that_differ_are_refused_and_so_is_an_effort_that_does() {
+        let twice = |first, second| same(Decision::Restart, "typical", first, &second);
+        assert_eq!(twice(("a", 7), ("a", 7)), Ok("a"));
+        for second in [("b", 7), ("a", 8)] {
+            let refused = twice(("a", 7), second).unwrap_err();
+            assert_eq!(refused.code, Refusal::Unstable);
+            assert_eq!(refused.message, "restart answers the typical request differently the second time");
+        }
     }
 }

@@ -15,6 +15,7 @@ use wasmtime::component::Instance;
 use crate::component::Digest;
 use crate::decision::Decision;
 use crate::fault::Fault;
+use crate::inquiry::{Answer, Inquiry};
 use crate::log::Guest;
 use crate::policy::Linked;
 use crate::wire;
@@ -22,7 +23,7 @@ use crate::wire;
 /// A request that knows how to be put to a component and to the linked policy.
 pub(crate) trait Question: Serialize + Send + Sync + 'static {
     /// What is answered.
-    type Answer: Serialize + Clone + Debug + PartialEq + Send + 'static;
+    type Answer: Serialize + Clone + Debug + PartialEq + Into<Answer> + Send + 'static;
     /// Which decision this is.
     const DECISION: Decision;
 
@@ -31,6 +32,9 @@ pub(crate) trait Question: Serialize + Send + Sync + 'static {
 
     /// Puts the settings into the request, where they belong for whoever replays it.
     fn set_settings(&mut self, settings: &str);
+
+    /// The same as one of all three, for whoever writes it down.
+    fn inquiry(&self) -> Inquiry;
 
     /// Asks a component.
     fn ask(
@@ -76,6 +80,40 @@ impl<Q: Question> Asked<Q> {
     }
 }
 
+/// The request of a decision, shared with whoever still answers it.
+#[derive(Clone)]
+pub struct Input(Arc<dyn Written>);
+
+impl Input {
+    /// A copy of the request, with the settings that the policy in force has. Takes as long as there are things in it.
+    #[must_use]
+    pub fn inquiry(&self) -> Inquiry {
+        self.0.inquiry()
+    }
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Input(..)")
+    }
+}
+
+impl<Q: Question> From<Arc<Asked<Q>>> for Input {
+    fn from(asked: Arc<Asked<Q>>) -> Self {
+        Self(asked)
+    }
+}
+
+trait Written: Send + Sync {
+    fn inquiry(&self) -> Inquiry;
+}
+
+impl<Q: Question> Written for Asked<Q> {
+    fn inquiry(&self) -> Inquiry {
+        self.request.inquiry()
+    }
+}
+
 /// SHA-256 of a value as JSON.
 pub(crate) fn digest(value: &impl Serialize) -> Digest {
     use sha2::Digest as _;
@@ -110,6 +148,10 @@ impl Question for ScaleDownRequest {
 
     fn set_settings(&mut self, settings: &str) {
         settings.clone_into(&mut self.settings);
+    }
+
+    fn inquiry(&self) -> Inquiry {
+        Inquiry::ScaleDown(self.clone())
     }
 
     fn ask(
@@ -159,6 +201,10 @@ impl Question for RestartRequest {
         settings.clone_into(&mut self.settings);
     }
 
+    fn inquiry(&self) -> Inquiry {
+        Inquiry::Restart(self.clone())
+    }
+
     fn ask(
         &self,
         settings: &str,
@@ -206,6 +252,10 @@ impl Question for CapacityRequest {
 
     fn set_settings(&mut self, settings: &str) {
         settings.clone_into(&mut self.settings);
+    }
+
+    fn inquiry(&self) -> Inquiry {
+        Inquiry::Capacity(self.clone())
     }
 
     fn ask(

@@ -1,18 +1,15 @@
-//! What a decision leaves behind: enough to explain it, and to find out whether asking again would give the same.
+//! What an evaluation leaves behind: who was asked, what it took, and digests of question and answer. With both it becomes a
+//! [`crate::Record`].
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::component::Digest;
 use crate::decision::Decision;
 use crate::fault::Fault;
 use crate::log::LogLine;
 use crate::policy::Policy;
-
-/// Largest answer that a receipt repeats, in bytes of JSON; of larger ones only digest and length are kept.
-pub const OUTPUT_BYTES: usize = 16 << 10;
 
 /// Who gave an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,8 +83,6 @@ pub struct Receipt {
     pub output_hash: String,
     /// How many things the answer names.
     pub output_items: usize,
-    /// The checked answer, unless it is larger than 16 KiB.
-    pub output: Option<serde_json::Value>,
     /// Who was asked, in order; the last one decided.
     pub attempts: Vec<Attempt>,
     /// The policy that was in force and not asked because it kept failing.
@@ -108,17 +103,15 @@ impl Receipt {
         Duration::from_micros(self.attempts.iter().fold(0, |sum, attempt| sum.saturating_add(attempt.duration_us)))
     }
 
+    /// The attempt whose answer was used.
+    #[must_use]
+    pub fn decisive(&self) -> Option<&Attempt> {
+        self.attempts.last()
+    }
+
     /// Why the policy that was asked first did not decide.
     #[must_use]
     pub fn fault(&self) -> Option<&Fault> {
         self.attempts.first().and_then(|attempt| attempt.fault.as_ref())
     }
-}
-
-/// A checked answer in the form a receipt keeps.
-pub(crate) fn output(answer: &impl Serialize) -> (Digest, Option<serde_json::Value>) {
-    // Plain structs always serialise.
-    let json = serde_json::to_vec(answer).unwrap_or_default();
-    let kept = (json.len() <= OUTPUT_BYTES).then(|| serde_json::to_value(answer).ok()).flatten();
-    (Digest::of(&json), kept)
 }

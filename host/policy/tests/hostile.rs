@@ -158,6 +158,39 @@ async fn a_loop_with_fuel_left_meets_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_thousand_candidates_are_decided_on_whoever_is_asked() {
+    let world = World::new();
+    let most = 5_000;
+    // Chooses all it may: the request's `surplus` lies at 204.
+    let greedy = Guest::select(
+        "(loop $again
+            (i32.store (i32.add (i32.const 1500000) (i32.mul (local.get $n) (i32.const 20))) (local.get $n))
+            (i32.store offset=4 (i32.add (i32.const 1500000) (i32.mul (local.get $n) (i32.const 20))) (i32.const 2164))
+            (i32.store offset=8 (i32.add (i32.const 1500000) (i32.mul (local.get $n) (i32.const 20))) (i32.const 6))
+            (local.set $n (i32.add (local.get $n) (i32.const 1)))
+            (br_if $again (i32.lt_u (local.get $n) (i32.load offset=204 (local.get $request)))))
+        (i32.store (i32.const 4096) (i32.const 0))
+        (i32.store (i32.const 4100) (i32.const 1500000))
+        (i32.store (i32.const 4104) (local.get $n))
+        (i32.const 4096)",
+    )
+    .memory("(memory (export \"memory\") 32)");
+    let wrong = Guest::choosing(&[(most, "one too far")]);
+    let looping = Guest::select("(loop $again (br $again)) unreachable");
+    for (guest, fault) in [(greedy, None), (wrong, Some("invalid-output")), (looping, Some("deadline"))] {
+        world.publish(&guest, LimitRequest::default()).await;
+        let began = Instant::now();
+        let evaluation = world.host.generation().scale_down(request(most, most)).await;
+        let took = began.elapsed();
+        // So many candidates buy more fuel than the deadline leaves time for; which comes first is the machine's affair.
+        let kind = evaluation.fault.as_ref().map(|fault| if *fault == Fault::Fuel { "deadline" } else { fault.kind() });
+        assert_eq!(kind, fault);
+        assert_eq!(evaluation.answer.len(), most as usize);
+        assert!(took < 2 * Limits::DEADLINE + 2 * TICK + BUSY, "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn texts_are_cleaned_and_log_lines_bounded() {
     let world = World::new();
     let reason = format!("\u{1b}[31mline one\r\nline two {}", "x".repeat(400));

@@ -97,6 +97,9 @@ fn imports_that_are_not_offered() {
 fn contracts_that_differ() {
     let older = refusal(&Guest::choosing(&[]).version("0.2.0").component());
     assert_eq!(older.code, Refusal::Import, "{older}");
+    let silent = refusal(&component(r#"(component (instance $none) (export "pacer:policy/scale-down@0.2.0" (instance $none)))"#));
+    assert_eq!(silent.code, Refusal::Contract, "{silent}");
+    assert!(silent.message.contains("scale-down@0.2.0") && silent.message.contains("pacer:policy@0.1.0"), "{silent}");
     let cases = [
         ("        current: bool,\n        /// Since", "        current: bool,\n        zone: string,\n        /// Since"),
         ("        surplus: u32,\n", "        surplus: u64,\n"),

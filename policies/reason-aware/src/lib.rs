@@ -6,7 +6,7 @@
 //!
 //! A runner about which nothing is known but that it is late is looked at again until it is too late.
 
-use pacer_policy_sdk::lifecycle::Problem;
+use pacer_policy_sdk::lifecycle::{Problem, out_of_range};
 use pacer_policy_sdk::restart::{Action, Request, Subject, Verdict};
 use pacer_policy_sdk::types::duration;
 use pacer_policy_sdk::{Policy, Restart};
@@ -51,19 +51,16 @@ impl Policy for ReasonAware {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Vec<Problem> {
-        let ranges = [
+        let wrong = out_of_range(&[
             ("tries", settings.tries, 1, 100),
             ("backoffSeconds", settings.backoff_seconds, 1, 3_600),
             ("maxBackoffSeconds", settings.max_backoff_seconds, settings.backoff_seconds, 3_600),
             ("patienceSeconds", settings.patience_seconds, 30, 86_400),
-        ];
-        let wrong = ranges.into_iter().filter(|(_, value, least, most)| value < least || value > most);
-        let wrong =
-            wrong.map(|(field, value, least, most)| Problem::new(field, format!("is {value}, must be {least} to {most}")));
+        ]);
         let both = (0..).zip(&settings.stop).filter(|(_, cause)| settings.free.contains(*cause));
         let both = both
             .map(|(index, cause): (usize, _)| Problem::new(format!("stop[{index}]"), format!("`{cause}` is in `free` as well")));
-        wrong.chain(both).collect()
+        wrong.into_iter().chain(both).collect()
     }
 
     fn settings_schema() -> Option<&'static str> {
@@ -109,12 +106,12 @@ impl Settings {
             }
         }
         if listed(&self.free) {
-            return (renewed(subject, 0), format!("{cause}, not its own fault"));
+            return (subject.renewed(0), format!("{cause}, not its own fault"));
         }
         match self.backoff(attempts) {
-            0 => (renewed(subject, 0), format!("{}: {cause}", subject.situation)),
+            0 => (subject.renewed(0), format!("{}: {cause}", subject.situation)),
             after => {
-                (renewed(subject, after), format!("{cause}, failure {attempts} in a row: next try after {}", duration(after)))
+                (subject.renewed(after), format!("{cause}, failure {attempts} in a row: next try after {}", duration(after)))
             }
         }
     }
@@ -125,11 +122,6 @@ impl Settings {
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
         self.backoff_seconds.saturating_mul(factor).min(self.max_backoff_seconds)
     }
-}
-
-/// A runner of a set is replaced; one without keeps its name.
-fn renewed(subject: &Subject, after: u32) -> Action {
-    if subject.stand_alone { Action::Recreate(after) } else { Action::Replace(after) }
 }
 
 pacer_policy_sdk::export!(ReasonAware: restart);

@@ -32,6 +32,13 @@ impl Problem {
     }
 }
 
+/// Problems of whole numbers that are outside their ranges, from field, value, least and most.
+#[must_use]
+pub fn out_of_range(fields: &[(&str, u32, u32, u32)]) -> Vec<Problem> {
+    let wrong = fields.iter().filter(|(_, value, least, most)| value < least || value > most);
+    wrong.map(|(field, value, least, most)| Problem::new(*field, format!("is {value}, must be {least} to {most}"))).collect()
+}
+
 /// Name of a policy from the name of its crate: without the prefix by which such crates are known among others.
 #[must_use]
 pub fn short_name(package: &str) -> &str {

@@ -58,6 +58,14 @@ impl Verdict {
     }
 }
 
+impl Subject {
+    /// Another one in its place after so many seconds: a runner of a set is replaced, one that no set owns keeps its name.
+    #[must_use]
+    pub fn renewed(&self, after: u32) -> Action {
+        if self.stand_alone { Action::Recreate(after) } else { Action::Replace(after) }
+    }
+}
+
 /// Asks `P` as the operator would: with the request's own settings.
 ///
 /// # Errors

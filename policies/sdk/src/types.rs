@@ -8,6 +8,25 @@ pub fn attribute<'a>(attributes: &'a [Attribute], key: &str) -> Option<&'a str> 
     attributes.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
 }
 
+/// Runners of a pool that wait because the cluster has no room for them: no node takes their pods, or a quota is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// How many.
+    pub runners: u32,
+    /// For how long the first of them has been waiting.
+    pub seconds: u32,
+}
+
+impl NoRoom {
+    /// From the pool's attributes; none while there is room for all.
+    #[must_use]
+    pub fn of(pool: &Pool) -> Option<Self> {
+        let number = |key| attribute(&pool.attributes, key).and_then(|value| value.parse::<u32>().ok()).unwrap_or(0);
+        let runners = number("unschedulable").saturating_add(number("over-quota"));
+        (runners > 0).then(|| Self { runners, seconds: number("no-room-seconds") })
+    }
+}
+
 /// A duration for people: `45 s`, `14 min`, `2 h 5 min`, `3 d 4 h`; the second unit is left out when it is zero.
 #[must_use]
 pub fn duration(seconds: u32) -> String {
@@ -35,6 +54,19 @@ mod tests {
         let attributes = [("zone".to_owned(), "a".to_owned()), ("zone".to_owned(), "b".to_owned())];
         assert_eq!(attribute(&attributes, "zone"), Some("a"));
         assert_eq!(attribute(&attributes, "rack"), None);
+    }
+
+    #[test]
+    fn runners_without_room_are_told_by_the_pool() {
+        let pool = |attributes: &[(&str, &str)]| Pool {
+            attributes: attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..Pool::default()
+        };
+        let some = pool(&[("unschedulable", "3"), ("over-quota", "2"), ("no-room-seconds", "90")]);
+        assert_eq!(NoRoom::of(&some), Some(NoRoom { runners: 5, seconds: 90 }));
+        for none in [&[][..], &[("unschedulable", "0")], &[("unschedulable", "many")]] {
+            assert_eq!(NoRoom::of(&pool(none)), None, "{none:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use pacer_policy_sdk::capacity::{Job, Plan, Request, Reservation};
-use pacer_policy_sdk::lifecycle::Problem;
+use pacer_policy_sdk::lifecycle::{Problem, out_of_range};
 use pacer_policy_sdk::types::duration;
 use pacer_policy_sdk::{Capacity, Policy};
 use serde::Deserialize;
@@ -37,9 +37,10 @@ impl Policy for StickyUntilDone {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Vec<Problem> {
-        let fields = [("queuedCapSeconds", settings.queued_cap_seconds), ("runningCapSeconds", settings.running_cap_seconds)];
-        let wrong = fields.into_iter().filter(|(_, value)| !(60..=LONGEST).contains(value));
-        wrong.map(|(field, value)| Problem::new(field, format!("is {value}, must be 60 to {LONGEST}"))).collect()
+        out_of_range(&[
+            ("queuedCapSeconds", settings.queued_cap_seconds, 60, LONGEST),
+            ("runningCapSeconds", settings.running_cap_seconds, 60, LONGEST),
+        ])
     }
 
     fn settings_schema() -> Option<&'static str> {

@@ -3,7 +3,7 @@
 //! Spare runners are beyond those that work, whether the jobs are known from webhooks or only seen as busy runners.
 
 use pacer_policy_sdk::capacity::{Lives, Plan, Request, Reservation, one_per_job_beside};
-use pacer_policy_sdk::lifecycle::Problem;
+use pacer_policy_sdk::lifecycle::{Problem, out_of_range};
 use pacer_policy_sdk::{Capacity, Policy};
 use serde::Deserialize;
 
@@ -39,9 +39,7 @@ impl Policy for WarmSpare {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Vec<Problem> {
-        let fields = [("spare", settings.spare), ("sparePercent", settings.spare_percent)];
-        let wrong = fields.into_iter().filter(|(_, value)| *value > 1_000);
-        wrong.map(|(field, value)| Problem::new(field, format!("is {value}, must be 0 to 1000"))).collect()
+        out_of_range(&[("spare", settings.spare, 0, 1_000), ("sparePercent", settings.spare_percent, 0, 1_000)])
     }
 
     fn settings_schema() -> Option<&'static str> {

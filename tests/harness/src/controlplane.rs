@@ -433,6 +433,12 @@ impl ControlPlane {
         run_kubectl(&self.assets, &self.layout, &arguments, None).await
     }
 
+    /// Where kubectl is, for scripts that call it themselves.
+    #[must_use]
+    pub fn kubectl_path(&self) -> PathBuf {
+        kubectl_path(&self.assets)
+    }
+
     /// Kills the API server in the middle of whatever it does, then starts it again on the same port and waits for it.
     ///
     /// # Errors
@@ -583,14 +589,18 @@ async fn while_alive(child: &Child, ready: impl Future<Output = Result<(), Contr
     Err(ControlPlaneError::NotReady { component: child.name().to_owned(), problem, log: child.log_tail(4000) })
 }
 
+fn kubectl_path(assets: &Path) -> PathBuf {
+    let bundled = assets.join("kubectl");
+    if bundled.is_file() { bundled } else { find_in_path("kubectl").unwrap_or_else(|| "kubectl".into()) }
+}
+
 async fn run_kubectl(
     assets: &Path,
     layout: &Layout,
     arguments: &[String],
     input: Option<&str>,
 ) -> Result<Output, ControlPlaneError> {
-    let bundled = assets.join("kubectl");
-    let program = if bundled.is_file() { bundled } else { find_in_path("kubectl").unwrap_or_else(|| "kubectl".into()) };
+    let program = kubectl_path(assets);
     let failed = |source| ControlPlaneError::File { path: program.clone(), source };
     let mut child = tokio::process::Command::new(&program)
         .arg("--kubeconfig")

@@ -48,6 +48,7 @@ use tokio::{net::TcpListener, time::Instant};
 use tokio_util::task::TaskTracker;
 
 mod call;
+mod conformance;
 mod credential;
 mod endpoint;
 mod fault;
@@ -424,6 +425,25 @@ impl SimGitHub {
         Ok(Session::new(Arc::clone(&self.0.shared), opened))
     }
 
+    /// Registers a runner without an agent, as `config.sh` alone does: it is offline until somebody runs it.
+    ///
+    /// # Errors
+    ///
+    /// With GitHub's text when it refuses.
+    #[expect(clippy::needless_pass_by_value, reason = "callers build the request for this call")]
+    pub fn register_only(&self, registration: Registration) -> Result<RunnerId, RegistrationRefused> {
+        self.with(|state| {
+            let outcome = state.register_offline(&registration);
+            state.log_registration(&registration, outcome.as_ref().err());
+            outcome
+        })
+    }
+
+    /// Ends a registration as GitHub's own clean-up does, which takes those that have been offline for two weeks.
+    pub fn forget(&self, id: RunnerId) {
+        self.with(|state| state.remove_runner(id));
+    }
+
     /// Queues a job.
     ///
     /// # Errors
@@ -436,6 +456,14 @@ impl SimGitHub {
     /// Cancels a job; false when it is over. The registration of an ephemeral runner that has it ends.
     pub fn cancel_job(&self, id: JobId) -> bool {
         self.with(|state| state.complete_job(id, Conclusion::Cancelled, false))
+    }
+
+    /// Ends a job that waits as skipped; false when it does not wait.
+    pub fn skip_job(&self, id: JobId) -> bool {
+        self.with(|state| {
+            let waits = state.jobs.all.get(&id).is_some_and(|job| job.state == JobState::Queued);
+            waits && state.complete_job(id, Conclusion::Skipped, false)
+        })
     }
 
     /// Declares the runners' version deprecated (or not): those that may not update themselves are refused.
@@ -628,6 +656,13 @@ impl SimGitHub {
     #[must_use]
     pub fn counts(&self) -> BTreeMap<RouteKind, RouteCount> {
         self.with(|state| state.calls.counts())
+    }
+
+    /// What was not as GitHub's published description of its API has it: requests of clients, and answers and events of the simulation
+    /// itself. Injected faults apart, there should be none; the first few are kept.
+    #[must_use]
+    pub fn deviations(&self) -> Vec<String> {
+        self.0.shared.conformance.deviations()
     }
 
     /// Forgets all requests so far.

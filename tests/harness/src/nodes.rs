@@ -27,6 +27,8 @@ use self::kubelet::Control;
 use self::life::Lives;
 pub use self::life::{PodLife, Stage, Tally};
 pub use self::loss::NodeLoss;
+pub use self::mount::Mount;
+use self::mount::Mounts;
 use crate::github::SimGitHub;
 
 mod agent;
@@ -34,9 +36,12 @@ mod busy;
 mod cluster;
 mod environment;
 mod fault;
+mod identity;
+mod job_pod;
 mod kubelet;
 mod life;
 mod loss;
+mod mount;
 mod report;
 mod scheduler;
 mod status;
@@ -159,6 +164,7 @@ struct Shared {
     troubles: Troubles,
     lives: Lives,
     kills: Mutex<Vec<BusyKill>>,
+    mounts: Mounts,
     writes: Semaphore,
 }
 
@@ -273,6 +279,7 @@ impl Nodes {
             troubles: Troubles::default(),
             lives: Lives::default(),
             kills: Mutex::default(),
+            mounts: Mounts::default(),
             writes: Semaphore::new(options.concurrent_writes.max(1)),
             options,
         });
@@ -331,6 +338,18 @@ impl Nodes {
     #[must_use]
     pub fn deleted_while_busy(&self) -> Vec<BusyKill> {
         self.busy_kills().into_iter().filter(|kill| kill.cause.is_deletion()).collect()
+    }
+
+    /// Every claim that a pod ever got, in that order.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<Mount> {
+        self.shared.mounts.all()
+    }
+
+    /// Pairs of pods that had one claim at the same time: there must be none.
+    #[must_use]
+    pub fn shared_mounts(&self) -> Vec<(Mount, Mount)> {
+        self.shared.mounts.shared()
     }
 
     /// Prepares a trouble for pods that are yet to start.

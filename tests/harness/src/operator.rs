@@ -265,6 +265,16 @@ impl Operator {
         Ok(())
     }
 
+    /// Starts it again with further arguments, now and at every restart.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Operator::start`].
+    pub async fn restart_with(&mut self, arguments: &[&str]) -> Result<(), OperatorError> {
+        self.command.args(arguments);
+        self.restart().await
+    }
+
     /// Starts a second operator beside it, with the same arguments: a hot standby.
     ///
     /// # Errors
@@ -374,7 +384,11 @@ fn copy(command: &Command) -> Command {
 }
 
 /// The executable: `PACER_BIN`, or what `cargo build -p pacer` makes, built once per process.
-async fn binary() -> Result<PathBuf, OperatorError> {
+///
+/// # Errors
+///
+/// When it can't be built.
+pub async fn binary() -> Result<PathBuf, OperatorError> {
     static BUILT: tokio::sync::OnceCell<PathBuf> = tokio::sync::OnceCell::const_new();
     if let Some(path) = std::env::var_os("PACER_BIN").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));

@@ -156,6 +156,7 @@ impl World {
             "runnerreplicasets.actions.summerwind.dev",
             "runners.actions.summerwind.dev",
             "pods",
+            "persistentvolumeclaims",
             "nodes",
             "configmaps",
             "leases",

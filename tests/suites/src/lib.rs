@@ -15,6 +15,9 @@ use pacer_harness::objects;
 use pacer_harness::world::{Options, World};
 use serde_json::{Value, json};
 
+pub mod kill;
+pub mod tenants;
+
 /// Namespace of the fleets.
 pub const NAMESPACE: &str = "default";
 
@@ -190,7 +193,8 @@ pub async fn nothing_left(world: &World) -> Result<()> {
 /// Selects the Secrets with registration tokens.
 pub const TOKENS: &str = "actions.summerwind.dev/registration-token=true";
 
-/// What every suite asserts at its end: no job was cut short by a deletion, and no job was lost.
+/// What every suite asserts at its end: no job was cut short by a deletion, and all that was said to GitHub and by it was as GitHub's
+/// description has it.
 ///
 /// # Errors
 ///
@@ -199,6 +203,8 @@ pub async fn no_busy_kill(world: &World) -> Result<()> {
     let kills = world.nodes.as_ref().map(|nodes| nodes.deleted_while_busy()).unwrap_or_default();
     let outcome = if kills.is_empty() { Ok(()) } else { Err(format!("{} busy kills: {kills:?}", kills.len())) };
     world.check(outcome).await?;
+    let deviations = world.github.deviations();
+    ensure!(deviations.is_empty(), "deviations from GitHub's description: {deviations:#?}");
     Ok(())
 }
 

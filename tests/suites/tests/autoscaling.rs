@@ -1,5 +1,8 @@
 //! Autoscaling from end to end: jobs at GitHub, webhooks or polling, runners, and back to the minimum.
 
+#[path = "autoscaling/redelivery.rs"]
+mod redelivery;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};

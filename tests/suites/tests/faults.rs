@@ -20,3 +20,5 @@ mod nodes;
 mod orphans;
 #[path = "faults/starts.rs"]
 mod starts;
+#[path = "faults/webhooks.rs"]
+mod webhooks;

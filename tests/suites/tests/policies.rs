@@ -20,8 +20,14 @@ use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, no_busy_kill, scale, settled, until};
 use serde_json::{Value, json};
 
+#[path = "policies/corpus.rs"]
+mod corpus;
 #[path = "../../../host/policy/tests/guest/mod.rs"]
 mod guest;
+#[path = "policies/outages.rs"]
+mod outages;
+#[path = "policies/swaps.rs"]
+mod swaps;
 
 use guest::Guest;
 
@@ -32,7 +38,13 @@ const OWN: &str = "actions-runner-system";
 const LIVE: Duration = Duration::from_secs(2);
 
 async fn put(world: &World, namespace: &str, name: &str, text: &str, modules: &[(&str, &Guest)]) -> Result<()> {
-    let modules = modules.iter().map(|(key, guest)| ((*key).to_owned(), ByteString(guest.module()))).collect();
+    let modules = modules.iter().map(|(key, guest)| (*key, guest.module())).collect();
+    put_files(world, namespace, name, text, modules).await
+}
+
+/// As [`put`], with whatever files there are.
+async fn put_files(world: &World, namespace: &str, name: &str, text: &str, files: Vec<(&str, Vec<u8>)>) -> Result<()> {
+    let modules = files.into_iter().map(|(key, bytes)| (key.to_owned(), ByteString(bytes))).collect();
     let set = ConfigMap {
         metadata: ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([("policies.yaml".to_owned(), text.to_owned())])),

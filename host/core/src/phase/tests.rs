@@ -145,9 +145,13 @@ fn runners_without_trouble() {
         ("idle", listed(IDLE), idle),
         ("busy", listed(BUSY), Phase::Busy),
         ("busy and out of contact", listed(OFFLINE_BUSY), Phase::Busy),
-        ("the hook reports a job that GitHub does not", RunnerFacts { reports_job: true, ..listed(IDLE) }, Phase::Busy),
-        ("the hook reports a job, no contact", RunnerFacts { reports_job: true, ..listed(OFFLINE) }, Phase::Busy),
-        ("the hook reports a job, not listed", RunnerFacts { reports_job: true, ..listed(ABSENT) }, Phase::Busy),
+        ("an event tells of a job that GitHub does not", RunnerFacts { reports_job: true, ..listed(IDLE) }, Phase::Busy),
+        ("an event tells of a job, no contact", RunnerFacts { reports_job: true, ..listed(OFFLINE) }, Phase::Busy),
+        ("an event tells of a job, not listed", RunnerFacts { reports_job: true, ..listed(ABSENT) }, Phase::Busy),
+        ("the hook reports a job that GitHub does not", RunnerFacts { hook_reports_job: true, ..listed(IDLE) }, Phase::Busy),
+        ("the hook reports a job, no contact", RunnerFacts { hook_reports_job: true, ..listed(OFFLINE) }, Phase::Busy),
+        ("the hook reports a job, not listed", RunnerFacts { hook_reports_job: true, ..listed(ABSENT) }, Phase::Busy),
+        ("the hook is silent, GitHub is not", listed(BUSY), Phase::Busy),
         ("registered, no listing that proves anything", listed(Remote::Unknown), Phase::Busy),
         ("never seen, no listing", RunnerFacts { known_id: None, ..listed(Remote::Unknown) }, Phase::Starting),
         ("ready for less than the grace", unregistered(young), Phase::Starting),
@@ -406,6 +410,47 @@ fn any_pod() -> impl Strategy<Value = PodFacts> {
     )
 }
 
+#[test]
+fn listings_outlast_a_hook_that_lost_its_voice() {
+    let idle_for = |idle| RunnerFacts { hook_reports_job: true, ..listed(Remote::Online { id: 7, busy: false, idle }) };
+    let phase = |facts| assess(&facts, at(NOW)).phase;
+    assert_eq!(phase(idle_for(secs(599))), Phase::Busy);
+    assert_eq!(phase(idle_for(secs(600))), Phase::Idle(secs(600)));
+    let told = RunnerFacts { reports_job: true, ..idle_for(secs(6000)) };
+    assert_eq!(phase(told), Phase::Busy, "an event about a job ends with an event");
+}
+
+#[test]
+fn a_registration_needs_no_agent() {
+    let alone = |facts| RunnerFacts { registration_only: true, ephemeral: false, ..facts };
+    let done = || runner(ended_pod(PodPhase::Succeeded, 0));
+    let fresh = |facts| RunnerFacts { known_id: None, ..facts };
+    for (name, facts, phase) in [
+        ("registered, its pod has ended", RunnerFacts { remote: OFFLINE, ..done() }, Phase::Offline),
+        ("registered, its pod is gone", without(true, OFFLINE), Phase::Offline),
+        ("registered, no listing yet", fresh(done()), Phase::Starting),
+        ("registered, no listing after a restart", without(true, Remote::Unknown), Phase::Starting),
+        ("registering", fresh(listed(Remote::Unknown)), Phase::Starting),
+        ("not begun", fresh(without(false, Remote::Unknown)), Phase::Pending),
+    ] {
+        assert_eq!(assess(&alone(facts), at(NOW)), Assessment { phase, trouble: None }, "{name}");
+    }
+    for (name, facts, situation) in [
+        ("ended, and a listing lacks it", fresh(RunnerFacts { remote: ABSENT, ..done() }), Situation::Ended),
+        ("failed", fresh(runner(ended_pod(PodPhase::Failed, 2))), Situation::Ended),
+        ("GitHub has let go of it", without(true, ABSENT), Situation::PodMissing),
+    ] {
+        let assessment = assess(&alone(facts), at(NOW));
+        assert_eq!(
+            (assessment.phase, assessment.trouble.map(|trouble| trouble.situation)),
+            (Phase::Dead, Some(situation)),
+            "{name}"
+        );
+    }
+    let leaving = alone(RunnerFacts { deleting: Some(at(NOW)), ..without(true, OFFLINE) });
+    assert_eq!(assess(&leaving, at(NOW)).phase, Phase::Stopping);
+}
+
 fn any_remote() -> impl Strategy<Value = Remote> {
     (0..4_u8, any::<bool>(), 0..2000_u64).prop_map(|(kind, busy, lasting)| match kind {
         0 => Remote::Unknown,
@@ -417,11 +462,12 @@ fn any_remote() -> impl Strategy<Value = Remote> {
 
 fn any_runner() -> impl Strategy<Value = RunnerFacts> {
     let pod = proptest::option::weighted(0.85, any_pod());
-    (pod, any_remote(), any::<[bool; 4]>(), proptest::bool::weighted(0.1)).prop_map(
-        |(pod, remote, [had_pod, known, ephemeral, reports_job], deleting)| RunnerFacts {
+    (pod, any_remote(), any::<[bool; 5]>(), proptest::bool::weighted(0.1)).prop_map(
+        |(pod, remote, [had_pod, known, ephemeral, reports_job, hook_reports_job], deleting)| RunnerFacts {
             created: ago_s(1510),
             ephemeral,
             reports_job,
+            hook_reports_job,
             had_pod: had_pod || pod.is_some(),
             known_id: known.then_some(7),
             deleting: deleting.then(|| at(NOW)),
@@ -439,7 +485,7 @@ proptest! {
     fn idle_is_proved(facts in any_runner()) {
         if let Phase::Idle(idle) = assess(&facts, at(NOW)).phase {
             prop_assert_eq!(facts.remote, Remote::Online { id: 7, busy: false, idle });
-            prop_assert!(!facts.reports_job && facts.deleting.is_none());
+            prop_assert!(!facts.says_busy() && facts.deleting.is_none());
             let pod = facts.pod.unwrap();
             prop_assert!(!pod.stopped() && !pod.node_gone && pod.deleting.is_none());
         }
@@ -447,7 +493,7 @@ proptest! {
 
     #[test]
     fn a_job_in_a_live_pod_is_busy_or_leaving(facts in any_runner()) {
-        let busy = facts.reports_job && facts.pod.as_ref().is_some_and(PodFacts::may_have_started)
+        let busy = facts.says_busy() && facts.pod.as_ref().is_some_and(PodFacts::may_have_started)
             || matches!(facts.remote, Remote::Online { busy: true, .. });
         let live = facts.pod.as_ref().is_some_and(|pod| !pod.stopped() && !pod.node_gone && pod.deleting.is_none());
         if busy && live {

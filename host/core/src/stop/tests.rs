@@ -134,7 +134,7 @@ fn stricter_rules() {
     let unready =
         |started| PodFacts { ready_since: None, container: Container::Running { since: Some(ago(started)) }, ..running() };
     let gone = |pod: PodFacts| PodFacts { node_gone: true, silent_since: Some(ago(90)), ..pod };
-    let hooked = |facts| RunnerFacts { reports_job: true, ..facts };
+    let hooked = |facts| RunnerFacts { hook_reports_job: true, ..facts };
     let never = |remote| RunnerFacts { had_pod: false, ..unknown(None, remote) };
     check([
         ("idle: unregister before anything", known(running(), IDLE), None, ASK),
@@ -170,6 +170,53 @@ fn stricter_rules() {
     ]);
 }
 
+/// An ephemeral runner that ended removes itself with its job: the next listing says so for all, before GitHub is asked for each.
+#[test]
+fn a_finished_ephemeral_runner_waits_for_a_listing_before_it_is_removed() {
+    let stale = |facts: RunnerFacts| RunnerFacts { unlisted_since: true, ..facts };
+    let longer = |seconds| {
+        let container = Container::Terminated {
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            started: None,
+            finished: Some(ago(seconds)),
+        };
+        PodFacts { container, ..ended() }
+    };
+    let finishing = wait(WaitReason::Finishing, 10);
+    let table = [
+        ("the listing is from before its end", stale(known(ended(), BUSY)), finishing),
+        ("no listing", stale(known(ended(), Remote::Unknown)), finishing),
+        ("it crashed, and may be gone all the same", stale(known(exited(1), OFFLINE)), finishing),
+        ("a listing from after its end has it still", known(ended(), BUSY), ASK),
+        ("a listing from after its end has it no more", known(ended(), ABSENT), DELETE),
+        ("no listing comes", stale(known(longer(20), BUSY)), ASK),
+        ("no listing comes, and none ever came", stale(unknown(longer(20), Remote::Unknown)), LISTING),
+        ("it stays registered", stale(RunnerFacts { ephemeral: false, ..known(ended(), BUSY) }), ASK),
+        ("it still runs", stale(known(running(), IDLE)), ASK),
+        ("its pod is gone", stale(known(None, BUSY)), ASK),
+        ("it is overdue", RunnerFacts { deleting: Some(ago(5 * DAY + 1)), ..stale(known(ended(), BUSY)) }, ASK),
+    ];
+    for (what, facts, expected) in table {
+        assert_eq!(next(&facts, None, &LIMITS, ago(0)), expected, "{what}");
+    }
+}
+
+#[test]
+fn only_a_runner_that_ended_and_is_listed_no_more_has_left_for_good() {
+    for (facts, expected) in [
+        (known(ended(), ABSENT), true),
+        (known(exited(1), ABSENT), true),
+        (known(ended(), Remote::Unknown), false),
+        (known(ended(), OFFLINE), false),
+        (known(running(), ABSENT), false),
+        (known(None, ABSENT), false),
+    ] {
+        assert_eq!(facts.left_for_good(), expected, "{facts:?}");
+    }
+}
+
 #[test]
 fn pods_that_linger_are_deleted_by_force() {
     let future = |pod| deleted(pod, -30);
@@ -187,6 +234,25 @@ fn pods_that_linger_are_deleted_by_force() {
     let at_once = StopLimits { linger: Duration::ZERO, ..LIMITS };
     let pod = future(running());
     assert!(matches!(next(&removed(known(pod, ABSENT)), None, &at_once, ago(0)), Step::Wait { .. }), "the grace itself is kept");
+}
+
+#[test]
+fn a_pod_that_arc_made_is_let_go_when_nothing_holds_it_up() {
+    let held = |pod| PodFacts { held: true, ..pod };
+    let going = |pod| held(deleted(pod, -30));
+    check([
+        ("unregistered", removed(known(held(running()), IDLE)), None, DELETE),
+        ("never started", unknown(held(pending()), ABSENT), None, UNCHANGED),
+        ("going", removed(known(going(running()), ABSENT)), None, Step::FreePod),
+        ("going, ended", known(going(ended()), ABSENT), None, Step::FreePod),
+        ("going, never started", unknown(going(pending()), ABSENT), None, Step::FreePod),
+        ("stuck in deletion since before", known(held(deleted(ended(), 4000)), ABSENT), None, Step::FreePod),
+        ("deleted under its job", known(going(running()), BUSY), None, DRAINING),
+        ("deleted while registered", known(going(running()), IDLE), None, ASK),
+        ("not listed yet", unknown(going(running()), ABSENT), None, REGISTERING),
+        ("its node is gone", known(PodFacts { node_gone: true, ..held(running()) }, OFFLINE_BUSY), None, FORCE),
+        ("forced", known(PodFacts { node_gone: true, ..going(running()) }, OFFLINE_BUSY), None, Step::FreePod),
+    ]);
 }
 
 #[test]
@@ -214,9 +280,15 @@ fn the_deadline_ends_every_wait() {
 
 #[test]
 fn words_are_distinct() {
-    let words = [WaitReason::Draining, WaitReason::Registering, WaitReason::ListingUnknown, WaitReason::PodTerminating]
-        .map(WaitReason::as_str);
-    assert_eq!(words.into_iter().collect::<std::collections::HashSet<_>>().len(), 4);
+    let words = [
+        WaitReason::Draining,
+        WaitReason::Finishing,
+        WaitReason::Registering,
+        WaitReason::ListingUnknown,
+        WaitReason::PodTerminating,
+    ]
+    .map(WaitReason::as_str);
+    assert_eq!(words.into_iter().collect::<std::collections::HashSet<_>>().len(), 5);
 }
 
 /// What the agent in the pod does, in seconds since the removal was asked for.
@@ -236,6 +308,8 @@ struct Agent {
     node_gone_from: Option<i64>,
     /// An exit leaves the registration listed (a kill that gives no time to remove it).
     leaks: bool,
+    /// ARC made its pod, with finalizers.
+    inherited: bool,
 }
 
 /// What GitHub's API does.
@@ -257,6 +331,7 @@ const PLAIN: Agent = Agent {
     silent_from: None,
     node_gone_from: None,
     leaks: false,
+    inherited: false,
 };
 
 const HEALTHY: Service = Service { removals_fail_until: i64::MIN, listings_fail_until: i64::MIN, flag_lags: 0 };
@@ -274,6 +349,10 @@ struct World {
     /// Deletion timestamp of the pod.
     pod_deleting: Option<i64>,
     pod_gone: bool,
+    /// Finalizers are on the pod.
+    held: bool,
+    /// Nothing but finalizers keeps the pod's object.
+    over: bool,
     deletion_asked: Option<i64>,
     asked: u32,
     trace: Vec<(i64, Step)>,
@@ -292,6 +371,8 @@ impl World {
             refused: None,
             pod_deleting: None,
             pod_gone: false,
+            held: agent.inherited,
+            over: false,
             deletion_asked: None,
             asked: 0,
             trace: Vec::new(),
@@ -356,6 +437,7 @@ impl World {
             known_id: self.known_id.then_some(7),
             pod: (!self.pod_gone).then(|| self.pod()),
             remote,
+            unlisted_since: self.time < self.service.listings_fail_until,
             unregistered: self.removed.is_some(),
             ..RunnerFacts::default()
         }
@@ -373,7 +455,7 @@ impl World {
                     reason: String::new(),
                     message: String::new(),
                     started: None,
-                    finished: None,
+                    finished: self.job().filter(|_| self.agent.ephemeral).map(|(_, end)| self.at(end)),
                 },
             ),
             Some(_) => (PodPhase::Running, Container::Running { since: starts }),
@@ -384,6 +466,7 @@ impl World {
             node: Some("node".into()),
             node_gone: self.node_gone(),
             deleting: self.pod_deleting.map(|at| self.at(at)),
+            held: self.held,
             ready_since: starts.filter(|_| !exited && !self.silent()),
             container,
             ..PodFacts::default()
@@ -398,7 +481,7 @@ impl World {
     fn step(&mut self, limits: &StopLimits) -> Result<bool, TestCaseError> {
         // What the kubelet has finished is gone from the API server.
         if !self.silent() && !self.node_gone() && self.pod_deleting.is_some_and(|at| at <= self.time) {
-            self.pod_gone = true;
+            self.remove();
         }
         let facts = self.facts();
         let refused = self.refused.map(|at| Duration::from_secs((self.time - at).unsigned_abs()));
@@ -423,14 +506,21 @@ impl World {
                 self.allowed(how, limits)?;
                 self.deletion_asked.get_or_insert(self.time);
                 match how {
-                    PodDeletion::Force => self.pod_gone = true,
+                    PodDeletion::Force => self.remove(),
                     PodDeletion::Graceful => {
                         self.pod_deleting.get_or_insert(self.time + GRACE);
                     }
                     // Nothing to stop: the API server takes it away, unless the agent has started in the meantime.
-                    PodDeletion::IfUnchanged if !self.started() => self.pod_gone = true,
+                    PodDeletion::IfUnchanged if !self.started() => self.remove(),
                     PodDeletion::IfUnchanged => {}
                 }
+                1
+            }
+            Step::FreePod => {
+                prop_assert!(self.held && self.pod_deleting.is_some(), "nothing to free: {:?}", self.trace);
+                self.allowed(PodDeletion::Graceful, limits)?;
+                self.held = false;
+                self.pod_gone = self.over;
                 1
             }
             Step::Wait { recheck, .. } => i64::try_from(recheck.as_secs()).unwrap(),
@@ -442,6 +532,13 @@ impl World {
         };
         self.time += pause;
         Ok(false)
+    }
+
+    /// The API server has no reason to keep the pod but its finalizers.
+    fn remove(&mut self) {
+        self.over = true;
+        self.pod_deleting.get_or_insert(self.time);
+        self.pod_gone = !self.held;
     }
 
     fn overdue(&self, limits: &StopLimits) -> bool {
@@ -551,6 +648,12 @@ fn whole_stops() {
             HEALTHY,
             vec![DRAINING, ASK, DELETE, TERMINATING, Step::Release],
         ),
+        (
+            "made by ARC",
+            Agent { inherited: true, ..busy },
+            HEALTHY,
+            vec![DRAINING, DELETE, Step::FreePod, TERMINATING, Step::Release],
+        ),
     ];
     for (name, agent, service, expected) in cases {
         let steps = World::simulated(agent, service).steps();
@@ -588,11 +691,11 @@ fn any_agent() -> impl Strategy<Value = Agent> {
         proptest::option::weighted(0.9, -900..200_i64),
         proptest::option::weighted(0.8, 1..500_i64),
         job,
-        any::<(bool, bool)>(),
+        any::<(bool, bool, bool)>(),
         proptest::option::weighted(0.2, -100..4000_i64),
         proptest::option::weighted(0.2, -100..4000_i64),
     )
-        .prop_map(|(starts, registers, job, (ephemeral, leaks), silent_from, node_gone_from)| Agent {
+        .prop_map(|(starts, registers, job, (ephemeral, leaks, inherited), silent_from, node_gone_from)| Agent {
             starts,
             registers,
             job: job.map(|(begin, lasts)| (begin, begin + lasts)),
@@ -600,6 +703,7 @@ fn any_agent() -> impl Strategy<Value = Agent> {
             silent_from,
             node_gone_from,
             leaks,
+            inherited,
         })
 }
 

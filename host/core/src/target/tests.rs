@@ -70,6 +70,33 @@ fn groups_are_visited_in_arcs_order() {
     assert_eq!(order(&[&oc, &od, &ec, &ed, &repository]), ["r"], "groups need not be asked about");
 }
 
+/// ARC's traversal (3.8, 9.6) for every set of groups that have runners, and every set that the repository may use.
+#[test]
+fn of_what_is_there_and_open_the_first_in_arcs_order_is_chosen() {
+    let (org, ent) = (Level::Organization, Level::Enterprise);
+    let group = |level, name: Option<&str>| Group { level, name: name.map(str::to_owned) };
+    let in_order = [
+        (candidate("od", organization(), None, &[]), group(org, None)),
+        (candidate("ed", enterprise(), None, &[]), group(ent, None)),
+        (candidate("oc", organization(), Some("g"), &[]), group(org, Some("g"))),
+        (candidate("ec", enterprise(), Some("g"), &[]), group(ent, Some("g"))),
+    ];
+    let chosen_of = |set: u32| in_order.iter().enumerate().filter(move |(place, _)| set & (1 << place) != 0).map(|(_, one)| one);
+    for present in 0..16_u32 {
+        // However they are listed.
+        let pool: Vec<Candidate<'static>> = chosen_of(present).map(|(candidate, _)| candidate.clone()).rev().collect();
+        for open in 0..16_u32 {
+            let groups: Vec<Group> = chosen_of(open).map(|(_, group)| group.clone()).collect();
+            let expected = chosen_of(present & open).next().map(|(candidate, _)| candidate.name);
+            let outcome = search(&wanted(&[]), &pool, Some(&Visibility::Groups(groups)));
+            assert_eq!(found(&outcome).map(|index| pool[index].name), expected, "present {present:04b}, open {open:04b}");
+        }
+    }
+    // A custom group of the same name one level up is another one.
+    let elsewhere = Visibility::Groups(vec![group(ent, Some("g"))]);
+    assert_eq!(found(&search(&wanted(&[]), &[candidate("oc", organization(), Some("g"), &[])], Some(&elsewhere))), None);
+}
+
 #[test]
 fn only_what_the_repository_reaches_counts() {
     let reached = |wanted: &Wanted<'_>, scope: Scope| {

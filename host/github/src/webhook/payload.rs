@@ -14,6 +14,10 @@ pub struct WorkflowJob {
     pub attempt: u32,
     /// Name of the workflow; empty where GitHub does not say.
     pub workflow: String,
+    /// Name of the job; empty where GitHub does not say.
+    pub name: String,
+    /// Branch of its run; empty where GitHub does not say.
+    pub branch: String,
     /// Labels that it asks for, as written.
     pub labels: Vec<String>,
     /// How it ended.
@@ -32,6 +36,19 @@ pub struct WorkflowJob {
     pub repository: Repository,
     /// Slug of the enterprise that the repository's owner belongs to.
     pub enterprise: Option<String>,
+    /// Login of the organization, where the owner is one.
+    pub organization: Option<String>,
+    /// The first step that went wrong.
+    pub failed_step: Option<FailedStep>,
+}
+
+/// A step that went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedStep {
+    /// Its place in the list of steps, from 0.
+    pub index: usize,
+    /// It took too long.
+    pub timed_out: bool,
 }
 
 /// What happened to a job.
@@ -95,6 +112,8 @@ struct WireEvent {
     repository: WireRepository,
     #[serde(default)]
     enterprise: Option<WireEnterprise>,
+    #[serde(default)]
+    organization: Option<WireOrganization>,
 }
 
 #[derive(Deserialize)]
@@ -104,6 +123,10 @@ struct WireJob {
     run_attempt: Option<u32>,
     #[serde(default)]
     workflow_name: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    head_branch: Option<String>,
     #[serde(default)]
     labels: Option<Vec<String>>,
     #[serde(default)]
@@ -118,6 +141,20 @@ struct WireJob {
     started_at: Option<Timestamp>,
     #[serde(default, deserialize_with = "moment")]
     completed_at: Option<Timestamp>,
+    #[serde(default)]
+    steps: Option<Vec<WireStep>>,
+}
+
+#[derive(Deserialize)]
+struct WireStep {
+    #[serde(default)]
+    conclusion: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireOrganization {
+    #[serde(default)]
+    login: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -170,6 +207,8 @@ pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, serde_json::Error
         id: job.id,
         attempt: job.run_attempt.unwrap_or(1),
         workflow: job.workflow_name.unwrap_or_default(),
+        name: job.name.unwrap_or_default(),
+        branch: job.head_branch.unwrap_or_default(),
         labels: job.labels.unwrap_or_default(),
         conclusion: job.conclusion,
         runner_id: job.runner_id,
@@ -183,6 +222,16 @@ pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, serde_json::Error
             account: if repository.owner.kind.as_deref() == Some("User") { Account::User } else { Account::Organization },
         },
         enterprise: event.enterprise.map(|enterprise| enterprise.slug).filter(|slug| !slug.is_empty()),
+        organization: event.organization.and_then(|organization| organization.login).filter(|login| !login.is_empty()),
+        failed_step: failed_step(job.steps.as_deref().unwrap_or_default()),
+    })
+}
+
+fn failed_step(steps: &[WireStep]) -> Option<FailedStep> {
+    steps.iter().enumerate().find_map(|(index, step)| match step.conclusion.as_deref() {
+        Some("failure") => Some(FailedStep { index, timed_out: false }),
+        Some("timed_out") => Some(FailedStep { index, timed_out: true }),
+        _ => None,
     })
 }
 

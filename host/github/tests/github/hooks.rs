@@ -129,6 +129,9 @@ async fn the_apps_own_webhook_is_asked_by_the_app_itself() {
             reply(200, &[], &json!([delivery(10, "workflow_job", Some("queued"), 502)]).to_string())
         }
         "POST /app/hook/deliveries/10/attempts" => reply(202, &[], "{}"),
+        "GET /app/hook/config" => {
+            reply(200, &[], r#"{"content_type":"json","insecure_ssl":"0","secret":"********","url":"https://hooks/"}"#)
+        }
         other => panic!("{other}"),
     })
     .await;
@@ -136,6 +139,7 @@ async fn the_apps_own_webhook_is_asked_by_the_app_itself() {
     let github = server.client_as(app(None));
     let page = github.deliveries(&Webhook::App, None).await.unwrap();
     github.redeliver(&Webhook::App, page.deliveries[0].id).await.unwrap();
+    assert_eq!(github.app_hook_url().await.unwrap().as_deref(), Some("https://hooks/"));
     for request in server.seen() {
         let token = request.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
         assert_eq!(token.split('.').count(), 3, "a JWT");
@@ -146,5 +150,5 @@ async fn the_apps_own_webhook_is_asked_by_the_app_itself() {
         error.to_string().contains("a webhook of the GitHub App") && error.to_string().contains("no App's credentials"),
         "{error}"
     );
-    assert_eq!(server.lines().len(), 2, "refused before it is sent");
+    assert_eq!(server.lines().len(), 3, "refused before it is sent");
 }

@@ -43,7 +43,10 @@ pub(super) async fn act(
             Finding::Expired(id) => expired.push(*id),
         }
     }
+    // Those that find no turn are still over their time in the next pass.
+    let turn = github.filter(|_| !expired.is_empty()).and_then(|github| ctx.accesses.turn(github));
     match github {
+        Some(_) if turn.is_none() => {}
         Some(github) => {
             let asked: Vec<(u64, Option<Repository>)> = expired
                 .into_iter()

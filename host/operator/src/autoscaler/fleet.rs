@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::demand;
-use pacer_core::ledger::{Ledger, State};
-use pacer_core::policy::Counts;
+use pacer_core::ledger::{Job, Ledger, State};
+use pacer_core::policy::{Counts, Quantiles};
+use pacer_core::room::NoRoom;
 
 use crate::context::Context;
-use crate::memory::Summary;
+use crate::memory::{RunnerMemo, Summary};
 use crate::stores::owner;
+use crate::target::Target;
 
 /// What there is.
 pub(super) struct Fleet {
@@ -22,6 +24,10 @@ pub(super) struct Fleet {
     pub(super) live: Option<u32>,
     /// By phase.
     pub(super) counts: Counts,
+    /// Those that wait for room in the cluster.
+    pub(super) no_room: NoRoom,
+    /// How long they take to start.
+    pub(super) start_time: Option<Quantiles>,
     /// Finished runners that the target's number still includes.
     pub(super) finished_unaccounted: u64,
     /// UID of each set, and how many of its runners have finished.
@@ -31,13 +37,12 @@ pub(super) struct Fleet {
 }
 
 /// Looks at the runners of a target.
-pub(super) fn look(ctx: &Context, target: &RunnerDeployment) -> Fleet {
-    let namespace = target.namespace().unwrap_or_default();
-    let sets = ctx.stores.sets_of(&target.uid().unwrap_or_default());
+pub(super) fn look(ctx: &Context, target: &Target) -> Fleet {
+    let sets = ctx.stores.sets_of(target.uid());
     let uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
     // How many have finished is read before who has: whoever is counted is named as well.
     let counted: Vec<_> = sets.iter().map(|set| count(ctx, set)).collect();
-    let ended = ctx.memory.ends_of(&namespace, &target.name_any());
+    let ended = ctx.memory.ends_of(&target.reference());
     let own =
         ctx.stores.runners.state_filter(|runner| owner(runner, "RunnerReplicaSet").is_some_and(|(uid, _)| uids.contains(uid)));
     let present =
@@ -46,6 +51,8 @@ pub(super) fn look(ctx: &Context, target: &RunnerDeployment) -> Fleet {
         witness: demand::Fleet { present, ended },
         live: Some(0),
         counts: Counts::default(),
+        no_room: NoRoom::default(),
+        start_time: ctx.memory.start_times(target.uid()),
         finished_unaccounted: 0,
         sets: Vec::new(),
         runners: own,
@@ -53,7 +60,9 @@ pub(super) fn look(ctx: &Context, target: &RunnerDeployment) -> Fleet {
     for counted in counted {
         fleet.finished_unaccounted = fleet.finished_unaccounted.saturating_add(counted.unaccounted);
         fleet.live = fleet.live.zip(counted.summary.as_ref()).map(|(live, summary)| live.saturating_add(summary.alive));
-        add(&mut fleet.counts, &counted.summary.unwrap_or_default().counts);
+        let summary = counted.summary.unwrap_or_default();
+        add(&mut fleet.counts, &summary.counts);
+        fleet.no_room = fleet.no_room.and(summary.no_room);
         fleet.sets.push((counted.uid, counted.finished));
     }
     fleet
@@ -85,13 +94,17 @@ fn count(ctx: &Context, set: &RunnerReplicaSet) -> Counted {
 impl Fleet {
     /// Passes on what events say of single runners: who is named has registered, and is busy while its job is not over. That is known here
     /// before any listing shows it, and where a job is shorter than the time between two of them, only here.
-    pub(super) async fn tell(&self, ctx: &Context, ledger: &Ledger) {
-        let named: HashMap<&str, bool> =
-            ledger.all().filter_map(|(_, job)| Some((job.runner.as_deref()?, job.state == State::InProgress))).collect();
+    pub(super) async fn tell(&self, ctx: &Context, autoscaler: &str, ledger: &Ledger) {
+        let named: HashMap<&str, &Job> = ledger.all().filter_map(|(_, job)| Some((job.runner.as_deref()?, job))).collect();
         for runner in &self.runners {
-            let Some(working) = named.get(runner.name_any().as_str()).copied() else { continue };
+            let Some(job) = named.get(runner.name_any().as_str()).copied() else { continue };
             let uid = runner.uid().unwrap_or_default();
-            let news = ctx.memory.runner(&uid, |memo| memo.job.replace(working) != Some(working));
+            let working = job.state == State::InProgress;
+            let (before, online) = ctx.memory.runner(&uid, |memo| (memo.job.replace(working), online_by(memo, job)));
+            let news = before != Some(working);
+            if let (None, Some(online)) = (before, online) {
+                ctx.memory.autoscaler(autoscaler, |memo| memo.came_online(online.duration_since(job.queued)));
+            }
             if let (true, Some((_, set))) = (news, owner(runner.as_ref(), "RunnerReplicaSet")) {
                 ctx.wake.set(&runner.namespace().unwrap_or_default(), set).await;
             }
@@ -104,6 +117,14 @@ impl Fleet {
             ctx.memory.set(uid, |memo| memo.announce(effective, *finished));
         }
     }
+}
+
+/// When the runner of a job came online, as far as this process has seen all of its life. Whoever starts a job is online by then, whatever the
+/// listings had shown.
+fn online_by(memo: &RunnerMemo, job: &Job) -> Option<Timestamp> {
+    let listed = memo.online.map(|online| online.min(job.since));
+    let started = (job.state == State::InProgress).then_some(job.since);
+    listed.or(started).filter(|_| memo.made_here)
 }
 
 fn add(sum: &mut Counts, more: &Counts) {

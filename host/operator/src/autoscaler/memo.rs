@@ -5,13 +5,16 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_core::demand::Demand;
 use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
 use pacer_github::Repository;
 use pacer_github::queues::Interest;
+use prometheus_client::metrics::histogram::Histogram;
 
 use super::{PACE, left};
+use crate::metrics::WAITS;
 
 /// Raises older than this do not count against the limit per minute.
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
@@ -43,6 +46,8 @@ pub struct AutoscalerMemo {
     pub(super) waiting_since: Option<Timestamp>,
     /// What the metrics last said.
     pub(super) gauges: Option<MetricGauges>,
+    /// Times from a job's queueing to its runner being online.
+    online: Option<Histogram>,
 }
 
 /// What the metrics of an autoscaler last said, under ARC's names.
@@ -52,6 +57,8 @@ pub struct MetricGauges {
     pub values: Vec<(&'static str, i64)>,
     /// enterprise, organization, repository.
     pub scope: [String; 3],
+    /// Kind of the target.
+    pub kind: ScaleTargetKind,
     /// Name of the target.
     pub target: String,
 }
@@ -73,6 +80,17 @@ impl AutoscalerMemo {
     #[must_use]
     pub fn gauges(&self) -> Option<&MetricGauges> {
         self.gauges.as_ref()
+    }
+
+    /// Times from a job's queueing to its runner being online, seconds.
+    #[must_use]
+    pub fn online(&self) -> Option<&Histogram> {
+        self.online.as_ref()
+    }
+
+    /// The runner of a job came online so long after the job was queued; before that where one stood ready.
+    pub(super) fn came_online(&mut self, after: SignedDuration) {
+        self.online.get_or_insert_with(|| Histogram::new(WAITS)).observe(after.as_secs_f64().max(0.0));
     }
 
     /// Reservations that the capacity policy holds now.

@@ -35,7 +35,7 @@ pub(super) fn repositories(spec: &Spec) -> Result<Vec<Repository>, Problem> {
     let Some(metric) = spec.metrics.iter().find(|metric| metric.type_.as_deref() == Some(runs.name())) else {
         return Ok(Vec::new());
     };
-    let scope = spec.target.spec.template.spec.config.scope().map_err(|error| Problem::Scope(error.to_string()))?;
+    let scope = spec.target.config().scope().map_err(|error| Problem::Scope(error.to_string()))?;
     match scope {
         Scope::Repository { owner, name } => Ok(vec![Repository::new(owner, name)]),
         Scope::Organization(organization) => {
@@ -112,13 +112,13 @@ async fn percentage(
         scale_up_adjustment: fields.scale_up_adjustment,
         scale_down_adjustment: fields.scale_down_adjustment,
     })?;
-    let config = &spec.target.spec.template.spec.config;
+    let config = spec.target.config();
     let access = ctx
         .access_of(&autoscaler.namespace().unwrap_or_default(), config)
         .await
         .map_err(|error| Problem::GitHub(error.to_string()))?;
     let Some(view) = access.view() else { return Ok(None) };
-    let before = spec.target.spec.replicas_or_default();
+    let before = spec.target.replicas();
     let own: Vec<_> = fleet.witness.present.iter().filter_map(|name| view.get(name)).collect();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     // Runners whose removal GitHub refused are among the listed ones.
@@ -155,12 +155,13 @@ fn remember_runs(ctx: &Context, autoscaler: &HorizontalRunnerAutoscaler, spec: &
 }
 
 fn remember(ctx: &Context, autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec, values: Vec<(&'static str, i64)>) {
-    let config = &spec.target.spec.template.spec.config;
+    let config = spec.target.config();
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let gauges = MetricGauges {
         values,
         scope: [text(&config.enterprise), text(&config.organization), text(&config.repository)],
-        target: spec.target.name_any(),
+        kind: spec.target.kind(),
+        target: spec.target.name().to_owned(),
     };
     ctx.memory.autoscaler(&autoscaler.uid().unwrap_or_default(), |memo| memo.gauges = Some(gauges));
 }

@@ -7,8 +7,9 @@ use kube::{Resource, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_core::demand::Demand;
 use pacer_core::ledger::{Job as LedgerJob, State};
-use pacer_core::policy::{CapacityRequest, Job, Pool, Reservation};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Job, Pool, Reservation};
 use pacer_core::scale_down::since;
+use pacer_policy::Evaluation;
 
 use super::fleet::Fleet;
 use super::spec::Spec;
@@ -19,7 +20,7 @@ use crate::observe::Clock;
 const LIFE: &str = "reservation-seconds";
 
 /// What the policy answered, as numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Planned {
     /// Runners that are to exist now.
     pub(super) planned: u32,
@@ -29,6 +30,10 @@ pub(super) struct Planned {
     pub(super) ceiling: Option<u32>,
     /// When to ask again.
     pub(super) next: Option<Timestamp>,
+    /// The answer holds other reservations than the one before, or is that of another policy because the first failed.
+    pub(super) news: bool,
+    /// The answer itself, for the receipt.
+    pub(super) evaluation: Evaluation<CapacityPlan>,
 }
 
 /// Asks. Without jobs, reservations and triggers there is nothing the policy of somebody who scales by percentage could add, yet it is asked:
@@ -59,7 +64,7 @@ pub(super) async fn ask(
     if news {
         ctx.note(&evaluation, &autoscaler.object_ref(&())).await;
     }
-    let plan = evaluation.answer;
+    let plan = &evaluation.answer;
     let in_force = plan.reservations.iter().filter(|reservation| reservation.effective <= 0 && reservation.expires > 0);
     let (planned, jobs) = in_force.fold((0_u32, 0_u32), |(planned, jobs), reservation| {
         let count = u32::try_from(reservation.jobs.len()).unwrap_or(u32::MAX);
@@ -77,6 +82,8 @@ pub(super) async fn ask(
         jobs,
         ceiling: plan.ceiling,
         next: next.and_then(|wait| clock.now.checked_add(SignedDuration::from_secs(i64::from(wait))).ok()),
+        news,
+        evaluation,
     }
 }
 
@@ -95,20 +102,22 @@ fn pool(
     now: Timestamp,
 ) -> Pool {
     let target = &spec.target;
-    let config = &target.spec.template.spec.config;
+    let config = target.config();
     Pool {
         namespace: autoscaler.namespace().unwrap_or_default(),
-        name: target.name_any(),
-        kind: "RunnerDeployment".to_owned(),
+        name: target.name().to_owned(),
+        kind: target.kind().as_str().to_owned(),
         labels: config.labels().to_vec(),
         min_replicas: Some(spec.override_min.unwrap_or(spec.bounds.min)),
         max_replicas: Some(spec.bounds.max),
-        desired: target.spec.replicas_or_default(),
+        desired: target.replicas(),
         counts: fleet.counts.clone(),
         last_scale_up: scaled.0.map(|at| since(at, now)),
         last_scale_down: scaled.1.map(|at| since(at, now)),
-        revision: target.status.as_ref().and_then(|status| status.revision.clone()).unwrap_or_default(),
+        revision: target.revision().unwrap_or_default().to_owned(),
         ephemeral: config.is_ephemeral(),
+        start_time: fleet.start_time.clone(),
+        attributes: fleet.no_room.attributes(now),
         ..Pool::default()
     }
 }

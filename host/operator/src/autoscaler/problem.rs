@@ -5,18 +5,17 @@ use pacer_core::autoscale::metric::MetricsError;
 use pacer_core::busy::FieldError;
 use pacer_core::schedule::ScheduleError;
 
+use crate::target::TargetRef;
+
 /// What is wrong with it; the target keeps its number meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// No name.
-    #[error("spec.scaleTargetRef.name is not set: name the RunnerDeployment to scale")]
+    #[error("spec.scaleTargetRef.name is not set: name the RunnerDeployment or RunnerSet to scale")]
     NoTarget,
-    /// A kind that nobody runs.
-    #[error("spec.scaleTargetRef.kind is RunnerSet, which this release does not run: scale a RunnerDeployment")]
-    TargetKind,
     /// It is not there.
-    #[error("the RunnerDeployment {0} does not exist; its number is set as soon as it does")]
-    TargetMissing(String),
+    #[error("the {0} does not exist; its number is set as soon as it does")]
+    TargetMissing(TargetRef),
     /// No minimum or maximum.
     #[error("{0}: set it in the spec")]
     Bounds(#[from] BoundsError),
@@ -66,7 +65,6 @@ impl Problem {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NoTarget | Self::TargetMissing(_) => "TargetNotFound",
-            Self::TargetKind => "TargetNotSupported",
             Self::Bounds(_) => "BoundsMissing",
             Self::Schedule(_) | Self::TimeZone { .. } => "InvalidSchedule",
             Self::Duration(_) => "InvalidTrigger",

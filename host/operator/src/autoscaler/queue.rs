@@ -75,7 +75,7 @@ impl Queues {
 fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Duration> {
     let mut wanted = BTreeMap::new();
     if spec.has_trigger {
-        let scope = spec.target.spec.template.spec.config.scope();
+        let scope = spec.target.config().scope();
         let own = scope.ok().and_then(|scope| match scope {
             Scope::Repository { owner, name } => Some(Repository::new(owner, name)),
             Scope::Organization(_) | Scope::Enterprise(_) => None,
@@ -91,7 +91,7 @@ fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Duration> {
 }
 
 fn of_listing(listing: &QueueListing, spec: &Spec) -> Listing {
-    let labels: Vec<&str> = spec.target.spec.template.spec.config.labels().iter().map(String::as_str).collect();
+    let labels: Vec<&str> = spec.target.config().labels().iter().map(String::as_str).collect();
     let fits = |job: &&RemoteJob| {
         let wanted: Vec<&str> = job.labels.iter().map(AsRef::as_ref).collect();
         // A job without labels is GitHub's own.

@@ -1,14 +1,12 @@
 //! What an autoscaler asks for, read and checked.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
-use pacer_api::autoscaler::{Frequency as ApiFrequency, MetricSpec, ScaleTargetKind, ScheduledOverride};
-use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
+use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_api::autoscaler::{Frequency as ApiFrequency, MetricSpec, ScheduledOverride};
 use pacer_core::autoscale::Bounds;
 use pacer_core::autoscale::metric::{self, Metric};
 use pacer_core::schedule::{self, Frequency, Override};
@@ -17,10 +15,11 @@ use pacer_github::GitHub;
 use super::Problem;
 use crate::context::Context;
 use crate::error::Error;
+use crate::target::{Target, TargetRef};
 
 /// A spec that makes sense, and its target.
 pub(super) struct Spec {
-    pub(super) target: Arc<RunnerDeployment>,
+    pub(super) target: Target,
     pub(super) bounds: Bounds,
     /// Minimum of the schedule that holds.
     pub(super) override_min: Option<u32>,
@@ -55,13 +54,8 @@ impl Spec {
 pub(super) fn read(autoscaler: &HorizontalRunnerAutoscaler, ctx: &Context, now: Timestamp) -> Result<Spec, Problem> {
     let spec = &autoscaler.spec;
     let namespace = autoscaler.namespace().unwrap_or_default();
-    let name = spec.target_name().ok_or(Problem::NoTarget)?;
-    if spec.target_kind() != ScaleTargetKind::RunnerDeployment {
-        return Err(Problem::TargetKind);
-    }
-    let target = ctx.stores.deployments.get(&ObjectRef::new(name).within(&namespace));
-    let target = target.filter(|target| target.metadata.deletion_timestamp.is_none());
-    let target = target.ok_or_else(|| Problem::TargetMissing(format!("{namespace}/{name}")))?;
+    let named = TargetRef::of(autoscaler).ok_or(Problem::NoTarget)?;
+    let target = ctx.stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
     let bounds = Bounds::new(&format!("{namespace}/{}", autoscaler.name_any()), spec.min_replicas, spec.max_replicas)?;
     let overrides = spec.scheduled_overrides.iter().flatten().enumerate().map(|(index, entry)| override_of(index, entry));
     let overrides = overrides.collect::<Result<Vec<_>, _>>()?;
@@ -107,11 +101,7 @@ fn override_of(index: usize, entry: &ScheduledOverride) -> Result<Override, Prob
 }
 
 /// GitHub for an autoscaler: its own credentials, else those of its target's runners, else the operator's.
-pub(super) async fn github(
-    ctx: &Context,
-    autoscaler: &HorizontalRunnerAutoscaler,
-    target: &RunnerDeployment,
-) -> Result<GitHub, Error> {
-    let secret = autoscaler.spec.credentials_secret().or_else(|| target.spec.template.spec.config.credentials_secret());
+pub(super) async fn github(ctx: &Context, autoscaler: &HorizontalRunnerAutoscaler, target: &Target) -> Result<GitHub, Error> {
+    let secret = autoscaler.spec.credentials_secret().or_else(|| target.config().credentials_secret());
     ctx.accesses.github(&autoscaler.namespace().unwrap_or_default(), secret).await
 }

@@ -1,12 +1,14 @@
 //! Figures about autoscalers: ARC's under their names, and demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::job_ledger::JobState;
-use prometheus_client::encoding::DescriptorEncoder;
+use pacer_core::policy::Reservation;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 
 use super::{Sources, counter, gauge};
 
@@ -66,7 +68,7 @@ fn demand(
     all: &[std::sync::Arc<HorizontalRunnerAutoscaler>],
 ) -> Result<(), std::fmt::Error> {
     let now = Timestamp::now();
-    let (mut jobs, mut waiting, mut reserved) = (Rows::new(), Rows::new(), Rows::new());
+    let (mut jobs, mut waiting, mut reserved, mut came_online) = (Rows::new(), Rows::new(), Rows::new(), Vec::new());
     for one in all {
         let mut counts = BTreeMap::from([(JobState::Queued, 0_usize), (JobState::InProgress, 0), (JobState::Completed, 0)]);
         for entry in one.status.iter().flat_map(|status| &status.ledger) {
@@ -78,12 +80,16 @@ fn demand(
             jobs.push((labels, i64::try_from(count).unwrap_or(i64::MAX)));
         }
         let uid = one.uid().unwrap_or_default();
-        let (since, held) = sources.memory.autoscaler(&uid, |memo| {
-            let held = memo.reservations().map(|reservation| i64::from(reservation.replicas)).sum::<i64>();
-            (memo.waiting_since(), held)
-        });
+        let (since, held, online) = sources
+            .memory
+            .autoscaler(&uid, |memo| (memo.waiting_since(), Reserved::of(one, memo.reservations(), now), memo.online().cloned()));
         waiting.push((labels(one), since.map_or(0, |since| now.duration_since(since).as_secs().max(0))));
-        reserved.push((labels(one), held));
+        for (reason, runners) in held.by_reason() {
+            let mut labels = labels(one);
+            labels.push(("reason", reason.to_owned()));
+            reserved.push((labels, i64::from(runners)));
+        }
+        came_online.extend(online.map(|online| (labels(one), online)));
     }
     gauge(encoder, "pacer_ledger_jobs", "Jobs in the ledger by state; completed ones are remembered for a while", &jobs)?;
     gauge(
@@ -92,7 +98,12 @@ fn demand(
         "Age of the job that waits longest for a runner; 0 when none waits",
         &waiting,
     )?;
-    gauge(encoder, "pacer_reserved_runners", "Runners that the capacity policy reserves", &reserved)?;
+    gauge(encoder, "pacer_reserved_runners", "Runners that are reserved, by what for", &reserved)?;
+    let help = "Time from a job's queueing to its runner being online; 0 where one stood ready";
+    let mut metric = encoder.encode_descriptor("pacer_job_online_seconds", help, None, MetricType::Histogram)?;
+    for (labels, online) in &came_online {
+        online.encode(metric.encode_family(labels)?)?;
+    }
     let ledgers = &sources.ledgers;
     counter(encoder, "pacer_ledger_writes", "Writes of ledgers by this process", &[(vec![], ledgers.writes())])?;
     counter(
@@ -101,6 +112,44 @@ fn demand(
         "Jobs that were not kept because a ledger was full",
         &[(vec![], ledgers.overflows())],
     )
+}
+
+/// Reserved runners by what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reserved {
+    queued: u32,
+    running: u32,
+    /// For no job: what a policy holds ready.
+    spare: u32,
+    /// `spec.capacityReservations` that have not expired.
+    spec: u32,
+}
+
+impl Reserved {
+    fn of<'a>(
+        autoscaler: &HorizontalRunnerAutoscaler,
+        reservations: impl Iterator<Item = &'a Reservation>,
+        now: Timestamp,
+    ) -> Self {
+        let entries = autoscaler.status.iter().flat_map(|status| &status.ledger);
+        let running: HashSet<i64> =
+            entries.filter(|entry| entry.state == JobState::InProgress).flat_map(|entry| entry.jobs.iter().copied()).collect();
+        let runs = |id: &u64| i64::try_from(*id).is_ok_and(|id| running.contains(&id));
+        let mut reserved = Self { spec: autoscaler.spec.reserved(now), ..Self::default() };
+        for reservation in reservations {
+            let count = |jobs: usize| u32::try_from(jobs).unwrap_or(u32::MAX).min(reservation.replicas);
+            let at_work = count(reservation.jobs.iter().filter(|id| runs(id)).count());
+            let for_jobs = count(reservation.jobs.len());
+            reserved.running = reserved.running.saturating_add(at_work);
+            reserved.queued = reserved.queued.saturating_add(for_jobs.saturating_sub(at_work));
+            reserved.spare = reserved.spare.saturating_add(reservation.replicas.saturating_sub(for_jobs));
+        }
+        reserved
+    }
+
+    fn by_reason(self) -> [(&'static str, u32); 4] {
+        [("queued_jobs", self.queued), ("running_jobs", self.running), ("spare", self.spare), ("spec", self.spec)]
+    }
 }
 
 fn word(state: JobState) -> &'static str {
@@ -127,7 +176,7 @@ fn of_metrics(
                 ("enterprise", enterprise.clone()),
                 ("organization", organization.clone()),
                 ("repository", repository.clone()),
-                ("kind", "runnerdeployment".to_owned()),
+                ("kind", gauges.kind.as_str().to_lowercase()),
                 ("name", gauges.target.clone()),
             ]);
             rows.entry(end).or_default().push((labels, *value));
@@ -137,4 +186,35 @@ fn of_metrics(
         gauge(encoder, &format!("horizontalrunnerautoscaler_{end}"), help, rows.get(end).map_or(&[], Vec::as_slice))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_api::job_ledger::LedgerEntry;
+
+    use super::*;
+
+    #[test]
+    fn reserved_runners_are_told_apart_by_what_for() {
+        let mut autoscaler = HorizontalRunnerAutoscaler::new(
+            "web",
+            serde_json::from_value(serde_json::json!({
+                "scaleTargetRef": {"name": "web"},
+                "capacityReservations": [
+                    {"expirationTime": "1970-01-01T00:01:00Z", "replicas": 2},
+                    {"expirationTime": "1970-01-01T01:00:00Z", "replicas": 3},
+                ],
+            }))
+            .unwrap(),
+        );
+        let now = Timestamp::from_second(90).unwrap();
+        let running: LedgerEntry =
+            serde_json::from_value(serde_json::json!({"state": "InProgress", "since": now, "expires": now, "jobs": [2, 9]}))
+                .unwrap();
+        autoscaler.status.get_or_insert_default().ledger = vec![running];
+        let held = |jobs: &[u64], replicas| Reservation { jobs: jobs.to_vec(), replicas, ..Reservation::default() };
+        let plan = [held(&[1], 1), held(&[2], 1), held(&[3, 2], 3), held(&[], 4)];
+        let reserved = Reserved::of(&autoscaler, plan.iter(), now);
+        assert_eq!(reserved, Reserved { queued: 2, running: 2, spare: 5, spec: 3 });
+    }
 }

@@ -53,6 +53,10 @@ pub(super) fn apply(pod: &mut Pod, identity: PodIdentity, token: &TokenSource, w
         }
         env::supply(container, env::of_secret(var::RUNNER_TOKEN, token));
     });
+    // Only with a host name of its own is a pod found under its subdomain; a name with dots is none.
+    if spec.subdomain.is_some() && !name.contains('.') {
+        spec.hostname.get_or_insert_with(|| name.clone());
+    }
     pod.metadata.name = Some(name);
     pod.metadata.namespace = Some(namespace);
     pod.metadata.owner_references = Some(vec![owner]);

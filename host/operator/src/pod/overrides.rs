@@ -1,10 +1,9 @@
 //! Third stage: the pod-level fields of a Runner. They come after the contract, so that the user's volumes and mounts win.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
-use pacer_api::Runner;
 use pacer_api::names::WORK_VOLUME;
 
-use super::{GeneratedAccess, PodDefaults, PodError, containers, volumes};
+use super::{PodError, PodInput, containers, volumes};
 
 /// The volumes that the operator makes where the user does not.
 const GENERATED: [&str; 3] = [volumes::RUNNER, WORK_VOLUME, volumes::VAR_RUN];
@@ -14,7 +13,8 @@ const GENERATED: [&str; 3] = [volumes::RUNNER, WORK_VOLUME, volumes::VAR_RUN];
 /// # Errors
 ///
 /// In container mode `kubernetes`, when `volumes` or `volumeMounts` speak about `work`.
-pub(super) fn apply(spec: &mut PodSpec, runner: &Runner, defaults: &PodDefaults) -> Result<(), PodError> {
+pub(super) fn apply(spec: &mut PodSpec, input: &PodInput<'_>) -> Result<(), PodError> {
+    let PodInput { runner, account, claims, .. } = input;
     let pod = &runner.spec.pod;
     let job_pods = runner.spec.config.is_kubernetes_mode();
     let given = |list: &Option<Vec<_>>| list.clone().unwrap_or_default();
@@ -22,14 +22,14 @@ pub(super) fn apply(spec: &mut PodSpec, runner: &Runner, defaults: &PodDefaults)
         mount(container, pod.volume_mounts.as_deref().unwrap_or_default(), job_pods)
     })?;
     add_volumes(spec, pod.volumes.as_deref().unwrap_or_default(), job_pods)?;
+    // As in a StatefulSet, a claim takes the place of a volume of its name.
+    let claimed: Vec<Volume> = claims.iter().map(volumes::claimed).collect();
+    add_volumes(spec, &claimed, job_pods)?;
 
     spec.init_containers.get_or_insert_default().extend(given(&pod.init_containers));
     spec.containers.extend(given(&pod.sidecar_containers));
-    if GeneratedAccess::of(&runner.spec, defaults.status_hook).is_some() {
-        spec.service_account_name.clone_from(&runner.metadata.name);
-    } else {
-        replace_text(&mut spec.service_account_name, pod.service_account_name.as_deref());
-    }
+    replace_text(&mut spec.service_account_name, *account);
+    replace_text(&mut spec.service_account_name, pod.service_account_name.as_deref());
     replace_text(&mut spec.priority_class_name, pod.priority_class_name.as_deref());
     replace_text(&mut spec.runtime_class_name, pod.runtime_class_name.as_deref());
     replace_text(&mut spec.dns_policy, pod.dns_policy.as_deref());

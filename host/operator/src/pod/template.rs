@@ -19,7 +19,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 ///
 /// In container mode `kubernetes`, when the work volume is not claimed by `workVolumeClaimTemplate` alone.
 pub(super) fn of_runner(runner: &Runner) -> Result<PodTemplateSpec, PodError> {
-    let RunnerSpec { config, pod } = &runner.spec;
+    let RunnerSpec { config, pod, .. } = &runner.spec;
     let mut containers = pod.containers.clone().unwrap_or_default();
     containers::edit_runner(&mut containers, |container| fill_runner(container, pod));
     if config.docker() == Docker::Sidecar {
@@ -34,6 +34,7 @@ pub(super) fn of_runner(runner: &Runner) -> Result<PodTemplateSpec, PodError> {
         enable_service_links: pod.enable_service_links,
         ..PodSpec::default()
     };
+    pod.settings.apply(&mut spec);
     if config.is_kubernetes_mode() {
         claim_work(&mut spec, &runner.spec)?;
     }

@@ -1,12 +1,14 @@
 //! The volumes that the containers of a runner pod share.
 
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, EphemeralVolumeSource, PersistentVolumeClaimSpec, PersistentVolumeClaimTemplate, PodSpec,
-    Volume, VolumeMount,
+    Container, EmptyDirVolumeSource, EphemeralVolumeSource, PersistentVolumeClaimSpec, PersistentVolumeClaimTemplate,
+    PersistentVolumeClaimVolumeSource, PodSpec, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pacer_api::WorkVolumeClaimTemplate;
 use pacer_api::names::WORK_VOLUME;
+
+use super::ClaimedVolume;
 
 /// Volume of the agent's own files.
 pub(super) const RUNNER: &str = "runner";
@@ -35,6 +37,12 @@ pub(super) fn claimed_work(claim: &WorkVolumeClaimTemplate) -> Volume {
     let template = PersistentVolumeClaimTemplate { metadata: None, spec };
     let source = EphemeralVolumeSource { volume_claim_template: Some(template) };
     Volume { name: WORK_VOLUME.to_owned(), ephemeral: Some(source), ..Volume::default() }
+}
+
+/// A volume that is a claim which outlives the pod.
+pub(super) fn claimed(claimed: &ClaimedVolume) -> Volume {
+    let source = PersistentVolumeClaimVolumeSource { claim_name: claimed.claim.clone(), read_only: None };
+    Volume { name: claimed.volume.clone(), persistent_volume_claim: Some(source), ..Volume::default() }
 }
 
 /// A mount of a whole volume, for reading and writing.

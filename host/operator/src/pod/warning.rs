@@ -17,6 +17,8 @@ pub enum PodWarning {
     },
     /// A `workVolumeClaimTemplate` outside container mode `kubernetes`.
     WorkClaimUnused,
+    /// `volumeClaimTemplates` outside a RunnerSet.
+    ClaimTemplatesUnused,
     /// A variable of the runner image's contract with a value of the user's.
     EnvReplaced {
         /// The container.
@@ -54,6 +56,10 @@ impl fmt::Display for PodWarning {
             }
             Self::WorkClaimUnused => f.write_str(
                 "workVolumeClaimTemplate has no effect without containerMode kubernetes: add a volume named \"work\" to volumes",
+            ),
+            Self::ClaimTemplatesUnused => f.write_str(
+                "volumeClaimTemplates has no effect here: use a RunnerSet, whose runners take over each other's claims, or an ephemeral \
+                 volume under volumes",
             ),
             Self::EnvReplaced { container, variable } => write!(
                 f,

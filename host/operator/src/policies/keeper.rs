@@ -10,7 +10,6 @@ use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::watch_object;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
@@ -25,6 +24,7 @@ use super::{Failure, Phase, Policies, SetKey, View};
 use crate::context::Context;
 use crate::error::{gone_is_fine, status};
 use crate::events::Reason;
+use crate::target::{Target, TargetRef};
 
 /// Changes of a ConfigMap within this time are looked at together.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -366,12 +366,16 @@ impl Keeper {
         }
     }
 
-    /// A breaker opened or closed, of a policy in force or of one in shadow.
+    /// A policy failed in a new way, or a breaker opened or closed; of a policy in force or of one in shadow. All of that is in the status,
+    /// which is written next.
     async fn health_changed(&mut self) {
         let failing = self.view().failing();
         let before = std::mem::replace(&mut self.failing, failing.clone());
+        if failing == before {
+            return;
+        }
         self.publish().await;
-        let Some(active) = self.active.as_ref().filter(|_| failing != before) else { return };
+        let Some(active) = self.active.as_ref() else { return };
         let (staged, digest) = (Arc::clone(&active.staged), active.staged.digest());
         let probation = now().duration_since(active.since) < PROBATION && active.earlier.is_none();
         let Some((decision, policy)) = failing.iter().find(|one| !before.contains(one)).cloned() else {
@@ -437,19 +441,17 @@ impl Keeper {
         let asks = |namespace: Option<String>, asked: Option<&String>| {
             asked.is_some_and(|name| name.trim() == self.key.name) && namespace.as_deref() == Some(self.key.namespace.as_str())
         };
-        for deployment in self.ctx.stores.deployments.state() {
-            let asked = deployment.annotations().get(annotation::POLICIES);
+        for target in self.ctx.stores.targets() {
+            let asked = target.policies();
             // Also those whose own set leaves something to the default.
-            if asks(deployment.namespace(), asked) || (default && asked.is_some()) {
-                self.ctx.wake.deployment(&deployment.namespace().unwrap_or_default(), &deployment.name_any()).await;
+            if asks(Some(target.namespace().to_owned()), asked) || (default && asked.is_some()) {
+                self.ctx.wake.target(&target.reference()).await;
             }
         }
         for autoscaler in self.ctx.stores.autoscalers.state() {
             let namespace = autoscaler.namespace();
-            let target =
-                autoscaler.spec.target_name().map(|name| ObjectRef::new(name).within(namespace.as_deref().unwrap_or_default()));
-            let target = target.and_then(|target| self.ctx.stores.deployments.get(&target));
-            let targets = target.as_ref().and_then(|target| target.annotations().get(annotation::POLICIES));
+            let target = TargetRef::of(&autoscaler).and_then(|target| self.ctx.stores.target(&target));
+            let targets = target.as_ref().and_then(Target::policies);
             let own = autoscaler.annotations().get(annotation::POLICIES);
             if default || asks(namespace.clone(), own.or(targets)) {
                 self.ctx.wake.autoscaler(&namespace.unwrap_or_default(), &autoscaler.name_any()).await;

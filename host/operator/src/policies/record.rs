@@ -22,7 +22,7 @@ use crate::error::{gone_is_fine, status};
 const KEPT: usize = 3;
 
 /// Marks records; the value names the set.
-const LABEL: &str = "actions.summerwind.dev/policy-record-of";
+pub const LABEL: &str = "actions.summerwind.dev/policy-record-of";
 /// The set as `namespace/name`, for people.
 const SOURCE: &str = "actions.summerwind.dev/policy-set";
 /// Digest of the content.
@@ -52,7 +52,11 @@ impl Record {
 }
 
 /// Reads the set of a ConfigMap. Blocks for some milliseconds.
-pub(super) fn parse(content: &ConfigMap) -> Result<Bundle, pacer_policy::BundleError> {
+///
+/// # Errors
+///
+/// The first thing that is wrong with it.
+pub fn parse(content: &ConfigMap) -> Result<Bundle, pacer_policy::BundleError> {
     let modules: BTreeMap<String, Vec<u8>> =
         content.binary_data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone())).collect();
     Bundle::parse(content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules)

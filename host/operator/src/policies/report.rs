@@ -11,56 +11,68 @@ use super::{Failure, Phase};
 /// What became of a set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub struct Report {
     /// One of [`Phase::as_str`].
-    pub(super) phase: String,
+    pub phase: String,
     /// Digest of the content in force.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) digest: Option<String>,
+    pub digest: Option<String>,
     /// When it came into force.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) activated_at: Option<Timestamp>,
+    pub activated_at: Option<Timestamp>,
     /// By decision, what the content in force says about it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    decisions: BTreeMap<String, Decided>,
+    pub decisions: BTreeMap<String, Decided>,
     /// Why the newest content is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
-    last_error: Option<LastError>,
+    pub last_error: Option<LastError>,
 }
 
+/// What a set says about one decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Decided {
+pub struct Decided {
+    /// The policy whose answers are carried out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    enforced: Option<Asked>,
+    pub enforced: Option<Asked>,
+    /// The policy that is compared with it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    shadow: Option<Asked>,
+    pub shadow: Option<Asked>,
 }
 
+/// A policy in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
-    policy: String,
+pub struct Asked {
+    /// Name and short digest, or `shipped`.
+    pub policy: String,
     /// `closed`: it is asked; `open`: it kept failing and is not.
-    breaker: String,
+    pub breaker: String,
+    /// Answers that could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    faults: Option<u64>,
+    pub faults: Option<u64>,
+    /// Why the last of them could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    last_fault: Option<String>,
+    pub last_fault: Option<String>,
+    /// Of one in shadow: how its answers compare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    compared: Option<Tally>,
+    pub compared: Option<Tally>,
 }
 
+/// Why the newest content is not in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct LastError {
-    reason: String,
-    message: String,
-    at: Timestamp,
+pub struct LastError {
+    /// One CamelCase word of a closed set.
+    pub reason: String,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// When that was found.
+    pub at: Timestamp,
 }
 
 /// Whether numbers that grow with every decision are part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Detail {
+pub(crate) enum Detail {
     /// Without them: differs only when something happened.
     Essence,
     /// With them.
@@ -80,7 +92,11 @@ impl Report {
                 policy: standing.policy,
                 breaker: if standing.health.open_since.is_some() { "open" } else { "closed" }.to_owned(),
                 faults: Some(standing.health.faults).filter(|faults| whole && *faults > 0),
-                last_fault: standing.health.last_fault.filter(|_| whole).map(|fault| fault.to_string()),
+                // A fault of another kind is worth a write at once, the same kind with another text is not.
+                last_fault: standing
+                    .health
+                    .last_fault
+                    .map(|fault| if whole { fault.to_string() } else { fault.kind().to_owned() }),
                 compared: tally.filter(|_| whole),
             };
             let decided = Decided {
@@ -111,7 +127,8 @@ impl Report {
     }
 
     /// What another process, or this one, left; none when it can't be read.
-    pub(super) fn read(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }

@@ -88,12 +88,11 @@ fn referenced(ctx: &Context) -> BTreeSet<SetKey> {
         let name = name.map(str::trim).filter(|name| !name.is_empty())?;
         Some(SetKey { namespace: namespace?, name: name.to_owned() })
     };
-    let deployments = ctx.stores.deployments.state();
-    let asked = deployments
-        .iter()
-        .filter_map(|object| key(object.namespace(), object.annotations().get(annotation::POLICIES).map(String::as_str)));
+    let targets = ctx.stores.targets();
+    let asked =
+        targets.iter().filter_map(|target| key(Some(target.namespace().to_owned()), target.policies().map(String::as_str)));
     let sets = ctx.stores.sets.state();
-    // What their deployments ask for now, not what they asked for when the set was made.
+    // What their owners ask for now, not what they asked for when the set was made.
     let sets = sets.iter().filter_map(|set| key(set.namespace(), ctx.policy_set_of(set).as_deref()));
     let autoscalers = ctx.stores.autoscalers.state();
     let autoscalers = autoscalers

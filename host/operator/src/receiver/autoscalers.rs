@@ -8,7 +8,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
-use pacer_api::{HorizontalRunnerAutoscaler, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerPodSpec, RunnerSet};
 use pacer_core::scope::{Scope, ScopeError};
 use pacer_core::target::{Architecture, Candidate};
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::full_name;
 use crate::controllers::{BoxStream, watch};
 use crate::stores::trim;
+use crate::target::Target;
 
 /// Label of nodes that tells what they run on, in node selectors.
 const NODE_ARCHITECTURE: &str = "kubernetes.io/arch";
@@ -92,11 +93,6 @@ pub(super) struct Member {
     pub(super) autoscaler: Arc<HorizontalRunnerAutoscaler>,
     target: Target,
     scope: Scope,
-}
-
-enum Target {
-    Deployment(Arc<RunnerDeployment>),
-    Set(Arc<RunnerSet>),
 }
 
 /// Why an autoscaler takes no jobs although it has triggers.
@@ -185,26 +181,18 @@ impl Member {
             scope: self.scope.clone(),
             group: config.group.as_deref(),
             labels: config.labels.iter().flatten().chain(common_labels).map(String::as_str).collect(),
-            architecture: self.target.architecture(),
+            architecture: architecture(&self.target),
         }
     }
 }
 
-impl Target {
-    fn config(&self) -> &RunnerConfig {
-        match self {
-            Self::Deployment(deployment) => &deployment.spec.template.spec.config,
-            Self::Set(set) => &set.spec.config,
-        }
-    }
-
-    fn architecture(&self) -> Option<Architecture> {
-        let selector = match self {
-            Self::Deployment(deployment) => deployment.spec.template.spec.pod.node_selector.as_ref(),
-            Self::Set(set) => set.spec.stateful.template.spec.as_ref().and_then(|spec| spec.node_selector.as_ref()),
-        };
-        selector.and_then(|selector| selector.get(NODE_ARCHITECTURE)).map(|value| Architecture::of_node(value))
-    }
+/// What the pods of a target run on, where it says so.
+fn architecture(target: &Target) -> Option<Architecture> {
+    let selector = match target {
+        Target::Deployment(deployment) => deployment.spec.template.spec.pod.node_selector.as_ref(),
+        Target::Set(set) => set.spec.stateful.template.spec.as_ref().and_then(|spec| spec.node_selector.as_ref()),
+    };
+    selector.and_then(|selector| selector.get(NODE_ARCHITECTURE)).map(|value| Architecture::of_node(value))
 }
 
 fn created(autoscaler: &HorizontalRunnerAutoscaler) -> Timestamp {
@@ -338,7 +326,7 @@ mod tests {
         .unwrap();
         trim_deployment(&mut deployment);
         let target = Target::Deployment(Arc::new(deployment));
-        assert_eq!(target.architecture(), Some(Architecture::X64));
+        assert_eq!(architecture(&target), Some(Architecture::X64));
         assert_eq!(target.config().labels.as_deref(), Some(["web".to_owned()].as_slice()));
     }
 }

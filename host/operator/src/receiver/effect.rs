@@ -67,6 +67,8 @@ mod tests {
             id: 7,
             attempt: 2,
             workflow: "ci".to_owned(),
+            name: "build".to_owned(),
+            branch: "main".to_owned(),
             labels: vec!["linux".to_owned()],
             conclusion: None,
             runner_id: Some(5),
@@ -76,6 +78,8 @@ mod tests {
             completed_at: Some(moment(30)),
             repository: Repository { owner: "acme".to_owned(), name: "app".to_owned(), account: Account::Organization },
             enterprise: None,
+            organization: Some("acme".to_owned()),
+            failed_step: None,
         }
     }
 

@@ -10,11 +10,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::job_metrics::JobMetrics;
+use crate::metrics::WAITS;
+
 /// Upper ends of the buckets for answers, seconds: GitHub waits for ten.
 const ANSWERS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 8.0];
-
-/// Upper ends of the buckets for waits, seconds: from a warm runner to an hour.
-const WAITS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 900.0, 3_600.0];
 
 /// What became of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,19 +65,29 @@ pub struct ReceiverMetrics {
     events: Family<EventLabels, Counter>,
     answers: Histogram,
     waits: Family<AutoscalerLabels, Histogram, fn() -> Histogram>,
+    jobs: JobMetrics,
 }
 
 impl ReceiverMetrics {
     /// Registers them.
     pub fn register(registry: &mut Registry) -> Self {
         let wait: fn() -> Histogram = || Histogram::new(WAITS);
-        let metrics =
-            Self { events: Family::default(), answers: Histogram::new(ANSWERS), waits: Family::new_with_constructor(wait) };
+        let metrics = Self {
+            events: Family::default(),
+            answers: Histogram::new(ANSWERS),
+            waits: Family::new_with_constructor(wait),
+            jobs: JobMetrics::register(registry),
+        };
         registry.register("pacer_webhook_events", "Webhook deliveries by what became of them", metrics.events.clone());
         registry.register("pacer_webhook_seconds", "Time from a delivery's body to its answer", metrics.answers.clone());
         let help = "Time from a job's queueing to its start, as webhooks tell it";
         registry.register("pacer_job_queue_seconds", help, metrics.waits.clone());
         metrics
+    }
+
+    /// Those of jobs.
+    pub(super) fn jobs(&self) -> &JobMetrics {
+        &self.jobs
     }
 
     /// Counts a delivery; one that could not be read has no event.

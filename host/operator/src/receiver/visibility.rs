@@ -121,6 +121,19 @@ mod tests {
         }
     }
 
+    /// 3.8, step 4.
+    #[test]
+    fn groups_are_what_github_says_of_them() {
+        for (default, inherited, expected) in [
+            (true, false, Group { level: Level::Organization, name: None }),
+            (false, false, Group { level: Level::Organization, name: Some("gpu".to_owned()) }),
+            (true, true, Group { level: Level::Enterprise, name: None }),
+            (false, true, Group { level: Level::Enterprise, name: Some("gpu".to_owned()) }),
+        ] {
+            assert_eq!(super::group(RunnerGroup { name: "gpu".to_owned(), default, inherited }), expected);
+        }
+    }
+
     fn group() -> Vec<Group> {
         vec![Group { level: Level::Organization, name: None }]
     }

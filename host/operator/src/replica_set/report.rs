@@ -14,7 +14,7 @@ use pacer_core::phase::Phase;
 use pacer_core::restart;
 use serde_json::json;
 
-use super::Survey;
+use super::{GitHubTrouble, Survey};
 use crate::context::Context;
 use crate::error::{Error, status};
 use crate::events::Reason;
@@ -27,11 +27,11 @@ pub(super) async fn write(
     set: &RunnerReplicaSet,
     ctx: &Context,
     survey: &Survey,
-    refused: Option<&Error>,
+    trouble: Option<&GitHubTrouble>,
     clock: Clock,
 ) -> Result<Duration, Error> {
     let old = set.status.clone().unwrap_or_default();
-    let new = compute(set, ctx, survey, refused, &old, clock.now);
+    let new = compute(set, ctx, survey, trouble, &old, clock.now);
     if new == old {
         return Ok(ctx.settings.sync_period);
     }
@@ -49,8 +49,8 @@ pub(super) async fn write(
             fields.entry(key.clone()).or_insert(serde_json::Value::Null);
         }
     }
-    if let Some(error) = refused.filter(|_| new.conditions != old.conditions) {
-        ctx.events.publish(Reason::GitHubUnavailable, &set.object_ref(&()), None, &error.to_string()).await;
+    if let Some(trouble) = trouble.filter(|_| new.conditions != old.conditions) {
+        ctx.events.publish(Reason::GitHubUnavailable, &set.object_ref(&()), None, &trouble.message).await;
     }
     let patch = Patch::Merge(json!({ "status": body }));
     let gone = match ctx.sets(set).patch_status(&set.name_any(), &PatchParams::default(), &patch).await {
@@ -69,7 +69,7 @@ fn compute(
     set: &RunnerReplicaSet,
     ctx: &Context,
     survey: &Survey,
-    refused: Option<&Error>,
+    trouble: Option<&GitHubTrouble>,
     old: &RunnerReplicaSetStatus,
     now: Timestamp,
 ) -> RunnerReplicaSetStatus {
@@ -99,8 +99,8 @@ fn compute(
     });
     let desired = set.spec.replicas_or_default();
     let online = counts.idle.saturating_add(counts.busy);
-    let (verdict, reason, message) = match (refused, attempts) {
-        (Some(error), _) => (false, "SettingsRefused", error.to_string()),
+    let (verdict, reason, message) = match (trouble, attempts) {
+        (Some(trouble), _) => (false, trouble.reason, trouble.message.clone()),
         (None, Some(attempts)) => {
             (false, "BackingOff", format!("the last {attempts} attempts to start a runner failed; see the Runners' conditions"))
         }

@@ -12,14 +12,16 @@ use pacer_core::scale_down;
 use pacer_github::Removal;
 use pacer_github::roster::Haste;
 use pacer_policy::Generation;
+use pacer_policy::record::{Done, Item};
 
-use super::{Survey, let_go};
-use crate::access::Access;
+use super::{Survey, let_go, pool_uid};
+use crate::access::{Access, NEXT_TURN};
 use crate::context::Context;
 use crate::error::Error;
 use crate::events::Reason;
 use crate::observe::Clock;
 use crate::pool;
+use crate::receipts::{Draft, Owner, not_unregistered};
 use crate::settings::FAN_OUT;
 
 /// Events per scale-down; the rest is in the log, since every event is a write.
@@ -60,7 +62,10 @@ async fn ask(
     plan: &Shrink,
     clock: Clock,
 ) -> (Vec<usize>, Duration) {
-    let pool = pool::of_set(set, &survey.members, access.github().budget(access.scope()), survey.scaled, clock.now);
+    let Some(turn) = access.turn() else { return (Vec::new(), NEXT_TURN) };
+    let start_time = ctx.memory.start_times(pool_uid(set));
+    let budget = access.github().budget(access.scope());
+    let pool = pool::of_set(set, &survey.members, budget, survey.scaled, start_time, clock.now);
     let confirmation = ctx.settings.idle_confirmation;
     let Some(offer) = scale_down::offer(&survey.members, pool, plan.ask, confirmation, plan.outdated_only, clock.now) else {
         // Idle ones there are, but none for long enough: the newest proof is due soon.
@@ -75,20 +80,23 @@ async fn ask(
         .iter()
         .filter_map(|choice| Some((*offer.runners.get(usize::try_from(choice.index).ok()?)?, choice.reason.clone())))
         .collect();
+    let turn = &turn;
     let removals: Vec<(usize, String, Result<Removal, Error>)> = stream::iter(chosen)
         .map(|(member, reason)| async move {
             let removal = unregister(ctx, access, survey, member).await;
+            turn.answered();
             (member, reason, removal)
         })
         .buffered(FAN_OUT)
         .collect()
         .await;
     let mut gone = Vec::new();
+    let mut items = Vec::with_capacity(removals.len());
     let mut retry = ctx.settings.sync_period;
     for (member, reason, removal) in removals {
         let Some((facts, _)) = survey.members.get(member) else { continue };
         let (runner, reason) = (facts.name.as_str(), reason.as_str());
-        match removal {
+        let done = match removal {
             Ok(Removal::Removed | Removal::Absent) => {
                 ctx.memory.runner(&facts.uid, |memo| memo.unregistered = true);
                 tracing::info!(runner, namespace = set.namespace(), reason, policy, verdict = "accepted", "runner removed");
@@ -97,18 +105,25 @@ async fn ask(
                     ctx.events.publish(Reason::RunnerRemoved, &set.object_ref(&()), Some(object.object_ref(&())), &note).await;
                 }
                 gone.push(member);
+                Done::Removed
             }
             Ok(Removal::Busy { message }) => {
                 ctx.memory.runner(&facts.uid, |memo| memo.refused_busy = Some(clock.instant));
                 tracing::info!(runner, reason, policy, message, verdict = "dropped: busy", "runner kept");
                 access.await_listing(runner, Haste::JobEnd);
                 retry = Duration::from_secs(2);
+                Done::Busy { message }
             }
             Err(error) => {
                 tracing::warn!(runner, %error, verdict = "dropped: not unregistered", "runner kept");
                 retry = retry.min(error.retry_after(3));
+                not_unregistered(&error)
             }
-        }
+        };
+        items.push(Item { name: facts.name.clone(), done });
+    }
+    if !items.is_empty() {
+        ctx.receipts.leave(Draft::new(Owner::set(set), &evaluation, items, clock.now));
     }
     (gone, retry)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use kube::core::Status;
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
 use pacer_api::{Runner, RunnerStatus};
 use pacer_core::facts::{PodFacts, PodPhase, Refuser};
@@ -13,7 +14,7 @@ use pacer_core::stop::WaitReason;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::error::{Error, gone_is_fine};
+use crate::error::{Error, gone_is_fine, status};
 use crate::observe::{Clock, Observed};
 use crate::settings::{PHASE_DELAY, QUIET_START};
 
@@ -123,9 +124,11 @@ fn hold_back(
 }
 
 /// Nothing was written yet about this pod: the phase, if any, is the one that the CustomResourceDefinition gives to a Runner without one. A
-/// refusal that was written is no such nothing: it has to be taken back.
+/// refusal that was written is no such nothing: it has to be taken back. What the hook says before a job is not said by this controller.
 fn is_unsaid(status: &RunnerStatus) -> bool {
-    !has_phase(status) && status.conditions.iter().all(|condition| condition.type_ != ConditionType::Accepted.as_str())
+    let by_hook = status.conditions.is_empty() && matches!(status.phase.as_deref(), Some("Registering" | "Idle"));
+    let refused = status.conditions.iter().any(|condition| condition.type_ == ConditionType::Accepted.as_str());
+    (!has_phase(status) || by_hook) && !refused
 }
 
 /// Whether somebody said a phase of its pod.
@@ -179,6 +182,8 @@ fn readiness(assessment: &Assessment) -> (bool, &'static str, String) {
     }
     match assessment.phase {
         Phase::Idle(_) | Phase::Busy => (true, "Registered", "registered at GitHub".to_owned()),
+        // Without trouble only one that is not meant to connect.
+        Phase::Offline => (true, "Registered", "registered at GitHub, and no more than that".to_owned()),
         Phase::Stopping => (false, "Stopping", "being removed".to_owned()),
         _ => (false, "Starting", "not registered at GitHub yet".to_owned()),
     }
@@ -200,13 +205,23 @@ fn put(
 /// Patches what this controller owns, unless that was said already.
 async fn send(runner: &Runner, ctx: &Context, old: &RunnerStatus, new: &RunnerStatus) -> Result<(), Error> {
     // With the in-pod hook, phase and message are the hook's as soon as it has spoken.
-    let hooked = ctx.settings.pod.status_hook && has_phase(old);
+    let hook = ctx.settings.pod.status_hook;
+    let hooked = hook && has_phase(old);
     let value = owned(new, hooked);
     if value == owned(old, hooked) {
         return Ok(());
     }
-    let patch = Patch::Merge(json!({ "status": value }));
-    gone_is_fine(ctx.runners(runner).patch_status(&runner.name_any(), &PatchParams::default(), &patch).await)?;
+    let mut patch = json!({ "status": value });
+    if let (true, Some(fields)) = (hook && !hooked, patch.as_object_mut()) {
+        // It may have spoken just now. A merge patch that names a version is refused then, and what the hook said stays.
+        fields.insert("metadata".to_owned(), json!({ "resourceVersion": runner.resource_version() }));
+    }
+    let patch = Patch::Merge(patch);
+    match ctx.runners(runner).patch_status(&runner.name_any(), &PatchParams::default(), &patch).await {
+        // The watch shows what it said, and then the rest is written.
+        Err(error) if hook && status(&error).is_some_and(Status::is_conflict) => return Ok(()),
+        other => gone_is_fine(other)?,
+    }
     let said = (runner.resource_version(), new.clone());
     ctx.memory.runner(&runner.uid().unwrap_or_default(), |memo| memo.status = Some(said));
     Ok(())
@@ -255,7 +270,8 @@ mod tests {
         let mut refused = created.clone();
         put(&mut refused, ConditionType::Accepted, false, "PodRefused", "exceeded quota", None, clock);
         let pending = RunnerStatus { phase: Some("Pending".to_owned()), ..RunnerStatus::default() };
-        let unsaid = [&fresh, &created, &again, &refused, &pending].map(is_unsaid);
-        assert_eq!(unsaid, [true, true, true, false, false]);
+        let hooked = RunnerStatus { phase: Some("Registering".to_owned()), ..RunnerStatus::default() };
+        let unsaid = [&fresh, &created, &again, &hooked, &refused, &pending].map(is_unsaid);
+        assert_eq!(unsaid, [true, true, true, true, false, false]);
     }
 }

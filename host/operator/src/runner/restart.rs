@@ -4,18 +4,21 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_core::phase::Assessment;
 use pacer_core::restart::Remedy;
 
-use super::report;
+use super::{linked, report};
 use crate::context::Context;
 use crate::error::{Error, gone_is_fine};
 use crate::events::Reason;
+use crate::inherited;
 use crate::judge::{self, Judged};
 use crate::observe::{Clock, Observed};
 use crate::pool;
+use crate::receipts::Owner;
 
 /// Asks the policy about a stand-alone Runner in trouble and follows. Returns when to look again, none when there is nothing to do.
 ///
@@ -29,8 +32,13 @@ pub(super) async fn stand_alone(
     assessment: &Assessment,
     clock: Clock,
 ) -> Result<Option<Duration>, Error> {
+    // One that a RunnerDeployment keeps for its registration is nobody's to replace, either.
     let owned = runner.owner_references().iter().any(|owner| owner.controller == Some(true));
-    if owned || assessment.trouble.is_none() || observed.facts.quarantined || observed.pod_in_flight {
+    if (owned && !observed.facts.registration_only)
+        || assessment.trouble.is_none()
+        || observed.facts.quarantined
+        || observed.pod_in_flight
+    {
         return Ok(None);
     }
     let member = [(observed.facts.clone(), assessment.clone())];
@@ -38,7 +46,7 @@ pub(super) async fn stand_alone(
     let attempts = runner.status.as_ref().and_then(|status| status.attempts).unwrap_or_default();
     let about = runner.object_ref(&());
     let pool = pool::of_runner(runner, assessment);
-    let judged = judge::judge(ctx, &generation, pool, &member, &about, true, attempts, clock).await;
+    let judged = judge::judge(ctx, &generation, pool, &member, (&about, Owner::runner(runner)), true, attempts, clock).await;
     let Some(Judged { remedy, reason, policy, .. }) = judged.into_iter().next() else { return Ok(None) };
     match remedy {
         Remedy::Wait { recheck } => Ok(Some(recheck)),
@@ -65,13 +73,19 @@ async fn recreate(runner: &Runner, ctx: &Context, observed: &Observed, assessmen
             ..DeleteParams::default()
         };
         gone_is_fine(pods.delete(&runner.name_any(), &only_this).await)?;
+        let seen = ctx.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&runner.namespace().unwrap_or_default()));
+        if let Some(seen) = seen.filter(|seen| inherited::is_held(seen)) {
+            inherited::free(ctx, &seen).await?;
+        }
     }
+    linked::remove(runner, ctx).await?;
     let failed = assessment.trouble.as_ref().is_some_and(|trouble| trouble.cause.is_failure());
     let attempts = runner.status.as_ref().and_then(|status| status.attempts).unwrap_or_default();
     let attempts = if failed { attempts.saturating_add(1) } else { 0 };
     // A new pod is a new registration: what was known about the old one must not pass for knowledge about the new one.
     let patch = serde_json::json!({ "status": {
-        "runnerId": null, "registeredAt": null, "podUid": null, "phase": null, "reason": null, "message": null, "attempts": attempts,
+        "runnerId": null, "registeredAt": null, "podUid": null, "phase": null, "reason": null, "message": null, "workflow": null,
+        "attempts": attempts,
     }});
     let patch = kube::api::Patch::Merge(patch);
     gone_is_fine(ctx.runners(runner).patch_status(&runner.name_any(), &kube::api::PatchParams::default(), &patch).await)?;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::Status;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::finalizer;
@@ -15,11 +16,12 @@ use pacer_github::Removal;
 use pacer_github::roster::Haste;
 use serde_json::json;
 
-use super::report;
-use crate::access::Access;
+use super::{linked, report};
+use crate::access::{Access, NEXT_TURN};
 use crate::context::Context;
 use crate::error::{Error, gone_is_fine, status};
 use crate::events::Reason;
+use crate::inherited;
 use crate::observe::{Clock, Observed};
 
 /// Takes the next steps until one has to be waited for.
@@ -30,7 +32,19 @@ pub(super) async fn step(
     mut observed: Observed,
     clock: Clock,
 ) -> Result<Action, Error> {
+    if observed.facts.left_for_good() && !observed.facts.unregistered {
+        // Remembered, since no listing will be newer than the deletion of its pod.
+        ctx.memory.runner(&observed.facts.uid, |memo| memo.unregistered = true);
+        observed.facts.unregistered = true;
+    }
     let step = stop::next(&observed.facts, observed.refused_busy, &ctx.settings.stop, clock.now);
+    let turn = match (&step, &access) {
+        (Step::Unregister { .. }, Ok(access)) => match access.turn() {
+            None => return Ok(Action::requeue(NEXT_TURN)),
+            turn => turn,
+        },
+        _ => None,
+    };
     let step = match (step, &access) {
         (Step::Unregister { id }, Ok(access)) => match unregister(ctx, access, id).await? {
             Removal::Removed | Removal::Absent => {
@@ -50,10 +64,16 @@ pub(super) async fn step(
         },
         (step, _) => step,
     };
+    drop(turn);
     act(runner, ctx, access, &observed, step, clock).await
 }
 
-async fn unregister(ctx: &Context, access: &Access, id: u64) -> Result<Removal, Error> {
+/// Asks GitHub to remove a registration.
+///
+/// # Errors
+///
+/// When GitHub's answer says neither that it is gone nor that it is busy.
+pub(crate) async fn unregister(ctx: &Context, access: &Access, id: u64) -> Result<Removal, Error> {
     if !ctx.fence.holds() {
         return Err(crate::fence::NotLeader.into());
     }
@@ -70,6 +90,7 @@ async fn act(
 ) -> Result<Action, Error> {
     match step {
         Step::Release => {
+            linked::remove(runner, ctx).await?;
             release(ctx, runner).await?;
             ctx.memory.runner(&observed.facts.uid, |memo| memo.released = runner.resource_version());
             Ok(Action::await_change())
@@ -82,16 +103,26 @@ async fn act(
             }
             Ok(Action::requeue(Duration::from_secs(5)))
         }
+        Step::FreePod => {
+            if let Some(pod) =
+                ctx.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&runner.namespace().unwrap_or_default()))
+            {
+                inherited::free(ctx, &pod).await?;
+            }
+            Ok(Action::requeue(Duration::from_secs(5)))
+        }
         Step::Wait { why, recheck } => {
             if let Ok(access) = &access {
                 match why {
-                    WaitReason::ListingUnknown => access.await_listing(&observed.facts.name, Haste::Removal),
+                    WaitReason::ListingUnknown | WaitReason::Finishing => {
+                        access.await_listing(&observed.facts.name, Haste::Removal);
+                    }
                     WaitReason::Registering => access.await_listing(&observed.facts.name, Haste::Registration),
                     WaitReason::Draining | WaitReason::PodTerminating => {}
                 }
             }
             // A pod that ends in its own time is no news; a wait for anything else is.
-            if why != WaitReason::PodTerminating {
+            if !matches!(why, WaitReason::PodTerminating | WaitReason::Finishing) {
                 let assessment = phase::assess(&observed.facts, clock.now);
                 let note = waiting(why, access.as_ref().err(), observed);
                 report::stopping(runner, ctx, observed, &assessment, why, &note, clock).await?;
@@ -122,11 +153,17 @@ fn waiting(why: WaitReason, credentials: Option<&Error>, observed: &Observed) ->
             format!("{name} has started and may register any moment; it is removed as soon as GitHub lists it")
         }
         (WaitReason::ListingUnknown, _) => format!("waiting for a listing from GitHub that says whether {name} is registered"),
+        (WaitReason::Finishing, _) => format!("{name} has done its job and removes itself from GitHub"),
         (WaitReason::PodTerminating, _) => format!("the pod of {name} takes its time to end"),
     }
 }
 
-async fn delete_pod(ctx: &Context, runner: &Runner, observed: &Observed, how: PodDeletion) -> Result<(), Error> {
+/// Deletes the pod of a Runner as it was observed, once.
+///
+/// # Errors
+///
+/// When the API server refuses for any reason but that it is gone or another one by now.
+pub(crate) async fn delete_pod(ctx: &Context, runner: &Runner, observed: &Observed, how: PodDeletion) -> Result<(), Error> {
     let Some(pod) = &observed.facts.pod else { return Ok(()) };
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &runner.namespace().unwrap_or_default());
     let asked = (pod.resource_version.clone(), how);

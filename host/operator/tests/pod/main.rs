@@ -8,11 +8,13 @@
 )]
 
 mod properties;
+mod registration;
 mod rules;
+mod stateful;
 mod vectors;
 
 use pacer_api::{Runner, RunnerSpec};
-use pacer_operator::pod::{self, PodDefaults, PodError, PodInput, PodPlan, TokenSource};
+use pacer_operator::pod::{self, GeneratedAccess, PodDefaults, PodError, PodInput, PodPlan, TokenSource};
 
 /// The defaults of ARC's own vectors.
 fn defaults() -> PodDefaults {
@@ -43,7 +45,9 @@ fn identify(runner: &mut Runner) {
 
 fn build(runner: &Runner, defaults: &PodDefaults) -> Result<PodPlan, PodError> {
     let token = TokenSource { name: "registration".to_owned(), key: "token".to_owned() };
-    pod::build(&PodInput { runner, defaults, token: &token })
+    // Where it needs one, a Runner's own is named like it.
+    let account = GeneratedAccess::of(&runner.spec, defaults.status_hook).and(runner.metadata.name.as_deref());
+    pod::build(&PodInput { runner, defaults, token: &token, account, claims: &[] })
 }
 
 /// A spec from YAML, by way of JSON as it comes from the API server.

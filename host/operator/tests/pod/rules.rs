@@ -1,7 +1,9 @@
 //! One rule at a time.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec};
-use pacer_operator::pod::{GeneratedAccess, PodDefaults, PodError, PodWarning};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_operator::pod::{GeneratedAccess, PodDefaults, PodError, PodWarning, SharedAccount};
 
 use crate::{build, defaults, runner, spec};
 
@@ -318,16 +320,20 @@ fn the_service_account_is_the_runners_own_where_it_needs_one() {
     }
 }
 
+/// The installation's roles, by name.
+fn shipped_role(name: &str) -> Vec<PolicyRule> {
+    let text = include_str!("../../../../deploy/base/rbac.yaml");
+    let documents: Vec<serde_json::Value> = text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect();
+    let found = documents.into_iter().find(|one| one["kind"] == "ClusterRole" && one["metadata"]["name"] == name).unwrap();
+    serde_json::from_value(found["rules"].clone()).unwrap()
+}
+
+fn granted(rules: &[PolicyRule]) -> Vec<(String, String)> {
+    rules.iter().map(|rule| (rule.resources.clone().unwrap().join(","), rule.verbs.join(","))).collect()
+}
+
 #[test]
-fn generated_roles_grant_what_is_used_and_nothing_else() {
-    let hook = GeneratedAccess { status_hook: true, job_pods: false }.rules("r1");
-    let [rule] = hook.as_slice() else { panic!("{hook:?}") };
-    assert_eq!(rule.resources.as_deref().unwrap(), ["runners/status"]);
-    assert_eq!(rule.resource_names.as_deref().unwrap(), ["r1"]);
-    assert_eq!(rule.verbs, ["get", "update", "patch"]);
-    let jobs = GeneratedAccess { status_hook: false, job_pods: true }.rules("r1");
-    let granted: Vec<(String, String)> =
-        jobs.iter().map(|rule| (rule.resources.clone().unwrap().join(","), rule.verbs.join(","))).collect();
+fn job_pods_are_granted_what_the_hooks_use_and_nothing_else() {
     let expected = [
         ("pods", "get,list,create,delete"),
         ("pods/exec", "get,create"),
@@ -335,8 +341,47 @@ fn generated_roles_grant_what_is_used_and_nothing_else() {
         ("jobs", "get,list,create,delete"),
         ("secrets", "get,list,create,delete"),
     ];
-    assert_eq!(granted, expected.map(|(resource, verbs)| (resource.to_owned(), verbs.to_owned())));
-    assert_eq!(GeneratedAccess { status_hook: true, job_pods: true }.rules("r1").len(), 6);
+    let role = shipped_role("pacer-job-pods");
+    assert_eq!(granted(&role), expected.map(|(resource, verbs)| (resource.to_owned(), verbs.to_owned())));
+    let bind = shipped_role("pacer-access").into_iter().find(|rule| rule.verbs == ["bind"]).unwrap();
+    assert_eq!(bind.resource_names.unwrap(), ["pacer-job-pods"], "what is bound is that role alone");
+}
+
+#[test]
+fn runners_share_an_account_unless_they_report_on_themselves() {
+    let claim = "containerMode: kubernetes";
+    let set = SharedAccount::of_target(ScaleTargetKind::RunnerDeployment, "ci", "web");
+    for (yaml, hook, shared, account, bindings) in [
+        (claim, false, Some(&set), "web-job-pods", vec![("web-job-pods", "ClusterRole", "the-role")]),
+        (claim, false, None, "runner", vec![("runner-job-pods", "ClusterRole", "the-role")]),
+        ("{}", true, Some(&set), "runner", vec![("runner", "Role", "runner")]),
+        (claim, true, Some(&set), "runner", vec![("runner", "Role", "runner"), ("runner-job-pods", "ClusterRole", "the-role")]),
+    ] {
+        let runner = runner(spec(yaml));
+        let made = GeneratedAccess::of(&runner.spec, hook).unwrap().account(&runner, shared, "the-role");
+        let what = format!("{yaml}, hook {hook}, {shared:?}");
+        assert_eq!((made.account.metadata.name.as_deref(), made.shared), (Some(account), account != "runner"), "{what}");
+        let found: Vec<_> = made
+            .bindings
+            .iter()
+            .map(|one| (one.metadata.name.as_deref().unwrap(), one.role_ref.kind.as_str(), one.role_ref.name.as_str()))
+            .collect();
+        assert_eq!(found, bindings, "{what}");
+        let subjects = made.bindings.iter().flat_map(|one| one.subjects.iter().flatten());
+        assert!(subjects.into_iter().all(|one| one.name == account && one.namespace.as_deref() == Some("ci")), "{what}");
+        // The runner's go with it. The set's must outlive the set while its runners drain.
+        let owners = made.account.metadata.owner_references.unwrap_or_default();
+        assert_eq!(
+            owners.iter().map(|owner| owner.kind.as_str()).collect::<Vec<_>>(),
+            if made.shared { vec![] } else { vec!["Runner"] }
+        );
+        assert_eq!(made.role.is_some(), hook, "{what}");
+        if let Some(role) = made.role {
+            let [rule] = role.rules.as_deref().unwrap() else { panic!("{what}: {:?}", role.rules) };
+            assert_eq!(granted(std::slice::from_ref(rule)), [("runners/status".to_owned(), "patch".to_owned())]);
+            assert_eq!(rule.resource_names.as_deref().unwrap(), ["runner"]);
+        }
+    }
 }
 
 #[test]

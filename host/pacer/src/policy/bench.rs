@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use pacer_policy::{Decision, Inquiry, Limits, Outcome, Policy};
+use anyhow::{Result, anyhow, bail};
+use pacer_policy::{Decision, Engine, Inquiry, Limits, LoadError, Outcome, Policy};
 
 use super::case::ask;
 use super::settings::SettingsArgument;
@@ -11,7 +11,10 @@ use super::source::{Source, engine};
 use super::{Report, table};
 
 /// How many things the requests are about.
-const SIZES: [u32; 4] = [0, 10, 100, 1_000];
+const SIZES: [u32; 5] = [0, 10, 100, 1_000, 5_000];
+
+/// A policy that fails at no more than this is not worth measuring.
+const ORDINARY: u32 = 1_000;
 
 /// Time spent on each size, at least [`ROUNDS`] calls.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -26,6 +29,9 @@ pub(crate) struct Arguments {
     file: Source,
     #[command(flatten)]
     settings: SettingsArgument,
+    /// Everything as Markdown, with the cost of staging and of every generation that is held.
+    #[arg(long)]
+    table: bool,
 }
 
 /// `pacer policy bench`.
@@ -35,66 +41,187 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
     let component = arguments.file.read()?;
     let began = Instant::now();
     let policy = Policy::load(&engine, &component).map_err(|error| super::cure::refused(&arguments.file, &error))?;
-    let mut text = format!("{policy}: {}, loaded in {} ms\n", table::bytes(component.len()), began.elapsed().as_millis());
-    for decision in policy.decisions() {
-        let native = arguments.file == Source::Builtin;
-        text.push_str(&measured(
-            decision,
-            native,
-            |inquiry| ask(&engine, &policy, inquiry, &settings, &Limits::default()),
-            &settings,
-        )?);
+    let loaded = began.elapsed();
+    let native = arguments.file == Source::Builtin;
+    let ask = |inquiry: &Inquiry| ask(&engine, &policy, inquiry, &settings, &Limits::default());
+    let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, native, &settings, ask));
+    let measured = measured.collect::<Result<Vec<_>>>()?;
+    if arguments.table {
+        let staging = Staging::of(&engine, &component, &policy, &settings)?;
+        return Ok(Report::text(markdown(&policy, component.len(), &measured, &staging)));
     }
+    let mut text = format!("{policy}: {}, loaded in {} ms\n", table::bytes(component.len()), loaded.as_millis());
+    measured.iter().for_each(|decision| text.push_str(&decision.plain()));
     Ok(Report::text(text))
 }
 
-fn measured(decision: Decision, native: bool, call: impl Fn(&Inquiry) -> Outcome, settings: &str) -> Result<String> {
-    let limits = Limits::default();
-    let mut head = vec!["items", "fuel", "of limit", "best", "p50", "of deadline", "memory", "of limit"];
-    head.extend(native.then_some("native best"));
-    let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_owned).collect()];
-    let mut points = Vec::new();
-    for size in SIZES {
-        let inquiry = Inquiry::typical(decision, size);
-        let outcome = call(&inquiry);
-        if let Err(fault) = &outcome.answer {
-            bail!("{decision} of {size} items gave no usable answer ({}): {fault}", fault.kind());
-        }
-        let (best, middle) = times(|| call(&inquiry).duration);
-        let (fuel, deadline) = (limits.fuel(inquiry.items()), micros(limits.deadline()));
-        let mut row = vec![
-            table::number(u64::from(size)),
-            table::number(outcome.fuel),
-            table::percent(outcome.fuel, fuel),
-            format!("{} µs", table::number(micros(best))),
-            format!("{} µs", table::number(micros(middle))),
-            table::percent(micros(middle), deadline),
-            table::bytes(outcome.peak_memory),
-            table::percent(outcome.peak_memory as u64, limits.memory() as u64),
-        ];
-        if native {
-            let (linked, _) = times(|| {
+/// What calls of one decision take.
+struct Measured {
+    decision: Decision,
+    sizes: Vec<Size>,
+    /// Which size it does not manage.
+    failed: Option<String>,
+}
+
+/// What calls about so many items take.
+struct Size {
+    items: u32,
+    limit: u64,
+    outcome: Outcome,
+    /// Fastest, and the middle one.
+    times: (Duration, Duration),
+    /// The fastest of the same policy linked natively.
+    native: Option<Duration>,
+}
+
+impl Measured {
+    fn of(decision: Decision, native: bool, settings: &str, call: impl Fn(&Inquiry) -> Outcome) -> Result<Self> {
+        let mut sizes = Vec::new();
+        for items in SIZES {
+            let inquiry = Inquiry::typical(decision, items);
+            let outcome = call(&inquiry);
+            if let Err(fault) = &outcome.answer {
+                let failed = format!("{decision} of {items} items gave no usable answer ({}): {fault}", fault.kind());
+                if items <= ORDINARY {
+                    bail!(failed);
+                }
+                return Ok(Self { decision, sizes, failed: Some(failed) });
+            }
+            let natively = || {
                 let began = Instant::now();
                 let _answer = inquiry.natively(settings);
                 began.elapsed()
+            };
+            sizes.push(Size {
+                items,
+                limit: Limits::default().fuel(inquiry.items()),
+                outcome,
+                times: times(|| call(&inquiry).duration),
+                native: native.then(|| times(natively).0),
             });
-            row.push(format!("{} µs", table::number(micros(linked))));
         }
-        rows.push(row);
-        points.push((f64::from(size), outcome.fuel));
+        Ok(Self { decision, sizes, failed: None })
     }
-    let (per_call, per_item) = fit(&points);
-    let fuel = |value: f64| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rounded amount of fuel, never below zero")]
-        let rounded = value.max(0.0).round() as u64;
-        table::number(rounded)
-    };
-    Ok(format!(
-        "\n{decision}\n{}fuel: {} and {} per item; 20,000,000 and 100,000 per item are allowed\n",
-        table::right(&rows),
-        fuel(per_call),
-        fuel(per_item)
-    ))
+
+    fn plain(&self) -> String {
+        let limits = Limits::default();
+        let mut head = vec!["items", "fuel", "of limit", "best", "p50", "of deadline", "memory", "of limit"];
+        head.extend(self.sizes.iter().any(|size| size.native.is_some()).then_some("native best"));
+        let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_owned).collect()];
+        rows.extend(self.sizes.iter().map(|size| {
+            let Size { outcome, times: (best, middle), .. } = size;
+            let mut row = vec![
+                table::number(u64::from(size.items)),
+                table::number(outcome.fuel),
+                table::percent(outcome.fuel, size.limit),
+                shown(*best),
+                shown(*middle),
+                table::percent(micros(*middle), micros(limits.deadline())),
+                table::bytes(outcome.peak_memory),
+                table::percent(outcome.peak_memory as u64, limits.memory() as u64),
+            ];
+            row.extend(size.native.map(shown));
+            row
+        }));
+        let (per_call, per_item) =
+            fit(&self.sizes.iter().map(|size| (f64::from(size.items), size.outcome.fuel)).collect::<Vec<_>>());
+        let fuel = |value: f64| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a rounded amount of fuel, never below zero"
+            )]
+            let rounded = value.max(0.0).round() as u64;
+            table::number(rounded)
+        };
+        format!(
+            "\n{}\n{}{}fuel: {} and {} per item; 20,000,000 and 100,000 per item are allowed\n",
+            self.decision,
+            table::right(&rows),
+            self.failed.iter().map(|failed| format!("{failed}\n")).collect::<String>(),
+            fuel(per_call),
+            fuel(per_item)
+        )
+    }
+}
+
+/// What comes before the first call, and stays as long as the policy is held.
+struct Staging {
+    compile: Duration,
+    whole: Duration,
+    /// None where the system does not say.
+    held: Option<usize>,
+}
+
+/// Generations held at once to see what one takes.
+const HELD: usize = 16;
+
+impl Staging {
+    fn of(engine: &Engine, component: &[u8], policy: &Policy, settings: &str) -> Result<Self> {
+        let refused = |error: LoadError| anyhow!("{policy} is refused: {error}");
+        let compile = (0..3).map(|_| engine.time_to_compile(component)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let began = Instant::now();
+        let limits = Limits::default();
+        let staged = Policy::load(engine, component).map_err(refused)?;
+        staged.validate_settings(engine, settings, &limits).map_err(refused)?;
+        for decision in staged.decisions() {
+            staged.rehearse(engine, decision, settings, &limits).map_err(refused)?;
+        }
+        let whole = began.elapsed();
+        let before = resident();
+        let held = (0..HELD).map(|_| Policy::load(engine, component)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let after = resident();
+        drop(held);
+        Ok(Self {
+            compile: compile.into_iter().min().unwrap_or_default(),
+            whole,
+            held: before.zip(after).map(|(before, after)| after.saturating_sub(before) / HELD),
+        })
+    }
+}
+
+/// Memory that the process has from the system, in bytes; from Linux's `/proc`.
+fn resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1_024)
+}
+
+fn markdown(policy: &Policy, bytes: usize, measured: &[Measured], staging: &Staging) -> String {
+    let mut text = String::from(
+        "| decision | items | fresh call, best | fresh call, p50 | native, best | fuel | memory |\n| --- | --: | --: | --: | --: | --: | --: |\n",
+    );
+    for decision in measured {
+        for size in &decision.sizes {
+            text.push_str(&format!(
+                "| {} | {} | {} | {} | {} | {} | {} |\n",
+                decision.decision,
+                table::number(u64::from(size.items)),
+                shown(size.times.0),
+                shown(size.times.1),
+                size.native.map_or_else(|| "-".to_owned(), shown),
+                table::number(size.outcome.fuel),
+                table::bytes(size.outcome.peak_memory),
+            ));
+        }
+    }
+    measured.iter().filter_map(|decision| decision.failed.as_ref()).for_each(|failed| text.push_str(&format!("\n{failed}\n")));
+    let held = staging.held.map_or_else(|| "unknown here".to_owned(), table::bytes);
+    text.push_str(&format!(
+        "\n| {policy} | |\n| --- | --: |\n| component | {} |\n| compile | {} |\n| staging, compile included | {} |\n| memory per generation held | {held} |\n",
+        table::bytes(bytes),
+        shown(staging.compile),
+        shown(staging.whole),
+    ));
+    text
+}
+
+fn shown(duration: Duration) -> String {
+    match micros(duration) {
+        micros @ 0..10_000 => format!("{} µs", table::number(micros)),
+        micros => format!("{} ms", table::number(micros / 1_000)),
+    }
 }
 
 /// The best and the middle one of many samples: what it takes, and what it takes on this machine as busy as it is.

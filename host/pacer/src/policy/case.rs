@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use pacer_policy::{Answer, Decision, Engine, Fault, Inquiry, Limits, Outcome, Policy};
+use pacer_policy::{Answer, Decision, Engine, Fault, Inquiry, Limits, Outcome, Policy, Record};
 use pacer_policy_sdk::cases::{self, Expected};
 use pacer_policy_sdk::lifecycle::Problem;
 use serde_json::Value;
@@ -30,7 +30,16 @@ impl Case {
     /// Reads a file. `decision` is for a request on its own, which does not say what it is about.
     pub(crate) fn read(path: &Path, decision: Option<Decision>) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
+        // A receipt is a request with the answer that the operator used.
+        if let Ok(record) = Record::read(text.as_bytes()) {
+            return Self::of_record(path, &record);
+        }
         Self::parse(path, &text, decision)
+    }
+
+    /// What was recorded, as a case.
+    pub(crate) fn of_record(path: &Path, record: &Record) -> Result<Self> {
+        Self::parse(path, &super::receipts::of(record)?.to_string(), None)
     }
 
     fn parse(path: &Path, text: &str, asked: Option<Decision>) -> Result<Self> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use pacer_policy::{Engine, Policy};
 use serde_json::Value;
 
@@ -10,6 +10,8 @@ use super::case::{self, Case};
 use super::settings::{self, SettingsArgument};
 use super::source::{Source, engine};
 use super::{Report, table};
+use crate::archive::{Archive, Filter};
+use crate::cluster::{self, ClusterArguments};
 
 /// Arguments of `pacer policy diff`.
 #[derive(clap::Args, Debug)]
@@ -18,8 +20,16 @@ pub(crate) struct Arguments {
     one: Source,
     /// Another one.
     other: Source,
-    /// A directory of cases or recorded requests, or one of them. Expected answers play no part.
-    requests: PathBuf,
+    /// A directory of cases or receipts, or one of them. Expected answers play no part.
+    #[arg(required_unless_present = "receipts", conflicts_with = "receipts")]
+    requests: Option<PathBuf>,
+    /// The receipts in the cluster instead of files: what would the other policy have done?
+    #[arg(long)]
+    receipts: bool,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Settings of the first policy: a file of YAML or JSON; those of the case when absent.
     #[arg(long, value_name = "FILE")]
     settings_one: Option<PathBuf>,
@@ -67,7 +77,7 @@ impl Side {
 
 /// `pacer policy diff`.
 pub(crate) fn diff(arguments: &Arguments) -> Result<Report> {
-    let cases = Case::all(&arguments.requests)?;
+    let cases = cases(arguments)?;
     let engine = engine()?;
     let mut one = Side::new(&engine, &arguments.one, arguments.settings_one.as_ref())?;
     let mut other = Side::new(&engine, &arguments.other, arguments.settings_other.as_ref())?;
@@ -101,6 +111,23 @@ pub(crate) fn diff(arguments: &Arguments) -> Result<Report> {
     Ok(Report { text, notes: String::new(), failure })
 }
 
+fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
+    match &arguments.requests {
+        Some(requests) => Case::all(requests),
+        None => cluster::with(&arguments.cluster, async |cluster| {
+            let archive = Archive::read(&cluster).await?;
+            let records = arguments.filter.of(&archive);
+            // One that lost its input can't be asked again.
+            let whole = records.iter().filter(|record| record.input.is_some());
+            let path = |id: &str| PathBuf::from(format!("receipt {id}"));
+            let cases = whole.map(|record| Case::of_record(&path(&record.id), record)).collect::<Result<Vec<_>>>()?;
+            ensure!(!cases.is_empty(), "no receipt is as wanted: {}", archive.gaps(&cluster.namespace, jiff::Timestamp::now()));
+            Ok(cases)
+        })
+        .context("reading receipts"),
+    }
+}
+
 fn marked(mark: char, lines: &str) -> String {
     lines.lines().map(|line| format!("  {mark} {line}\n")).collect()
 }
@@ -130,7 +157,10 @@ mod tests {
         let arguments = |settings_other| Arguments {
             one: Source::Builtin,
             other: Source::Builtin,
-            requests: directory.path().to_owned(),
+            requests: Some(directory.path().to_owned()),
+            receipts: false,
+            filter: Filter::default(),
+            cluster: ClusterArguments::default(),
             settings_one: None,
             settings_other,
             reasons: false,

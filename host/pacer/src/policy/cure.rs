@@ -13,6 +13,43 @@ pub(crate) fn refused(policy: impl Display, error: &LoadError) -> Error {
     }
 }
 
+/// What to do about a reason in a policy set's status; none where its message says it.
+pub(crate) fn of_reason(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "PolicySetMissing" => "put the set under the key policies.yaml of data",
+        "PolicySetInvalid" => "correct the line that the message names; pacer policy configmap prints sets that are right",
+        "PolicyModuleMissing" => "put the module under that key of binaryData, not of data",
+        "PolicySetNotFound" => "create the ConfigMap, or correct the annotation that asks for it",
+        "PolicySetUnreadable" => "grant the operator list, watch and patch on ConfigMaps there (the role pacer-policies)",
+        "PolicyRolledBack" => {
+            "mend the policy and apply it again: pacer policy receipts --case shows what it was asked, pacer policy run why it fails"
+        }
+        "PolicyCompressionInvalid" | "PolicyDecompressionBomb" => "compress the module anew; it may have 4 MiB decompressed",
+        _ => return REFUSALS.into_iter().find(|refusal| refusal.as_str() == reason).and_then(cure),
+    })
+}
+
+/// Refusals that have a cure.
+const REFUSALS: [Refusal; 17] = [
+    Refusal::TooLarge,
+    Refusal::NotWebAssembly,
+    Refusal::CoreModule,
+    Refusal::NativeCode,
+    Refusal::Invalid,
+    Refusal::Import,
+    Refusal::Exports,
+    Refusal::Contract,
+    Refusal::Types,
+    Refusal::Compile,
+    Refusal::CompileTimeout,
+    Refusal::Instantiate,
+    Refusal::Describe,
+    Refusal::Settings,
+    Refusal::Smoke,
+    Refusal::Unstable,
+    Refusal::SelfTest,
+];
+
 /// None where the message itself says it.
 fn cure(code: Refusal) -> Option<&'static str> {
     Some(match code {
@@ -43,4 +80,22 @@ fn cure(code: Refusal) -> Option<&'static str> {
         Refusal::SelfTest => "the sandbox does not work on this machine; the linked policy decides here",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reason of the table of refusals in the document.
+    #[test]
+    fn every_documented_reason_has_a_cure() {
+        let document = include_str!("../../../../docs/policy-sets.md");
+        let table = document.split_once("Reasons of refusals:").unwrap().1.split_once("\n## ").unwrap().0;
+        let reasons: Vec<&str> = table.split('`').skip(1).step_by(2).filter(|word| word.starts_with("Policy")).collect();
+        assert!(reasons.len() > 20, "{reasons:?}");
+        for reason in reasons {
+            assert!(of_reason(reason).is_some(), "{reason}");
+        }
+        assert_eq!(of_reason("PolicySetUnheardOf"), None);
+    }
 }

@@ -33,8 +33,12 @@ pub(crate) enum Language {
     Go,
     /// JavaScript on QuickJS; needs Node and npm.
     Js,
+    /// TypeScript on QuickJS; needs Node and npm.
+    Ts,
     /// clang and lld.
     C,
+    /// Zig 0.17.
+    Zig,
     /// WebAssembly text; needs nothing.
     Wat,
 }
@@ -102,6 +106,15 @@ const GO: &[File] = &[
 
 const JS: &[File] = &[("package.json", example!("js/package.json")), ("policy.js", example!("js/policy.js"))];
 
+const TS: &[File] = &[
+    ("package.json", example!("ts/package.json")),
+    ("tsconfig.json", example!("ts/tsconfig.json")),
+    ("pacer.d.ts", example!("ts/pacer.d.ts")),
+    ("policy.ts", example!("ts/policy.ts")),
+];
+
+const ZIG: &[File] = &[("policy.zig", example!("zig/policy.zig")), ("pacer.zig", example!("zig/pacer.zig"))];
+
 const C: &[File] = &[("policy.c", example!("c/policy.c")), ("pacer.h", example!("c/pacer.h"))];
 
 const WAT: &[File] = &[("policy.wat", example!("wat/policy.wat"))];
@@ -140,7 +153,9 @@ impl Language {
             Self::Rust => &[RUST, SDK, &[CONTRACT], CASES_WITH_SETTINGS],
             Self::Go => &[GO, CASES_WITH_SETTINGS],
             Self::Js => &[JS, &[CONTRACT], CASES_WITH_SETTINGS],
+            Self::Ts => &[TS, &[CONTRACT], CASES_WITH_SETTINGS],
             Self::C => &[C],
+            Self::Zig => &[ZIG, CASES_WITH_SETTINGS],
             Self::Wat => &[WAT],
         };
         own.iter().chain(&[CASES]).flat_map(|files| files.iter().copied()).collect()
@@ -159,9 +174,13 @@ impl Language {
                 "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o core.wasm .",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
-            Self::Js => &["npm install", "npm run build"],
+            Self::Js | Self::Ts => &["npm install", "npm run build"],
             Self::C => &[
                 "clang --target=wasm32 -Os -Wall -nostdlib -Wl,--no-entry,--strip-all,-z,stack-size=16384 policy.c -o core.wasm",
+                "pacer policy componentize core.wasm -o NAME.wasm",
+            ],
+            Self::Zig => &[
+                "zig build-exe policy.zig -target wasm32-freestanding -O ReleaseSmall -fno-entry -rdynamic -fstrip --stack 65536 -femit-bin=core.wasm",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
             Self::Wat => &["pacer policy componentize policy.wat -o NAME.wasm"],
@@ -285,6 +304,41 @@ mod tests {
         expected.sort();
         let listed: Vec<&str> = SDK.iter().map(|(path, _)| *path).filter(|path| path.contains("/src/")).collect();
         assert_eq!(listed, expected);
+    }
+
+    /// Types that were written by hand name every record and field of the contract, in the language's own style.
+    #[test]
+    fn hand_written_types_are_those_of_the_contract() {
+        let camel = |name: &str, first_upper: bool| {
+            let words = name.split('-').enumerate();
+            let word = |(place, word): (usize, &str)| match (place, word.split_at(1)) {
+                (0, _) if !first_upper => word.to_owned(),
+                (_, (first, rest)) => first.to_uppercase() + rest,
+            };
+            words.map(word).collect::<String>()
+        };
+        let (ts, zig) = (example!("ts/pacer.d.ts"), example!("zig/pacer.zig"));
+        let mut fields = 0;
+        for line in CONTRACT.1.lines().map(str::trim) {
+            if let Some(record) = line.strip_prefix("record ").and_then(|line| line.strip_suffix(" {")) {
+                let name = camel(record, true);
+                // Each interface has its own request.
+                assert!(name == "Request" || ts.contains(&format!("interface {name} {{")), "TypeScript has no {record}");
+            } else if let Some((field, _)) = line.split_once(": ").filter(|(field, rest)| {
+                rest.ends_with(',')
+                    && !rest.contains("func")
+                    && field.chars().all(|char| char.is_ascii_lowercase() || char == '-')
+            }) {
+                fields += 1;
+                let name = camel(field, false);
+                let there = [": ", "?: "].iter().any(|colon| ts.contains(&format!("  {name}{colon}")));
+                assert!(there, "TypeScript has no field {field}");
+                // Zig's own record of `describe` is private to it.
+                let name = field.replace('-', "_").replace("settings_schema", "schema");
+                assert!(zig.contains(&format!("{name}: ")), "Zig has no field {field}");
+            }
+        }
+        assert!(fields > 80, "{fields} fields were found");
     }
 
     #[test]

@@ -82,6 +82,12 @@ impl Guest {
         self
     }
 
+    /// Runs this code before it answers.
+    pub(crate) fn first(mut self, code: &str) -> Self {
+        self.select = format!("{code} {}", self.select);
+        self
+    }
+
     /// Misbehaves from the first call on.
     pub(crate) fn unrehearsed(mut self) -> Self {
         self.rehearsed = false;

@@ -124,7 +124,7 @@ fn need_of(route: &Route) -> Option<Need> {
 fn is_for_apps(route: &Route) -> bool {
     use RouteKind as K;
     match route.kind {
-        K::FindInstallation | K::GetInstallation | K::AccessToken => true,
+        K::FindInstallation | K::GetInstallation | K::AccessToken | K::GetAppHook => true,
         K::ListDeliveries | K::GetDelivery | K::Redeliver => route.scope.is_none(),
         _ => false,
     }
@@ -287,7 +287,7 @@ impl State {
                 }
                 self.deliveries(asked, route, |delivery| delivery.hook == hook)
             }
-            K::FindInstallation | K::GetInstallation | K::AccessToken | K::RateLimit | K::RegisterRunner => None,
+            K::FindInstallation | K::GetInstallation | K::AccessToken | K::GetAppHook | K::RateLimit | K::RegisterRunner => None,
         }
     }
 
@@ -319,6 +319,14 @@ impl State {
                     "repository_selection": selection,
                 });
                 Some(Answer::json(StatusCode::CREATED, &body))
+            }
+            RouteKind::GetAppHook => {
+                let hook = self.hooks.find(&HookOwner::App(app)).and_then(|hook| self.hooks.get(hook));
+                let config = match hook {
+                    Some(hook) => json!({"content_type": "json", "insecure_ssl": "0", "secret": "********", "url": hook.url}),
+                    None => json!({"content_type": "json", "insecure_ssl": "0"}),
+                };
+                Some(Answer::json(StatusCode::OK, &config))
             }
             RouteKind::ListDeliveries | RouteKind::GetDelivery | RouteKind::Redeliver => {
                 let owner = HookOwner::App(app);

@@ -384,9 +384,10 @@ impl State {
     /// The next event to send, or when to look again.
     fn next_delivery(&mut self) -> Result<Posting, Option<Instant>> {
         let id = self.hooks.take()?;
-        let request = self.hooks.deliveries.get(&id).and_then(|delivery| {
+        let found = self.hooks.deliveries.get(&id).and_then(|delivery| {
             let hook = self.hooks.get(delivery.hook)?;
-            let body = self.event_body(delivery).to_string();
+            let payload = self.event_body(delivery);
+            let body = payload.to_string();
             let mut request = Request::post(&hook.url).header(header::ACCEPT, "*/*");
             for (name, value) in self.event_headers(delivery) {
                 request = request.header(name, value);
@@ -400,9 +401,11 @@ impl State {
                     request = request.header(name, format!("{prefix}={}", hex::encode(signature)));
                 }
             }
-            request.body(Full::new(Bytes::from(body))).ok()
+            let request = request.body(Full::new(Bytes::from(body))).ok()?;
+            Some((request, delivery.action.map(|action| (action, payload))))
         });
-        Ok(Posting { id, request })
+        let (request, event) = found.unzip();
+        Ok(Posting { id, request, event: event.flatten() })
     }
 }
 
@@ -410,13 +413,15 @@ impl State {
 struct Posting {
     id: DeliveryId,
     request: Option<Request<Full<Bytes>>>,
+    /// The payload, when it is about a job.
+    event: Option<(JobAction, Value)>,
 }
 
 type HookClient = Client<HttpConnector, Full<Bytes>>;
 
 /// Sends one event; the status, and how long it took.
 fn send(client: &HookClient, posting: Posting) -> impl Future<Output = (DeliveryId, u16, Duration)> + use<> {
-    let Posting { id, request } = posting;
+    let Posting { id, request, .. } = posting;
     let client = client.clone();
     async move {
         let begun = Instant::now();
@@ -440,7 +445,12 @@ pub(super) async fn deliver(shared: &Shared) {
         let mut next = None;
         while under_way.len() < parallel {
             match shared.with(State::next_delivery) {
-                Ok(posting) => under_way.push(send(&client, posting)),
+                Ok(posting) => {
+                    if let Some((action, payload)) = &posting.event {
+                        shared.conformance.event(action.as_str(), payload);
+                    }
+                    under_way.push(send(&client, posting));
+                }
                 Err(at) => {
                     next = at;
                     break;

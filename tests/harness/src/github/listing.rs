@@ -26,6 +26,10 @@ impl Query {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     fn number(&self, name: &str) -> Option<usize> {
         self.get(name)?.parse().ok().filter(|number| *number > 0)
     }

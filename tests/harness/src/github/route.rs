@@ -35,6 +35,8 @@ pub enum RouteKind {
     AccessToken,
     /// GET a repository's or organization's webhooks.
     ListHooks,
+    /// GET the configuration of the app's webhook.
+    GetAppHook,
     /// GET a webhook's deliveries.
     ListDeliveries,
     /// GET one delivery.
@@ -93,6 +95,7 @@ impl Route {
         let (kind, id, delivery) = match (&below, rest) {
             (Below::App, ["installations", id]) if get => (RouteKind::GetInstallation, number(id)?, 0),
             (Below::App, ["installations", id, "access_tokens"]) if post => (RouteKind::AccessToken, number(id)?, 0),
+            (Below::App, ["hook", "config"]) if get => (RouteKind::GetAppHook, 0, 0),
             (Below::App, ["hook", "deliveries"]) if get => (RouteKind::ListDeliveries, 0, 0),
             (Below::App, ["hook", "deliveries", id]) if get => (RouteKind::GetDelivery, 0, number(id)?),
             (Below::App, ["hook", "deliveries", id, "attempts"]) if post => (RouteKind::Redeliver, 0, number(id)?),
@@ -150,6 +153,7 @@ impl Route {
             K::GetInstallation => "/app/installations/{installation_id}",
             K::AccessToken => "/app/installations/{installation_id}/access_tokens",
             K::ListHooks => scoped!("hooks"),
+            K::GetAppHook => "/app/hook/config",
             K::ListDeliveries if self.scope.is_none() => "/app/hook/deliveries",
             K::GetDelivery if self.scope.is_none() => "/app/hook/deliveries/{delivery_id}",
             K::Redeliver if self.scope.is_none() => "/app/hook/deliveries/{delivery_id}/attempts",

@@ -192,7 +192,25 @@ impl State {
         runner.session.is_some() && runner.online && runner.job.is_none() && !(self.deprecated && runner.disable_update)
     }
 
+    /// Registers a runner that connects at once.
     pub(super) fn register(&mut self, request: &Registration) -> Result<Opened, RegistrationRefused> {
+        let opened = self.enroll(request)?;
+        match self.settings.assignment_latency {
+            Duration::ZERO => self.offer_runner(opened.runner),
+            latency => self.after(latency, Due::RunnerReady(opened.runner)),
+        }
+        Ok(opened)
+    }
+
+    /// Registers a runner that nobody runs.
+    pub(super) fn register_offline(&mut self, request: &Registration) -> Result<RunnerId, RegistrationRefused> {
+        let id = self.enroll(request)?.runner;
+        self.disconnect(id);
+        self.go_offline(id);
+        Ok(id)
+    }
+
+    fn enroll(&mut self, request: &Registration) -> Result<Opened, RegistrationRefused> {
         if let Some(status) = self.registration_fault(&request.url_path) {
             return Err(RegistrationRefused::Unavailable(status));
         }
@@ -255,10 +273,6 @@ impl State {
         }
         self.totals.registered += 1;
         self.runner_changed(place);
-        match self.settings.assignment_latency {
-            Duration::ZERO => self.offer_runner(id),
-            latency => self.after(latency, Due::RunnerReady(id)),
-        }
         Ok(Opened { runner: id, session, wake })
     }
 

@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     call::Call,
+    conformance::Instance,
     endpoint::{Answer, Asked},
     fault::{Effect, Spoil},
     listing::Query,
@@ -147,9 +148,8 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
 async fn exchange(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
     let (parts, body) = request.into_parts();
     // No route reads its body; it is drained so that the connection can be used again.
-    if Limited::new(body, LONGEST_BODY).collect().await.is_err() {
-        return Err(Cut);
-    }
+    let Ok(body) = Limited::new(body, LONGEST_BODY).collect().await else { return Err(Cut) };
+    let has_body = !body.to_bytes().is_empty();
     let full = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let (prefix, path) = match parts.uri.path().strip_prefix(ENTERPRISE_PREFIX) {
         Some(rest) if rest.starts_with('/') => (ENTERPRISE_PREFIX, rest),
@@ -185,7 +185,14 @@ async fn exchange(shared: &Shared, request: Request<Incoming>) -> Result<Respons
             state.signals.changed = true;
         });
     };
-    let answer = || shared.with(|state| state.answer(&asked, route.as_ref()));
+    let instance = if prefix.is_empty() { Instance::Cloud } else { Instance::Server };
+    let template = route.as_ref().map_or("", Route::template);
+    shared.conformance.request(instance, &parts.method, template, &parts.uri, has_body);
+    let answer = || {
+        let answer = shared.with(|state| state.answer(&asked, route.as_ref()));
+        shared.conformance.answer(instance, &parts.method, template, answer.status.as_u16(), &answer.body);
+        answer
+    };
 
     let Some(Spoil { effect, performed }) = spoil else {
         let answer = answer();

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Settings,
     call::Calls,
+    conformance::Conformance,
     credential::Credentials,
     fault::{Faults, Lies},
     hook::Hooks,
@@ -187,6 +188,7 @@ pub(super) struct Shared {
     timers: Notify,
     pub(super) outbox: Notify,
     pub(super) stopping: CancellationToken,
+    pub(super) conformance: Conformance,
 }
 
 impl Shared {
@@ -197,6 +199,7 @@ impl Shared {
             timers: Notify::new(),
             outbox: Notify::new(),
             stopping: CancellationToken::new(),
+            conformance: Conformance::default(),
         }
     }
 

@@ -1,12 +1,13 @@
 //! The runner image's contract: what its entry point and agent do with their environment.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::environment::Environment;
-use crate::github::{Conclusion, Event, JobId, Registration, Session, SimGitHub};
+use crate::github::{Conclusion, Event, JobId, Registration, RegistrationRefused, Session, SimGitHub};
 
 /// How fast an agent does what takes a real one seconds.
 #[derive(Clone, Debug)]
@@ -63,6 +64,7 @@ struct Configuration {
     startup_delay: u32,
     graceful_stop: u32,
     docker_wait: Option<u32>,
+    registration_only: bool,
 }
 
 impl Configuration {
@@ -94,6 +96,7 @@ impl Configuration {
             startup_delay: seconds("STARTUP_DELAY_IN_SECONDS", 0),
             graceful_stop: seconds("RUNNER_GRACEFUL_STOP_TIMEOUT", 15),
             docker_wait: waits_for_docker.then(|| seconds("WAIT_FOR_DOCKER_SECONDS", 120)),
+            registration_only: is_true("RUNNER_REGISTRATION_ONLY"),
         })
     }
 
@@ -117,14 +120,23 @@ pub(super) struct Agent<'a, N> {
     pace: &'a Pace,
     environment: &'a Environment,
     has_docker: bool,
+    /// Set while a job's hooks are refused what they need.
+    hooks_failed: &'a AtomicBool,
     tell: N,
     session: Option<Session>,
     job: Option<(JobId, Instant)>,
 }
 
 impl<'a, N: Fn(Progress)> Agent<'a, N> {
-    pub(super) fn new(github: &'a SimGitHub, pace: &'a Pace, environment: &'a Environment, has_docker: bool, tell: N) -> Self {
-        Self { github, pace, environment, has_docker, tell, session: None, job: None }
+    pub(super) fn new(
+        github: &'a SimGitHub,
+        pace: &'a Pace,
+        environment: &'a Environment,
+        has_docker: bool,
+        hooks_failed: &'a AtomicBool,
+        tell: N,
+    ) -> Self {
+        Self { github, pace, environment, has_docker, hooks_failed, tell, session: None, job: None }
     }
 
     /// The job it works on.
@@ -145,20 +157,32 @@ impl<'a, N: Fn(Progress)> Agent<'a, N> {
             return Exit::MASKED;
         }
         (self.tell)(Progress::Registering);
+        if configuration.registration_only {
+            self.retried(&configuration, |github, registration| github.register_only(registration)).await;
+            return Exit::MASKED;
+        }
         let Some(session) = self.register(&configuration).await else { return Exit::MASKED };
         (self.tell)(Progress::Registered);
         self.serve(&configuration, session, terminated).await
     }
 
     async fn register(&self, configuration: &Configuration) -> Option<Session> {
+        self.retried(configuration, |github, registration| github.register(registration)).await
+    }
+
+    async fn retried<T>(
+        &self,
+        configuration: &Configuration,
+        register: impl Fn(&SimGitHub, Registration) -> Result<T, RegistrationRefused>,
+    ) -> Option<T> {
         for attempt in 0..self.pace.registration_tries {
             if attempt > 0 {
                 sleep(self.pace.registration_pause).await;
             }
             // What is configured for another server finds nobody there.
             let reachable = configuration.server.as_deref().is_none_or(|server| is_at(self.github, server));
-            if reachable && let Ok(session) = self.github.register(configuration.registration()) {
-                return Some(session);
+            if reachable && let Ok(registered) = register(self.github, configuration.registration()) {
+                return Some(registered);
             }
         }
         None
@@ -180,7 +204,8 @@ impl<'a, N: Fn(Progress)> Agent<'a, N> {
                 }
                 () = at(job_end) => {
                     if let Some((job, _)) = self.job.take() {
-                        session.finish(job, Conclusion::Success);
+                        let failed = self.hooks_failed.swap(false, Ordering::Relaxed);
+                        session.finish(job, if failed { Conclusion::Failure } else { Conclusion::Success });
                         (self.tell)(Progress::JobDone);
                     }
                     if configuration.ephemeral || configuration.once {

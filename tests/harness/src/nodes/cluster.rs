@@ -195,6 +195,7 @@ impl Cluster {
     /// The object is gone.
     fn forget(self: &Arc<Self>, uid: &str) {
         self.shared.lives.enter(uid, Stage::Gone);
+        self.shared.mounts.release(uid);
         let mut table = lock(&self.table);
         let table = &mut *table;
         let Some(tracked) = table.pods.remove(uid) else { return };

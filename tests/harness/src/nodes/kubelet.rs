@@ -1,6 +1,7 @@
 //! One pod's life on a node: containers start, the agent runs, the pod ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,8 +17,8 @@ use super::busy::{BusyKill, Cause};
 use super::environment::{self, Environment, EnvironmentError};
 use super::fault::{Trouble, TroubleId};
 use super::life::Stage;
-use super::report;
 use super::status::{RUNNER, Sandbox};
+use super::{job_pod, report};
 use crate::github::{JobId, JobState, SimGitHub};
 
 /// Exit code of a process that was killed: 128 + SIGKILL.
@@ -209,6 +210,17 @@ impl PodWorker {
             self.uninterrupted(sleep(delay)).await?;
         }
         let shared = Arc::clone(&self.shared);
+        let mut waiting = None;
+        loop {
+            let pod = Arc::clone(&self.pod);
+            let Err(why) = self.uninterrupted(shared.mounts.mount(&shared.client, &pod)).await? else { break };
+            if waiting.as_ref() != Some(&why) {
+                sandbox.hold_runner("ContainerCreating", &why);
+                self.publish(sandbox).await;
+                waiting = Some(why);
+            }
+            self.uninterrupted(sleep(shared.options.retry_pause)).await?;
+        }
         match self.trouble.clone() {
             Some((id, Trouble::ImagePull)) => {
                 let image = self.runner_image();
@@ -254,7 +266,9 @@ impl PodWorker {
     async fn supervise(&mut self, environment: &Environment) -> RunnerEnd {
         let shared = Arc::clone(&self.shared);
         let uid = self.uid.clone();
-        let hooked = report::is_enabled(environment);
+        let reports = report::is_enabled(environment);
+        let job_pods = job_pod::is_enabled(environment);
+        let hooks_failed = AtomicBool::new(false);
         // A runner makes a few steps per job, and each is taken out before the next.
         let (steps_sender, mut steps) = mpsc::channel(8);
         let tell = |progress| {
@@ -263,7 +277,7 @@ impl PodWorker {
                 Progress::Registered | Progress::JobDone => shared.lives.enter(&uid, Stage::Idle),
                 Progress::Job(job) => shared.lives.job(&uid, job),
             }
-            if hooked {
+            if reports || job_pods {
                 // Full means that the API server does not answer, and the image would lose its report too.
                 let _ = steps_sender.try_send(progress);
             }
@@ -271,7 +285,20 @@ impl PodWorker {
         let pod = Arc::clone(&self.pod);
         let has_docker = environment.get("DOCKERD_IN_RUNNER").is_some_and(|value| value == "true")
             || self.pod.spec.iter().flat_map(|spec| &spec.containers).any(|container| container.name == "docker");
-        let mut agent = Agent::new(&shared.github, &shared.options.pace, environment, has_docker, tell);
+        let mut agent = Agent::new(&shared.github, &shared.options.pace, environment, has_docker, &hooks_failed, tell);
+        let run_hooks = async |step: Progress| {
+            if reports {
+                report::write(&shared, &pod, step).await;
+            }
+            match step {
+                Progress::Job(_) if job_pods => {
+                    let prepared = job_pod::prepare(&shared, &pod, environment).await;
+                    hooks_failed.store(!prepared, Ordering::Relaxed);
+                }
+                Progress::JobDone if job_pods => job_pod::clean_up(&shared, &pod, environment).await,
+                _ => {}
+            }
+        };
         let terminated = CancellationToken::new();
         let trouble = self.trouble.clone().filter(|(id, _)| shared.troubles.is_active(*id));
         let mut kill_at: Option<Instant> = None;
@@ -289,12 +316,12 @@ impl PodWorker {
                 let exit = loop {
                     tokio::select! {
                         biased;
-                        Some(step) = steps.recv() => report::write(&shared, &pod, step).await,
+                        Some(step) = steps.recv() => run_hooks(step).await,
                         exit = &mut running => break exit,
                     }
                 };
                 while let Ok(step) = steps.try_recv() {
-                    report::write(&shared, &pod, step).await;
+                    run_hooks(step).await;
                 }
                 exit
             };

@@ -4,9 +4,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::agent::Progress;
 use super::environment::Environment;
+use super::{Shared, identity};
 
 /// Whether the image runs the hook.
 pub(super) fn is_enabled(environment: &Environment) -> bool {
@@ -16,18 +16,9 @@ pub(super) fn is_enabled(environment: &Environment) -> bool {
 /// Writes what the hook writes; a refusal stops a runner as little as it does in the image.
 pub(super) async fn write(shared: &Shared, pod: &Pod, progress: Progress) {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default");
     let path = format!("/apis/actions.summerwind.dev/v1alpha1/namespaces/{namespace}/runners/{name}/status");
-    let request = http::Request::patch(path)
-        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
-        .header("Impersonate-User", format!("system:serviceaccount:{namespace}:{account}"))
-        .header("Impersonate-Group", "system:serviceaccounts")
-        .header("Impersonate-Group", "system:authenticated")
-        .body(body(shared, progress).to_string().into_bytes());
-    let Ok(request) = request else { return };
-    // The semaphore is never closed.
-    let _permit = shared.writes.acquire().await;
-    if let Err(error) = shared.client.request_text(request).await {
+    let said = body(shared, progress);
+    if let Err(error) = identity::request(shared, pod, http::Method::PATCH, &path, "application/merge-patch+json", &said).await {
         tracing::debug!(%error, namespace, name, "the status hook was refused");
     }
 }

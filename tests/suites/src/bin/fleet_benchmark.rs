@@ -1,7 +1,7 @@
 //! What fleets cost: times, API server writes, GitHub calls, processor time and memory of the operator, in one table.
 //!
 //! ```text
-//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst] [--json]
+//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants] [--json]
 //! ```
 //!
 //! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
@@ -23,8 +23,12 @@ mod changes;
 mod figure;
 #[path = "fleet_benchmark/fleet.rs"]
 mod fleet;
+#[path = "fleet_benchmark/latency.rs"]
+mod latency;
 #[path = "fleet_benchmark/meter.rs"]
 mod meter;
+#[path = "fleet_benchmark/tenants.rs"]
+mod tenants;
 
 use figure::table;
 
@@ -44,13 +48,22 @@ struct Arguments {
     /// How long each of them takes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     job_seconds: u64,
+    /// Tenants with credentials of their own.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(3..=500))]
+    tenants: u32,
+    /// Runners of each of them.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
+    tenant_runners: u32,
     /// What to measure.
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "fleets,scale-down,rollout,burst")]
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "fleets,scale-down,rollout,burst,latency,tenants")]
     scenes: Vec<Scene>,
     /// Print the figures as JSON.
     #[arg(long)]
     json: bool,
 }
+
+/// Jobs of the scene of single jobs.
+const SINGLES: u32 = 40;
 
 /// One kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,6 +76,10 @@ enum Scene {
     Rollout,
     /// Many jobs at once, each with its webhook.
     Burst,
+    /// Single jobs, one after the other.
+    Latency,
+    /// Many credentials, one of them revoked and one whose GitHub hardly answers.
+    Tenants,
 }
 
 #[tokio::main]
@@ -87,10 +104,18 @@ async fn main() -> Result<ExitCode> {
                 note("rollout")?;
                 keep(changes::rollout(&mut figures).await, &mut failures);
             }
+            Scene::Tenants => {
+                note(&format!("{} tenants", arguments.tenants))?;
+                keep(tenants::measure(arguments.tenants, arguments.tenant_runners, idle, &mut figures).await, &mut failures);
+            }
             Scene::Burst => {
                 note(&format!("burst of {} jobs", arguments.jobs))?;
                 let lasting = Duration::from_secs(arguments.job_seconds);
                 keep(burst::measure(arguments.jobs, lasting, &mut figures).await, &mut failures);
+            }
+            Scene::Latency => {
+                note("single jobs")?;
+                keep(latency::measure(SINGLES, &mut figures).await, &mut failures);
             }
         }
     }
@@ -129,7 +154,7 @@ mod tests {
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
         let arguments = Arguments::parse_from(["fleet-benchmark"]);
-        assert_eq!((arguments.runners, arguments.idle_seconds, arguments.scenes.len()), (vec![200, 1000], 60, 4));
+        assert_eq!((arguments.runners, arguments.idle_seconds, arguments.scenes.len()), (vec![200, 1000], 60, 5));
         let arguments = Arguments::parse_from(["fleet-benchmark", "--runners", "50", "--scenes=rollout"]);
         assert_eq!((arguments.runners, arguments.scenes), (vec![50], vec![Scene::Rollout]));
     }

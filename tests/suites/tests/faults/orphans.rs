@@ -56,7 +56,7 @@ async fn a_deployment_that_is_deleted_behind_the_operators_back_gets_no_new_set(
     settled(&world, 3).await?;
     // The operator lists RunnerDeployments when it starts and hears nothing about them any more, as while a watch is interrupted.
     let no_watch = json!([
-        {"op": "test", "path": "/rules/0/resources", "value": ["runnerdeployments"]},
+        {"op": "test", "path": "/rules/0/resources", "value": ["runnerdeployments", "runnersets"]},
         {"op": "replace", "path": "/rules/0/verbs", "value": ["list"]},
     ]);
     kubectl(&world, &["patch", "clusterrole", "pacer", "--type=json", "--patch", &no_watch.to_string()]).await?;

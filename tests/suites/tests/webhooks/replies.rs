@@ -178,6 +178,19 @@ async fn events_may_come_twice_in_any_order_and_after_changes() -> Result<()> {
     for line in [format!("pacer_job_queue_seconds_sum{labels} 20.0"), format!("pacer_job_queue_seconds_count{labels} 2")] {
         ensure!(metrics.contains(&line), "{line} is not in\n{metrics}\n{}", server.log_tail(20_000));
     }
+    // However often and in which order they came.
+    let about = r#"organization="",repository="app",repository_full_name="acme/app",owner="acme""#;
+    for (name, more, value) in [
+        ("github_workflow_jobs_queued_total", "", "5"),
+        ("github_workflow_jobs_started_total", "", "3"),
+        ("github_workflow_jobs_completed_total", "", "3"),
+        ("github_workflow_job_conclusions_total", r#",job_conclusion="success""#, "3"),
+        ("github_workflow_job_queue_duration_seconds_sum", "", "30.0"),
+        ("github_workflow_job_run_duration_seconds_sum", r#",job_conclusion="success""#, "150.0"),
+    ] {
+        let line = format!("{name}{{{about}{more}}} {value}\n");
+        ensure!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
     pacer_suites::delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
     eventually(&address, &event("completed", 4, "acme/app", &["else"]), NONE).await?;
     ensure!(!server.metrics().await?.contains(labels), "figures of an autoscaler that is gone");
@@ -230,8 +243,13 @@ async fn of_several_autoscalers_one_is_chosen_and_the_others_are_named() -> Resu
         world.github.add(&Scope::repository("acme", repository));
     }
     let only_other = GroupVisibility::Selected(["other".to_owned()].into());
+    world.github.add_enterprise("corp", &["acme"]);
+    world.github.add_group(&Scope::enterprise("corp"), "Shared", GroupVisibility::Selected(["acme".to_owned()].into()));
+    world.github.add_group(&Scope::enterprise("corp"), "Foreign", GroupVisibility::Selected(["else".to_owned()].into()));
+    pool(&world, "shared", &json!({"enterprise": "corp", "group": "Shared", "labels": ["corp", "big"]})).await?;
+    pool(&world, "foreign", &json!({"enterprise": "corp", "group": "Foreign", "labels": ["foreign"]})).await?;
     world.github.add_group(&Scope::organization("acme"), "Big", only_other);
-    pool(&world, "hidden", &json!({"organization": "acme", "group": "Big", "labels": ["big"]})).await?;
+    pool(&world, "hidden", &json!({"organization": "acme", "group": "Big", "labels": ["big", "gpu"]})).await?;
     pool(&world, "b-organization", &json!({"organization": "acme", "labels": ["web"]})).await?;
     pool(&world, "own", &json!({"repository": "acme/app", "labels": ["special"]})).await?;
     pool(&world, "a-organization", &json!({"organization": "acme", "labels": ["web", "special"]})).await?;
@@ -247,10 +265,16 @@ async fn of_several_autoscalers_one_is_chosen_and_the_others_are_named() -> Resu
         (2, "acme/other", ["web"], both.as_str()),
         (3, "acme/app", ["special"], "scaled own by 1"),
         (4, "acme/other", ["special"], "scaled a-organization by 1"),
-        (5, "acme/app", ["big"], NONE),
-        (6, "acme/other", ["big"], "scaled hidden by 1"),
+        (5, "acme/app", ["gpu"], NONE),
+        (6, "acme/other", ["big"], "scaled hidden by 1; these match as well: default/shared"),
+        // The organization's group is not open to this repository; the enterprise's is.
+        (7, "acme/app", ["big"], "scaled shared by 1"),
+        (8, "acme/app", ["corp"], "scaled shared by 1"),
+        (9, "acme/app", ["foreign"], NONE),
     ] {
-        let answer = post(&address, "workflow_job", &event("queued", id, repository, &labels)).await?;
+        let mut job = event("queued", id, repository, &labels);
+        job["enterprise"] = json!({"slug": "corp"});
+        let answer = post(&address, "workflow_job", &job).await?;
         ensure!((answer.status, answer.text.as_str()) == (200, text), "{id}: {answer:?}");
     }
     let log = server.logs();

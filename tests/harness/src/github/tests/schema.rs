@@ -1,113 +1,81 @@
 //! The answers against GitHub's own description of them.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
 use serde_json::json;
 
-use super::{super::payload, *};
+use super::{
+    super::{
+        conformance::{Instance, answer_faults, event_faults, request_faults},
+        payload,
+    },
+    *,
+};
 
-/// GitHub's OpenAPI description of the simulated answers: schemas by answer, and the components that they refer to by name.
-#[derive(Deserialize)]
-struct Description {
-    answers: BTreeMap<String, Value>,
-    components: BTreeMap<String, Value>,
-}
+const RUNNERS: &str = "GET /repos/{owner}/{repo}/actions/runners";
 
-impl Description {
-    fn load() -> Self {
-        serde_json::from_str(include_str!("../../../data/github-openapi.json")).unwrap()
+#[test]
+fn the_check_finds_wrong_answers() {
+    for instance in [Instance::Cloud, Instance::Server] {
+        let faults = |status, body: &Value| answer_faults(instance, RUNNERS, status, body.to_string().as_bytes());
+        assert_eq!(faults(200, &json!({"total_count": 0, "runners": []})), Vec::<String>::new());
+        assert_eq!(faults(403, &json!({"message": "Forbidden"})), Vec::<String>::new());
+        for (status, bad) in [
+            (200, json!({"total_count": 0})),
+            (200, json!({"total_count": "0", "runners": []})),
+            (200, json!({"total_count": 1, "runners": [{"id": 1}]})),
+            (200, json!([])),
+            (201, json!({"total_count": 0, "runners": []})),
+            (404, json!("Not Found")),
+        ] {
+            assert_ne!(faults(status, &bad), Vec::<String>::new(), "{status} {bad}");
+        }
+        assert_ne!(answer_faults(instance, RUNNERS, 200, b"<html>"), Vec::<String>::new());
+        assert_ne!(answer_faults(instance, RUNNERS, 304, b"{}"), Vec::<String>::new());
     }
-
-    /// Where `value` deviates from the answer's schema.
-    fn faults(&self, answer: &str, value: &Value) -> Vec<String> {
-        let mut faults = Vec::new();
-        self.check(self.answers.get(answer).unwrap(), value, answer, &mut faults);
-        faults
-    }
-
-    fn check(&self, schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
-        if let Some(name) = schema["$ref"].as_str() {
-            return self.check(&self.components[name], value, at, faults);
-        }
-        if value.is_null() && (schema["nullable"] == true || name_is_nullable(schema)) {
-            return;
-        }
-        for part in schema["allOf"].as_array().into_iter().flatten() {
-            self.check(part, value, at, faults);
-        }
-        for choice in ["anyOf", "oneOf"] {
-            if let Some(options) = schema[choice].as_array() {
-                let fits = options.iter().any(|option| {
-                    let mut found = Vec::new();
-                    self.check(option, value, at, &mut found);
-                    found.is_empty()
-                });
-                if !fits {
-                    faults.push(format!("{at}: fits no choice: {value}"));
-                }
-            }
-        }
-        let fits = match schema["type"].as_str() {
-            None => true,
-            Some("object") => value.is_object(),
-            Some("array") => value.is_array(),
-            Some("string") => value.is_string(),
-            Some("boolean") => value.is_boolean(),
-            Some("integer") => value.is_u64() || value.is_i64(),
-            Some("number") => value.is_number(),
-            Some(other) => panic!("{at}: unknown type {other}"),
-        };
-        if !fits {
-            faults.push(format!("{at}: {value} is no {}", schema["type"]));
-            return;
-        }
-        if let Some(allowed) = schema["enum"].as_array()
-            && !allowed.contains(value)
-        {
-            faults.push(format!("{at}: {value} is none of {allowed:?}"));
-        }
-        match (schema["format"].as_str(), value.as_str()) {
-            (Some("date-time"), Some(text)) if text.parse::<jiff::Timestamp>().is_err() => {
-                faults.push(format!("{at}: {text} is no time"));
-            }
-            (Some("uri"), Some(text)) if text.parse::<http::Uri>().is_err() => faults.push(format!("{at}: {text} is no URI")),
-            _ => {}
-        }
-        for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            if value.get(required).is_none() {
-                faults.push(format!("{at}: {required} is missing"));
-            }
-        }
-        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            if let Some(member) = value.get(name) {
-                self.check(property, member, &format!("{at}.{name}"), faults);
-            }
-        }
-        for (index, item) in value.as_array().into_iter().flatten().enumerate() {
-            self.check(&schema["items"], item, &format!("{at}[{index}]"), faults);
-        }
-    }
-}
-
-/// A schema without a type whose alternatives may be null themselves.
-fn name_is_nullable(schema: &Value) -> bool {
-    schema["enum"].as_array().is_some_and(|values| values.contains(&Value::Null))
+    assert_ne!(event_faults(Instance::Cloud, "queued", &json!({"action": "queued"})), Vec::<String>::new());
 }
 
 #[test]
-fn the_check_finds_deviations() {
-    let description = Description::load();
-    let good = json!({"total_count": 0, "runners": []});
-    assert_eq!(description.faults("runners", &good), Vec::<String>::new());
-    for bad in [
-        json!({"total_count": 0}),
-        json!({"total_count": "0", "runners": []}),
-        json!({"total_count": 1, "runners": [{"id": 1}]}),
-        json!([]),
-    ] {
-        assert_ne!(description.faults("runners", &bad), Vec::<String>::new(), "{bad}");
+fn the_check_finds_wrong_requests() {
+    let faults = |method: Method, template: &str, uri: &str| {
+        request_faults(Instance::Cloud, &method, template, &uri.parse().unwrap(), false)
+    };
+    let (repository, runners) = ("/repos/{owner}/{repo}", "/repos/{owner}/{repo}/actions/runners");
+    let right = [
+        (Method::GET, runners.to_owned(), "/repos/acme/app/actions/runners?per_page=100&page=2"),
+        (Method::GET, format!("{repository}/actions/runs"), "/repos/acme/app/actions/runs?status=queued&per_page=100"),
+        (Method::GET, "/app/hook/deliveries".to_owned(), "/app/hook/deliveries?cursor=v1_9"),
+    ];
+    for (method, template, uri) in right {
+        assert_eq!(faults(method, &template, uri), Vec::<String>::new(), "{uri}");
     }
+    let wrong = [
+        (Method::GET, String::new(), "/nowhere"),
+        (Method::PUT, runners.to_owned(), "/repos/acme/app/actions/runners"),
+        (Method::GET, runners.to_owned(), "/repos/acme/app/actions/runners?pagesize=3"),
+        (Method::GET, runners.to_owned(), "/repos/acme/app/actions/runners?per_page=many"),
+        (Method::GET, format!("{repository}/actions/runs"), "/repos/acme/app/actions/runs?status=sleeping"),
+    ];
+    for (method, template, uri) in wrong {
+        assert_ne!(faults(method, &template, uri), Vec::<String>::new(), "{uri}");
+    }
+}
+
+/// What is wrong is found while it happens, and told.
+#[tokio::test]
+async fn deviations_are_collected() {
+    let github = github().await;
+    let api = Api::of(&github);
+    api.try_send(Method::GET, "repos/acme/app/actions/runners?per_page=100", None).await.unwrap();
+    assert_eq!(github.deviations(), Vec::<String>::new());
+    for path in ["repos/acme/app/actions/runners?pagesize=3", "repos/acme/app/dreams"] {
+        api.try_send(Method::GET, path, None).await.unwrap();
+    }
+    let deviations = github.deviations();
+    assert!(
+        matches!(deviations.as_slice(), [one, other] if one.contains("pagesize") && other.contains("dreams")),
+        "{deviations:?}"
+    );
+    github.stop().await;
 }
 
 #[tokio::test]
@@ -132,41 +100,47 @@ async fn every_answer_has_githubs_shape() {
     let delivery = github.deliveries().into_iter().find(|it| it.job.is_some()).unwrap().id;
     let runner = github.registrations(&Scope::organization("acme"))[0].id;
 
+    github.add_hook(Hook { owner: HookOwner::App(7), url: "http://127.0.0.1:1/".into(), secret: String::new() });
     let (api, as_app) = (Api::of(&github), Api::with(&github, &format!("Bearer {}", api::jwt(7, -10, 300))));
-    let description = Description::load();
     let checks = [
-        (&api, Method::POST, "registration-token", "repos/acme/app/actions/runners/registration-token".to_owned()),
-        (&api, Method::POST, "registration-token-org", "orgs/acme/actions/runners/registration-token".to_owned()),
-        (&api, Method::POST, "registration-token-enterprise", "enterprises/corp/actions/runners/registration-token".to_owned()),
-        (&api, Method::POST, "remove-token", "repos/acme/app/actions/runners/remove-token".to_owned()),
-        (&api, Method::GET, "runners", "repos/acme/app/actions/runners".to_owned()),
-        (&api, Method::GET, "runners-org", "orgs/acme/actions/runners".to_owned()),
-        (&api, Method::GET, "runners-enterprise", "enterprises/corp/actions/runners".to_owned()),
-        (&api, Method::GET, "runner", format!("orgs/acme/actions/runners/{runner}")),
-        (&api, Method::GET, "runner-groups", "orgs/acme/actions/runner-groups".to_owned()),
-        (&api, Method::GET, "runner-groups-enterprise", "enterprises/corp/actions/runner-groups".to_owned()),
-        (&api, Method::GET, "runs", "repos/acme/app/actions/runs".to_owned()),
-        (&api, Method::GET, "jobs", format!("repos/acme/app/actions/runs/{}/jobs", run(done))),
-        (&api, Method::GET, "jobs", format!("repos/acme/app/actions/runs/{}/jobs", run(running))),
-        (&api, Method::GET, "jobs", format!("repos/acme/app/actions/runs/{}/jobs", run(queued))),
-        (&as_app, Method::GET, "installation", "repos/acme/app/installation".to_owned()),
-        (&as_app, Method::GET, "installation", "app/installations/70".to_owned()),
-        (&as_app, Method::POST, "access-token", "app/installations/70/access_tokens".to_owned()),
-        (&api, Method::GET, "deliveries", format!("repos/acme/app/hooks/{hook}/deliveries")),
-        (&api, Method::GET, "delivery", format!("repos/acme/app/hooks/{hook}/deliveries/{delivery}")),
-        (&api, Method::POST, "redelivery", format!("repos/acme/app/hooks/{hook}/deliveries/{delivery}/attempts")),
-        (&api, Method::GET, "rate-limit", "rate_limit".to_owned()),
+        (&api, Method::POST, "repos/acme/app/actions/runners/registration-token".to_owned()),
+        (&api, Method::POST, "orgs/acme/actions/runners/registration-token".to_owned()),
+        (&api, Method::POST, "enterprises/corp/actions/runners/registration-token".to_owned()),
+        (&api, Method::POST, "repos/acme/app/actions/runners/remove-token".to_owned()),
+        (&api, Method::GET, "repos/acme/app/actions/runners".to_owned()),
+        (&api, Method::GET, "orgs/acme/actions/runners".to_owned()),
+        (&api, Method::GET, "enterprises/corp/actions/runners".to_owned()),
+        (&api, Method::GET, format!("orgs/acme/actions/runners/{runner}")),
+        (&api, Method::GET, "orgs/acme/actions/runner-groups".to_owned()),
+        (&api, Method::GET, "enterprises/corp/actions/runner-groups".to_owned()),
+        (&api, Method::GET, "repos/acme/app/actions/runs".to_owned()),
+        (&api, Method::GET, format!("repos/acme/app/actions/runs/{}/jobs", run(done))),
+        (&api, Method::GET, format!("repos/acme/app/actions/runs/{}/jobs", run(running))),
+        (&api, Method::GET, format!("repos/acme/app/actions/runs/{}/jobs", run(queued))),
+        (&as_app, Method::GET, "repos/acme/app/installation".to_owned()),
+        (&as_app, Method::GET, "app/installations/70".to_owned()),
+        (&as_app, Method::POST, "app/installations/70/access_tokens".to_owned()),
+        (&api, Method::GET, format!("repos/acme/app/hooks/{hook}/deliveries")),
+        (&api, Method::GET, format!("repos/acme/app/hooks/{hook}/deliveries/{delivery}")),
+        (&api, Method::POST, format!("repos/acme/app/hooks/{hook}/deliveries/{delivery}/attempts")),
+        (&api, Method::GET, "rate_limit".to_owned()),
+        (&api, Method::GET, "repos/acme/app/hooks".to_owned()),
+        (&as_app, Method::GET, "app/hook/config".to_owned()),
+        (&as_app, Method::GET, "app/hook/deliveries".to_owned()),
     ];
-    for (api, method, answer, path) in checks {
+    for (api, method, path) in checks {
         let reply = api.try_send(method, &path, None).await.unwrap();
         assert!(reply.status.is_success(), "{path}: {} {}", reply.status, reply.message());
-        assert_eq!(description.faults(answer, &reply.json()), Vec::<String>::new(), "{path}");
+        assert_eq!(github.deviations(), Vec::<String>::new(), "{path}");
     }
     let runners = api.get("enterprises/corp/actions/runners").await.json();
     assert_eq!(runners["runners"][0]["labels"][0], json!({"id": 1, "name": "self-hosted", "type": "read-only"}));
 
-    let event = github.deliveries().into_iter().find(|it| it.action == Some(JobAction::InProgress)).unwrap();
-    let body = github.with(|state| payload::job_event(state, &event, state.accounts.find(&app()).unwrap()));
-    assert_eq!(description.faults("webhook-in-progress", &body), Vec::<String>::new());
+    for event in github.deliveries() {
+        if let Some(action) = event.action {
+            let body = github.with(|state| payload::job_event(state, &event, state.accounts.find(&app()).unwrap()));
+            assert_eq!(event_faults(Instance::Cloud, action.as_str(), &body), Vec::<String>::new());
+        }
+    }
     github.stop().await;
 }

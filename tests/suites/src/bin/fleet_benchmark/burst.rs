@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::figure::{AtMost, Figure, Page};
 use crate::fleet::{NAME, PATIENCE, harm, nodes};
+use crate::latency::share_of;
 use crate::meter::{self, Meter};
 
 /// Secret of the webhooks.
@@ -32,18 +33,27 @@ const GONE: f64 = 60.0;
 ///
 /// When a state is not reached; the figures so far are kept.
 pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figure>) -> Result<()> {
-    let world = pacer_suites::world(|options| {
+    let world = start().await?;
+    let outcome = burst(&world, jobs, lasting, &mut Page::new(format!("burst of {jobs} jobs"), figures)).await;
+    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
+    world.stop().await;
+    Ok(outcome?)
+}
+
+/// A world whose operator receives webhooks.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub(crate) async fn start() -> Result<World> {
+    pacer_suites::world(|options| {
         if let Some(operator) = &mut options.operator {
             operator.args = vec!["--webhook-addr=127.0.0.1:0".to_owned()];
             operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
             "info".clone_into(&mut operator.log_level);
         }
     })
-    .await?;
-    let outcome = burst(&world, jobs, lasting, &mut Page::new(format!("burst of {jobs} jobs"), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    .await
 }
 
 async fn burst(world: &World, jobs: u32, lasting: Duration, page: &mut Page<'_>) -> Result<()> {
@@ -89,13 +99,20 @@ async fn burst(world: &World, jobs: u32, lasting: Duration, page: &mut Page<'_>)
     page.ratio("runners made for each job", counts.ever_registered, jobs, Some(AtMost::Limit(1.0)));
     page.ratio("writes for each job", reading.writes.total(), jobs, None);
     page.count("paid GitHub calls", reading.paid(), None);
+    for (route, count) in &reading.calls {
+        page.count(format!("- {route:?}"), count.requests - count.not_modified, None);
+    }
     page.time("processor time", reading.cpu, None);
     page.size("memory, peak", meter.peak()?, None);
     harm(world, page)
 }
 
 /// An autoscaler that starts at nothing, and GitHub's hook.
-async fn prepare(world: &World, jobs: u32) -> Result<()> {
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub(crate) async fn prepare(world: &World, jobs: u32) -> Result<()> {
     let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
     let owner = Scope::repository("acme", "app").into();
     world.github.add_hook(Hook { owner, url: format!("http://{address}/"), secret: SECRET.to_owned() });
@@ -122,16 +139,12 @@ async fn prepare(world: &World, jobs: u32) -> Result<()> {
 /// How long `queued` events took to be answered, as GitHub saw it.
 fn answers(world: &World, page: &mut Page<'_>) {
     let deliveries = world.github.deliveries();
-    let mut took: Vec<Duration> = deliveries
+    let took: Vec<Duration> = deliveries
         .iter()
         .filter(|delivery| delivery.action == Some(JobAction::Queued) && delivery.delivered_at.is_some())
         .map(|delivery| delivery.duration)
         .collect();
-    took.sort_unstable();
     for (name, share) in [("median", 50), ("99 %", 99)] {
-        let at = took.len().saturating_mul(share) / 100;
-        if let Some(took) = took.get(at.min(took.len().saturating_sub(1))) {
-            page.time(format!("a queued event answered, {name}"), *took, None);
-        }
+        page.time(format!("a queued event answered, {name}"), share_of(&took, share), None);
     }
 }

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The contract pacer:policy@0.1.0 for Zig: the structs lie in memory exactly as the host writes and reads them on wasm32.
+//! What the fields mean is in wit/policy/v0.1.0/policy.wit.
+//!
+//! A policy is one function and its settings, a struct with a default for every field:
+//!
+//!     const Settings = struct { minIdleSeconds: u32 = 0 };
+//!     fn select(request: *const pacer.ScaleDownRequest, settings: Settings) pacer.Refused![]const pacer.Choice { ... }
+//!     comptime {
+//!         pacer.describe("name", "0.1.0", "one line", Settings);
+//!         pacer.scaleDown(Settings, select);
+//!     }
+//!
+//! Every call gets a fresh instance, so nothing has to be freed.
+const std = @import("std");
+
+/// Memory that lasts until the end of the call.
+pub const allocator = std.heap.wasm_allocator;
+
+/// With an error there is no answer: the shipped policy decides, and people read what `refuse` was given.
+pub const Refused = error{Refused};
+
+pub fn List(comptime Item: type) type {
+    return extern struct {
+        at: [*]const Item,
+        len: u32,
+
+        pub fn of(items: []const Item) @This() {
+            // A slice of nothing may point anywhere, and the host reads only what points into memory.
+            const at: [*]const Item = if (items.len == 0) @ptrFromInt(@alignOf(Item)) else items.ptr;
+            return .{ .at = at, .len = @intCast(items.len) };
+        }
+
+        pub fn slice(list: @This()) []const Item {
+            return list.at[0..list.len];
+        }
+    };
+}
+
+pub fn Option(comptime Value: type) type {
+    return extern struct {
+        some: bool = false,
+        value: Value = undefined,
+
+        pub fn get(option: @This()) ?Value {
+            return if (option.some) option.value else null;
+        }
+
+        pub fn of(value: ?Value) @This() {
+            return if (value) |given| .{ .some = true, .value = given } else .{};
+        }
+    };
+}
+
+pub const Text = List(u8);
+pub const Attribute = extern struct { key: Text, value: Text };
+pub const Attributes = List(Attribute);
+
+pub const Counts = extern struct { pending: u32, starting: u32, idle: u32, busy: u32, stopping: u32 };
+pub const Quantiles = extern struct { samples: u32, p50: u32, p90: u32, p99: u32 };
+pub const ApiBudget = extern struct { limit: u32, remaining: u32, resets_in: u32 };
+
+pub const Pool = extern struct {
+    namespace: Text,
+    name: Text,
+    kind: Text,
+    labels: List(Text),
+    min_replicas: Option(u32),
+    max_replicas: Option(u32),
+    desired: u32,
+    counts: Counts,
+    last_scale_up: Option(u32),
+    last_scale_down: Option(u32),
+    revision: Text,
+    ephemeral: bool,
+    budget: Option(ApiBudget),
+    start_time: Option(Quantiles),
+    run_time: Option(Quantiles),
+    arrivals: List(u32),
+    attributes: Attributes,
+};
+
+pub const Node = extern struct {
+    name: Text,
+    runners: u32,
+    busy: u32,
+    draining: bool,
+    age: Option(u32),
+    attributes: Attributes,
+};
+
+// Which idle runners go first.
+
+pub const Candidate = extern struct {
+    name: Text,
+    idle: u32,
+    age: u32,
+    node: Option(u32),
+    current: bool,
+    last_job_end: Option(u32),
+    attributes: Attributes,
+};
+
+pub const ScaleDownRequest = extern struct {
+    now: f64,
+    settings: Text,
+    pool: Pool,
+    nodes: List(Node),
+    candidates: List(Candidate),
+    surplus: u32,
+    attributes: Attributes,
+};
+
+pub const Choice = extern struct {
+    index: u32,
+    reason: Text,
+    attributes: Attributes = .of(&.{}),
+};
+
+// What to do about a runner that ended, never registered, or went missing.
+
+pub const Subject = extern struct {
+    name: Text,
+    situation: Text,
+    cause: Text,
+    exit_code: Option(i32),
+    message: Text,
+    github: Text,
+    was_registered: bool,
+    since: u32,
+    age: u32,
+    attempts: u32,
+    ephemeral: bool,
+    stand_alone: bool,
+    current: bool,
+    node: Option(u32),
+    attributes: Attributes,
+};
+
+pub const RestartRequest = extern struct {
+    now: f64,
+    settings: Text,
+    pool: Pool,
+    nodes: List(Node),
+    subjects: List(Subject),
+    attributes: Attributes,
+};
+
+pub const Verdict = extern struct {
+    index: u32,
+    action: Text,
+    after: Option(u32) = .{},
+    reason: Text,
+    attributes: Attributes = .of(&.{}),
+};
+
+// How much capacity to hold for which jobs until when.
+
+pub const Job = extern struct {
+    id: u64,
+    state: Text,
+    queued: u32,
+    started: Option(u32),
+    repository: Text,
+    workflow: Text,
+    labels: List(Text),
+    attempt: u32,
+    runner: Option(Text),
+    attributes: Attributes,
+};
+
+pub const Reservation = extern struct {
+    id: Text,
+    jobs: List(u64),
+    replicas: u32,
+    effective: i32,
+    expires: u32,
+    reason: Text,
+    attributes: Attributes = .of(&.{}),
+};
+
+pub const CapacityRequest = extern struct {
+    now: f64,
+    settings: Text,
+    pool: Pool,
+    jobs: List(Job),
+    reservations: List(Reservation),
+    attributes: Attributes,
+};
+
+pub const Plan = extern struct {
+    reservations: List(Reservation),
+    ceiling: Option(u32) = .{},
+    look_again: Option(u32) = .{},
+    attributes: Attributes = .of(&.{}),
+};
+
+/// A line of text, as `std.fmt` makes it.
+pub fn text(comptime format: []const u8, values: anytype) Text {
+    return .of(std.fmt.allocPrint(allocator, format, values) catch @trap());
+}
+
+/// Declines to decide, and says why.
+pub fn refuse(why: Text) Refused {
+    refusal = why;
+    return error.Refused;
+}
+
+var refusal: Text = .of("");
+
+pub const Level = enum(u32) { debug, info, warn };
+
+/// A line for the operator's log.
+pub fn log(level: Level, line: Text) void {
+    write(@intFromEnum(level), line.at, line.len);
+}
+
+extern "pacer:policy/log@0.1.0" fn write(level: u32, at: [*]const u8, len: u32) void;
+
+fn Result(comptime Answer: type) type {
+    return extern struct {
+        is_error: bool,
+        payload: extern union { answer: Answer, refusal: Text },
+    };
+}
+
+/// Names the policy. Settings that are not those of `Settings` are refused with the field.
+pub fn describe(comptime name: []const u8, comptime version: []const u8, comptime summary: []const u8, comptime Settings: type) void {
+    const Description = extern struct { name: Text, version: Text, summary: Text, schema: Option(Text) = .{}, attributes: Attributes = .of(&.{}) };
+    const Problem = extern struct { path: Text, message: Text };
+    const Validated = extern struct { is_error: bool, problems: List(Problem) };
+    const exported = struct {
+        var description: Description = undefined;
+        var validated: Validated = undefined;
+        var problem: [1]Problem = undefined;
+
+        fn describePolicy() callconv(.c) *const Description {
+            description = .{ .name = .of(name), .version = .of(version), .summary = .of(summary) };
+            return &description;
+        }
+
+        fn validate(at: [*]const u8, len: u32) callconv(.c) *const Validated {
+            validated = .{ .is_error = false, .problems = .of(&.{}) };
+            _ = read(Settings, at[0..len]) catch {
+                problem[0] = .{ .path = .of(""), .message = refusal };
+                validated = .{ .is_error = true, .problems = .of(&problem) };
+            };
+            return &validated;
+        }
+    };
+    @export(&exported.describePolicy, .{ .name = "pacer:policy/lifecycle@0.1.0#describe" });
+    @export(&exported.validate, .{ .name = "pacer:policy/lifecycle@0.1.0#validate-settings" });
+}
+
+/// Exports `function(*const ScaleDownRequest, Settings) Refused![]const Choice`.
+pub fn scaleDown(comptime Settings: type, comptime function: anytype) void {
+    decision("pacer:policy/scale-down@0.1.0#select", ScaleDownRequest, List(Choice), Settings, function);
+}
+
+/// Exports `function(*const RestartRequest, Settings) Refused![]const Verdict`.
+pub fn restart(comptime Settings: type, comptime function: anytype) void {
+    decision("pacer:policy/restart@0.1.0#decide", RestartRequest, List(Verdict), Settings, function);
+}
+
+/// Exports `function(*const CapacityRequest, Settings) Refused!Plan`.
+pub fn capacity(comptime Settings: type, comptime function: anytype) void {
+    decision("pacer:policy/capacity@0.1.0#plan", CapacityRequest, Plan, Settings, function);
+}
+
+fn decision(comptime name: []const u8, comptime Request: type, comptime Answer: type, comptime Settings: type, comptime function: anytype) void {
+    const exported = struct {
+        var result: Result(Answer) = undefined;
+
+        fn call(request: *const Request) callconv(.c) *const Result(Answer) {
+            if (answer(request)) |given| {
+                result = .{ .is_error = false, .payload = .{ .answer = given } };
+            } else |_| {
+                result = .{ .is_error = true, .payload = .{ .refusal = refusal } };
+            }
+            return &result;
+        }
+
+        fn answer(request: *const Request) Refused!Answer {
+            const given = try function(request, try read(Settings, request.settings.slice()));
+            return if (Answer == Plan) given else .of(given);
+        }
+    };
+    @export(&exported.call, .{ .name = name });
+}
+
+fn read(comptime Settings: type, json: []const u8) Refused!Settings {
+    if (json.len == 0) return .{};
+    var diagnostics: std.json.Diagnostics = .{};
+    var scanner = std.json.Scanner.initCompleteInput(allocator, json);
+    scanner.enableDiagnostics(&diagnostics);
+    return std.json.parseFromTokenSourceLeaky(Settings, allocator, &scanner, .{}) catch |failed|
+        refuse(text("settings are not usable: {s} at column {d}", .{ @errorName(failed), diagnostics.getColumn() }));
+}
+
+export fn cabi_realloc(old: ?[*]u8, old_len: usize, alignment: usize, len: usize) ?[*]u8 {
+    const new = allocator.rawAlloc(len, .fromByteUnits(alignment), @returnAddress()) orelse @trap();
+    if (old) |from| @memcpy(new[0..@min(old_len, len)], from[0..@min(old_len, len)]);
+    return new;
+}
+
+comptime {
+    if (@sizeOf(ScaleDownRequest) != 216 or @sizeOf(Candidate) != 44 or @sizeOf(Choice) != 20) @compileError("wasm32 only");
+}

@@ -1,0 +1,256 @@
+//! Which failed webhook deliveries GitHub is asked to deliver again.
+//!
+//! GitHub delivers once: a receiver that was down has missed the event, unless somebody asks for it. GitHub remembers all attempts for some
+//! days, each under an id of its own, all attempts for one event under one GUID. So a [`Backlog`] needs no state that has to outlive the
+//! process: how often an event was asked for is what GitHub lists.
+//!
+//! An event is asked for at most [`Limits::attempts`] times and only while it is young. While the newest attempts fail, one event at a time is
+//! asked for, which shows whether the receiver is back; then the rest follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Events of one webhook that are remembered at most; the rest of an outage of that size is left to polling.
+pub const BACKLOG: usize = 10_000;
+
+/// How far a reading reaches into the one before: GitHub waits ten seconds for an answer, and may list an attempt a little late.
+const OVERLAP: SignedDuration = SignedDuration::from_secs(120);
+
+/// Pause after the first attempt in vain; each one in a row makes it four times as long.
+const PAUSE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Events whose first failure is older are given up: GitHub itself ends a queued job after a day, and lists deliveries for three.
+    pub age: SignedDuration,
+    /// How often one event is asked for, whoever asks.
+    pub attempts: u32,
+    /// Events that are asked for in one go.
+    pub batch: usize,
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The receiver took it.
+    Taken,
+    /// The receiver answered that it will never take it.
+    Refused,
+    /// The receiver was not there, or could not take it then.
+    Failed,
+}
+
+impl Outcome {
+    /// By the status that the receiver answered; 0 when there was no answer. A wrong signature (401) may be a secret that is being changed, a
+    /// 404 an ingress that is being set up; what is too long or not to be understood stays so.
+    #[must_use]
+    pub fn of(status: u16) -> Self {
+        match status {
+            200..300 => Self::Taken,
+            400 | 413 | 415 | 422 => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// What an event is worth to those who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Worth {
+    /// It tells of a job that was queued.
+    Urgent,
+    /// It tells of a job that has a runner or is over.
+    Useful,
+    /// Nothing: it is never asked for, and only shows whether the receiver is there.
+    Nothing,
+}
+
+/// One attempt to deliver, as GitHub lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt<'a> {
+    /// Its id.
+    pub id: u64,
+    /// Identity of the event.
+    pub guid: &'a str,
+    /// When it was made.
+    pub at: Timestamp,
+    /// What the event is worth.
+    pub worth: Worth,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Somebody had asked for it.
+    pub again: bool,
+}
+
+/// An event to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Id of its latest attempt.
+    pub id: u64,
+    /// Its identity.
+    pub guid: Arc<str>,
+}
+
+/// What a reading brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Events that this process had asked for and that were taken.
+    pub delivered: u32,
+    /// Events that are too old now, or were refused for good.
+    pub given_up: u32,
+    /// Failures that there was no room for.
+    pub overlooked: u32,
+}
+
+/// Events of one webhook that were not delivered yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    failed: BTreeMap<Arc<str>, Failed>,
+    /// The newest attempt of all, by time and id.
+    newest: Option<(Timestamp, u64)>,
+    /// Whether that one was taken.
+    reachable: bool,
+    /// When an attempt was taken last.
+    taken: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failed {
+    latest: u64,
+    /// Of the first failure that is known.
+    first: Timestamp,
+    /// Of the latest attempt, or of the latest time that this process asked.
+    last: Timestamp,
+    worth: Worth,
+    /// Attempts that somebody had asked for.
+    again: BTreeSet<u64>,
+    /// How often this process asked.
+    asked: u32,
+}
+
+impl Failed {
+    /// How often it was asked for.
+    fn tries(&self) -> u32 {
+        self.asked.max(u32::try_from(self.again.len()).unwrap_or(u32::MAX))
+    }
+}
+
+impl Backlog {
+    /// How far back to read: newer attempts are to be given to [`Backlog::hear`].
+    #[must_use]
+    pub fn since(&self, limits: &Limits, now: Timestamp) -> Timestamp {
+        let oldest = now.checked_sub(limits.age).unwrap_or(Timestamp::MIN);
+        let known = self.newest.and_then(|(at, _)| at.checked_sub(OVERLAP).ok());
+        known.map_or(oldest, |known| known.max(oldest))
+    }
+
+    /// Takes note of attempts, in any order. What was heard before changes nothing.
+    pub fn hear(&mut self, attempts: &[Attempt<'_>], limits: &Limits, now: Timestamp) -> Heard {
+        let mut heard = Heard::default();
+        let oldest = now.checked_sub(limits.age).unwrap_or(Timestamp::MIN);
+        let mut in_order: Vec<&Attempt<'_>> = attempts.iter().collect();
+        in_order.sort_unstable_by_key(|attempt| (attempt.at, attempt.id));
+        // An attempt that was taken ends the event, whatever came before or, by another's wish, after it.
+        let over: BTreeSet<&str> =
+            in_order.iter().filter(|attempt| attempt.outcome != Outcome::Failed).map(|attempt| attempt.guid).collect();
+        for attempt in in_order {
+            if self.newest.is_none_or(|newest| newest <= (attempt.at, attempt.id)) {
+                self.newest = Some((attempt.at, attempt.id));
+                self.reachable = attempt.outcome != Outcome::Failed;
+            }
+            match attempt.outcome {
+                Outcome::Taken | Outcome::Refused => {
+                    self.taken = self.taken.max(Some(attempt.at));
+                    let ended = self.failed.remove(attempt.guid).filter(|failed| failed.asked > 0);
+                    match attempt.outcome {
+                        Outcome::Taken => heard.delivered += u32::from(ended.is_some()),
+                        _ => heard.given_up += u32::from(ended.is_some()),
+                    }
+                }
+                Outcome::Failed if over.contains(attempt.guid) || attempt.worth == Worth::Nothing => {}
+                Outcome::Failed => heard.overlooked += u32::from(!self.note(attempt)),
+            }
+        }
+        let before = self.failed.len();
+        self.failed.retain(|_, failed| failed.first >= oldest);
+        heard.given_up += u32::try_from(before - self.failed.len()).unwrap_or(u32::MAX);
+        heard
+    }
+
+    /// False when there is no room.
+    fn note(&mut self, attempt: &Attempt<'_>) -> bool {
+        if self.failed.len() >= BACKLOG && !self.failed.contains_key(attempt.guid) {
+            return false;
+        }
+        let failed = self.failed.entry(Arc::from(attempt.guid)).or_insert_with(|| Failed {
+            latest: attempt.id,
+            first: attempt.at,
+            last: attempt.at,
+            worth: attempt.worth,
+            again: BTreeSet::new(),
+            asked: 0,
+        });
+        failed.first = failed.first.min(attempt.at);
+        if attempt.at >= failed.last {
+            (failed.last, failed.latest) = (attempt.at, attempt.id);
+        }
+        if attempt.again {
+            failed.again.insert(attempt.id);
+        }
+        true
+    }
+
+    /// What to ask for now: jobs that wait first, then in the order of the events.
+    #[must_use]
+    pub fn due(&self, limits: &Limits, now: Timestamp) -> Vec<Due> {
+        let mut due: Vec<(&Arc<str>, &Failed)> =
+            self.failed.iter().filter(|(_, failed)| failed.tries() < limits.attempts && self.is_due(failed, now)).collect();
+        due.sort_unstable_by_key(|(guid, failed)| {
+            // Of a receiver that may be away the one is asked for that has the most attempts left.
+            let probe = if self.reachable { 0 } else { failed.tries() };
+            (probe, failed.worth, failed.first, *guid)
+        });
+        due.truncate(if self.reachable { limits.batch } else { limits.batch.min(1) });
+        due.into_iter().map(|(guid, failed)| Due { id: failed.latest, guid: guid.clone() }).collect()
+    }
+
+    /// At once when it was never asked for, or when the receiver took something since; else after a pause.
+    fn is_due(&self, failed: &Failed, now: Timestamp) -> bool {
+        let Some(before) = failed.tries().checked_sub(1) else { return true };
+        let pause = PAUSE.as_secs().saturating_mul(4_i64.saturating_pow(before));
+        let waited = failed.last.checked_add(SignedDuration::from_secs(pause)).is_ok_and(|end| end <= now);
+        waited || self.taken.is_some_and(|taken| taken > failed.last)
+    }
+
+    /// An event was asked for.
+    pub fn asked(&mut self, guid: &str, now: Timestamp) {
+        if let Some(failed) = self.failed.get_mut(guid) {
+            failed.asked = failed.tries().saturating_add(1);
+            failed.last = failed.last.max(now);
+        }
+    }
+
+    /// Events that were not delivered and are not given up.
+    #[must_use]
+    pub fn waiting(&self, limits: &Limits) -> usize {
+        self.failed.values().filter(|failed| failed.tries() < limits.attempts).count()
+    }
+}
+
+/// Whether two URLs are the same address for webhooks: scheme and host have no case, and a slash at the end makes no difference.
+#[must_use]
+pub fn same_address(one: &str, other: &str) -> bool {
+    fn parts(url: &str) -> (String, &str) {
+        let url = url.trim();
+        let begin = url.find("://").map_or(0, |at| at + 3);
+        let end = url.get(begin..).and_then(|rest| rest.find(['/', '?'])).map_or(url.len(), |at| begin + at);
+        let (host, path) = url.split_at_checked(end).unwrap_or((url, ""));
+        (host.to_ascii_lowercase(), path.trim_end_matches('/'))
+    }
+    parts(one) == parts(other)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Who runners are at the API server, where they talk to it themselves: [`crate::pod::GeneratedAccess`] says what for, this makes it so.
+//!
+//! | for | account | granted | made | gone |
+//! | --- | --- | --- | --- | --- |
+//! | job pods (`containerMode: kubernetes`) | one per RunnerDeployment or set | a ClusterRole of the installation, bound in the namespace | before the first pod | with the set, once no pod uses it |
+//! | the status hook, and stand-alone Runners | one per Runner | to patch the status of that Runner | before its pod | with the Runner |
+//!
+//! What job pods need is never the operator's to use: it may *bind* the one ClusterRole, and that is all.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::core::{NamespaceResourceScope, Status};
+use kube::{Api, Client, Resource, ResourceExt};
+use pacer_api::Runner;
+use pacer_api::names::{annotation, label};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+
+use crate::error::{gone_is_fine, status};
+use crate::pod::{Account, GeneratedAccess, SharedAccount};
+
+/// A shared account that was found in order is not looked at again before this, however many pods are made for it meanwhile.
+const CHECKED: Duration = Duration::from_secs(60);
+
+/// Why a runner has no account.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// Somebody else's object has the name.
+    #[error(
+        "{kind} {namespace}/{name} exists and is not the operator's, or was changed: delete or rename it, or name a service account of your \
+         own in serviceAccountName"
+    )]
+    Taken {
+        /// Its kind.
+        kind: String,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// The operator lacks the right.
+    #[error(
+        "the operator may not make the service account that these runners need ({message}): install its ClusterRoles pacer-access and \
+         pacer-job-pods, or name a service account of your own in serviceAccountName"
+    )]
+    Forbidden {
+        /// What the API server said.
+        message: String,
+    },
+    /// The API server refused for another reason or did not answer.
+    #[error("Kubernetes API: {0}")]
+    Kube(#[from] Box<kube::Error>),
+}
+
+impl From<kube::Error> for AccountError {
+    fn from(error: kube::Error) -> Self {
+        match status(&error) {
+            Some(answer) if answer.is_forbidden() => Self::Forbidden { message: answer.message.clone() },
+            _ => Self::Kube(Box::new(error)),
+        }
+    }
+}
+
+/// When a shared account was last found in order, behind its own lock: made once, and nobody waits for another one.
+type Checked = Arc<Mutex<Option<Instant>>>;
+
+/// Makes and removes accounts.
+pub struct Accounts {
+    client: Client,
+    /// ClusterRole of job pods.
+    job_pods: String,
+    /// Shared ones, by namespace and name.
+    known: Mutex<HashMap<(String, String), Checked>>,
+    /// There may be shared ones in the cluster.
+    any: AtomicBool,
+}
+
+impl Accounts {
+    /// No account known yet. `job_pods` is the name of the ClusterRole that runners in container mode `kubernetes` are bound to.
+    #[must_use]
+    pub fn new(client: Client, job_pods: String) -> Self {
+        Self { client, job_pods, known: Mutex::default(), any: AtomicBool::new(true) }
+    }
+
+    /// Makes sure that a Runner's account exists, and returns its name.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be made.
+    pub async fn ensure(
+        &self,
+        runner: &Runner,
+        access: GeneratedAccess,
+        set: Option<&SharedAccount>,
+    ) -> Result<String, AccountError> {
+        let account = access.account(runner, set, &self.job_pods);
+        let (namespace, name) = (account.account.namespace().unwrap_or_default(), account.account.name_any());
+        if !account.shared {
+            self.make_all(&account).await?;
+            return Ok(name);
+        }
+        let entry = self.known.lock().await.entry((namespace, name.clone())).or_default().clone();
+        let mut checked = entry.lock().await;
+        if checked.is_none_or(|at| at.elapsed() >= CHECKED) {
+            self.any.store(true, Ordering::Relaxed);
+            self.make_all(&account).await?;
+            *checked = Some(Instant::now());
+        }
+        Ok(name)
+    }
+
+    /// Forgets that an account was in order, after a pod could not use it: the next [`Self::ensure`] looks at the cluster.
+    pub async fn doubt(&self, namespace: &str, name: &str) {
+        self.known.lock().await.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    /// Deletes the shared accounts that nobody in `used` needs any more.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub async fn sweep(&self, namespace: Option<&str>, used: impl Fn(&str, &str) -> bool) -> Result<(), kube::Error> {
+        if !self.any.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.any.store(false, Ordering::Relaxed);
+        let outcome = self.sweep_all(namespace, &used).await;
+        if !matches!(outcome, Ok(0)) {
+            self.any.store(true, Ordering::Relaxed);
+        }
+        outcome.map(drop)
+    }
+
+    /// Returns how many are left.
+    async fn sweep_all(&self, namespace: Option<&str>, used: &impl Fn(&str, &str) -> bool) -> Result<usize, kube::Error> {
+        // The right goes before who had it.
+        Ok(self.sweep_kind::<RoleBinding>(namespace, used).await? + self.sweep_kind::<ServiceAccount>(namespace, used).await?)
+    }
+
+    async fn sweep_kind<K>(&self, namespace: Option<&str>, used: &impl Fn(&str, &str) -> bool) -> Result<usize, kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let all: Api<K> = match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let listed = all.list_metadata(&ListParams::default().labels(&format!("{}=true", label::JOB_PODS_ACCOUNT))).await?;
+        let mut left = 0;
+        for found in listed {
+            let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
+            if used(&namespace, &name) {
+                left += 1;
+                continue;
+            }
+            self.doubt(&namespace, &name).await;
+            let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
+            let only_this = DeleteParams {
+                preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }),
+                ..DeleteParams::default()
+            };
+            gone_is_fine(api.delete(&name, &only_this).await)?;
+            tracing::info!(namespace, name, kind = %K::kind(&()), "account of runners that are gone deleted");
+        }
+        Ok(left)
+    }
+
+    async fn make_all(&self, wanted: &Account) -> Result<(), AccountError> {
+        let look_first = wanted.shared;
+        self.make(&wanted.account, look_first, |_| true).await?;
+        if let Some(role) = &wanted.role {
+            self.make(role, look_first, |found| found.rules == role.rules).await?;
+        }
+        for binding in &wanted.bindings {
+            let same = |found: &RoleBinding| found.role_ref == binding.role_ref && found.subjects == binding.subjects;
+            self.make(binding, look_first, same).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes one object, unless it is there as it should be.
+    async fn make<K>(&self, wanted: &K, look_first: bool, same: impl Fn(&K) -> bool) -> Result<(), AccountError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
+        let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
+        let mut found = if look_first { api.get_opt(&name).await? } else { None };
+        if found.is_none() {
+            match api.create(&PostParams::default(), wanted).await {
+                Ok(_) => return Ok(()),
+                // An earlier try, or another process.
+                Err(error) if status(&error).is_some_and(Status::is_already_exists) => found = Some(api.get(&name).await?),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match found {
+            Some(found) if is_same_owner(found.meta(), wanted.meta()) && same(&found) => Ok(()),
+            _ => Err(AccountError::Taken { kind: K::kind(&()).into_owned(), namespace, name }),
+        }
+    }
+}
+
+/// Whether an object was made for whom we would make it: the Runner with that UID, or the set of that kind and name.
+fn is_same_owner(found: &ObjectMeta, wanted: &ObjectMeta) -> bool {
+    let uid = |meta: &ObjectMeta| meta.owner_references.as_ref().and_then(|owners| owners.first()).map(|owner| owner.uid.clone());
+    let made_for = |meta: &ObjectMeta| meta.annotations.as_ref().and_then(|all| all.get(annotation::MADE_FOR).cloned());
+    match uid(wanted) {
+        Some(owner) => uid(found) == Some(owner),
+        None => made_for(found).is_some() && made_for(found) == made_for(wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_made_for_the_same_owner_is_used() {
+        let owned = |uid: &str| ObjectMeta {
+            owner_references: Some(vec![OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() }]),
+            ..ObjectMeta::default()
+        };
+        let marked = |owner: &str| ObjectMeta {
+            annotations: Some([(annotation::MADE_FOR.to_owned(), owner.to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let users = ObjectMeta::default();
+        for (found, wanted, expected) in [
+            (owned("a"), owned("a"), true),
+            (owned("b"), owned("a"), false),
+            (users.clone(), owned("a"), false),
+            (marked("RunnerDeployment/x"), owned("a"), false),
+            (marked("RunnerDeployment/x"), marked("RunnerDeployment/x"), true),
+            (marked("RunnerReplicaSet/x"), marked("RunnerDeployment/x"), false),
+            (users, marked("RunnerDeployment/x"), false),
+        ] {
+            assert_eq!(is_same_owner(&found, &wanted), expected, "{found:?} for {wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Pods that ARC made for a RunnerSet: one StatefulSet each, which goes, while the runner stays.
+//!
+//! ```text
+//! pod of a StatefulSet of the set -> Runner of its name -> StatefulSet deleted as an orphan's parent -> pod owned by the Runner
+//! ```
+//!
+//! Each step is taken again until the pod belongs to its Runner, so that it does not matter where the last operator was stopped. The Runner
+//! counts as one of the newest template: the pod runs, and what it was made from nobody can tell from ARC's hash. Meanwhile the set makes no
+//! runners, or it would make those again that are about to be its own.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::Status;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource, ResourceExt};
+use pacer_api::names::label;
+use pacer_api::{Runner, RunnerReplicaSet, RunnerSet};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::error::{Error, gone_is_fine, status};
+use crate::events::Reason;
+use crate::observe::Clock;
+use crate::pod::PodIdentity;
+use crate::stores::Stores;
+use crate::{inherited, template};
+
+/// The StatefulSet that owns a runner's pod.
+fn stateful_owner(pod: &Pod) -> Option<&OwnerReference> {
+    pod.owner_references().iter().find(|owner| owner.controller == Some(true) && owner.kind == "StatefulSet")
+}
+
+/// Pods of a RunnerSet that belong to a StatefulSet, or did before this was begun.
+pub(crate) fn pods(stores: &Stores, namespace: &str, set: &str) -> Vec<Arc<Pod>> {
+    let begun = |pod: &Pod| {
+        let runner = ObjectRef::new(&pod.name_any()).within(namespace);
+        inherited::is_held(pod) || stores.runners.get(&runner).is_some()
+    };
+    stores.pods.state_filter(|pod| {
+        let left_behind = stateful_owner(pod).is_some() || pod.owner_references().is_empty() && begun(pod);
+        let of_set = pod.labels().get(label::RUNNER_SET_NAME).is_some_and(|name| name == set);
+        left_behind && of_set && pod.metadata.namespace.as_deref() == Some(namespace)
+    })
+}
+
+/// Takes these pods over as runners of the set.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub(super) async fn adopt(
+    ctx: &Context,
+    set: &RunnerSet,
+    newest: &RunnerReplicaSet,
+    pods: Vec<Arc<Pod>>,
+    clock: Clock,
+) -> Result<(), Error> {
+    for pod in pods {
+        one(ctx, set, newest, &pod, clock).await?;
+    }
+    Ok(())
+}
+
+async fn one(ctx: &Context, set: &RunnerSet, newest: &RunnerReplicaSet, pod: &Pod, clock: Clock) -> Result<(), Error> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let name = pod.name_any();
+    let known = ctx.stores.runners.get(&ObjectRef::new(&name).within(&namespace));
+    let runner = match known {
+        Some(runner) => runner,
+        None => Arc::new(make(ctx, newest, &name, clock).await?),
+    };
+    if let Some(owner) = stateful_owner(pod) {
+        let sets: Api<StatefulSet> = Api::namespaced(ctx.client.clone(), &namespace);
+        let orphan = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Orphan),
+            preconditions: Some(Preconditions { uid: Some(owner.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match sets.delete(&owner.name, &orphan).await {
+            Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => {}
+            outcome => drop(outcome?),
+        }
+    }
+    let PodIdentity { owner, .. } = PodIdentity::of(&runner).map_err(|_| Error::Incomplete("Runner", "UID"))?;
+    // ARC's finalizers stay until the runner is done, as on the pods of Runners.
+    let patch = json!({"metadata": {"resourceVersion": pod.resource_version(), "ownerReferences": [owner]}});
+    let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &namespace);
+    match pods.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        // Changed since; the watch shows how.
+        Err(error) if status(&error).is_some_and(Status::is_conflict) => {}
+        outcome => {
+            gone_is_fine(outcome)?;
+            tracing::info!(namespace, runner = name, set = set.name_any(), "pod of a StatefulSet taken over");
+            let about = Some(runner.object_ref(&()));
+            ctx.events
+                .publish(Reason::StatefulSetAdopted, &set.object_ref(&()), about, &format!("took over runner {name}"))
+                .await;
+        }
+    }
+    Ok(())
+}
+
+/// The Runner of a pod that exists, counted as a creation of the set until the watch shows it.
+async fn make(ctx: &Context, newest: &RunnerReplicaSet, name: &str, clock: Clock) -> Result<Runner, Error> {
+    let runner = template::runner(newest, name.to_owned(), None);
+    let uid = newest.uid().unwrap_or_default();
+    ctx.memory.set(&uid, |memo| memo.in_flight.insert(name.to_owned(), clock.instant));
+    Ok(ctx.runners(newest).create(&PostParams::default(), &runner).await?)
+}

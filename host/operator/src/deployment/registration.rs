@@ -1,0 +1,166 @@
+//! The registration that a deployment keeps while it wants no runners: a Runner whose pod registers and ends.
+//!
+//! It belongs to the deployment and to none of its sets, so that nothing that counts, scales or rolls out runners sees it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use pacer_api::names::{annotation, finalizer, label};
+use pacer_api::{Runner, RunnerDeployment, RunnerSpec, RunnerTemplate};
+use pacer_core::registration::{self, Fleet, Plan, Registration};
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::events::Reason;
+use crate::memory::IN_FLIGHT;
+use crate::observe::Clock;
+use crate::runner;
+
+/// Makes and removes it as the deployment wants. Returns whether the last runner that works has to stay until it is registered.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub(super) async fn keep(
+    deployment: &RunnerDeployment,
+    ctx: &Context,
+    template: &RunnerTemplate,
+    online: u32,
+    clock: Clock,
+) -> Result<bool, Error> {
+    let opted_in = deployment.spec.registration_only_at_zero == Some(true);
+    let uid = deployment.uid().unwrap_or_default();
+    let runners = ctx.stores.registrations_of(&uid);
+    if !opted_in && runners.is_empty() {
+        return Ok(false);
+    }
+    let revision = template.revision();
+    let mut registrations: Vec<Registration> = runners.iter().map(|runner| look(runner, ctx, &revision)).collect();
+    if is_in_flight(ctx, &uid, &runners, clock) {
+        registrations.push(Registration { current: true, ..Registration::default() });
+    }
+    let desired = deployment.spec.replicas_or_default();
+    let Plan { create, remove, hold_last } =
+        registration::plan(&Fleet { opted_in, desired, online, registrations: &registrations });
+    for gone in remove.iter().filter_map(|index| runners.get(*index)) {
+        let (name, uid) = (gone.name_any(), gone.uid().unwrap_or_default());
+        runner::delete(ctx, &gone.namespace().unwrap_or_default(), &name, &uid).await?;
+        ctx.memory.runner(&uid, |memo| memo.let_go = Some(clock.now));
+        let note = format!("removed registration-only runner {name}: it is not needed any more");
+        ctx.events.publish(Reason::RunnerRemoved, &deployment.object_ref(&()), Some(gone.object_ref(&())), &note).await;
+    }
+    if create {
+        make(deployment, ctx, template, &revision, clock).await?;
+    }
+    Ok(hold_last)
+}
+
+fn look(runner: &Runner, ctx: &Context, revision: &str) -> Registration {
+    let let_go = ctx.memory.runner(&runner.uid().unwrap_or_default(), |memo| memo.let_go.is_some());
+    Registration {
+        current: runner.annotations().get(label::RUNNER_TEMPLATE_HASH).is_some_and(|made_of| made_of == revision),
+        registered: runner.status.as_ref().is_some_and(|status| status.runner_id.is_some()),
+        leaving: let_go || runner.meta().deletion_timestamp.is_some(),
+    }
+}
+
+/// Whether one was made that the watch has not shown.
+fn is_in_flight(ctx: &Context, deployment: &str, seen: &[Arc<Runner>], clock: Clock) -> bool {
+    ctx.memory.target(deployment, |memo| {
+        memo.registration.take_if(|(name, since)| {
+            seen.iter().any(|runner| runner.name_any() == *name) || clock.instant.saturating_duration_since(*since) >= IN_FLIGHT
+        });
+        memo.registration.is_some()
+    })
+}
+
+async fn make(
+    deployment: &RunnerDeployment,
+    ctx: &Context,
+    template: &RunnerTemplate,
+    revision: &str,
+    clock: Clock,
+) -> Result<(), Error> {
+    let uid = deployment.uid().unwrap_or_default();
+    let name = pacer_core::name::registration(&deployment.name_any(), ctx.random());
+    let runner = runner_of(deployment, template, revision, name.clone());
+    // Remembered before it is sent: an answer that is lost may still mean a runner.
+    ctx.memory.target(&uid, |memo| memo.registration = Some((name.clone(), clock.instant)));
+    match ctx.runners(deployment).create(&PostParams::default(), &runner).await {
+        Ok(made) => {
+            let note = format!(
+                "created registration-only runner {name}: no runner is wanted, and jobs must find their labels registered"
+            );
+            let about = Some(made.object_ref(&()));
+            ctx.events.publish(Reason::RunnersCreated, &deployment.object_ref(&()), about, &note).await;
+            Ok(())
+        }
+        Err(error) => {
+            if crate::error::status(&error).is_some() {
+                ctx.memory.target(&uid, |memo| memo.registration = None);
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// Labels of its own it has none, so that no selector finds it.
+fn runner_of(deployment: &RunnerDeployment, template: &RunnerTemplate, revision: &str, name: String) -> Runner {
+    Runner {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: deployment.namespace(),
+            annotations: Some(BTreeMap::from([
+                (annotation::REGISTRATION_ONLY.to_owned(), "true".to_owned()),
+                (label::RUNNER_TEMPLATE_HASH.to_owned(), revision.to_owned()),
+            ])),
+            finalizers: Some(vec![finalizer::RUNNER.to_owned()]),
+            owner_references: deployment.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: registering(&template.spec),
+        status: None,
+    }
+}
+
+/// What is left of a runner that only registers: its labels and scope, image and surroundings; no docker, no jobs, nothing beside it.
+fn registering(spec: &RunnerSpec) -> RunnerSpec {
+    let mut spec = spec.clone();
+    // GitHub forgets an ephemeral runner after a day without contact, and any other after two weeks.
+    spec.config.ephemeral = Some(false);
+    spec.config.docker_enabled = Some(false);
+    spec.config.dockerd_within_runner_container = None;
+    spec.config.container_mode = None;
+    spec.pod.work_volume_claim_template = None;
+    spec.pod.sidecar_containers = None;
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_api::runner::Docker;
+
+    use super::*;
+
+    #[test]
+    fn it_registers_like_the_others_and_does_nothing_else() {
+        let spec: RunnerSpec = serde_json::from_value(serde_json::json!({
+            "organization": "acme", "labels": ["gpu"], "group": "g", "image": "i", "containerMode": "kubernetes",
+            "workVolumeClaimTemplate": {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": {}},
+            "sidecarContainers": [{"name": "proxy"}], "nodeSelector": {"a": "b"},
+        }))
+        .unwrap();
+        let template = RunnerTemplate { metadata: None, spec: spec.clone() };
+        let mut deployment = RunnerDeployment::default();
+        (deployment.metadata.name, deployment.metadata.uid) = (Some("fleet".to_owned()), Some("u".to_owned()));
+        let runner = runner_of(&deployment, &template, "rev", "fleet-registration-x".to_owned());
+        let config = &runner.spec.config;
+        assert_eq!((config.labels(), config.group(), config.image()), (&["gpu".to_owned()][..], Some("g"), Some("i")));
+        assert_eq!((config.docker(), config.is_ephemeral(), config.is_kubernetes_mode()), (Docker::None, false, false));
+        assert_eq!((&runner.spec.pod.sidecar_containers, &runner.spec.pod.node_selector), (&None, &spec.pod.node_selector));
+        assert!(runner.metadata.labels.is_none() && crate::pod::is_registration_only(&runner));
+    }
+}

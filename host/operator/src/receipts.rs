@@ -1,0 +1,204 @@
+//! Receipts of decisions, kept in the cluster so that they outlive the process, and pools' namespaces so that they end with the pool.
+//!
+//! ```text
+//! decision -> leave (never waits) -> queue -> Writer: packed, collected per pool -> one write for all of a pool -> ConfigMap of the pool
+//! ```
+//!
+//! Each pool has one ConfigMap, owned by it, with one key per receipt; [`pacer_core::ring`] says which make room for new ones. Only the
+//! replica that acts decides, so only it writes. What can't be kept (too many at once, no right to write) is counted and lost; no decision ever
+//! waits for its receipt. What a process had not written when it was killed is lost as well: that is a second's worth of removals, and half a
+//! minute's of what happens all the time.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_core::ring::Bounds;
+use pacer_policy::record::{Change, Done, Item, Pool};
+use pacer_policy::{Answer, Decision, Evaluation, Input, Receipt};
+use tokio::sync::mpsc;
+
+use crate::metrics::Metrics;
+use crate::target::{Target, TargetRef, owner_of};
+
+mod store;
+mod writer;
+
+pub use writer::Writer;
+
+/// Receipts that wait to be packed; more are dropped and counted.
+const QUEUE: usize = 256;
+
+/// Pools whose last decision is remembered, so that the same is not written down again.
+const REMEMBERED: usize = 4_096;
+
+/// The object that receipts are about, and with which they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pool: Pool,
+    uid: String,
+}
+
+impl Owner {
+    /// A RunnerDeployment's or RunnerSet's.
+    #[must_use]
+    pub fn target(target: &Target) -> Self {
+        Self::named(target.reference(), target.uid())
+    }
+
+    /// A Runner's that no set owns.
+    #[must_use]
+    pub fn runner(runner: &Runner) -> Self {
+        Self::of(runner)
+    }
+
+    /// Those of the target that owns a set, since sets come and go with templates; the set's own where it has none.
+    #[must_use]
+    pub fn set(set: &RunnerReplicaSet) -> Self {
+        owner_of(set).map_or_else(|| Self::of(set), |(uid, target)| Self::named(target, uid))
+    }
+
+    /// Whether it is a Runner.
+    #[must_use]
+    pub fn is_runner(&self) -> bool {
+        self.pool.kind == "Runner"
+    }
+
+    fn named(target: TargetRef, uid: &str) -> Self {
+        let TargetRef { kind, namespace, name } = target;
+        Self { pool: Pool { kind: kind.as_str().to_owned(), namespace, name }, uid: uid.to_owned() }
+    }
+
+    fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        let (kind, namespace) = (K::kind(&()).into_owned(), object.namespace().unwrap_or_default());
+        Self { pool: Pool { kind, namespace, name: object.name_any() }, uid: object.uid().unwrap_or_default() }
+    }
+
+    fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: pacer_api::names::API_VERSION.to_owned(),
+            kind: self.pool.kind.clone(),
+            name: self.pool.name.clone(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        }
+    }
+}
+
+/// A decision that is to leave a receipt.
+#[derive(Debug)]
+pub struct Draft {
+    owner: Owner,
+    at: Timestamp,
+    receipt: Receipt,
+    input: Input,
+    answer: Answer,
+    items: Vec<Item>,
+    change: Option<Change>,
+    haste: Haste,
+}
+
+/// How soon a receipt is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Haste {
+    /// Somebody may ask about it in a moment.
+    #[default]
+    Prompt,
+    /// It happens all the time.
+    Routine,
+}
+
+impl Draft {
+    /// Of a decision and what was done with each item of its answer.
+    #[must_use]
+    pub fn new<T: Clone + Into<Answer>>(owner: Owner, evaluation: &Evaluation<T>, items: Vec<Item>, at: Timestamp) -> Self {
+        Self {
+            owner,
+            at,
+            receipt: evaluation.receipt.clone(),
+            input: evaluation.input.clone(),
+            answer: evaluation.answer.clone().into(),
+            items,
+            change: None,
+            haste: Haste::Prompt,
+        }
+    }
+
+    /// Of a decision about the number of runners. Each takes the place of the one before it that is not written yet.
+    #[must_use]
+    pub fn capacity(
+        owner: Owner,
+        evaluation: Evaluation<pacer_core::policy::CapacityPlan>,
+        change: Change,
+        at: Timestamp,
+    ) -> Self {
+        let Evaluation { answer, receipt, input, .. } = evaluation;
+        let (items, change, haste) = (Vec::new(), Some(change), Haste::Routine);
+        Self { owner, at, receipt, input, answer: answer.into(), items, change, haste }
+    }
+
+    /// Written when there is time for it.
+    #[must_use]
+    pub fn routine(self) -> Self {
+        Self { haste: Haste::Routine, ..self }
+    }
+
+    /// What makes it news.
+    fn essence(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for Item { name, done } in &self.items {
+            name.hash(&mut hasher);
+            std::mem::discriminant(done).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// Takes receipts and never waits.
+pub struct Receipts {
+    queue: Option<mpsc::Sender<Draft>>,
+    /// By pool and decision, the essence of the last one.
+    told: Mutex<HashMap<(String, Decision), u64>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Receipts {
+    /// Where decisions leave their receipts, and who writes them; nobody when none may be kept.
+    #[must_use]
+    pub fn new(client: kube::Client, bounds: Bounds, metrics: Arc<Metrics>) -> (Self, Option<Writer>) {
+        let (queue, drafts) = mpsc::channel(QUEUE);
+        let keeps = bounds.count > 0 && bounds.bytes > 0;
+        let writer = keeps.then(|| Writer::new(client, bounds, drafts, metrics.clone()));
+        (Self { queue: keeps.then_some(queue), told: Mutex::default(), metrics }, writer)
+    }
+
+    /// Leaves a receipt. Nothing is left when it says what the last one of this pool and decision said and nothing was done.
+    pub fn leave(&self, draft: Draft) {
+        let Some(queue) = &self.queue else { return };
+        if draft.change.is_none() {
+            let essence = draft.essence();
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.len() > REMEMBERED {
+                told.clear();
+            }
+            let before = told.insert((draft.owner.uid.clone(), draft.receipt.decision), essence);
+            // A Runner without a set keeps its name, so the same may well have been done to it again.
+            let again = draft.owner.is_runner() && draft.items.iter().any(|item| item.done.acted());
+            if before == Some(essence) && !again {
+                return;
+            }
+        }
+        if queue.try_send(draft).is_err() {
+            self.metrics.receipts_dropped(1);
+        }
+    }
+}
+
+/// What an item is told to be when it was not done.
+pub(crate) fn not_unregistered(error: &crate::error::Error) -> Done {
+    Done::NotUnregistered { error: pacer_core::gate::scrub(&error.to_string(), pacer_core::gate::REASON_BYTES) }
+}

@@ -1,0 +1,266 @@
+//! What a HorizontalRunnerAutoscaler can scale: a RunnerDeployment or a RunnerSet.
+//!
+//! Both own RunnerReplicaSets, one per template, and differ in nothing but where they keep their fields, in what their objects are called,
+//! and in the claims of a RunnerSet. Everything that is decided about one is decided about the other by the same code.
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, OwnerReference, Time};
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_api::names::{annotation, label};
+use pacer_api::{
+    HorizontalRunnerAutoscaler, RunnerConfig, RunnerDeployment, RunnerDeploymentSpec, RunnerReplicaSet, RunnerSet, RunnerTemplate,
+};
+use serde_json::Value;
+
+use crate::error::gone_is_fine;
+use crate::stores::owner;
+use crate::template;
+
+/// A RunnerDeployment or a RunnerSet.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A RunnerDeployment.
+    Deployment(Arc<RunnerDeployment>),
+    /// A RunnerSet.
+    Set(Arc<RunnerSet>),
+}
+
+/// Names a [`Target`], whether it exists or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetRef {
+    /// Its kind; objects of both kinds may have the same name.
+    pub kind: ScaleTargetKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl TargetRef {
+    /// What an autoscaler names; none when it names nothing.
+    #[must_use]
+    pub fn of(autoscaler: &HorizontalRunnerAutoscaler) -> Option<Self> {
+        let name = autoscaler.spec.target_name()?.to_owned();
+        let namespace = autoscaler.metadata.namespace.clone().unwrap_or_default();
+        Some(Self { kind: autoscaler.spec.target_kind(), namespace, name })
+    }
+}
+
+impl fmt::Display for TargetRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
+    }
+}
+
+/// UID and reference of the target that owns a set, whether that exists or not.
+#[must_use]
+pub fn owner_of(set: &RunnerReplicaSet) -> Option<(&str, TargetRef)> {
+    let namespace = set.metadata.namespace.clone().unwrap_or_default();
+    [ScaleTargetKind::RunnerDeployment, ScaleTargetKind::RunnerSet].into_iter().find_map(|kind| {
+        let (uid, name) = owner(set, kind.as_str())?;
+        Some((uid, TargetRef { kind, namespace: namespace.clone(), name: name.to_owned() }))
+    })
+}
+
+impl Target {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ScaleTargetKind {
+        match self {
+            Self::Deployment(_) => ScaleTargetKind::RunnerDeployment,
+            Self::Set(_) => ScaleTargetKind::RunnerSet,
+        }
+    }
+
+    /// Its metadata.
+    #[must_use]
+    pub fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Deployment(deployment) => &deployment.metadata,
+            Self::Set(set) => &set.metadata,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.meta().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Its UID.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// How it is named.
+    #[must_use]
+    pub fn reference(&self) -> TargetRef {
+        TargetRef { kind: self.kind(), namespace: self.namespace().to_owned(), name: self.name().to_owned() }
+    }
+
+    /// Whether its deletion has been asked for.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.meta().deletion_timestamp.is_some()
+    }
+
+    /// For events about it.
+    #[must_use]
+    pub fn object_ref(&self) -> ObjectReference {
+        match self {
+            Self::Deployment(deployment) => deployment.object_ref(&()),
+            Self::Set(set) => set.object_ref(&()),
+        }
+    }
+
+    /// For what it owns.
+    #[must_use]
+    pub fn owner_ref(&self) -> Option<OwnerReference> {
+        match self {
+            Self::Deployment(deployment) => deployment.controller_owner_ref(&()),
+            Self::Set(set) => set.controller_owner_ref(&()),
+        }
+    }
+
+    /// What GitHub and the runner image are told.
+    #[must_use]
+    pub fn config(&self) -> &RunnerConfig {
+        match self {
+            Self::Deployment(deployment) => &deployment.spec.template.spec.config,
+            Self::Set(set) => &set.spec.config,
+        }
+    }
+
+    /// Number of runners asked for.
+    #[must_use]
+    pub fn replicas(&self) -> u32 {
+        match self {
+            Self::Deployment(deployment) => deployment.spec.replicas_or_default(),
+            Self::Set(set) => set.spec.replicas_or_default(),
+        }
+    }
+
+    /// When that number was set.
+    #[must_use]
+    pub fn effective_time(&self) -> Option<&Time> {
+        match self {
+            Self::Deployment(deployment) => deployment.spec.effective_time.as_ref(),
+            Self::Set(set) => set.spec.effective_time.as_ref(),
+        }
+    }
+
+    /// How many runners more than `replicas` a rollout may add.
+    #[must_use]
+    pub fn max_surge(&self, replicas: u32) -> u32 {
+        match self {
+            Self::Deployment(deployment) => deployment.spec.max_surge_or_default(replicas),
+            Self::Set(_) => RunnerDeploymentSpec::default().max_surge_or_default(replicas),
+        }
+    }
+
+    /// The selector that the user gave.
+    #[must_use]
+    pub fn selector(&self) -> Option<&LabelSelector> {
+        match self {
+            Self::Deployment(deployment) => deployment.spec.selector.as_ref(),
+            Self::Set(set) => Some(&set.spec.stateful.selector),
+        }
+    }
+
+    /// Label of everything that is made for it; the value is its name.
+    #[must_use]
+    pub fn name_label(&self) -> &'static str {
+        match self {
+            Self::Deployment(_) => label::RUNNER_DEPLOYMENT_NAME,
+            Self::Set(_) => label::RUNNER_SET_NAME,
+        }
+    }
+
+    /// Revision of its newest set, as it last said.
+    #[must_use]
+    pub fn revision(&self) -> Option<&str> {
+        match self {
+            Self::Deployment(deployment) => deployment.status.as_ref()?.revision.as_deref(),
+            Self::Set(set) => set.status.as_ref()?.revision.as_deref(),
+        }
+    }
+
+    /// What its status says.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        match self {
+            Self::Deployment(deployment) => deployment.status.as_ref().map(|status| status.conditions.as_slice()),
+            Self::Set(set) => set.status.as_ref().map(|status| status.conditions.as_slice()),
+        }
+        .unwrap_or_default()
+    }
+
+    /// Name of the policy set that it asks for.
+    #[must_use]
+    pub fn policies(&self) -> Option<&String> {
+        self.meta().annotations.as_ref()?.get(annotation::POLICIES)
+    }
+
+    /// What its runners are made from now, with the operator's common labels (ARC 1.10; ARC forgets them in RunnerSets).
+    #[must_use]
+    pub fn template(&self, common_labels: &[String]) -> RunnerTemplate {
+        let mut template = match self {
+            Self::Deployment(deployment) => deployment.spec.template.clone(),
+            Self::Set(set) => template::of_runner_set(&set.spec),
+        };
+        if !common_labels.is_empty() {
+            template.spec.config.labels.get_or_insert_default().extend(common_labels.iter().cloned());
+        }
+        template
+    }
+
+    /// Changes its spec; one that is gone by now is left alone.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub async fn patch(&self, client: &Client, patch: &Value) -> Result<(), kube::Error> {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        match self {
+            Self::Deployment(_) => {
+                let api: Api<RunnerDeployment> = Api::namespaced(client.clone(), self.namespace());
+                gone_is_fine(api.patch(self.name(), &params, &patch).await)
+            }
+            Self::Set(_) => {
+                let api: Api<RunnerSet> = Api::namespaced(client.clone(), self.namespace());
+                gone_is_fine(api.patch(self.name(), &params, &patch).await)
+            }
+        }
+    }
+
+    /// Changes its status; one that is gone by now is left alone.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub async fn patch_status(&self, client: &Client, status: &Value) -> Result<(), kube::Error> {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(serde_json::json!({ "status": status })));
+        match self {
+            Self::Deployment(_) => {
+                let api: Api<RunnerDeployment> = Api::namespaced(client.clone(), self.namespace());
+                gone_is_fine(api.patch_status(self.name(), &params, &patch).await)
+            }
+            Self::Set(_) => {
+                let api: Api<RunnerSet> = Api::namespaced(client.clone(), self.namespace());
+                gone_is_fine(api.patch_status(self.name(), &params, &patch).await)
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `pacer adopt --dry-run`: what becomes of each object when this operator takes over from actions-runner-controller, what has to be done
+//! first, and what ARC leaves behind.
+//!
+//! Nothing is ever written: `pacer run` adopts by running. What the cluster refuses to show is said, and everything else is still reported.
+
+mod fate;
+mod installation;
+mod reading;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{ArgAction, Args, ValueEnum};
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{print, run, table};
+
+/// Exit code when something has to be done before this operator may run.
+const FIRST: u8 = 3;
+
+/// Arguments of `pacer adopt`.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// Only look. Required: there is nothing to carry out, `pacer run` adopts when it starts.
+    #[arg(long, action = ArgAction::SetTrue)]
+    dry_run: bool,
+    /// Kubeconfig file; without it KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Only the objects of this namespace.
+    #[arg(long, short, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Labels that this operator will append to those of every RunnerDeployment, as `pacer run` has them; comma separated, repeatable.
+    #[arg(long, value_delimiter = ',', value_name = "LABEL")]
+    common_runner_labels: Vec<String>,
+    /// How the report looks.
+    #[arg(long, short, default_value = "table", value_name = "FORMAT")]
+    output: Output,
+}
+
+/// How the report looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For machines.
+    Json,
+}
+
+/// Everything there is to say.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    /// What becomes of each object.
+    objects: Vec<fate::Fate>,
+    /// What has to be done before this operator runs, in this order.
+    first: Vec<Item>,
+    /// What ARC leaves behind, to be removed once this operator runs.
+    leftovers: Vec<Item>,
+    /// What could not be looked at, and why.
+    unread: Vec<String>,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Item {
+    /// Kind, namespace and name.
+    pub(crate) what: String,
+    /// Why.
+    pub(crate) why: String,
+    /// How; empty where nothing is to be done.
+    pub(crate) command: String,
+}
+
+/// Looks and reports.
+pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
+    if !arguments.dry_run {
+        bail!(
+            "nothing to carry out: `pacer run` takes objects over when it starts, without changing or restarting them. Give --dry-run to see \
+             what will become of each"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    let report = runtime.block_on(look(arguments))?;
+    match arguments.output {
+        Output::Table => print(&report.text())?,
+        Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
+    }
+    Ok(match report {
+        Report { first, .. } if !first.is_empty() => ExitCode::from(FIRST),
+        Report { unread, .. } if !unread.is_empty() => ExitCode::FAILURE,
+        Report { .. } => ExitCode::SUCCESS,
+    })
+}
+
+async fn look(arguments: &Arguments) -> Result<Report> {
+    let config = run::kube_config(arguments.kubeconfig.as_deref()).await?;
+    let client = run::client(&config, None, None)?;
+    client.apiserver_version().await.context("asking the API server for its version")?;
+    let mut reader = reading::Reader::new(client, arguments.namespace.clone());
+    let objects = reading::objects(&mut reader).await;
+    let arc = installation::read(&mut reader).await;
+    Ok(Report {
+        objects: fate::all(&objects, &arguments.common_runner_labels, Timestamp::now()),
+        first: arc.first(),
+        leftovers: arc.leftovers(),
+        unread: reader.unread,
+    })
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        if self.objects.is_empty() {
+            text.push_str("No objects to take over.\n");
+        } else {
+            let head = ["KIND", "NAME", "BECOMES"].map(str::to_owned).to_vec();
+            let rows = self.objects.iter().map(|fate| vec![fate.kind.clone(), fate.place(), fate.outcome.clone()]);
+            text.push_str(&table::left(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
+        }
+        list(&mut text, "Before this operator starts:", &self.first);
+        list(&mut text, "What ARC leaves behind, to be removed once this operator runs:", &self.leftovers);
+        if !self.unread.is_empty() {
+            text.push_str("\nNot looked at:\n");
+            for line in &self.unread {
+                text.push_str(&format!("  {line}\n"));
+            }
+        }
+        if self.first.is_empty() && self.unread.is_empty() {
+            text.push_str("\nNothing stands in the way.\n");
+        }
+        text
+    }
+}
+
+fn list(text: &mut String, title: &str, items: &[Item]) {
+    if items.is_empty() {
+        return;
+    }
+    text.push_str(&format!("\n{title}\n"));
+    for Item { what, why, command } in items {
+        text.push_str(&format!("  {what}: {why}\n"));
+        if !command.is_empty() {
+            text.push_str(&format!("      {command}\n"));
+        }
+    }
+}

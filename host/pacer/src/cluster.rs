@@ -1,0 +1,62 @@
+//! The cluster, as people reach it: kubeconfig, context, namespace.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Longest wait for an answer of the API server.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which cluster and namespace.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct ClusterArguments {
+    /// Namespace; that of the kubeconfig's context when absent.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Kubeconfig file; without it KUBECONFIG, ~/.kube/config or the pod's service account.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+/// A way to the API server.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+}
+
+impl ClusterArguments {
+    /// Connects; nothing is asked yet.
+    pub(crate) async fn connect(&self) -> Result<Cluster> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let mut config = match (&self.kubeconfig, &self.context) {
+            (Some(file), _) => {
+                let kubeconfig =
+                    Kubeconfig::read_from(file).with_context(|| format!("reading --kubeconfig {}", file.display()))?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await
+            }
+            (None, Some(_)) => {
+                Config::from_custom_kubeconfig(Kubeconfig::read().context("reading the kubeconfig")?, &options).await
+            }
+            (None, None) => Ok(Config::infer().await.context("no way to the Kubernetes API: give --kubeconfig or KUBECONFIG")?),
+        }
+        .context("using the kubeconfig")?;
+        config.default_retry = false;
+        config.read_timeout = Some(PATIENCE);
+        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).context("building the Kubernetes client")?;
+        Ok(Cluster { client, namespace })
+    }
+}
+
+/// Does something with a cluster, from a verb that is not asynchronous.
+pub(crate) fn with<T>(arguments: &ClusterArguments, work: impl AsyncFnOnce(Cluster) -> Result<T>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    runtime.block_on(async { work(arguments.connect().await?).await })
+}

@@ -1,0 +1,479 @@
+//! Why a pool has the number of runners that it has, what is held back, who decides, and what was decided last.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource, ResourceExt};
+use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_api::names::annotation;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, job_ledger};
+use pacer_core::ledger::State;
+use pacer_operator::policies::report::Report as SetReport;
+use pacer_operator::policies::{DEFAULT_NAME, Phase};
+use pacer_operator::target::{Target, TargetRef};
+use pacer_policy::{Decision, Record};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Format;
+use crate::archive::{Archive, ago};
+use crate::cluster::Cluster;
+use crate::policy::Report;
+use crate::table;
+
+/// Decisions of each kind that are told.
+const LAST: usize = 3;
+
+/// What a pool may be named as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Whatever has the name.
+    Any,
+    /// A RunnerDeployment.
+    Deployment,
+    /// A RunnerSet.
+    RunnerSet,
+    /// A HorizontalRunnerAutoscaler: its target.
+    Autoscaler,
+    /// A RunnerReplicaSet.
+    Set,
+}
+
+/// What the cluster says about a pool.
+#[derive(Debug, Default)]
+struct Found {
+    target: Option<Target>,
+    autoscalers: Vec<HorizontalRunnerAutoscaler>,
+    sets: Vec<RunnerReplicaSet>,
+    runners: Vec<Runner>,
+    /// The policy set that decides: namespace, name, whether it is the default one, and what the operator says about it.
+    set: Option<(String, String, bool, Option<SetReport>)>,
+}
+
+/// What is told about a pool.
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Story {
+    pool: String,
+    wanted: u32,
+    present: u32,
+    online: u32,
+    /// Why the number is what it is.
+    why: Vec<String>,
+    /// What is not done although it could be, and why.
+    held: Vec<String>,
+    /// Who decides.
+    policies: Vec<String>,
+    /// The newest first.
+    decisions: Vec<Told>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    receipt: String,
+    at: Timestamp,
+    decision: String,
+    outcome: String,
+    policy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Reads the cluster and tells.
+pub(super) async fn explain(cluster: &Cluster, kind: Kind, name: &str, operator: &str, format: Format) -> Result<Report> {
+    let found = find(cluster, kind, name, operator).await?;
+    let archive = Archive::read(cluster).await?;
+    let pool = found.name();
+    let records: Vec<&Record> = archive.records().into_iter().filter(|record| concerns(record, &found)).collect();
+    let story = Story::new(&found, &records);
+    let now = Timestamp::now();
+    let text = match format {
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&story)?),
+        Format::Text => story.text(now),
+    };
+    let notes = match (format, records.is_empty()) {
+        (Format::Text, true) => format!("no receipts of {pool}: {}\n", archive.gaps(&cluster.namespace, now)),
+        _ => String::new(),
+    };
+    Ok(Report { text, notes, failure: None })
+}
+
+async fn list<K>(cluster: &Cluster) -> Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let listed = api.list(&ListParams::default()).await;
+    Ok(listed.with_context(|| format!("listing {} of namespace {}", K::plural(&()), cluster.namespace))?.items)
+}
+
+async fn find(cluster: &Cluster, kind: Kind, name: &str, operator: &str) -> Result<Found> {
+    let deployments = list::<RunnerDeployment>(cluster).await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
+    let runner_sets = list::<RunnerSet>(cluster).await?.into_iter().map(|one| Target::Set(Arc::new(one)));
+    let targets: Vec<Target> = deployments.chain(runner_sets).collect();
+    let autoscalers: Vec<HorizontalRunnerAutoscaler> = list(cluster).await?;
+    let sets: Vec<RunnerReplicaSet> = list(cluster).await?;
+    let named = |name: &str| targets.iter().find(|one| one.name() == name).cloned();
+    let of_kind =
+        |kind: ScaleTargetKind, name: &str| targets.iter().find(|one| one.kind() == kind && one.name() == name).cloned();
+    let by_autoscaler = || {
+        let autoscaler = autoscalers.iter().find(|one| one.name_any() == name)?;
+        of_kind(autoscaler.spec.target_kind(), autoscaler.spec.target_name()?)
+    };
+    let by_set = || sets.iter().find(|one| one.name_any() == name).cloned();
+    let (target, set) = match kind {
+        Kind::Deployment => (of_kind(ScaleTargetKind::RunnerDeployment, name), None),
+        Kind::RunnerSet => (of_kind(ScaleTargetKind::RunnerSet, name), None),
+        Kind::Autoscaler => (by_autoscaler(), None),
+        Kind::Set => (None, by_set()),
+        Kind::Any => match named(name).or_else(by_autoscaler) {
+            Some(target) => (Some(target), None),
+            None => (None, by_set()),
+        },
+    };
+    let owned = |set: &RunnerReplicaSet, uid: &str| set.owner_references().iter().any(|owner| owner.uid == uid);
+    let sets: Vec<RunnerReplicaSet> = match (&target, set) {
+        (Some(target), _) => sets.into_iter().filter(|set| owned(set, target.uid())).collect(),
+        (None, Some(set)) => vec![set],
+        (None, None) => {
+            let short = |one: &Target| match one {
+                Target::Deployment(_) => format!("rdeploy/{}", one.name()),
+                Target::Set(_) => format!("runnerset/{}", one.name()),
+            };
+            let known: Vec<String> = targets.iter().map(short).collect();
+            let known = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+            bail!(
+                "there is no pool {name} in namespace {}: no RunnerDeployment, RunnerSet, RunnerReplicaSet, or HorizontalRunnerAutoscaler with a target, of \
+                 that name; {known}",
+                cluster.namespace
+            );
+        }
+    };
+    let reference = target.as_ref().map(Target::reference);
+    let autoscalers: Vec<_> =
+        autoscalers.into_iter().filter(|one| reference.is_some() && TargetRef::of(one) == reference).collect();
+    let uids: Vec<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+    let mut runners: Vec<Runner> = list(cluster).await?;
+    runners.retain(|runner| runner.owner_references().iter().any(|owner| uids.contains(&owner.uid)));
+    let annotated = autoscalers.iter().map(ResourceExt::annotations).chain(sets.iter().map(ResourceExt::annotations));
+    let asked = target.as_ref().and_then(Target::policies).cloned();
+    let asked = asked.or_else(|| annotated.into_iter().find_map(|annotations| annotations.get(annotation::POLICIES).cloned()));
+    let (namespace, name, default) = match asked {
+        Some(name) => (cluster.namespace.clone(), name, false),
+        None => (operator.to_owned(), DEFAULT_NAME.to_owned(), true),
+    };
+    let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &namespace);
+    // Whoever may look at pools need not have the right to look there.
+    let set = config_maps.get_metadata_opt(&name).await.ok().flatten();
+    let set = match set {
+        Some(set) => {
+            let report = set.annotations().get(annotation::POLICY_STATUS).and_then(|status| SetReport::read(status));
+            Some((namespace, name, default, report))
+        }
+        None if default => None,
+        None => Some((namespace, name, default, None)),
+    };
+    Ok(Found { target, autoscalers, sets, runners, set })
+}
+
+fn concerns(record: &Record, found: &Found) -> bool {
+    match &found.target {
+        Some(target) => record.pool.kind == target.kind().as_str() && record.pool.name == target.name(),
+        None => {
+            let is = |name: &str| found.sets.iter().any(|set| set.name_any() == name);
+            is(&record.pool.name) || record.input.as_ref().is_some_and(|input| is(&input.pool().name))
+        }
+    }
+}
+
+impl Found {
+    fn name(&self) -> String {
+        match (&self.target, self.sets.first()) {
+            (Some(target), _) => target.reference().to_string(),
+            (None, Some(set)) => format!("RunnerReplicaSet {}/{}", set.namespace().unwrap_or_default(), set.name_any()),
+            (None, None) => "nothing".to_owned(),
+        }
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        let of_set = || self.sets.first().and_then(|set| set.status.as_ref()).map(|status| status.conditions.as_slice());
+        match &self.target {
+            Some(target) => target.conditions(),
+            None => of_set().unwrap_or_default(),
+        }
+    }
+
+    fn why(&self) -> Vec<String> {
+        let wanted = self.wanted();
+        if self.autoscalers.is_empty() {
+            let owner = self
+                .sets
+                .first()
+                .and_then(|set| set.owner_references().first().map(|owner| format!("{} {}", owner.kind, owner.name)));
+            return vec![match (&self.target, owner) {
+                (None, Some(owner)) => format!("{owner} asks for {wanted} of this template"),
+                _ => format!("spec.replicas says {wanted}, and no HorizontalRunnerAutoscaler sets it: kubectl scale changes it"),
+            }];
+        }
+        self.autoscalers.iter().flat_map(autoscaler).collect()
+    }
+
+    fn wanted(&self) -> u32 {
+        match (&self.target, self.sets.first()) {
+            (Some(target), _) => target.replicas(),
+            (None, Some(set)) => set.spec.replicas_or_default(),
+            (None, None) => 0,
+        }
+    }
+
+    /// What is not done although it could be.
+    fn held(&self) -> Vec<String> {
+        let mut held: Vec<String> = self
+            .conditions()
+            .iter()
+            .filter(|condition| condition.type_ == "Ready" && condition.status != "True")
+            .map(|condition| format!("not ready ({}): {}", condition.reason, condition.message))
+            .collect();
+        for set in &self.sets {
+            let Some(status) = &set.status else { continue };
+            if let (Some(until), Some(attempts)) = (&status.backoff_until, status.failed_attempts) {
+                held.push(format!(
+                    "RunnerReplicaSet {}: no new runners before {}, because {attempts} in a row failed to start",
+                    set.name_any(),
+                    until.0
+                ));
+            }
+        }
+        for runner in &self.runners {
+            let name = runner.name_any();
+            if runner.annotations().get(annotation::PROTECTED).is_some_and(|word| word == "true") {
+                held.push(format!("runner {name} is protected (annotation {}): no scale-down takes it", annotation::PROTECTED));
+            }
+            let conditions = runner.status.iter().flat_map(|status| &status.conditions);
+            for condition in conditions.filter(|condition| condition.status == "True") {
+                match condition.type_.as_str() {
+                    "Stopping" => {
+                        held.push(format!("runner {name} is to go and waits ({}): {}", condition.reason, condition.message));
+                    }
+                    "Quarantined" => {
+                        held.push(format!("runner {name} is set aside, delete it when you have looked: {}", condition.message));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        held
+    }
+
+    fn policies(&self) -> Vec<String> {
+        let Some((namespace, name, default, report)) = &self.set else {
+            return vec!["the shipped policies decide: no set is asked for, and no default one is to be seen".to_owned()];
+        };
+        let asked = if *default { "the cluster's default set" } else { "its own set" };
+        let mut lines = Vec::new();
+        match report {
+            Some(report) => {
+                let digest = report.digest.as_deref().map_or_else(String::new, |digest| format!(", {digest}"));
+                lines.push(format!("{asked}, ConfigMap {namespace}/{name}: {}{digest}", report.phase));
+                if report.phase != Phase::Active.as_str()
+                    && let Some(error) = &report.last_error
+                {
+                    lines.push(format!("{}: {}", error.reason, error.message));
+                }
+                for decision in Decision::ALL {
+                    let decided = report.decisions.get(decision.as_str());
+                    let by = decided.and_then(|decided| decided.enforced.as_ref());
+                    let by = by.map_or_else(
+                        || "shipped".to_owned(),
+                        |asked| {
+                            format!(
+                                "{}{}",
+                                asked.policy,
+                                if asked.breaker == "open" { ", which keeps failing: shipped stands in" } else { "" }
+                            )
+                        },
+                    );
+                    lines.push(format!("{decision}: {by}"));
+                }
+            }
+            None => lines.push(format!("{asked}, ConfigMap {namespace}/{name}: nothing is known about it (yet)")),
+        }
+        for condition in self.conditions().iter().filter(|condition| condition.type_.starts_with("Policy")) {
+            if (condition.status == "True") == (condition.type_ == "PolicyDegraded") {
+                lines.push(format!("{} {} ({}): {}", condition.type_, condition.status, condition.reason, condition.message));
+            }
+        }
+        lines
+    }
+}
+
+/// An autoscaler's reasons.
+fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler) -> Vec<String> {
+    let name = autoscaler.name_any();
+    let number = |number: Option<i32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+    let status = autoscaler.status.clone().unwrap_or_default();
+    let bounds = format!("{} to {}", number(autoscaler.spec.min_replicas), number(autoscaler.spec.max_replicas));
+    let mut lines = vec![format!("HorizontalRunnerAutoscaler {name} ({bounds}) wants {}", number(status.desired_replicas))];
+    for condition in &status.conditions {
+        match (condition.type_.as_str(), condition.status.as_str()) {
+            ("Scaling", "True") => lines.push(format!("because: {}", condition.message)),
+            ("Scaling" | "Accepted", "False") => {
+                lines.push(format!("it can't do its work ({}): {}", condition.reason, condition.message));
+            }
+            _ => {}
+        }
+    }
+    let ledger = job_ledger::read(&status.ledger);
+    let count = |state| ledger.open().filter(|(_, job)| job.state == state).count();
+    let (queued, running) = (count(State::Queued), count(State::InProgress));
+    if queued + running > 0 {
+        lines.push(format!("jobs known from webhooks: {queued} waiting, {running} running"));
+    }
+    if let Some(raised) = &status.last_successful_scale_out_time {
+        lines.push(format!("raised last at {}", raised.0));
+    }
+    if let Some(schedule) = &status.scheduled_overrides_summary {
+        lines.push(format!("schedule: {schedule}"));
+    }
+    lines
+}
+
+impl Story {
+    fn new(found: &Found, records: &[&Record]) -> Self {
+        let alive = found.runners.iter().filter(|runner| runner.metadata.deletion_timestamp.is_none());
+        let count = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
+        let online = found
+            .sets
+            .iter()
+            .filter_map(|set| set.status.as_ref())
+            .map(|status| count(status.idle_replicas).saturating_add(count(status.busy_replicas)))
+            .sum();
+        let of = |decision| records.iter().rev().filter(move |record| record.decision() == decision).take(LAST);
+        let mut decisions: Vec<&&Record> = Decision::ALL.into_iter().flat_map(of).collect();
+        decisions.sort_by(|one, other| other.id.cmp(&one.id));
+        Self {
+            pool: found.name(),
+            wanted: found.wanted(),
+            present: u32::try_from(alive.count()).unwrap_or(u32::MAX),
+            online,
+            why: found.why(),
+            held: found.held(),
+            policies: found.policies(),
+            decisions: decisions.into_iter().map(|record| Told::of(record)).collect(),
+        }
+    }
+
+    fn text(&self, now: Timestamp) -> String {
+        let mut text =
+            format!("{}: {} runners are wanted, {} exist, {} are online.\n", self.pool, self.wanted, self.present, self.online);
+        let mut part = |title: &str, lines: &[String], none: &str| {
+            text.push_str(&format!("\n{title}\n"));
+            for line in lines {
+                text.push_str(&format!("  {line}\n"));
+            }
+            if lines.is_empty() {
+                text.push_str(&format!("  {none}\n"));
+            }
+        };
+        part(&format!("Why {}", self.wanted), &self.why, "nobody says");
+        part("Held back", &self.held, "nothing");
+        part("Who decides", &self.policies, "the shipped policies");
+        let rows: Vec<Vec<String>> = self
+            .decisions
+            .iter()
+            .map(|told| {
+                vec![
+                    ago(told.at, now),
+                    told.decision.clone(),
+                    told.receipt.clone(),
+                    told.outcome.clone(),
+                    format!("by {}", told.policy),
+                ]
+            })
+            .collect();
+        let lines: Vec<String> = table::left(&rows).lines().map(str::to_owned).collect();
+        part("Last decisions", &lines, "none is known");
+        text
+    }
+}
+
+impl Told {
+    fn of(record: &Record) -> Self {
+        Self {
+            receipt: record.id.clone(),
+            at: record.at,
+            decision: record.decision().to_string(),
+            outcome: record.outcome(),
+            policy: record.receipt.policy.clone(),
+            reason: record.change.as_ref().map(|change| change.reason.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::sample;
+
+    fn found(yaml: &str) -> Found {
+        let deployment: RunnerDeployment = serde_saphyr::from_str(yaml).unwrap();
+        Found { target: Some(Target::Deployment(Arc::new(deployment))), ..Found::default() }
+    }
+
+    const WEB: &str = "{apiVersion: actions.summerwind.dev/v1alpha1, kind: RunnerDeployment, metadata: {name: web, namespace: default}, \
+                       spec: {replicas: 3, template: {spec: {repository: acme/app}}}}";
+
+    #[test]
+    fn a_pool_that_nobody_scales() {
+        let record = sample::scale_down(5, 2);
+        let text = Story::new(&found(WEB), &[&record]).text(record.at);
+        for part in [
+            "RunnerDeployment default/web: 3 runners are wanted, 0 exist, 0 are online.",
+            "Why 3\n  spec.replicas says 3, and no HorizontalRunnerAutoscaler sets it",
+            "Held back\n  nothing",
+            "Who decides\n  the shipped policies decide",
+            "removed web-4, web-3  by default@sha256:",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_an_autoscaler_and_what_holds_back_say() {
+        let mut found = found(WEB);
+        found.autoscalers = vec![
+            serde_saphyr::from_str(
+                "{apiVersion: actions.summerwind.dev/v1alpha1, kind: HorizontalRunnerAutoscaler, metadata: {name: web-hra, namespace: default}, \
+                 spec: {scaleTargetRef: {name: web}, minReplicas: 1, maxReplicas: 9}, status: {desiredReplicas: 3, conditions: [{type: Scaling, \
+                 status: 'True', reason: Reserved, message: 3 runners for 2 jobs, lastTransitionTime: 2026-01-01T00:00:00Z}]}}",
+            )
+            .unwrap(),
+        ];
+        found.runners = vec![
+            serde_saphyr::from_str(
+                "{apiVersion: actions.summerwind.dev/v1alpha1, kind: Runner, metadata: {name: web-1}, spec: {repository: acme/app}, \
+                 status: {conditions: [{type: Stopping, status: 'True', reason: Draining, message: runs a job, lastTransitionTime: 2026-01-01T00:00:00Z}]}}",
+            )
+            .unwrap(),
+        ];
+        let report = r#"{"phase":"LastGood","digest":"sha256:ab","decisions":{"scale-down":{"enforced":{"policy":"mine@sha256:12","breaker":"open"}}},
+            "lastError":{"reason":"PolicySetInvalid","message":"line 2","at":"2026-01-01T00:00:00Z"}}"#;
+        found.set = Some(("default".into(), "opinions".into(), false, SetReport::read(report)));
+        let text = Story::new(&found, &[]).text(Timestamp::UNIX_EPOCH);
+        for part in [
+            "HorizontalRunnerAutoscaler web-hra (1 to 9) wants 3\n  because: 3 runners for 2 jobs",
+            "runner web-1 is to go and waits (Draining): runs a job",
+            "its own set, ConfigMap default/opinions: LastGood, sha256:ab\n  PolicySetInvalid: line 2",
+            "scale-down: mine@sha256:12, which keeps failing: shipped stands in\n  restart: shipped",
+            "Last decisions\n  none is known",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `receipts`: what was decided, as a list, as cases, or as files to ask again.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use pacer_policy::Record;
+use pacer_policy_sdk::cases;
+use serde_json::{Value, json};
+
+use super::{Report, table};
+use crate::archive::{Archive, Filter, when};
+use crate::cluster::{self, ClusterArguments};
+
+/// Arguments of `pacer policy receipts`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    filter: Filter,
+    /// Writes them as cases for `pacer policy test` and `diff`: into a directory, or one of them into a .json file.
+    #[arg(long, value_name = "PATH")]
+    case: Option<PathBuf>,
+    /// Writes them as they are, for `pacer policy replay`: into a directory, or one of them into a .json file.
+    #[arg(long, value_name = "PATH")]
+    save: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// `pacer policy receipts`.
+pub(crate) fn receipts(arguments: &Arguments) -> Result<Report> {
+    let (archive, namespace) = cluster::with(&arguments.cluster, async |cluster| {
+        let archive = Archive::read(&cluster).await?;
+        Ok((archive, cluster.namespace))
+    })?;
+    let (records, now) = (arguments.filter.of(&archive), Timestamp::now());
+    if records.is_empty() {
+        let failure = format!("no receipt in namespace {namespace} is as wanted: {}", archive.gaps(&namespace, now));
+        return Ok(Report { failure: Some(failure), ..Report::default() });
+    }
+    let mut text = String::new();
+    if let Some(path) = &arguments.case {
+        text.push_str(&write(path, &records, of)?);
+    }
+    if let Some(path) = &arguments.save {
+        text.push_str(&write(path, &records, |record| Ok(serde_json::to_value(record)?))?);
+    }
+    if arguments.case.is_none() && arguments.save.is_none() {
+        text = list(&records, now);
+    }
+    Ok(Report::text(text))
+}
+
+fn list(records: &[&Record], now: Timestamp) -> String {
+    let head = ["RECEIPT", "WHEN", "DECISION", "POOL", "POLICY", "OUTCOME"].map(str::to_owned).to_vec();
+    let row = |record: &&Record| {
+        vec![
+            record.id.clone(),
+            when(record.at, now),
+            record.decision().to_string(),
+            format!("{}/{}", record.pool.kind, record.pool.name),
+            record.receipt.policy.clone(),
+            record.outcome(),
+        ]
+    };
+    table::left(&std::iter::once(head).chain(records.iter().map(row)).collect::<Vec<_>>())
+}
+
+/// One file each, or one file for one.
+fn write(path: &Path, records: &[&Record], content: impl Fn(&Record) -> Result<Value>) -> Result<String> {
+    let single = path.extension().is_some_and(|extension| extension == "json");
+    ensure!(
+        !single || records.len() == 1,
+        "{} receipts are as wanted and {} is one file: name a directory, or take the newest with --last 1",
+        records.len(),
+        path.display()
+    );
+    if !single {
+        std::fs::create_dir_all(path).with_context(|| format!("{} can't be made", path.display()))?;
+    }
+    let mut text = String::new();
+    for record in records {
+        let file = if single { path.to_owned() } else { path.join(format!("{}-{}.json", record.decision(), record.id)) };
+        match content(record) {
+            Ok(value) => {
+                std::fs::write(&file, format!("{value:#}\n")).with_context(|| format!("{} can't be written", file.display()))?;
+                text.push_str(&format!("{}\n", file.display()));
+            }
+            // One without its input is no reason to leave the others out.
+            Err(error) if !single => text.push_str(&format!("left out: {error}\n")),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(text)
+}
+
+/// A case: the request with the settings taken out of it, and the answer that the operator used.
+pub(crate) fn of(record: &Record) -> Result<Value> {
+    let input = record.input.as_ref().with_context(|| {
+        format!("receipt {} has no input, because it was too large for the store (--receipts-bytes-per-pool)", record.id)
+    })?;
+    let mut request = serde_json::to_value(input)?;
+    if let Some(fields) = request.as_object_mut() {
+        fields.remove("settings");
+    }
+    let settings: Value = serde_json::from_str(super::replay::settings(record, input)?).unwrap_or_else(|_| json!({}));
+    let at = Timestamp::from_second(record.at.as_second()).unwrap_or(record.at);
+    let mut case = json!({
+        "about": format!("{} at {at}, decided by {}: {}", record.pool, record.receipt.policy, record.outcome()),
+        "decision": record.decision(),
+        "request": request,
+        "answer": cases::named(&record.answer, &input.names()),
+    });
+    // Settings of none are what a case without any has.
+    if settings != json!({})
+        && let Some(fields) = case.as_object_mut()
+    {
+        fields.insert("settings".to_owned(), settings);
+    }
+    Ok(case)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::case::Case;
+    use crate::policy::{sample, settings::SettingsArgument, source};
+
+    #[test]
+    fn a_receipt_becomes_a_case_that_its_policy_passes() {
+        let record = sample::scale_down(5, 2);
+        let directory = tempfile::tempdir().unwrap();
+        let said = write(directory.path(), &[&record], of).unwrap();
+        assert!(said.contains("scale-down-"), "{said}");
+        let cases = Case::all(directory.path()).unwrap();
+        let [case] = cases.as_slice() else { panic!("{said}") };
+        let engine = source::engine().unwrap();
+        let outcome = case.ask(&engine, &source::Source::Builtin.load(&engine).unwrap(), &SettingsArgument::default()).unwrap();
+        assert_eq!(cases::differences(&case.expected, &case.named(&outcome)), []);
+        assert!(case.about.contains("removed web-4, web-3"), "{}", case.about);
+        // As it was recorded it is one as well.
+        let saved = directory.path().join("saved.json");
+        write(&saved, &[&record], |record| Ok(serde_json::to_value(record)?)).unwrap();
+        let saved = Case::read(&saved, None).unwrap();
+        assert_eq!((saved.expected, saved.inquiry.items()), (case.expected.clone(), 5));
+    }
+
+    #[test]
+    fn one_file_holds_one() {
+        let record = sample::scale_down(1, 1);
+        let directory = tempfile::tempdir().unwrap();
+        let error = write(&directory.path().join("a.json"), &[&record, &record], of).unwrap_err().to_string();
+        assert!(error.contains("--last 1"), "{error}");
+        let lost = Record { input: None, ..record.clone() };
+        assert!(of(&lost).unwrap_err().to_string().contains("too large"));
+        assert!(write(directory.path(), &[&lost, &record], of).unwrap().contains("left out"));
+        assert!(list(&[&record], record.at).contains("scale-down  RunnerDeployment/web  default@sha256:"));
+    }
+}

@@ -1,0 +1,270 @@
+//! `replay`: asks a policy again what it was asked, and compares the bytes.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use pacer_operator::policies::{RECORDS, read_set};
+use pacer_policy::bundle::Module;
+use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, LimitRequest, Limits, NO_SETTINGS, Policy, Record, SHIPPED};
+
+use super::source::{Source, engine};
+use super::{Report, case, table};
+use crate::archive::{Archive, when};
+use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::explain::OPERATOR_NAMESPACE;
+
+/// Arguments of `pacer policy replay`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// The receipt's name or its beginning, as `pacer policy receipts` shows it; or a file that it was saved to.
+    receipt: String,
+    /// The component to ask, or `builtin`. When absent, that which decided: from the operator, from a policy set, or from the sets that the
+    /// operator keeps.
+    #[arg(long, value_name = "FILE")]
+    component: Option<Source>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Namespace of the operator, where it keeps good policy sets.
+    #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
+    operator_namespace: String,
+}
+
+/// Who is asked again.
+enum Asked {
+    Component(Vec<u8>, String),
+    Native,
+}
+
+/// `pacer policy replay`.
+pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
+    let file = Path::new(&arguments.receipt);
+    let mut asked = match &arguments.component {
+        Some(source) => Some(Asked::Component(source.read()?, source.to_string())),
+        None => None,
+    };
+    let record = if file.is_file() {
+        let bytes = std::fs::read(file).with_context(|| format!("{} can't be read", file.display()))?;
+        let record = Record::read(&bytes).map_err(|error| anyhow!("{}: {error}", file.display()))?;
+        asked = asked.or_else(|| at_hand(&record));
+        if asked.is_none() {
+            let wanted = wanted(&record);
+            let found =
+                cluster::with(&arguments.cluster, async |cluster| find(&cluster, &record, &arguments.operator_namespace).await);
+            asked = found.with_context(|| format!("looking for {wanted} in the cluster; --component FILE gives it"))?;
+        }
+        record
+    } else {
+        cluster::with(&arguments.cluster, async |cluster| {
+            let archive = Archive::read(&cluster).await?;
+            let record = named(&archive, &arguments.receipt, &cluster.namespace)?;
+            asked = asked.take().or_else(|| at_hand(&record));
+            if asked.is_none() {
+                asked = find(&cluster, &record, &arguments.operator_namespace).await?;
+            }
+            Ok(record)
+        })?
+    };
+    let asked = asked.with_context(|| {
+        format!(
+            "{} is neither in the operator's own program, nor in a policy set of namespace {} or {}, nor kept from before: give the component \
+             with --component",
+            wanted(&record),
+            record.pool.namespace,
+            arguments.operator_namespace
+        )
+    })?;
+    compare(&record, asked, Timestamp::now())
+}
+
+fn named(archive: &Archive, name: &str, namespace: &str) -> Result<Record> {
+    let records = archive.records();
+    let found: Vec<&&Record> = records.iter().filter(|record| record.id.starts_with(name)).collect();
+    match found.as_slice() {
+        [record] => Ok((**record).clone()),
+        [] => bail!(
+            "there is no receipt {name:?} in namespace {namespace}, and no file of that name: {}",
+            archive.gaps(namespace, Timestamp::now())
+        ),
+        several => bail!("{} receipts begin with {name:?}: say more of its name", several.len()),
+    }
+}
+
+/// Who decided, for people.
+fn wanted(record: &Record) -> String {
+    record.receipt.decisive().map_or_else(
+        || "nobody".to_owned(),
+        |attempt| match &attempt.by {
+            DecidedBy::Policy { name, digest } => format!("policy {name} ({digest})"),
+            DecidedBy::Native => "native".to_owned(),
+        },
+    )
+}
+
+/// What is in this program.
+fn at_hand(record: &Record) -> Option<Asked> {
+    match &record.receipt.decisive()?.by {
+        DecidedBy::Native => Some(Asked::Native),
+        DecidedBy::Policy { digest, .. } if *digest == Digest::of(SHIPPED).to_string() => {
+            Some(Asked::Component(SHIPPED.to_vec(), "this program".to_owned()))
+        }
+        DecidedBy::Policy { .. } => None,
+    }
+}
+
+/// Looks through the sets that the operator keeps, and those of the pool's namespace.
+async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Option<Asked>> {
+    let Some(DecidedBy::Policy { digest, .. }) = record.receipt.decisive().map(|attempt| &attempt.by) else { return Ok(None) };
+    let kept = ListParams::default().labels(RECORDS);
+    let places = [(operator, kept), (operator, ListParams::default()), (&record.pool.namespace, ListParams::default())];
+    let mut refused = None;
+    for (namespace, which) in places {
+        let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
+        let sets = match api.list(&which).await {
+            Ok(listed) => listed.items,
+            Err(error) => {
+                refused = Some(anyhow::Error::from(error).context(format!("listing ConfigMaps of namespace {namespace}")));
+                continue;
+            }
+        };
+        for set in sets.iter().filter(|set| set.binary_data.is_some()) {
+            let Ok(bundle) = read_set(set) else { continue };
+            for (_, _, entry) in bundle.entries() {
+                if let Module::Component { bytes, digest: found, .. } = &entry.module
+                    && found.to_string() == *digest
+                {
+                    return Ok(Some(Asked::Component(bytes.to_vec(), format!("ConfigMap {namespace}/{}", set.name_any()))));
+                }
+            }
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+/// The settings that the policy which decided was given.
+pub(crate) fn settings<'a>(record: &Record, input: &'a Inquiry) -> Result<&'a str> {
+    let given = record.receipt.decisive().map(|attempt| attempt.settings_hash.as_str()).unwrap_or_default();
+    [input.settings(), NO_SETTINGS]
+        .into_iter()
+        .find(|settings| Digest::of(settings.as_bytes()).to_string() == given)
+        .with_context(|| {
+            format!("the settings in receipt {} are not those that the policy was given: it was changed since", record.id)
+        })
+}
+
+fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
+    let (receipt, id) = (&record.receipt, &record.id);
+    let input = record.input.as_ref().with_context(|| {
+        format!(
+            "receipt {id} has no input, because it was too large for the store: raise --receipts-bytes-per-pool for later ones"
+        )
+    })?;
+    if input.digest().to_string() != receipt.input_hash {
+        bail!(
+            "the input in receipt {id} is not what the policy was asked: its digest is {} and was {}",
+            input.digest(),
+            receipt.input_hash
+        );
+    }
+    let settings = settings(record, input)?;
+    let (who, answer, fuel) = match asked {
+        Asked::Native => ("native, this program".to_owned(), input.natively(settings), None),
+        Asked::Component(bytes, from) => {
+            let engine = engine()?;
+            let policy = Policy::load(&engine, &bytes).map_err(|error| super::cure::refused(&from, &error))?;
+            // What it may take plays no part in what it answers: whatever it was allowed then is allowed now.
+            let most = LimitRequest {
+                fuel: Some(Limits::FUEL_CAP),
+                memory_mebibytes: Some(Limits::MEMORY_MEBIBYTES),
+                ..LimitRequest::default()
+            };
+            let outcome = case::ask(&engine, &policy, input, settings, &Limits::lowered(most)?);
+            (format!("{policy}, {from}"), outcome.answer, Some(outcome.fuel))
+        }
+    };
+    let mut text = format!("{} {id} of {}, {}\n", receipt.decision, record.pool, when(record.at, now));
+    text.push_str(&format!("decided by {}, asked again: {who}\n", receipt.policy));
+    text.push_str(&format!("input   {}, the same\n", receipt.input_hash));
+    let same = answer.as_ref().is_ok_and(|answer| answer.digest().to_string() == receipt.output_hash);
+    let bytes = serde_json::to_vec(&record.answer).map_or(0, |bytes| bytes.len());
+    if same {
+        text.push_str(&format!("answer  {}, the same {bytes} bytes\n", receipt.output_hash));
+    } else {
+        let now = answer.as_ref().map_or_else(|fault| format!("no answer: {fault}"), |answer| answer.digest().to_string());
+        text.push_str(&format!("answer  {} then, {now} now\n", receipt.output_hash));
+        text.push_str(&differences(input, &record.answer, answer.as_ref().ok()));
+    }
+    let before = receipt.decisive().map(|attempt| attempt.fuel).filter(|fuel| *fuel > 0);
+    if let (Some(before), Some(fuel)) = (before, fuel) {
+        let (then, now) = (table::number(before), table::number(fuel));
+        text.push_str(&if before == fuel {
+            format!("fuel    {now}, the same\n")
+        } else {
+            format!("fuel    {then} then, {now} now\n")
+        });
+    }
+    let failure = (!same).then(|| format!("the answer to {id} is another one than it was"));
+    Ok(Report { text, notes: String::new(), failure })
+}
+
+/// What only one of the two says: `-` then, `+` now.
+fn differences(input: &Inquiry, then: &Answer, now: Option<&Answer>) -> String {
+    let then = case::rows(input, then);
+    let now = now.map(|now| case::rows(input, now)).unwrap_or_default();
+    let only = |mark: char, one: &[Vec<String>], other: &[Vec<String>]| -> String {
+        let rows: Vec<Vec<String>> = one.iter().filter(|row| !other.contains(row)).cloned().collect();
+        table::left(&rows).lines().map(|line| format!("  {mark} {line}\n")).collect()
+    };
+    let text = only('-', &then, &now) + &only('+', &now, &then);
+    if text.is_empty() { "  the same things in another order, or with other attributes\n".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::sample;
+
+    fn again(record: &Record) -> Result<Report> {
+        compare(record, at_hand(record).unwrap(), record.at)
+    }
+
+    #[test]
+    fn the_same_question_gets_the_same_bytes() {
+        let record = sample::scale_down(5, 2);
+        let report = again(&record).unwrap();
+        assert_eq!(report.failure, None, "{}", report.text);
+        assert!(
+            report.text.contains("bytes\n") && report.text.contains("fuel") && !report.text.contains("then"),
+            "{}",
+            report.text
+        );
+        let native = compare(&record, Asked::Native, record.at).unwrap();
+        assert_eq!(native.failure, None, "{}", native.text);
+    }
+
+    #[test]
+    fn another_answer_is_shown() {
+        let mut record = sample::scale_down(5, 2);
+        if let Answer::ScaleDown(choices) = &mut record.answer {
+            choices.pop();
+        }
+        record.receipt.output_hash = record.answer.digest().to_string();
+        let report = again(&record).unwrap();
+        assert!(report.failure.is_some_and(|failure| failure.contains(&record.id)));
+        assert!(report.text.contains("  + web-3") && !report.text.contains("  - "), "{}", report.text);
+    }
+
+    #[test]
+    fn what_was_tampered_with_is_no_evidence() {
+        let mut record = sample::scale_down(2, 1);
+        if let Some(Inquiry::ScaleDown(request)) = &mut record.input {
+            request.candidates[0].idle += 1;
+        }
+        assert!(again(&record).unwrap_err().to_string().contains("not what the policy was asked"));
+        record.input = None;
+        assert!(again(&record).unwrap_err().to_string().contains("too large"));
+    }
+}

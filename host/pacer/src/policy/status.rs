@@ -1,0 +1,268 @@
+//! `status`: what the operator made of policy sets, and which pools ask for them.
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ListParams;
+use kube::{Api, Resource, ResourceExt};
+use pacer_api::names::annotation;
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerSet};
+use pacer_operator::policies::DEFAULT_NAME;
+use pacer_operator::policies::report::{Asked, Report as SetReport};
+use serde::Serialize;
+
+use super::{Report, cure, table};
+use crate::archive::when;
+use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::explain::{Format, OPERATOR_NAMESPACE};
+
+/// Arguments of `pacer policy status`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// Sets and pools of all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// How it is said.
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Format,
+    /// Namespace of the operator, where the default set lies.
+    #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
+    operator_namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// What is found.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    sets: Vec<Set>,
+    pools: Vec<Pool>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Set {
+    namespace: String,
+    name: String,
+    default: bool,
+    /// What the operator says about it; none when it has not.
+    #[serde(flatten)]
+    report: Option<SetReport>,
+    /// What to do about its last error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cure: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Pool {
+    kind: String,
+    namespace: String,
+    name: String,
+    asks_for: String,
+    conditions: Vec<Condition>,
+}
+
+/// `pacer policy status`.
+pub(crate) fn status(arguments: &Arguments) -> Result<Report> {
+    let status = cluster::with(&arguments.cluster, async |cluster| read(&cluster, arguments).await)?;
+    let text = match arguments.output {
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&status)?),
+        Format::Text => status.text(Timestamp::now()),
+    };
+    Ok(Report::text(text))
+}
+
+async fn read(cluster: &Cluster, arguments: &Arguments) -> Result<Status> {
+    let operator = arguments.operator_namespace.as_str();
+    let mut status = Status::default();
+    let mut namespaces = vec![Some(cluster.namespace.as_str()), Some(operator)];
+    if arguments.all_namespaces {
+        namespaces = vec![None];
+    }
+    namespaces.dedup();
+    for namespace in namespaces {
+        let api: Api<ConfigMap> = match namespace {
+            Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
+            None => Api::all(cluster.client.clone()),
+        };
+        // Their contents are large and say nothing here.
+        let listed = api.list_metadata(&ListParams::default()).await;
+        let listed = match listed {
+            Ok(listed) => listed.items,
+            // Whoever may look at pools need not have the right to look at the operator.
+            Err(_) if namespace == Some(operator) && cluster.namespace != operator => continue,
+            Err(error) => return Err(error).context("listing ConfigMaps: that takes the right to list them"),
+        };
+        status.sets.extend(listed.iter().filter_map(|object| Set::of(object, operator)));
+    }
+    status.pools.extend(
+        pools::<RunnerDeployment>(cluster, arguments.all_namespaces, |one| {
+            one.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+        })
+        .await?,
+    );
+    status.pools.extend(
+        pools::<RunnerSet>(cluster, arguments.all_namespaces, |one| {
+            one.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+        })
+        .await?,
+    );
+    status.pools.extend(
+        pools::<HorizontalRunnerAutoscaler>(cluster, arguments.all_namespaces, |one| {
+            one.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+        })
+        .await?,
+    );
+    Ok(status)
+}
+
+async fn pools<K>(cluster: &Cluster, all: bool, conditions: impl Fn(&K) -> &[Condition]) -> Result<Vec<Pool>>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api: Api<K> =
+        if all { Api::all(cluster.client.clone()) } else { Api::namespaced(cluster.client.clone(), &cluster.namespace) };
+    let listed = api.list(&ListParams::default()).await.with_context(|| format!("listing {}", K::plural(&())))?;
+    let pool = |object: &K| {
+        let asks_for = object.annotations().get(annotation::POLICIES)?.trim().to_owned();
+        let about = conditions(object).iter().filter(|condition| condition.type_.starts_with("Policy"));
+        Some(Pool {
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            asks_for,
+            conditions: about.cloned().collect(),
+        })
+    };
+    Ok(listed.items.iter().filter_map(pool).collect())
+}
+
+impl Set {
+    fn of(object: &impl ResourceExt, operator: &str) -> Option<Self> {
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let default = namespace == operator && name == DEFAULT_NAME;
+        let said = object.annotations().get(annotation::POLICY_STATUS);
+        if said.is_none() && !default {
+            return None;
+        }
+        let report = said.and_then(|said| SetReport::read(said));
+        let cure = report.as_ref().and_then(|report| cure::of_reason(&report.last_error.as_ref()?.reason));
+        Some(Self { namespace, name, default, report, cure })
+    }
+
+    fn text(&self, now: Timestamp) -> String {
+        let default = if self.default { ", the cluster's default" } else { "" };
+        let mut text = format!("ConfigMap {}/{}{default}\n", self.namespace, self.name);
+        let Some(report) = &self.report else {
+            return text + "  the operator has not said anything about it: is it running, and may it watch ConfigMaps here?\n";
+        };
+        let since = report.activated_at.map_or_else(String::new, |at| format!(", in force since {}", when(at, now)));
+        let digest = report.digest.as_deref().map_or_else(String::new, |digest| format!(", {digest}"));
+        text.push_str(&format!("  phase       {}{digest}{since}\n", report.phase));
+        let mut rows = Vec::new();
+        for (decision, decided) in &report.decisions {
+            for (mode, asked) in [("decides", &decided.enforced), ("in shadow", &decided.shadow)] {
+                if let Some(asked) = asked {
+                    rows.push(vec![format!("  {decision}"), mode.to_owned(), asked.policy.clone(), how(asked)]);
+                }
+            }
+        }
+        text.push_str(&table::left(&rows));
+        if let Some(error) = &report.last_error {
+            text.push_str(&format!("  last error  {}, {}: {}\n", error.reason, when(error.at, now), error.message));
+        }
+        if let Some(cure) = self.cure {
+            text.push_str(&format!("  what to do  {cure}\n"));
+        }
+        text
+    }
+}
+
+/// How a policy in its place is doing.
+fn how(asked: &Asked) -> String {
+    let mut text = format!("breaker {}", asked.breaker);
+    if let Some(faults) = asked.faults {
+        let last = asked.last_fault.as_ref().map_or_else(String::new, |fault| format!(", the last one: {fault}"));
+        text.push_str(&format!(", {faults} faults{last}"));
+    }
+    if let Some(tally) = &asked.compared {
+        let share =
+            if tally.decisions == 0 { String::new() } else { format!(" ({})", table::percent(tally.agreed, tally.decisions)) };
+        text.push_str(&format!(
+            ", agreed in {} of {} decisions{share}, {} left out",
+            tally.agreed, tally.decisions, tally.skipped
+        ));
+    }
+    text
+}
+
+impl Status {
+    fn text(&self, now: Timestamp) -> String {
+        let mut text: String = self.sets.iter().map(|set| set.text(now) + "\n").collect();
+        if self.sets.is_empty() {
+            text.push_str("No policy set: the shipped policies decide everything.\n\n");
+        }
+        if self.pools.is_empty() {
+            text.push_str("No pool asks for a set of its own.\n");
+        }
+        for pool in &self.pools {
+            text.push_str(&format!("{} {}/{} asks for {}\n", pool.kind, pool.namespace, pool.name, pool.asks_for));
+            let row = |condition: &Condition| {
+                vec![
+                    format!("  {}", condition.type_),
+                    condition.status.clone(),
+                    condition.reason.clone(),
+                    condition.message.clone(),
+                ]
+            };
+            text.push_str(&table::left(&pool.conditions.iter().map(row).collect::<Vec<_>>()));
+            if pool.conditions.is_empty() {
+                text.push_str("  the operator has not said anything about it yet\n");
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(status: Option<&str>) -> Option<Set> {
+        let mut object = ConfigMap::default();
+        (object.metadata.namespace, object.metadata.name) = (Some("default".into()), Some("opinions".into()));
+        object.metadata.annotations = status.map(|status| [(annotation::POLICY_STATUS.to_owned(), status.to_owned())].into());
+        Set::of(&object, OPERATOR_NAMESPACE)
+    }
+
+    #[test]
+    fn a_set_says_phase_policies_comparison_and_cure() {
+        let status = r#"{"phase":"LastGood","digest":"sha256:ab","activatedAt":"2026-01-01T00:00:00Z","decisions":{"scale-down":{
+            "enforced":{"policy":"mine@sha256:12","breaker":"open","faults":3,"lastFault":"it ran past its deadline"},
+            "shadow":{"policy":"next@sha256:34","breaker":"closed","compared":{"decisions":50,"agreed":49,"faults":0,"skipped":2,"fuel":1}}}},
+            "lastError":{"reason":"PolicySetInvalid","message":"policies.yaml, line 2","at":"2026-01-01T00:10:00Z"}}"#;
+        let text = set(Some(status)).unwrap().text("2026-01-01T00:20:00Z".parse().unwrap());
+        for part in [
+            "phase       LastGood, sha256:ab, in force since 2026-01-01T00:00:00Z (20 min ago)",
+            "scale-down  decides    mine@sha256:12  breaker open, 3 faults, the last one: it ran past its deadline",
+            "in shadow  next@sha256:34  breaker closed, agreed in 49 of 50 decisions (98.0 %), 2 left out",
+            "last error  PolicySetInvalid, 2026-01-01T00:10:00Z (10 min ago): policies.yaml, line 2",
+            "what to do  correct the line",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+        assert!(set(None).is_none());
+    }
+
+    #[test]
+    fn nothing_is_said_in_words() {
+        let text = Status::default().text(Timestamp::UNIX_EPOCH);
+        assert!(text.contains("the shipped policies decide everything") && text.contains("No pool asks"), "{text}");
+    }
+}

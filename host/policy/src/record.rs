@@ -1,0 +1,327 @@
+//! A decision as it is kept: question, answer, who gave it, and what was done with it. Enough to explain it to somebody and to ask again.
+//!
+//! A record is JSON, compressed with gzip. It holds what policies are told and what they answer, which is never a secret: names, counts, times,
+//! messages of the cluster, settings of policies.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::bundle::unpack;
+use crate::decision::Decision;
+use crate::inquiry::{Answer, Inquiry};
+use crate::limits::RAW_BYTES;
+use crate::receipt::Receipt;
+
+pub mod account;
+
+/// The form that this version writes. One that can't be read by earlier versions has a higher number.
+pub const VERSION: u32 = 1;
+
+/// A decision that was carried out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", try_from = "Stored")]
+pub struct Record {
+    /// [`VERSION`] of whoever wrote it.
+    pub version: u32,
+    /// Names it; grows with time. See [`id`].
+    pub id: String,
+    /// When.
+    pub at: Timestamp,
+    /// Whose runners it was about: what the user made, where the request speaks of one of its sets.
+    pub pool: Pool,
+    /// Who decided, and what it took.
+    pub receipt: Receipt,
+    /// What was asked, settings included; none when it was too large for the store.
+    pub input: Option<Inquiry>,
+    /// What was answered, as it passed the gate.
+    pub answer: Answer,
+    /// What was done with each thing that the answer names.
+    pub items: Vec<Item>,
+    /// Of a capacity decision: what became of the number of runners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
+    /// Earlier decisions that this one took the place of before they were written.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub superseded: u32,
+}
+
+/// An object that runners belong to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Pool {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::fmt::Display for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// What the operator did about one runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Item {
+    /// The runner.
+    pub name: String,
+    /// What was done.
+    #[serde(flatten)]
+    pub done: Done,
+}
+
+/// What the operator made of an answer about one runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "verdict")]
+pub enum Done {
+    /// GitHub removed its registration, and then it was deleted.
+    Removed,
+    /// GitHub says that it runs a job: it stays.
+    Busy {
+        /// GitHub's words.
+        message: String,
+    },
+    /// GitHub could not be asked to remove it: it stays until that was tried again.
+    NotUnregistered {
+        /// Why.
+        error: String,
+    },
+    /// It was deleted; its set makes another where one is wanted.
+    Replaced,
+    /// Its pod was deleted and made again.
+    Recreated,
+    /// It is left as it is, for people to look at.
+    Quarantined,
+    /// Nothing for now.
+    Waits {
+        /// It is looked at again after this.
+        seconds: u32,
+    },
+}
+
+impl Done {
+    /// Whether anything changed.
+    #[must_use]
+    pub fn acted(&self) -> bool {
+        match self {
+            Self::Removed | Self::Replaced | Self::Recreated | Self::Quarantined => true,
+            Self::Busy { .. } | Self::NotUnregistered { .. } | Self::Waits { .. } => false,
+        }
+    }
+}
+
+/// What became of the number of runners.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Change {
+    /// What it was.
+    pub from: u32,
+    /// What it is.
+    pub to: u32,
+    /// Why, when everything that is not the policy's is reckoned in: bounds, schedules, delays.
+    pub reason: String,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// Names a record: 16 hexadecimal digits of which the first eleven are milliseconds since 1970, so that later ones sort behind.
+#[must_use]
+pub fn id(at: Timestamp, random: u64) -> String {
+    format!("{:011x}{:05x}", at.as_millisecond().max(0), random & 0xf_ffff)
+}
+
+/// Why a record can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It is no record, or damaged.
+    #[error("it is no receipt, or damaged: {0}")]
+    Damaged(String),
+    /// It was written by a later version.
+    #[error("it has form {0} and this version knows forms up to {VERSION}: use the version of the operator that wrote it")]
+    Newer(u32),
+}
+
+impl Record {
+    /// Its decision.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        self.receipt.decision
+    }
+
+    /// Reads one: JSON, or JSON compressed with gzip.
+    ///
+    /// # Errors
+    ///
+    /// When it is damaged, or of a later version.
+    pub fn read(bytes: &[u8]) -> Result<Self, RecordError> {
+        let damaged = |error: &dyn std::fmt::Display| RecordError::Damaged(error.to_string());
+        let json = unpack(bytes).map_err(|error| damaged(&error.message))?;
+        let value: Value = serde_json::from_slice(&json).map_err(|error| damaged(&error))?;
+        match value.get("version").and_then(Value::as_u64).and_then(|version| u32::try_from(version).ok()) {
+            Some(version) if version > VERSION => Err(RecordError::Newer(version)),
+            _ => serde_json::from_value(value).map_err(|error| damaged(&error)),
+        }
+    }
+
+    /// Compressed, in at most so many bytes. One that is too large is kept without its input; none when even that is too large.
+    #[must_use]
+    pub fn pack(mut self, most: usize) -> Option<Vec<u8>> {
+        if let Some(packed) = self.compressed(most) {
+            return Some(packed);
+        }
+        self.input = None;
+        self.compressed(most)
+    }
+
+    fn compressed(&self, most: usize) -> Option<Vec<u8>> {
+        // Plain structs always serialise, and writing into memory does not fail.
+        let json = serde_json::to_vec(self).ok()?;
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&json).ok()?;
+        let packed = encoder.finish().ok()?;
+        (json.len() <= RAW_BYTES && packed.len() <= most).then_some(packed)
+    }
+}
+
+/// A record whose question and answer are still to be read: their JSON does not say which decision they are about, the receipt does.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Stored {
+    version: u32,
+    id: String,
+    at: Timestamp,
+    pool: Pool,
+    receipt: Receipt,
+    #[serde(default)]
+    input: Option<Value>,
+    answer: Value,
+    #[serde(default)]
+    items: Vec<Item>,
+    #[serde(default)]
+    change: Option<Change>,
+    #[serde(default)]
+    superseded: u32,
+}
+
+impl TryFrom<Stored> for Record {
+    type Error = serde_json::Error;
+
+    fn try_from(stored: Stored) -> Result<Self, serde_json::Error> {
+        let Stored { version, id, at, pool, receipt, input, answer, items, change, superseded } = stored;
+        let input = input.map(|input| Inquiry::read(receipt.decision, input)).transpose()?;
+        let answer = Answer::read(receipt.decision, answer)?;
+        Ok(Self { version, id, at, pool, receipt, input, answer, items, change, superseded })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use pacer_core::policy::{Candidate, Node, Pool as AskedPool, ScaleDownRequest};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::host::PolicyHost;
+    use crate::observer::Counters;
+
+    /// A scale-down of so many candidates, decided by the shipped policy.
+    pub(crate) async fn scale_down(candidates: u32, surplus: u32) -> Record {
+        let request = ScaleDownRequest {
+            now: 1_763_816_000.123,
+            pool: AskedPool {
+                namespace: "default".into(),
+                name: "web-7f9c".into(),
+                kind: "RunnerReplicaSet".into(),
+                ..AskedPool::default()
+            },
+            nodes: vec![Node { name: "n-1".into(), runners: 2, ..Node::default() }],
+            candidates: (0..candidates)
+                .map(|n| Candidate {
+                    name: format!("web-{n}"),
+                    idle: n * 60,
+                    age: n * 60 + 100,
+                    node: Some(0),
+                    current: true,
+                    ..Candidate::default()
+                })
+                .collect(),
+            surplus,
+            ..ScaleDownRequest::default()
+        };
+        let host = PolicyHost::new(Arc::new(Counters::default()));
+        let evaluation = host.generation().scale_down(request).await;
+        let at = Timestamp::from_millisecond(1_763_816_000_123).unwrap();
+        let items = evaluation.answer.iter().map(|choice| Item { name: format!("web-{}", choice.index), done: Done::Removed });
+        Record {
+            version: VERSION,
+            id: id(at, 0xabcde),
+            at,
+            pool: Pool { kind: "RunnerDeployment".into(), namespace: "default".into(), name: "web".into() },
+            items: items.collect(),
+            input: Some(evaluation.input.inquiry()),
+            answer: evaluation.answer.into(),
+            receipt: evaluation.receipt,
+            change: None,
+            superseded: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_is_what_was_asked_and_answered() {
+        let record = scale_down(5, 2).await;
+        let packed = record.clone().pack(1 << 20).unwrap();
+        let read = Record::read(&packed).unwrap();
+        assert_eq!(read, record);
+        // The digests are of the very bytes, after a way through the store as well.
+        assert_eq!(read.input.as_ref().unwrap().digest().to_string(), record.receipt.input_hash);
+        assert_eq!(read.answer.digest().to_string(), record.receipt.output_hash);
+        assert_eq!(Record::read(&serde_json::to_vec_pretty(&record).unwrap()).unwrap(), record);
+        assert!(packed.len() < 2_000, "{}", packed.len());
+    }
+
+    #[tokio::test]
+    async fn one_that_is_too_large_loses_its_input_first() {
+        let record = scale_down(400, 1).await;
+        let whole = record.clone().pack(usize::MAX).unwrap().len();
+        let abridged = Record::read(&record.clone().pack(whole - 1).unwrap()).unwrap();
+        assert_eq!(abridged, Record { input: None, ..record.clone() });
+        assert_eq!(record.pack(100), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_record_says_so() {
+        let record = scale_down(1, 1).await;
+        let mut newer = serde_json::to_value(&record).unwrap();
+        newer["version"] = 2.into();
+        newer["answer"] = "of another form".into();
+        let error = |bytes: &[u8]| Record::read(bytes).unwrap_err().to_string();
+        assert!(error(newer.to_string().as_bytes()).contains("form 2"));
+        for bytes in [&b"{}"[..], b"", b"\x1f\x8b nonsense", b"[1]"] {
+            assert!(error(bytes).starts_with("it is no receipt"), "{}", error(bytes));
+        }
+        let mut wrong = serde_json::to_value(&record).unwrap();
+        wrong["receipt"]["decision"] = "restart".into();
+        assert!(error(wrong.to_string().as_bytes()).contains("candidates"));
+    }
+
+    proptest! {
+        #[test]
+        fn later_records_have_greater_names(one in 0_i64..4_000_000_000_000, more in 1_i64..1_000_000, a: u64, b: u64) {
+            let at = |millis| Timestamp::from_millisecond(millis).unwrap();
+            prop_assert!(id(at(one), a) < id(at(one + more), b));
+            prop_assert_eq!(id(at(one), a).len(), 16);
+        }
+    }
+}

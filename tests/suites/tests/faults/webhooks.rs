@@ -1,0 +1,152 @@
+//! Webhooks go wrong in every way at once, while their receivers die.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use pacer_api::job_ledger::JobState;
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
+use pacer_harness::github::{Conclusion, Delivering, Hook, JobId, JobSpec, Scope, View};
+use pacer_harness::ingress::Ingress;
+use pacer_harness::operator::{self, Operator};
+use pacer_harness::world::World;
+use pacer_suites::kill::Dice;
+use pacer_suites::{PATIENCE, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, settled, until};
+use serde_json::json;
+
+/// Secret of the webhooks.
+const SECRET: &str = "a secret of the faults";
+
+/// `pacer webhook` with its shipped role, ready.
+async fn replica(world: &World) -> Result<Operator> {
+    let options = operator::Options {
+        verb: "webhook".to_owned(),
+        service_account: "pacer-webhook".to_owned(),
+        args: vec!["--webhook-addr=127.0.0.1:0".to_owned()],
+        env: vec![("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned())],
+        ..operator::Options::default()
+    };
+    let replica = Operator::start(&world.plane, &world.github, &options).await?;
+    replica.until_ready("receiving", PATIENCE).await?;
+    Ok(replica)
+}
+
+fn address(replica: &Operator) -> Result<String> {
+    replica.webhook_address().context("it announced no address for webhooks")
+}
+
+/// A deployment and an autoscaler that hears webhooks and polls.
+async fn pool(world: &World, name: &str) -> Result<()> {
+    apply(world, &deployment(name, 0)).await?;
+    let autoscaler = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"name": name}, "minReplicas": 0, "maxReplicas": 40, "scaleDownDelaySecondsAfterScaleOut": 0,
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+            "metrics": [{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns"}],
+        },
+    });
+    apply(world, &autoscaler).await?;
+    until::<HorizontalRunnerAutoscaler>(world, "the first number", |all| {
+        all.iter().any(|one| {
+            one.metadata.name.as_deref() == Some(name)
+                && one.status.as_ref().is_some_and(|status| status.desired_replicas.is_some())
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+/// Ten jobs more: some cancelled, some run once more in the same run, some for an autoscaler that is going to be deleted.
+fn jobs(world: &World, dice: &mut Dice, wanted: &mut usize, doomed: &mut Vec<JobId>) -> Result<()> {
+    let lasting = |dice: &mut Dice| Duration::from_millis(500 + dice.below(3_000));
+    for _ in 0..8 {
+        let id = world.github.queue_job(JobSpec::new("acme/app", ["web"]).lasting(lasting(dice)))?;
+        let run = world.github.job(id).context("no such job")?.run;
+        if dice.below(5) == 0 && world.github.cancel_job(id) {
+            world.github.queue_job(JobSpec::new("acme/app", ["web"]).lasting(lasting(dice)).in_run(run))?;
+        }
+        *wanted += 1;
+    }
+    let id = world.github.queue_job(JobSpec::new("acme/app", ["web"]))?;
+    *wanted += usize::from(!world.github.skip_job(id));
+    doomed.extend(queue(world, "old", 1, Duration::from_secs(1))?);
+    Ok(())
+}
+
+/// Two replicas are killed at random and come back, while 20 % of the events are lost, others come twice or late, jobs are cancelled, skipped
+/// and run again, and one autoscaler is deleted with its jobs waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_and_nothing_stays_reserved_however_receivers_die() -> Result<()> {
+    let world = brisk_world(&[], |options| {
+        let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        options.manifests.push(deploy.join("webhook/rbac.yaml"));
+    })
+    .await?;
+    let ingress = Ingress::start().await?;
+    let owner = Scope::repository("acme", "app").into();
+    world.github.add_hook(Hook { owner, url: ingress.url(), secret: SECRET.to_owned() });
+    world.github.deliver(Delivering {
+        drop_every: Some(5),
+        duplicate_every: Some(3),
+        reorder_within: 8,
+        delay: Duration::from_millis(30),
+        parallel: 4,
+    });
+    pool(&world, "web").await?;
+    let mut replicas = vec![replica(&world).await?, replica(&world).await?];
+    ingress.serve([address(&replicas[0])?, address(&replicas[1])?]);
+
+    let (mut dice, mut wanted, mut doomed) = (Dice::new(7), 0, Vec::new());
+    // The other one's runners do not fit its jobs.
+    pool(&world, "old").await?;
+    for round in 0..6 {
+        jobs(&world, &mut dice, &mut wanted, &mut doomed)?;
+        let before = world.github.view(|view| view.deliveries().accepted);
+        let some = dice.below(12);
+        let outcome = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted >= before + some).await;
+        world.check(outcome).await?;
+        let (victim, survivor) = if dice.below(2) == 0 { (0, 1) } else { (1, 0) };
+        replicas[victim].kill9().await;
+        ingress.serve([address(&replicas[survivor])?]);
+        if round == 3 {
+            delete::<HorizontalRunnerAutoscaler>(&world, "old").await?;
+            delete::<RunnerDeployment>(&world, "old").await?;
+        }
+        replicas[victim].restart().await?;
+        replicas[victim].until_ready("receiving", PATIENCE).await?;
+        ingress.serve([address(&replicas[0])?, address(&replicas[1])?]);
+    }
+    let done = |view: &View<'_>| {
+        let ours = view.all_jobs().filter(|job| job.spec.labels == ["web"]);
+        ours.filter(|job| job.conclusion == Some(Conclusion::Success)).count()
+    };
+    let outcome = world.github.wait_for(PATIENCE, |view| done(view) == wanted).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {wanted} jobs to succeed"))?;
+    for job in doomed {
+        world.github.cancel_job(job);
+    }
+    let queued = world.github.view(|view| view.jobs().queued);
+    ensure!(queued == 0, "{queued} jobs wait at GitHub");
+    until::<HorizontalRunnerAutoscaler>(&world, "nothing reserved", |all| {
+        all.iter().all(|one| {
+            let status = one.status.clone().unwrap_or_default();
+            status.desired_replicas == Some(0) && status.ledger.iter().all(|entry| entry.state == JobState::Completed)
+        })
+    })
+    .await?;
+    settled(&world, 0).await?;
+    let lost = world.github.view(|view| view.jobs().lost);
+    ensure!(lost == 0, "{lost} jobs lost their runner");
+    delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    for replica in &replicas {
+        replica.terminate().await;
+    }
+    ingress.stop().await;
+    world.stop().await;
+    Ok(())
+}

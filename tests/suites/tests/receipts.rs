@@ -1,0 +1,321 @@
+//! Receipts of decisions on the real API server: who can be told what afterwards, across restarts, and how much is kept.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use pacer_api::names::{annotation, label};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment};
+use pacer_harness::objects;
+use pacer_harness::world::World;
+use pacer_suites::{
+    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, queue, scale, settled, succeeded,
+    until,
+};
+use serde_json::{Value, json};
+
+fn binary() -> PathBuf {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
+    std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from)
+}
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+struct Said {
+    text: String,
+    error: String,
+    well: bool,
+}
+
+impl Said {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { text: text(&output.stdout), error: text(&output.stderr), well: output.status.success() }
+    }
+
+    fn contains(&self, parts: &[&str]) -> Result<()> {
+        for part in parts {
+            ensure!(self.text.contains(part), "no {part:?} in {self:#?}");
+        }
+        Ok(())
+    }
+}
+
+/// Runs `pacer` as a user of the cluster does.
+fn pacer(world: &World, arguments: &[&str]) -> Result<Said> {
+    let output = Command::new(binary()).args(arguments).env("KUBECONFIG", world.plane.kubeconfig_path()).output()?;
+    Ok(Said::of(&output))
+}
+
+/// Runs commands of a document with `pacer` and `kubectl` on the path.
+fn script(world: &World, directory: &Path, commands: &str) -> Result<Said> {
+    let (pacer, kubectl) = (binary(), world.plane.kubectl_path());
+    let places = [pacer.parent(), kubectl.parent()].into_iter().flatten().map(|place| place.display().to_string());
+    let path = places.chain(std::env::var("PATH")).collect::<Vec<_>>().join(":");
+    let output = Command::new("bash")
+        .args(["-c", &format!("set -euxo pipefail\n{commands}")])
+        .current_dir(directory)
+        .env("PATH", path)
+        .env("KUBECONFIG", world.plane.kubeconfig_path())
+        .output()?;
+    Ok(Said::of(&output))
+}
+
+/// Waits until the receipts in the namespace are as wanted.
+async fn receipts(world: &World, what: &str, wanted: impl Fn(&[&ConfigMap]) -> bool) -> Result<Vec<ConfigMap>> {
+    let outcome = objects::until(api::<ConfigMap>(world), label::RECEIPTS_OF_KIND, PATIENCE, wanted).await;
+    world.check(outcome).await.with_context(|| format!("waiting for {what}"))
+}
+
+fn keys(objects: &[&ConfigMap], decision: &str) -> usize {
+    let keys = objects.iter().flat_map(|object| object.binary_data.iter().flatten());
+    keys.filter(|(key, _)| key.starts_with(decision)).count()
+}
+
+async fn names(world: &World) -> Result<BTreeSet<String>> {
+    Ok(api::<Runner>(world).list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Takes runners away and says which.
+async fn lower(world: &World, to: u32) -> Result<Vec<String>> {
+    let before = names(world).await?;
+    scale(world, "web", to).await?;
+    settled(world, to as usize).await?;
+    let left = names(world).await?;
+    Ok(before.difference(&left).cloned().collect())
+}
+
+fn autoscaler(min: u32, max: u32) -> Value {
+    json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": "web-scaler", "namespace": NAMESPACE},
+        "spec": {
+            "scaleTargetRef": {"name": "web"}, "minReplicas": min, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_runners_went_is_told_after_a_kill_and_asked_again() -> Result<()> {
+    let mut world = brisk_world(&[], |_| {}).await?;
+    apply(&world, &deployment("web", 5)).await?;
+    settled(&world, 5).await?;
+    let gone = lower(&world, 3).await?;
+    let [first, ..] = gone.as_slice() else { panic!("nobody went") };
+    let stayed = names(&world).await?.into_iter().next().context("nobody stayed")?;
+    receipts(&world, "the receipt of a scale-down", |all| keys(all, "scale-down.") > 0).await?;
+
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.kill9().await;
+    operator.restart().await?;
+    operator.until_acting(PATIENCE).await?;
+
+    // The runner is gone, the process that removed it as well.
+    let told = pacer(&world, &["explain", "runner", first])?;
+    ensure!(told.well, "{told:#?}");
+    told.contains(&[
+        &format!("Runner {first} was removed because fewer runners were wanted"),
+        "idle runners",
+        "in the words of the policy",
+        "default (sha256:",
+        "GitHub confirmed that it had no job",
+        "RunnerDeployment default/web",
+        "Now: no Runner of this name exists.",
+    ])?;
+    let json = pacer(&world, &["explain", &format!("runner/{first}"), "-o", "json"])?;
+    let json: Value = serde_json::from_str(&json.text)?;
+    ensure!(json["decisions"][0]["fate"] == "removed" && json["now"].is_null(), "{json:#}");
+    let receipt = json["decisions"][0]["receipt"].as_str().context("a receipt")?.to_owned();
+    let kept = pacer(&world, &["explain", "runner", &stayed])?;
+    kept.contains(&["was kept", "Now: it exists, phase"])?;
+    let unknown = pacer(&world, &["explain", "runner", "nobody-knows"])?;
+    ensure!(
+        !unknown.well && unknown.error.contains("nothing is known") && unknown.error.contains("receipts of 1 pools"),
+        "{unknown:#?}"
+    );
+    let nowhere = pacer(&world, &["explain", "runner", first, "-n", "kube-system"])?;
+    ensure!(!nowhere.well && nowhere.error.contains("wrong namespace (-n)"), "{nowhere:#?}");
+
+    // The same question gets the same bytes, and becomes a case that the policy passes.
+    let again = pacer(&world, &["policy", "replay", &receipt])?;
+    ensure!(again.well, "{again:#?}");
+    again.contains(&["this program", "bytes", "fuel"])?;
+    ensure!(!again.text.contains("then"), "{again:#?}");
+    let directory = std::env::temp_dir().join(format!("pacer-receipts-{}", std::process::id()));
+    let place = |name: &str| directory.join(name).display().to_string();
+    let cases = pacer(&world, &["policy", "receipts", "--runner", first, "--decision", "scale-down", "--case", &place("cases")])?;
+    ensure!(cases.well, "{cases:#?}");
+    let tested = pacer(&world, &["policy", "test", "builtin", &place("cases")])?;
+    ensure!(tested.well && tested.text.contains(" 0 failed"), "{tested:#?}");
+    let compared = pacer(&world, &["policy", "diff", "builtin", "builtin", "--receipts", "--decision", "scale-down"])?;
+    ensure!(compared.well && compared.text.contains("answers are the same"), "{compared:#?}");
+
+    // What happens all the time is written later, and at the end of the process at the latest.
+    apply(&world, &autoscaler(3, 5)).await?;
+    queue(&world, "web", 1, Duration::from_secs(2))?;
+    succeeded(&world, 1).await?;
+    settled(&world, 3).await?;
+    until::<HorizontalRunnerAutoscaler>(&world, "a number", |all| {
+        all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(3)))
+    })
+    .await?;
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.terminate().await;
+    receipts(&world, "all three kinds", |all| ["scale-down.", "restart.", "capacity."].iter().all(|kind| keys(all, kind) > 0))
+        .await?;
+    operator_again(&mut world).await?;
+    let pool = pacer(&world, &["explain", "pool", "hra/web-scaler"])?;
+    ensure!(pool.well, "{pool:#?}");
+    pool.contains(&[
+        "RunnerDeployment default/web: 3 runners are wanted",
+        "HorizontalRunnerAutoscaler web-scaler (3 to 5) wants 3",
+        "because: ",
+        "Held back",
+        "cleared away web-",
+        "reserved in",
+    ])?;
+
+    // Nothing secret is in what is kept.
+    let saved = pacer(&world, &["policy", "receipts", "--save", &place("saved")])?;
+    ensure!(saved.well, "{saved:#?}");
+    let mut count = 0;
+    for file in std::fs::read_dir(directory.join("saved"))? {
+        let text = std::fs::read_to_string(file?.path())?;
+        ensure!(!text.contains(world.github.pat()) && !text.to_lowercase().contains("token"), "{text}");
+        count += 1;
+    }
+    ensure!(count >= 3, "{count} receipts");
+    std::fs::remove_dir_all(&directory)?;
+
+    // With the pool go its receipts.
+    delete::<HorizontalRunnerAutoscaler>(&world, "web-scaler").await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    receipts(&world, "no receipts", |all| all.is_empty()).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+async fn operator_again(world: &mut World) -> Result<()> {
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.restart().await?;
+    operator.until_acting(PATIENCE).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_store_keeps_the_newest_within_its_bound_and_without_the_right_events_tell() -> Result<()> {
+    const BYTES: usize = 6_000;
+    let mut world = brisk_world(&["--receipts-per-pool=5", &format!("--receipts-bytes-per-pool={BYTES}")], |_| {}).await?;
+    apply(&world, &deployment("web", 14)).await?;
+    settled(&world, 14).await?;
+    for left in (8..14).rev() {
+        lower(&world, left).await?;
+    }
+    world.operator.as_ref().context("no operator")?.terminate().await;
+    operator_again(&mut world).await?;
+    let mut last = Vec::new();
+    for left in (4..8).rev() {
+        last = lower(&world, left).await?;
+    }
+    let fits = |object: &ConfigMap| {
+        let sizes: Vec<usize> = object.binary_data.iter().flatten().map(|(_, bytes)| bytes.0.len()).collect();
+        sizes.len() <= 5 && sizes.iter().sum::<usize>() <= BYTES
+    };
+    let [newest] = last.as_slice() else { panic!("{last:?} went") };
+    let found = receipts(&world, "the newest receipt", |_| {
+        pacer(&world, &["explain", "runner", newest]).is_ok_and(|told| told.text.contains("was removed"))
+    })
+    .await?;
+    ensure!(
+        found.len() == 1 && found.iter().all(fits),
+        "{:?}",
+        found.iter().map(|one| one.binary_data.iter().flatten().count()).collect::<Vec<_>>()
+    );
+    let gone =
+        found.iter().filter_map(|object| object.annotations().get(annotation::RECEIPTS_GONE)?.parse::<u64>().ok()).sum::<u64>();
+    ensure!(gone >= 4, "{gone} are said to be gone");
+    let unknown = pacer(&world, &["explain", "runner", "web-of-last-year"])?;
+    ensure!(!unknown.well && unknown.error.contains("older ones are gone"), "{unknown:#?}");
+
+    // Without the right to make them: decided as before, and Events tell what they can.
+    delete::<RunnerDeployment>(&world, "web").await?;
+    receipts(&world, "no receipts", |all| all.is_empty()).await?;
+    settled(&world, 0).await?;
+    let removed = world.plane.kubectl(&["delete", "clusterrolebinding", "pacer-receipts"]).await?;
+    ensure!(removed.status.success(), "{removed:?}");
+    apply(&world, &deployment("web", 2)).await?;
+    settled(&world, 2).await?;
+    let gone = lower(&world, 1).await?;
+    event(&world, "RunnerRemoved", |note| gone.iter().all(|name| note.contains(name.as_str()))).await?;
+    let told = pacer(&world, &["explain", "runner", &gone[0]])?;
+    ensure!(told.well, "{told:#?}");
+    told.contains(&["is gone, and no receipt says why", "RunnerRemoved: removed runner"])?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+const DOCUMENT: &str = include_str!("../../../docs/policies.md");
+
+/// The shell blocks of a section, one after the other.
+fn commands(section: &str) -> String {
+    let from = DOCUMENT.split_once(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}")).1;
+    let text = from.split_once("\n## ").map_or(from, |(text, _)| text);
+    let blocks = text.split("```sh\n").skip(1).filter_map(|block| block.split_once("\n```"));
+    blocks.map(|(commands, _)| format!("{commands}\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tutorial_goes_on_in_the_cluster() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    apply(&world, &deployment("web", 5)).await?;
+    settled(&world, 5).await?;
+    let directory = std::env::temp_dir().join(format!("pacer-tutorial-{}", std::process::id()));
+    std::fs::create_dir_all(&directory)?;
+    let made = script(&world, &directory, &commands("Ten minutes to a policy of your own"))?;
+    ensure!(made.well, "{made:#?}");
+    let place = directory.join("keep-caches-warm");
+    let applied = script(&world, &place, &commands("Into force"))?;
+    ensure!(applied.well, "{applied:#?}");
+    applied.contains(&["ConfigMap actions-runner-system/pacer-policies, the cluster's default"])?;
+    let sets = Api::<ConfigMap>::namespaced(world.client.clone(), "actions-runner-system");
+    let active = objects::until(sets, "", PATIENCE, |all| {
+        all.iter().any(|set| {
+            let status = set.annotations().get(annotation::POLICY_STATUS);
+            status.is_some_and(|status| status.contains("\"Active\"") && status.contains("\"enforced\""))
+        })
+    })
+    .await;
+    world.check(active).await?;
+    // On a starved machine a call may miss its deadline, and then the shipped policy decides instead; so it may take another.
+    for left in (2..5).rev() {
+        lower(&world, left).await?;
+        receipts(&world, "the receipt", |all| keys(all, "scale-down.") > 4 - left as usize).await?;
+        let newest = pacer(&world, &["policy", "receipts", "--decision", "scale-down", "--last", "1"])?;
+        if newest.text.contains("keep-caches-warm") {
+            break;
+        }
+    }
+    let why = script(&world, &place, &commands("Why did it go?"))?;
+    ensure!(why.well, "{why:#?}");
+    why.contains(&[
+        "was removed because fewer runners were wanted",
+        "the cluster's default set, ConfigMap actions-runner-system/pacer-policies: Active",
+        "scale-down: keep-caches-warm@sha256:",
+        "the same",
+        "0 failed",
+        "answers are the same",
+    ])?;
+    std::fs::remove_dir_all(&directory)?;
+    world.stop().await;
+    Ok(())
+}

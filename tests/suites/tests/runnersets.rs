@@ -1,0 +1,460 @@
+//! RunnerSets on the real API server: the same life as a RunnerDeployment's, and claims that go from one runner to the next.
+//!
+//! Every test ends with the same assertions: no job was cut short by a deletion, no two pods had one claim at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use pacer_api::condition::{self, ConditionType};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerReplicaSet, RunnerSet};
+use pacer_harness::github::{Hook, Scope};
+use pacer_harness::world::World;
+use pacer_suites::kill::{Dice, kill};
+use pacer_suites::{
+    api, apply, brisk_world, delete, event, no_busy_kill, nothing_left, only, queue, runners, running, settled, succeeded, until,
+};
+use serde_json::{Value, json};
+
+/// Secret of the webhooks.
+const SECRET: &str = "a secret of the suite";
+
+/// A RunnerSet as people write it.
+fn runner_set(name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "RunnerSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "repository": "acme/app",
+            "labels": [name],
+            "dockerEnabled": false,
+            "selector": {"matchLabels": {"app": name}},
+            "serviceName": "workers",
+            "template": {"metadata": {"labels": {"app": name}}},
+        },
+    })
+}
+
+/// The same with a cache on a volume.
+fn with_volumes(name: &str, replicas: u32) -> Value {
+    let container = json!({"name": "runner", "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]});
+    let template = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}});
+    let claim = json!({
+        "metadata": {"name": "cache"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let mut set = runner_set(name, replicas);
+    if let Some(spec) = set.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("template".to_owned(), template);
+        spec.insert("volumeClaimTemplates".to_owned(), json!([claim]));
+    }
+    set
+}
+
+async fn change(world: &World, name: &str, spec: &Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    api::<RunnerSet>(world).patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn change_template(world: &World, name: &str, revision: &str) -> Result<()> {
+    change(world, name, &json!({"template": {"metadata": {"annotations": {"revision": revision}}}})).await
+}
+
+/// `kubectl scale`.
+async fn scale(world: &World, name: &str, replicas: u32) -> Result<()> {
+    let replicas = format!("--replicas={replicas}");
+    let output = world.plane.kubectl(&["scale", "runnerset", name, &replicas]).await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+async fn claims(world: &World) -> Result<BTreeSet<String>> {
+    let all = api::<PersistentVolumeClaim>(world).list(&ListParams::default()).await?;
+    Ok(all.iter().map(ResourceExt::name_any).collect())
+}
+
+/// How many pods each claim has served.
+fn served(world: &World) -> BTreeMap<String, usize> {
+    let mut served = BTreeMap::new();
+    for mount in world.nodes.iter().flat_map(|nodes| nodes.mounts()) {
+        *served.entry(mount.claim).or_default() += 1;
+    }
+    served
+}
+
+/// What holds at the end of each.
+async fn end(world: World) -> Result<()> {
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    let shared = world.nodes.as_ref().map(|nodes| nodes.shared_mounts()).unwrap_or_default();
+    let alone = if shared.is_empty() { Ok(()) } else { Err(format!("claims had two pods at once: {shared:?}")) };
+    world.check(alone).await?;
+    let made = api::<StatefulSet>(&world).list(&ListParams::default()).await?.items.len();
+    ensure!(made == 0, "{made} StatefulSets");
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_becomes_runners_named_like_a_stateful_sets_pods_and_goes_back_to_nothing() -> Result<()> {
+    let world = brisk_world(&["--common-runner-labels=common"], |_| {}).await?;
+    let mut set = runner_set("web", 2);
+    set["spec"]["minReadySeconds"] = json!(5);
+    set["metadata"]["annotations"] = json!({"actions.summerwind.dev/policies": "opinions"});
+    apply(&world, &set).await?;
+    runners(&world, "2 online", |counts| counts.online == 2).await?;
+    let sets = until::<RunnerSet>(&world, "a ready set", |all| {
+        all.iter().any(|set| {
+            let status = set.status.clone().unwrap_or_default();
+            condition::holds(&status.conditions, ConditionType::Ready) && status.idle_replicas == Some(2)
+        })
+    })
+    .await?;
+    let status = only(sets)?.status.unwrap_or_default();
+    let numbers = (status.replicas, status.available_replicas, status.updated_replicas, status.desired_replicas);
+    ensure!(numbers == (Some(2), Some(2), Some(2), Some(2)) && status.observed_generation == Some(1), "{status:?}");
+    ensure!(status.selector.as_deref() == Some("runnerset-name=web"), "{status:?}");
+    let accepted = status.conditions.iter().find(|condition| condition.type_ == "Accepted").context("no Accepted")?;
+    ensure!(accepted.status == "True" && accepted.message.contains("minReadySeconds"), "{accepted:?}");
+
+    until::<RunnerSet>(&world, "a word about the missing policy set", |all| {
+        let said = |condition: &Condition| condition.type_ == "PolicyAccepted" && condition.status == "False";
+        all.iter().any(|set| set.status.iter().flat_map(|status| &status.conditions).any(said))
+    })
+    .await?;
+
+    for pod in api::<Pod>(&world).list(&ListParams::default()).await? {
+        let name = pod.name_any();
+        let middle = name.strip_prefix("web-").and_then(|rest| rest.strip_suffix("-0"));
+        ensure!(middle.is_some_and(|letters| letters.len() == 6), "{name}");
+        let labels = pod.labels();
+        for (key, value) in [
+            ("app", "web"),
+            ("runnerset-name", "web"),
+            ("actions-runner", ""),
+            ("statefulset.kubernetes.io/pod-name", name.as_str()),
+            ("apps.kubernetes.io/pod-index", "0"),
+        ] {
+            ensure!(labels.get(key).map(String::as_str) == Some(value), "{key}: {labels:?}");
+        }
+        ensure!(labels.contains_key("runner-template-hash"), "{labels:?}");
+        let spec = pod.spec.context("no spec")?;
+        ensure!(spec.restart_policy.as_deref() == Some("Never"));
+        ensure!((spec.hostname.as_deref(), spec.subdomain.as_deref()) == (Some(name.as_str()), Some("workers")));
+        let container = spec.containers.first().context("no container")?;
+        let variable = |name: &str| container.env.iter().flatten().find(|variable| variable.name == name);
+        ensure!(variable("RUNNER_NAME").and_then(|found| found.value.clone()).as_deref() == Some(name.as_str()));
+        ensure!(variable("RUNNER_LABELS").and_then(|found| found.value.clone()).as_deref() == Some("web,common"));
+        let token = variable("RUNNER_TOKEN").context("no token")?;
+        ensure!(token.value.is_none() && token.value_from.iter().any(|source| source.secret_key_ref.is_some()), "{token:?}");
+    }
+
+    scale(&world, "web", 4).await?;
+    settled(&world, 4).await?;
+    queue(&world, "web", 8, Duration::from_millis(200))?;
+    succeeded(&world, 8).await?;
+    settled(&world, 4).await?;
+    let metrics = world.operator.as_ref().context("no operator")?.get("/metrics").await?;
+    ensure!(metrics.contains(r#"runnerset_spec_replicas{runnerset="web",namespace="default"} 4"#), "{metrics}");
+    scale(&world, "web", 0).await?;
+    settled(&world, 0).await?;
+    delete::<RunnerSet>(&world, "web").await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_change_aborts_no_job_and_a_deletion_drains() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    apply(&world, &runner_set("web", 20)).await?;
+    runners(&world, "20 online", |counts| counts.online == 20).await?;
+    queue(&world, "web", 5, Duration::from_secs(15))?;
+    running(&world, 5).await?;
+    change_template(&world, "web", "2").await?;
+    let mut most = 0;
+    until::<Runner>(&world, "only new Runners", |all| {
+        most = most.max(all.iter().filter(|runner| runner.metadata.deletion_timestamp.is_none()).count());
+        all.len() == 20 && all.iter().all(|runner| runner.annotations().contains_key("revision"))
+    })
+    .await?;
+    ensure!(most <= 22, "{most} Runners at once");
+    until::<RunnerReplicaSet>(&world, "one set", |sets| sets.len() == 1).await?;
+    succeeded(&world, 5).await?;
+    settled(&world, 20).await?;
+
+    queue(&world, "web", 4, Duration::from_secs(12))?;
+    running(&world, 4).await?;
+    delete::<RunnerSet>(&world, "web").await?;
+    runners(&world, "the busy ones only", |counts| counts.registered == 4).await?;
+    succeeded(&world, 9).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_runner_gets_the_volume_of_the_one_before() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let mut set = with_volumes("web", 3);
+    set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete"});
+    apply(&world, &set).await?;
+    settled(&world, 3).await?;
+    let first = claims(&world).await?;
+    let pods: BTreeSet<String> =
+        api::<Pod>(&world).list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
+    ensure!(first == pods.iter().map(|pod| format!("cache-{pod}")).collect(), "{first:?} of {pods:?}");
+    for claim in api::<PersistentVolumeClaim>(&world).list(&ListParams::default()).await? {
+        ensure!(claim.labels().get("app").map(String::as_str) == Some("web"), "{:?}", claim.labels());
+        ensure!(claim.owner_references().iter().any(|owner| owner.kind == "RunnerSet"), "{:?}", claim.owner_references());
+    }
+    for done in 1..=4 {
+        queue(&world, "web", 3, Duration::from_millis(200))?;
+        succeeded(&world, done * 3).await?;
+        settled(&world, 3).await?;
+    }
+    // Twelve jobs, fifteen runners, three volumes.
+    let served = served(&world);
+    let reused = if claims(&world).await? == first && served.len() == 3 && served.values().sum::<usize>() == 15 {
+        Ok(())
+    } else {
+        Err(format!("{served:?} by claims {:?}, {first:?} at first", claims(&world).await?))
+    };
+    world.check(reused).await?;
+
+    // What stays over is for the next increase.
+    scale(&world, "web", 1).await?;
+    settled(&world, 1).await?;
+    ensure!(claims(&world).await? == first, "claims went although they are retained");
+    scale(&world, "web", 3).await?;
+    settled(&world, 3).await?;
+    ensure!(claims(&world).await? == first, "claims were made although some were free");
+
+    // No more than there are runners, once that is asked for.
+    change(&world, "web", &json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}})).await?;
+    scale(&world, "web", 1).await?;
+    settled(&world, 1).await?;
+    until::<PersistentVolumeClaim>(&world, "one claim", |all| all.len() == 1).await?;
+
+    delete::<RunnerSet>(&world, "web").await?;
+    until::<PersistentVolumeClaim>(&world, "no claims", |all| all.is_empty()).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_of_a_set_that_is_gone_are_reported_used_again_and_deleted_after_their_time() -> Result<()> {
+    let mut world = brisk_world(&[], |_| {}).await?;
+    apply(&world, &with_volumes("web", 2)).await?;
+    settled(&world, 2).await?;
+    let first = claims(&world).await?;
+    delete::<RunnerSet>(&world, "web").await?;
+    nothing_left(&world).await?;
+    event(&world, "ClaimUnusable", |note| note.contains("no RunnerSet web")).await?;
+    ensure!(claims(&world).await? == first, "claims went although nobody asked for it");
+
+    // The set is back, and with it what is on the volumes.
+    apply(&world, &with_volumes("web", 2)).await?;
+    settled(&world, 2).await?;
+    ensure!(claims(&world).await? == first, "{:?} instead of {first:?}", claims(&world).await?);
+    let unmarked = |claim: &&PersistentVolumeClaim| !claim.annotations().contains_key("actions.summerwind.dev/unusable-since");
+    until::<PersistentVolumeClaim>(&world, "no marks", |all| all.iter().all(unmarked)).await?;
+    delete::<RunnerSet>(&world, "web").await?;
+    nothing_left(&world).await?;
+
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.terminate().await;
+    operator.restart_with(&["--runner-set-claim-retention=1s"]).await?;
+    until::<PersistentVolumeClaim>(&world, "no claims", |all| all.is_empty()).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_killed_while_volumes_are_bound_kills_no_job_and_leaks_no_claim() -> Result<()> {
+    let mut world = brisk_world(&[], |_| {}).await?;
+    let mut dice = Dice::new(7);
+    let mut set = with_volumes("web", 16);
+    set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
+    apply(&world, &set).await?;
+    kill(&mut world, &mut dice, 3).await?;
+    let mut jobs = queue(&world, "web", 6, Duration::from_secs(12))?.len();
+    running(&world, 6).await?;
+    scale(&world, "web", 7).await?;
+    kill(&mut world, &mut dice, 4).await?;
+    change_template(&world, "web", "2").await?;
+    kill(&mut world, &mut dice, 3).await?;
+    jobs += queue(&world, "web", 5, Duration::from_secs(6))?.len();
+    scale(&world, "web", 14).await?;
+    kill(&mut world, &mut dice, 4).await?;
+    succeeded(&world, jobs).await?;
+    settled(&world, 14).await?;
+    // One for each runner, and none that nobody has.
+    until::<PersistentVolumeClaim>(&world, "14 claims", |all| all.len() == 14).await?;
+    delete::<RunnerSet>(&world, "web").await?;
+    until::<PersistentVolumeClaim>(&world, "no claims", |all| all.is_empty()).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_webhooks_gets_one_runner_per_job_and_no_more_volumes_than_runners_at_once() -> Result<()> {
+    let world = brisk_world(&["--webhook-addr=127.0.0.1:0"], |options| {
+        if let Some(operator) = &mut options.operator {
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+        }
+    })
+    .await?;
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    let url = format!("http://{address}/");
+    world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url, secret: SECRET.to_owned() });
+    let mut set = with_volumes("web", 0);
+    set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete"});
+    apply(&world, &set).await?;
+    let autoscaler = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"kind": "RunnerSet", "name": "web"},
+            "minReplicas": 0,
+            "maxReplicas": 8,
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+    });
+    apply(&world, &autoscaler).await?;
+    let desired = |wanted: i32| {
+        move |all: &[&HorizontalRunnerAutoscaler]| {
+            all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(wanted)))
+        }
+    };
+    until(&world, "the first number", desired(0)).await?;
+    queue(&world, "web", 20, Duration::from_secs(2))?;
+    succeeded(&world, 20).await?;
+    until(&world, "back to none", desired(0)).await?;
+    settled(&world, 0).await?;
+    let made = world.github.runners().ever_registered;
+    ensure!(made == 20, "{made} runners were made for 20 jobs");
+    let volumes = claims(&world).await?.len();
+    let few = if volumes <= 16 { Ok(()) } else { Err(format!("{volumes} claims for at most 8 runners at once")) };
+    world.check(few).await?;
+    delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
+    delete::<RunnerSet>(&world, "web").await?;
+    end(world).await
+}
+
+/// What ARC leaves for one replica of a RunnerSet: a StatefulSet, its pod with ARC's finalizer, its claim.
+async fn left_by_arc(world: &World, owner: &RunnerSet, suffix: &str, token: &str) -> Result<()> {
+    let set = owner.name_any();
+    let name = format!("{set}-{suffix}");
+    let pod = format!("{name}-0");
+    let selected = json!({"app": set, "runnerset-name": set, "runner-template-hash": "84f8dbc5b9"});
+    let environment: Vec<Value> = [
+        ("RUNNER_NAME", pod.as_str()),
+        ("RUNNER_TOKEN", token),
+        ("RUNNER_REPO", "acme/app"),
+        ("RUNNER_LABELS", &set),
+        ("RUNNER_EPHEMERAL", "true"),
+        ("GITHUB_URL", &world.github.api_url()),
+    ]
+    .map(|(name, value)| json!({"name": name, "value": value}))
+    .to_vec();
+    let container = json!({
+        "name": "runner",
+        "image": "summerwind/actions-runner",
+        "env": environment,
+        "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
+    });
+    let controlled_by = |kind: &str, version: &str, name: &str, uid: Option<String>| json!([{"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true}]);
+    let stateful = json!({
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {"runner-template-hash": "84f8dbc5b9"},
+            "ownerReferences": controlled_by("RunnerSet", "actions.summerwind.dev/v1alpha1", &set, owner.uid()),
+        },
+        "spec": {
+            "replicas": 1,
+            "serviceName": "workers",
+            "selector": {"matchLabels": selected},
+            "template": {"metadata": {"labels": selected}, "spec": {"containers": [container]}},
+            "volumeClaimTemplates": owner.spec.stateful.volume_claim_templates,
+        },
+    });
+    let stateful = api::<StatefulSet>(world).create(&PostParams::default(), &serde_json::from_value(stateful)?).await?;
+    let claim = json!({
+        "metadata": {"name": format!("cache-{pod}"), "namespace": "default", "labels": {
+            "app": set, "runnerset-name": set, "runner-template-hash": "84f8dbc5b9", "runner-statefulset-name": name,
+        }},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    api::<PersistentVolumeClaim>(world).create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+    let object = json!({
+        "metadata": {
+            "name": pod,
+            "namespace": "default",
+            "labels": {
+                "app": set,
+                "runnerset-name": set,
+                "runner-template-hash": "84f8dbc5b9",
+                "actions-runner": "",
+                "actions-runner-controller/inject-registration-token": "true",
+                "statefulset.kubernetes.io/pod-name": pod,
+            },
+            "finalizers": ["actions.summerwind.dev/runner-pod"],
+            "ownerReferences": controlled_by("StatefulSet", "apps/v1", &name, stateful.uid()),
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "hostname": pod,
+            "subdomain": "workers",
+            "containers": [container],
+            "volumes": [{"name": "cache", "persistentVolumeClaim": {"claimName": format!("cache-{pod}")}}],
+        },
+    });
+    api::<Pod>(world).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runners_that_arc_left_are_taken_over_with_their_jobs_and_claims() -> Result<()> {
+    // What its controller does to pods is ARC's matter; here they are as ARC leaves them.
+    let mut world =
+        brisk_world(&[], |options| options.plane.without_controllers.push("statefulset-controller".to_owned())).await?;
+    world.operator.as_ref().context("no operator")?.terminate().await;
+    let mut set = with_volumes("web", 5);
+    set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete"});
+    apply(&world, &set).await?;
+    let owner = api::<RunnerSet>(&world).get("web").await?;
+    let token = world.github.registration_token(&Scope::repository("acme", "app"));
+    for suffix in ["a2c4x", "b2c4x", "c2c4x", "d2c4x", "f2c4x"] {
+        left_by_arc(&world, &owner, suffix, &token).await?;
+    }
+    runners(&world, "5 online", |counts| counts.online == 5).await?;
+    queue(&world, "web", 2, Duration::from_secs(10))?;
+    running(&world, 2).await?;
+    let first = claims(&world).await?;
+    let seen = world.nodes.as_ref().context("no nodes")?.tally().seen();
+    world.operator.as_mut().context("no operator")?.restart().await?;
+
+    until::<StatefulSet>(&world, "no StatefulSets", |all| all.is_empty()).await?;
+    until::<Pod>(&world, "pods of Runners", |all| {
+        let ours = |pod: &&Pod| pod.finalizers().is_empty() && pod.owner_references().iter().all(|owner| owner.kind == "Runner");
+        all.len() >= 5 && all.iter().all(ours)
+    })
+    .await?;
+    succeeded(&world, 2).await?;
+    settled(&world, 5).await?;
+    let made = world.nodes.as_ref().context("no nodes")?.tally().seen() - seen;
+    ensure!(made == 2, "{made} pods were made for two finished jobs");
+    ensure!(claims(&world).await? == first, "{:?} instead of {first:?}", claims(&world).await?);
+
+    scale(&world, "web", 2).await?;
+    settled(&world, 2).await?;
+    scale(&world, "web", 6).await?;
+    settled(&world, 6).await?;
+    delete::<RunnerSet>(&world, "web").await?;
+    until::<PersistentVolumeClaim>(&world, "no claims", |all| all.is_empty()).await?;
+    end(world).await
+}

@@ -1,0 +1,6 @@
+//! Many tenants under one operator, and several operators in one cluster: what goes wrong with one concerns nobody else.
+
+#[path = "tenants/beside.rs"]
+mod beside;
+#[path = "tenants/credentials.rs"]
+mod credentials;

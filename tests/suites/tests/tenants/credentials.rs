@@ -1,0 +1,243 @@
+//! Credentials per tenant: slow, revoked, exchanged, of an App without an installation's number.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::github::{APP_PRIVATE_KEY, Installation, RouteKind, Scope};
+use pacer_harness::world::World;
+use pacer_suites::tenants::{Tenant, online};
+use pacer_suites::{
+    PATIENCE, api, apply, brisk_world, delete, no_busy_kill, nothing_left, online_in, running, scale, succeeded, until,
+};
+use serde_json::json;
+
+/// Waits until a RunnerDeployment and its set say this in their condition `Ready`, which is then false.
+async fn complains(world: &World, name: &str, reason: &str, words: &[&str]) -> Result<()> {
+    let said = |conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]| {
+        conditions.iter().any(|condition| {
+            condition.type_ == "Ready"
+                && condition.status == "False"
+                && condition.reason == reason
+                && words.iter().all(|word| condition.message.contains(word))
+        })
+    };
+    until::<RunnerDeployment>(world, &format!("{name} to say {reason}"), |all| {
+        let conditions = |one: &RunnerDeployment| one.status.clone().unwrap_or_default().conditions;
+        all.iter().any(|one| one.name_any() == name && said(&conditions(one)))
+    })
+    .await?;
+    until::<RunnerReplicaSet>(world, &format!("the set of {name} to say {reason}"), |all| {
+        let conditions = |one: &RunnerReplicaSet| one.status.clone().unwrap_or_default().conditions;
+        all.iter().any(|one| one.name_any().starts_with(name) && said(&conditions(one)))
+    })
+    .await?;
+    Ok(())
+}
+
+/// Waits until everything of these names is ready, and says so.
+async fn content(world: &World, names: &[&str]) -> Result<()> {
+    until::<RunnerDeployment>(world, &format!("{names:?} to be ready"), |all| {
+        names.iter().all(|name| {
+            all.iter().filter(|one| one.name_any() == *name).any(|one| {
+                let conditions = one.status.clone().unwrap_or_default().conditions;
+                conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            })
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+/// Fewer reconciles at once than the slow tenant has runners: whoever waits for it in each of them keeps everybody waiting.
+const FEW: &str = "--max-concurrent-reconciles=4";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_and_a_revoked_tenant_do_not_slow_the_others() -> Result<()> {
+    let world = brisk_world(&[FEW], |_| {}).await?;
+    let tenants = Tenant::several(&world, 8).await?;
+    let [revoked, slow, good @ ..] = tenants.as_slice() else { anyhow::bail!("too few tenants") };
+    let good: Vec<&Tenant> = good.iter().collect();
+    world.github.revoke(&revoked.token);
+    let fault = slow.slow_down(&world, Duration::from_secs(30));
+    // Those in trouble first: they would be served first.
+    for tenant in [revoked, slow].into_iter().chain(good.iter().copied()) {
+        apply(&world, &tenant.deployment(5)).await?;
+    }
+    // The slow one's first call has not even been given up then, which happens after 15 s; twice that for a machine that has more to do.
+    let took = online(&world, &good, 5, PATIENCE).await?;
+    ensure!(took < Duration::from_secs(30), "the others were online after {took:?} only");
+
+    complains(&world, &revoked.name, "CredentialsRefused", &["401", "expired or revoked"]).await?;
+    complains(&world, &slow.name, "GitHubUnavailable", &["no answer within"]).await?;
+    content(&world, &good.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>()).await?;
+    ensure!(world.github.registrations(&revoked.scope).is_empty() && world.github.registrations(&slow.scope).is_empty());
+
+    // They go as fast as they come, while the slow one is to go as well.
+    delete::<RunnerDeployment>(&world, &slow.name).await?;
+    for tenant in &good {
+        scale(&world, &tenant.name, 0).await?;
+    }
+    let took = online(&world, &good, 0, PATIENCE).await?;
+    ensure!(took < Duration::from_secs(30), "the others were gone after {took:?} only");
+
+    // Both are mended: the Secret, and GitHub.
+    world.github.clear_fault(fault);
+    revoked.put_token(&world, &revoked.another_token(&world)).await?;
+    apply(&world, &slow.deployment(5)).await?;
+    online(&world, &[revoked, slow], 5, PATIENCE).await?;
+    content(&world, &[&revoked.name, &slow.name]).await?;
+    for tenant in &tenants {
+        delete::<RunnerDeployment>(&world, &tenant.name).await?;
+    }
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_credential_is_not_asked_for_by_every_runner() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let tenant = Tenant::new(&world, "acme").await?;
+    world.github.revoke(&tenant.token);
+    apply(&world, &tenant.deployment(20)).await?;
+    complains(&world, "acme", "CredentialsRefused", &["401"]).await?;
+    // Twenty runners ask for one token; each pause is longer than the last.
+    let asked = world.github.count(RouteKind::RegistrationToken).requests;
+    ensure!(asked <= 4, "{asked} tokens were asked for");
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_exchanged_under_running_jobs() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let (tenant, other) = (Tenant::new(&world, "acme-inc").await?, Tenant::new(&world, "other-inc").await?);
+    apply(&world, &tenant.deployment(3)).await?;
+    apply(&world, &other.deployment(1)).await?;
+    online(&world, &[&tenant], 3, PATIENCE).await?;
+    world.github.add(&Scope::repository("acme-inc", "app"));
+    world
+        .github
+        .queue_job(pacer_harness::github::JobSpec::new("acme-inc/app", ["acme-inc"]).lasting(Duration::from_secs(100)))?;
+    running(&world, 1).await?;
+    let pods = |world: &World| {
+        let api = api::<Pod>(world);
+        async move { anyhow::Ok(api.list(&ListParams::default()).await?.iter().filter_map(ResourceExt::uid).collect::<Vec<_>>()) }
+    };
+    let before = pods(&world).await?;
+    world.github.revoke(&tenant.token);
+    complains(&world, "acme-inc", "CredentialsRefused", &["401"]).await?;
+    ensure!(pods(&world).await? == before, "runners went because their credentials did");
+    content(&world, &["other-inc"]).await?;
+    tenant.put_token(&world, &tenant.another_token(&world)).await?;
+    succeeded(&world, 1).await?;
+    online(&world, &[&tenant], 3, PATIENCE).await?;
+    content(&world, &["acme-inc"]).await?;
+    scale(&world, "acme-inc", 5).await?;
+    online(&world, &[&tenant], 5, PATIENCE).await?;
+    for name in ["acme-inc", "other-inc"] {
+        delete::<RunnerDeployment>(&world, name).await?;
+    }
+    nothing_left(&world).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_secret_is_gone_keeps_nobody_elses_order() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let (gone, good) = (Tenant::new(&world, "gone").await?, Tenant::new(&world, "good").await?);
+    for tenant in [&gone, &good] {
+        apply(&world, &tenant.deployment(2)).await?;
+    }
+    online(&world, &[&gone, &good], 2, PATIENCE).await?;
+    delete::<k8s_openapi::api::core::v1::Secret>(&world, "gone").await?;
+    complains(&world, "gone", "SettingsRefused", &["Secret default/gone", "does not exist"]).await?;
+    // The other one's token is swept although nobody can log in as the first; the first one's stays.
+    delete::<RunnerDeployment>(&world, "good").await?;
+    online(&world, &[&good], 0, PATIENCE).await?;
+    until::<k8s_openapi::api::core::v1::Secret>(&world, "one token", |all| {
+        all.iter().filter(|one| one.labels().contains_key("actions.summerwind.dev/registration-token")).count() == 1
+    })
+    .await?;
+    gone.put_token(&world, &gone.token).await?;
+    content(&world, &["gone"]).await?;
+    delete::<RunnerDeployment>(&world, "gone").await?;
+    nothing_left(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_app_serves_several_owners_without_an_installations_number() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let (first, second) = (Scope::organization("first"), Scope::organization("second"));
+    let repository = Scope::repository("second", "app");
+    for scope in [&first, &second, &repository] {
+        world.github.add(scope);
+    }
+    world.github.add_app(42);
+    for (id, login) in [(7, "first"), (8, "second")] {
+        ensure!(world.github.install_app(42, Installation::new(id, login)));
+    }
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "app", "namespace": "default"},
+        "stringData": {"github_app_id": "42", "github_app_private_key": APP_PRIVATE_KEY},
+    });
+    apply(&world, &secret).await?;
+    let fleets = [
+        ("first", json!({"organization": "first"})),
+        ("second", json!({"organization": "second"})),
+        ("repository", json!({"repository": "second/app"})),
+        ("nowhere", json!({"organization": "elsewhere"})),
+    ];
+    for (name, mut spec) in fleets {
+        if let Some(fields) = spec.as_object_mut() {
+            fields.insert("githubAPICredentialsFrom".to_owned(), json!({"secretRef": {"name": "app"}}));
+            fields.insert("labels".to_owned(), json!([name]));
+            fields.insert("dockerEnabled".to_owned(), json!(false));
+        }
+        let object = json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
+            "metadata": {"name": name, "namespace": "default"}, "spec": {"replicas": 2, "template": {"spec": spec}},
+        });
+        apply(&world, &object).await?;
+    }
+    for scope in [&first, &second, &repository] {
+        online_in(&world, scope, 2).await?;
+    }
+    complains(&world, "nowhere", "CredentialsRefused", &["not installed for", "elsewhere"]).await?;
+    // The autoscaler of one names the same Secret.
+    let autoscaler = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": "repository", "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"name": "repository"}, "minReplicas": 1, "maxReplicas": 4, "scaleDownDelaySecondsAfterScaleOut": 1,
+            "metrics": [{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns", "repositoryNames": ["app"]}],
+            "githubAPICredentialsFrom": {"secretRef": {"name": "app"}},
+        },
+    });
+    apply(&world, &autoscaler).await?;
+    online_in(&world, &repository, 1).await?;
+    let callers: std::collections::BTreeSet<String> = world.github.calls().into_iter().map(|call| call.caller).collect();
+    for caller in ["installation 7", "installation 8"] {
+        ensure!(callers.contains(caller), "{caller} never called: {callers:?}");
+    }
+    // Once per scope, whatever the number of calls; the one that is installed nowhere is looked up again with pauses.
+    let looked_up = world.github.count(RouteKind::FindInstallation);
+    let found = looked_up.requests - looked_up.failed;
+    ensure!((3..=4).contains(&found), "{found} look-ups of installations");
+    delete::<HorizontalRunnerAutoscaler>(&world, "repository").await?;
+    for name in ["first", "second", "repository", "nowhere"] {
+        delete::<RunnerDeployment>(&world, name).await?;
+    }
+    nothing_left(&world).await?;
+    world.stop().await;
+    Ok(())
+}

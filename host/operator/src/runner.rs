@@ -25,6 +25,7 @@ use crate::access::{Access, NEXT_TURN};
 use crate::account::AccountError;
 use crate::claim::{self, Secured};
 use crate::context::Context;
+use crate::deployment::inherit;
 use crate::error::{Error, status};
 use crate::events::Reason;
 use crate::observe::{self, Clock, Observed};
@@ -154,11 +155,18 @@ async fn refuse(runner: &Runner, ctx: &Context, observed: Observed, error: &Erro
     Ok(Action::requeue(ctx.settings.sync_period))
 }
 
+/// ARC's pod is about to be this Runner's; the watch shows it, and this is only for the case that something came between.
+const HANDOVER: Duration = Duration::from_secs(2);
+
 async fn create_pod(runner: &Runner, ctx: &Context, access: &Access, clock: Clock) -> Result<Duration, Error> {
     let namespace = runner.namespace().unwrap_or_default();
     let uid = runner.uid().unwrap_or_default();
     if let Some(wait) = refused_lately(ctx, &uid, clock) {
         return Ok(wait);
+    }
+    let namesake = ctx.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&namespace));
+    if namesake.is_some_and(|pod| inherit::awaits_runner(&pod)) {
+        return Ok(HANDOVER);
     }
     let token = match ctx.tokens.ensure(&namespace, access, clock.now).await {
         Ok(Some(token)) => token,

@@ -440,8 +440,8 @@ async fn runners_that_arc_left_are_taken_over_with_their_jobs_and_claims() -> Re
 
     until::<StatefulSet>(&world, "no StatefulSets", |all| all.is_empty()).await?;
     until::<Pod>(&world, "pods of Runners", |all| {
-        let ours = |pod: &&Pod| pod.finalizers().is_empty() && pod.owner_references().iter().all(|owner| owner.kind == "Runner");
-        all.len() >= 5 && all.iter().all(ours)
+        let of_runner = |pod: &&Pod| matches!(pod.owner_references(), [owner] if owner.kind == "Runner");
+        all.len() >= 5 && all.iter().all(of_runner)
     })
     .await?;
     succeeded(&world, 2).await?;

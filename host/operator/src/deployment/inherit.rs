@@ -34,6 +34,11 @@ fn stateful_owner(pod: &Pod) -> Option<&OwnerReference> {
     pod.owner_references().iter().find(|owner| owner.controller == Some(true) && owner.kind == "StatefulSet")
 }
 
+/// Whether a pod is one that ARC left and that its Runner has not been given yet.
+pub(crate) fn awaits_runner(pod: &Pod) -> bool {
+    stateful_owner(pod).is_some() || pod.owner_references().is_empty() && inherited::is_held(pod)
+}
+
 /// Pods of a RunnerSet that belong to a StatefulSet, or did before this was begun.
 pub(crate) fn pods(stores: &Stores, namespace: &str, set: &str) -> Vec<Arc<Pod>> {
     let begun = |pod: &Pod| {

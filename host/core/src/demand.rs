@@ -14,9 +14,10 @@ use crate::ledger::{Job, JobEvent, Ledger, State};
 /// How long GitHub's listings may lag behind its webhooks: a job that is younger need not be in one.
 pub const LISTING_LAG: SignedDuration = SignedDuration::from_secs(10);
 
-/// How long the end of a runner stands for a job that nothing has named yet. The event that names it comes within seconds; where it is lost,
-/// the job that was taken for done asks for a runner again after this.
-pub const UNEXPLAINED: SignedDuration = SignedDuration::from_secs(15);
+/// How long the end of a runner stands for a job that nothing has named yet. The event that names it comes within seconds as a rule, later in a
+/// burst that loads GitHub or the receiver, and a runner made too many stays for the whole scale-down delay. Where the event is lost, the job
+/// that was taken for done asks for a runner again after this.
+pub const UNEXPLAINED: SignedDuration = SignedDuration::from_secs(60);
 
 /// GitHub's queue of one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -81,7 +81,7 @@ fn the_end_of_a_runner_stands_for_the_oldest_job_until_an_event_names_it() {
     first.queued_at = at(-10);
     let jobs = ledger(&[event(2, State::Queued, 1, None), first]);
     let demand = heard(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 21);
-    assert_eq!((open(&demand), demand.unexplained, demand.next), (vec![2], 1, Some(at(35))));
+    assert_eq!((open(&demand), demand.unexplained, demand.next), (vec![2], 1, Some(at(80))));
 
     // The event came.
     let mut named = jobs.clone();
@@ -91,7 +91,7 @@ fn the_end_of_a_runner_stands_for_the_oldest_job_until_an_event_names_it() {
     assert_eq!((open(&demand), demand.unexplained), (vec![1], 0));
 
     // It was lost.
-    let demand = heard(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 35);
+    let demand = heard(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 80);
     assert_eq!((open(&demand), demand.unexplained), (vec![1, 2], 0));
 }
 

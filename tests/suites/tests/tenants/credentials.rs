@@ -120,6 +120,7 @@ async fn credentials_are_exchanged_under_running_jobs() -> Result<()> {
     apply(&world, &tenant.deployment(3)).await?;
     apply(&world, &other.deployment(1)).await?;
     online(&world, &[&tenant], 3, PATIENCE).await?;
+    online(&world, &[&other], 1, PATIENCE).await?;
     world.github.add(&Scope::repository("acme-inc", "app"));
     world
         .github
@@ -132,7 +133,8 @@ async fn credentials_are_exchanged_under_running_jobs() -> Result<()> {
     let before = pods(&world).await?;
     world.github.revoke(&tenant.token);
     complains(&world, "acme-inc", "CredentialsRefused", &["401"]).await?;
-    ensure!(pods(&world).await? == before, "runners went because their credentials did");
+    let after = pods(&world).await?;
+    ensure!(after == before, "runners went because their credentials did: {before:?}, then {after:?}");
     content(&world, &["other-inc"]).await?;
     tenant.put_token(&world, &tenant.another_token(&world)).await?;
     succeeded(&world, 1).await?;

@@ -18,7 +18,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Status;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::names::{annotation, label};
@@ -29,7 +28,7 @@ use pacer_core::facts::Refuser;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::error::status;
+use crate::error::{made_as_seen, status};
 use crate::events::Reason;
 use crate::memory::{IN_FLIGHT, Memory, Taking, Takings};
 use crate::observe::{Clock, pod_facts};
@@ -238,11 +237,7 @@ impl Asking<'_> {
 
 /// Changes the metadata of a claim, unless it is gone or another one by now, which is answered with false.
 async fn change(claims: &Api<PersistentVolumeClaim>, name: &str, patch: &Value) -> Result<bool, kube::Error> {
-    match claims.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => Ok(true),
-        Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => Ok(false),
-        Err(error) => Err(error),
-    }
+    made_as_seen(claims.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await)
 }
 
 /// Deletes a claim as it was seen. False when it is gone or was changed.
@@ -252,11 +247,7 @@ async fn delete(ctx: &Context, claim: &PersistentVolumeClaim) -> Result<bool, ku
         preconditions: Some(Preconditions { uid: claim.uid(), resource_version: claim.resource_version() }),
         ..DeleteParams::default()
     };
-    match claims.delete(&claim.name_any(), &as_seen).await {
-        Ok(_) => Ok(true),
-        Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => Ok(false),
-        Err(error) => Err(error),
-    }
+    made_as_seen(claims.delete(&claim.name_any(), &as_seen).await)
 }
 
 fn is_holder(key: &str) -> bool {
@@ -330,15 +321,9 @@ fn standing(known: Known<'_>, namespace: &str, holder: &str) -> Held {
     match (runner, facts) {
         (None, None) => Held::Free,
         (_, Some(pod)) if pod.stopped() || pod.deleting.is_some() => Held::Ending,
-        (Some(runner), None) if is_leaving(known.memory, &runner) => Held::Ending,
+        (Some(runner), None) if known.memory.is_leaving(&runner) => Held::Ending,
         _ => Held::Other,
     }
-}
-
-/// Whether a Runner is to go, also before the watch shows it.
-fn is_leaving(memory: &Memory, runner: &Runner) -> bool {
-    let let_go = || memory.runner(&runner.uid().unwrap_or_default(), |memo| memo.let_go.is_some());
-    runner.metadata.deletion_timestamp.is_some() || let_go()
 }
 
 /// The set as the owner of its claims, if they are to go with it.

@@ -19,7 +19,7 @@ use pacer_core::rollout::{self, Rollout, Set};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::{Error, gone_is_fine, status};
+use crate::error::{Error, gone_is_fine, made_as_seen, status};
 use crate::events::Reason;
 use crate::memory::Summary;
 use crate::observe::Clock;
@@ -194,14 +194,10 @@ async fn apply(
             preconditions: Some(Preconditions { uid: set.uid(), resource_version: set.resource_version() }),
             ..DeleteParams::default()
         };
-        match sets(target, ctx).delete(&set.name_any(), &unchanged).await {
-            Ok(_) => {
-                let note = format!("deleted runnerreplicaset '{}': it is empty", set.name_any());
-                let about = Some(set.object_ref(&()));
-                ctx.events.publish(Reason::RunnerReplicaSetDeleted, &target.object_ref(), about, &note).await;
-            }
-            Err(error) if status(&error).is_some_and(|answer| answer.is_not_found() || answer.is_conflict()) => {}
-            Err(error) => return Err(error.into()),
+        if made_as_seen(sets(target, ctx).delete(&set.name_any(), &unchanged).await)? {
+            let note = format!("deleted runnerreplicaset '{}': it is empty", set.name_any());
+            let about = Some(set.object_ref(&()));
+            ctx.events.publish(Reason::RunnerReplicaSetDeleted, &target.object_ref(), about, &note).await;
         }
     }
     Ok(())

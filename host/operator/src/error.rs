@@ -65,6 +65,19 @@ pub fn status(error: &kube::Error) -> Option<&Status> {
     }
 }
 
+/// Whether a change that names a version or a UID was made; false when the object is gone or another one by now, which the watch will show.
+///
+/// # Errors
+///
+/// When the API server refuses for any other reason, or does not answer.
+pub fn made_as_seen<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) if status(&error).is_some_and(|answer| answer.is_not_found() || answer.is_conflict()) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes "it is gone already" a success.
 ///
 /// # Errors

@@ -12,7 +12,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::Status;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use pacer_api::names::{RUNNER_CONTAINER, annotation, env, finalizer};
@@ -25,7 +24,7 @@ use serde_json::json;
 
 use crate::access::Access;
 use crate::context::Context;
-use crate::error::{Error, status};
+use crate::error::{Error, made_as_seen};
 use crate::observe::Clock;
 use crate::runner;
 use crate::settings::ORPHAN_GRACE;
@@ -55,10 +54,8 @@ pub(crate) async fn free(ctx: &Context, pod: &Pod) -> Result<(), Error> {
     let left: Vec<&String> = pod.finalizers().iter().filter(|name| !FINALIZERS.contains(&name.as_str())).collect();
     let patch = json!({"metadata": {"resourceVersion": pod.resource_version(), "finalizers": left}});
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &pod.namespace().unwrap_or_default());
-    match pods.patch_metadata(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => Ok(()),
-        other => Ok(other.map(drop)?),
-    }
+    made_as_seen(pods.patch_metadata(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+    Ok(())
 }
 
 /// Takes down pods whose Runner is gone, from when the stores are full, for as long as it is polled.

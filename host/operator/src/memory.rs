@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use pacer_api::RunnerStatus;
+use kube::ResourceExt;
+use pacer_api::{Runner, RunnerStatus};
 use pacer_core::facts::Refusal;
 use pacer_core::policy::{Counts, Quantiles};
 use pacer_core::room::NoRoom;
@@ -244,6 +245,12 @@ impl Memory {
     /// Reads or changes what is remembered about a Runner.
     pub fn runner<T>(&self, uid: &str, act: impl FnOnce(&mut RunnerMemo) -> T) -> T {
         act(lock(&self.runners).entry(uid.to_owned()).or_default())
+    }
+
+    /// Whether a Runner is to go, also before the watch shows it.
+    pub fn is_leaving(&self, runner: &Runner) -> bool {
+        let let_go = || self.runner(&runner.uid().unwrap_or_default(), |memo| memo.let_go.is_some());
+        runner.metadata.deletion_timestamp.is_some() || let_go()
     }
 
     /// Reads or changes what is remembered about a set.

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, Preconditions};
-use kube::core::{NamespaceResourceScope, Status};
+use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::Store;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, names};
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
-use crate::error::status;
+use crate::error::made_as_seen;
 use crate::settings::{FAN_OUT, ORPHAN_GRACE};
 
 /// An owner that objects name and that the store of its kind lacks.
@@ -142,14 +142,7 @@ where
         .map(|(namespace, name, seen)| async move {
             let api: Api<D> = Api::namespaced(ctx.client.clone(), &namespace);
             let as_seen = DeleteParams { preconditions: Some(seen), ..DeleteParams::background() };
-            match api.delete(&name, &as_seen).await {
-                Ok(_) => Ok(true),
-                // Gone, or changed since: the next round sees what it is like by then.
-                Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => {
-                    Ok(false)
-                }
-                Err(error) => Err(error),
-            }
+            made_as_seen(api.delete(&name, &as_seen).await)
         })
         .buffer_unordered(FAN_OUT)
         .collect()

@@ -26,7 +26,7 @@ use crate::account::AccountError;
 use crate::claim::{self, Secured};
 use crate::context::Context;
 use crate::deployment::inherit;
-use crate::error::{Error, status};
+use crate::error::{Error, made_as_seen, status};
 use crate::events::Reason;
 use crate::observe::{self, Clock, Observed};
 use crate::pod::{self, GeneratedAccess, PodInput};
@@ -325,8 +325,5 @@ pub(crate) async fn delete(ctx: &Context, namespace: &str, name: &str, uid: &str
         preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
         ..DeleteParams::default()
     };
-    match runners.delete(name, &only_this).await {
-        Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => Ok(()),
-        other => other.map(drop),
-    }
+    made_as_seen(runners.delete(name, &only_this).await).map(drop)
 }

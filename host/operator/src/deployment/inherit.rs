@@ -22,7 +22,7 @@ use pacer_api::{Runner, RunnerReplicaSet, RunnerSet};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::{Error, gone_is_fine, status};
+use crate::error::{Error, gone_is_fine, made_as_seen, status};
 use crate::events::Reason;
 use crate::observe::Clock;
 use crate::pod::PodIdentity;
@@ -43,10 +43,10 @@ pub(crate) fn awaits_runner(pod: &Pod) -> bool {
 pub(crate) fn pods(stores: &Stores, namespace: &str, set: &str) -> Vec<Arc<Pod>> {
     let begun = |pod: &Pod| {
         let runner = ObjectRef::new(&pod.name_any()).within(namespace);
-        inherited::is_held(pod) || stores.runners.get(&runner).is_some()
+        pod.owner_references().is_empty() && stores.runners.get(&runner).is_some()
     };
     stores.pods.state_filter(|pod| {
-        let left_behind = stateful_owner(pod).is_some() || pod.owner_references().is_empty() && begun(pod);
+        let left_behind = awaits_runner(pod) || begun(pod);
         let of_set = pod.labels().get(label::RUNNER_SET_NAME).is_some_and(|name| name == set);
         left_behind && of_set && pod.metadata.namespace.as_deref() == Some(namespace)
     })
@@ -85,10 +85,7 @@ async fn one(ctx: &Context, set: &RunnerSet, newest: &RunnerReplicaSet, pod: &Po
             preconditions: Some(Preconditions { uid: Some(owner.uid.clone()), resource_version: None }),
             ..DeleteParams::default()
         };
-        match sets.delete(&owner.name, &orphan).await {
-            Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => {}
-            outcome => drop(outcome?),
-        }
+        made_as_seen(sets.delete(&owner.name, &orphan).await)?;
     }
     let PodIdentity { owner, .. } = PodIdentity::of(&runner).map_err(|_| Error::Incomplete("Runner", "UID"))?;
     // ARC's finalizers stay until the runner is done, as on the pods of Runners.

@@ -59,11 +59,10 @@ pub(super) async fn keep(
 }
 
 fn look(runner: &Runner, ctx: &Context, revision: &str) -> Registration {
-    let let_go = ctx.memory.runner(&runner.uid().unwrap_or_default(), |memo| memo.let_go.is_some());
     Registration {
         current: runner.annotations().get(label::RUNNER_TEMPLATE_HASH).is_some_and(|made_of| made_of == revision),
         registered: runner.status.as_ref().is_some_and(|status| status.runner_id.is_some()),
-        leaving: let_go || runner.meta().deletion_timestamp.is_some(),
+        leaving: ctx.memory.is_leaving(runner),
     }
 }
 

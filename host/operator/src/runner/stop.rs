@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::Status;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
@@ -19,7 +18,7 @@ use serde_json::json;
 use super::{linked, report};
 use crate::access::{Access, NEXT_TURN};
 use crate::context::Context;
-use crate::error::{Error, gone_is_fine, status};
+use crate::error::{Error, gone_is_fine, made_as_seen};
 use crate::events::Reason;
 use crate::inherited;
 use crate::observe::{Clock, Observed};
@@ -176,15 +175,11 @@ pub(crate) async fn delete_pod(ctx: &Context, runner: &Runner, observed: &Observ
         preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: unchanged }),
         ..DeleteParams::default()
     };
-    match pods.delete(&runner.name_any(), &params).await {
-        // Changed or replaced since: the watch will show how, and the step is decided anew.
-        Err(error) if status(&error).is_some_and(|answer: &Status| answer.is_not_found() || answer.is_conflict()) => Ok(()),
-        Err(error) => Err(error.into()),
-        Ok(_) => {
-            ctx.memory.runner(&observed.facts.uid, |memo| memo.pod_deleted = Some(asked));
-            Ok(())
-        }
+    // Where it changed or was replaced since, the step is decided anew.
+    if made_as_seen(pods.delete(&runner.name_any(), &params).await)? {
+        ctx.memory.runner(&observed.facts.uid, |memo| memo.pod_deleted = Some(asked));
     }
+    Ok(())
 }
 
 /// Takes the finalizer away; others stay, they are not ours.

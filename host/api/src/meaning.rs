@@ -4,6 +4,8 @@
 //! wrote: `null`s go, defaults come, quantities change their form. Templates are therefore compared by what they make: no runner is
 //! replaced because the text changed and its meaning did not.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
@@ -94,8 +96,8 @@ impl RunnerTemplate {
                 labels.retain(|key, _| !OWN_LABELS.contains(&key.as_str()));
             }
         }
-        template.spec.config.forget_defaults();
-        template.spec.pod.forget_defaults();
+        Arc::make_mut(&mut template.spec.config).forget_defaults();
+        Arc::make_mut(&mut template.spec.pod).forget_defaults();
         canonical(&template)
     }
 

@@ -95,6 +95,8 @@ pub mod annotation {
     pub const CLAIM_TAKEN: &str = "actions.summerwind.dev/taken-at";
     /// On persistent volume claims that no runner can take any more: since when, RFC 3339. Not in ARC.
     pub const CLAIM_UNUSABLE: &str = "actions.summerwind.dev/unusable-since";
+    /// On persistent volume claims that were set aside because no node could reach their volumes: since when, RFC 3339. Not in ARC.
+    pub const CLAIM_ASIDE: &str = "actions.summerwind.dev/out-of-reach-since";
     /// On Runners and pods, `true`: never offered for scale-down. Not in ARC.
     pub const PROTECTED: &str = "actions.summerwind.dev/protected";
 }

@@ -1,6 +1,6 @@
 //! One runner: what it is, where it registers, what its pod looks like.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::{
     api::core::v1::{
@@ -249,7 +249,7 @@ pub struct RunnerPodSpec {
     /// Labels that the pod's node must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// ServiceAccount of the pod. Default: the namespace's, or in kubernetes container mode one made for the runner.
+    /// ServiceAccount of the pod. Default: the namespace's, or in kubernetes container mode one made for the fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
     /// Whether the ServiceAccount's token is mounted. Default: as the ServiceAccount says.
@@ -340,12 +340,12 @@ pub struct WorkVolumeClaimTemplate {
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct RunnerSpec {
-    /// What GitHub and the runner image are told.
+    /// What GitHub and the runner image are told. Runners of a set may share it.
     #[serde(flatten)]
-    pub config: RunnerConfig,
-    /// What the pod looks like.
+    pub config: Arc<RunnerConfig>,
+    /// What the pod looks like. Runners of a set may share it.
     #[serde(flatten)]
-    pub pod: RunnerPodSpec,
+    pub pod: Arc<RunnerPodSpec>,
     /// Claims that the runner takes over from a runner before it, or that are made for it. A RunnerSet hands them on to its runners; without one
     /// they have no effect. Not in ARC.
     #[serde(rename = "volumeClaimTemplates", skip_serializing_if = "Option::is_none")]

@@ -46,7 +46,7 @@ pub struct RunnerSetSpec {
     /// When replicas was set for demand that is known; an ephemeral runner that ended since needs no successor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_time: Option<Time>,
-    /// ServiceAccount of the pods. Default: the namespace's, or in kubernetes container mode one made for the runner.
+    /// ServiceAccount of the pods. Default: the namespace's, or in kubernetes container mode one made for the fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
     /// Claim of the working directory, made for each pod; required in kubernetes container mode.

@@ -241,6 +241,8 @@ pub struct RunnerFacts {
     pub remote: Remote,
     /// There is no listing that was asked for after the pod last changed.
     pub unlisted_since: bool,
+    /// When it finished its last job, as far as that was seen.
+    pub last_job_end: Option<Timestamp>,
     /// A job's event says that it runs a job.
     pub reports_job: bool,
     /// The status hook in its pod says that it runs a job. Evidence of work alone: that it says otherwise, or nothing, proves nothing.

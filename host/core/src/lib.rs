@@ -5,15 +5,19 @@
 //!
 //! Read first: [`facts::RunnerFacts`] (what is known about a runner), [`phase::assess`] (what that means), [`fleet::plan`] (what to do).
 
+pub mod arrivals;
 pub mod autoscale;
 pub mod busy;
 pub mod claim;
 pub mod demand;
+pub mod durations;
 pub mod facts;
 pub mod fleet;
 pub mod gate;
+pub mod last_job;
 pub mod ledger;
 pub mod name;
+pub mod node;
 pub mod phase;
 pub mod policy;
 pub mod redelivery;
@@ -22,9 +26,9 @@ pub mod restart;
 pub mod ring;
 pub mod rollout;
 pub mod room;
+pub mod running;
 pub mod scale_down;
 pub mod schedule;
 pub mod scope;
-pub mod start_time;
 pub mod stop;
 pub mod target;

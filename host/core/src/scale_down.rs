@@ -3,12 +3,13 @@
 //! Idle has to be proved: registered, connected, without a job in every listing since, past the confirmation time, not protected, not already
 //! leaving. What a policy never sees it can't choose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::facts::RunnerFacts;
+use crate::node::NodeFacts;
 use crate::phase::{Assessment, Phase};
 use crate::policy::{Candidate, Node, Pool, ScaleDownRequest};
 
@@ -57,17 +58,18 @@ pub struct Offer {
     pub runners: Vec<usize>,
 }
 
-/// Builds the request; none when nobody may be offered.
+/// Builds the request; none when nobody may be offered. `known` is what was found out about nodes, by name.
 #[must_use]
 pub fn offer(
     runners: &[(RunnerFacts, Assessment)],
+    known: &BTreeMap<String, NodeFacts>,
     pool: Pool,
     surplus: u32,
     confirmation: Duration,
     outdated_only: bool,
     now: Timestamp,
 ) -> Option<Offer> {
-    let (nodes, index) = nodes(runners);
+    let (nodes, index) = nodes(runners, known, now);
     let mut offered = Vec::new();
     let mut candidates = Vec::new();
     for (position, (runner, assessment)) in runners.iter().enumerate() {
@@ -80,7 +82,7 @@ pub fn offer(
             age: pod.map_or(0, |pod| since(pod.created, now)),
             node: pod.and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied(),
             current: runner.current,
-            last_job_end: None,
+            last_job_end: runner.last_job_end.map(|end| since(end, now)),
             attributes: Vec::new(),
         });
     }
@@ -92,16 +94,41 @@ pub fn offer(
     Some(Offer { request, runners: offered })
 }
 
-/// Nodes of the given runners in order of name, and each one's index.
+/// Whether somebody may be offered at all, so that it is worth finding out about nodes.
 #[must_use]
-pub fn nodes(runners: &[(RunnerFacts, Assessment)]) -> (Vec<Node>, BTreeMap<String, u32>) {
+pub fn has_eligible(runners: &[(RunnerFacts, Assessment)], confirmation: Duration, outdated_only: bool) -> bool {
+    runners.iter().any(|(runner, assessment)| eligible(runner, assessment, confirmation, outdated_only).is_ok())
+}
+
+/// Names of the nodes that decisions about these runners are told of.
+#[must_use]
+pub fn node_names(runners: &[(RunnerFacts, Assessment)]) -> BTreeSet<&str> {
+    runners.iter().filter(|(_, assessment)| is_told(assessment)).filter_map(|(runner, _)| node_of(runner)).collect()
+}
+
+/// Nodes of the given runners in order of name, and each one's index. `known` is what was found out about them, by name.
+#[must_use]
+pub fn nodes(
+    runners: &[(RunnerFacts, Assessment)],
+    known: &BTreeMap<String, NodeFacts>,
+    now: Timestamp,
+) -> (Vec<Node>, BTreeMap<String, u32>) {
     let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
-    for (runner, assessment) in runners {
-        let Some(name) = runner.pod.as_ref().and_then(|pod| pod.node.as_deref()) else { continue };
+    for (runner, assessment) in runners.iter().filter(|(_, assessment)| is_told(assessment)) {
+        let Some(name) = node_of(runner) else { continue };
+        let node = nodes.entry(name).or_insert_with(|| {
+            let facts = known.get(name);
+            Node {
+                name: name.to_owned(),
+                draining: facts.is_some_and(NodeFacts::is_draining),
+                age: facts.and_then(|facts| facts.created).map(|created| since(created, now)),
+                ..Node::default()
+            }
+        });
+        // One that ended uses nothing of its node any more.
         if !assessment.phase.is_alive() {
             continue;
         }
-        let node = nodes.entry(name).or_insert_with(|| Node { name: name.to_owned(), ..Node::default() });
         node.runners = node.runners.saturating_add(1);
         if !matches!(assessment.phase, Phase::Idle(_)) {
             node.busy = node.busy.saturating_add(1);
@@ -109,6 +136,17 @@ pub fn nodes(runners: &[(RunnerFacts, Assessment)]) -> (Vec<Node>, BTreeMap<Stri
     }
     let index = nodes.keys().zip(0_u32..).map(|(name, index)| ((*name).to_owned(), index)).collect();
     (nodes.into_values().collect(), index)
+}
+
+/// Runners that are there, and those that somebody has to decide about.
+fn is_told(assessment: &Assessment) -> bool {
+    assessment.phase.is_alive() || assessment.trouble.is_some()
+}
+
+/// Name of the node that a runner's pod is bound to.
+#[must_use]
+pub fn node_of(runner: &RunnerFacts) -> Option<&str> {
+    runner.pod.as_ref().and_then(|pod| pod.node.as_deref())
 }
 
 /// Whole seconds from `then` to `now`; 0 when `then` is in the future.

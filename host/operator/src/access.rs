@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::{Api, Client};
 use pacer_api::RunnerConfig;
+use pacer_core::policy::ApiBudget;
 use pacer_core::scope::Scope;
 use pacer_github::pace::Pace;
 use pacer_github::roster::{Changes, Haste, Health, RosterHandle, RosterView, Rosters};
@@ -19,6 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
+use crate::pool::api_budget;
 
 /// How long what was read from a credentials Secret is used before it is read again.
 const SECRET_AGE: Duration = Duration::from_secs(30);
@@ -79,6 +81,12 @@ impl Access {
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.shared.scope
+    }
+
+    /// GitHub's rate limit for these credentials, as its newest answer told.
+    #[must_use]
+    pub fn budget(&self) -> Option<ApiBudget> {
+        self.shared.github.budget(&self.shared.scope).as_ref().map(api_budget)
     }
 
     /// Names the credentials, not their value: see [`credentials_key`].

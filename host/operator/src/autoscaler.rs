@@ -15,9 +15,9 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::{HorizontalRunnerAutoscaler, job_ledger};
-use pacer_core::autoscale::{self, Decision, Demand as Wanted, Ramp};
+use pacer_core::autoscale::{self, Bounds, Decision, Demand as Wanted, Ramp};
 use pacer_core::demand;
-use pacer_core::ledger::State;
+use pacer_core::ledger::{Ledger, State};
 use pacer_policy::record::Change;
 use serde_json::json;
 
@@ -40,10 +40,11 @@ mod spec;
 pub use memo::{AutoscalerMemo, MetricGauges};
 pub use problem::Problem;
 
-/// An autoscaler is not looked at more often than this: a burst of webhooks becomes a few passes, a single one does not wait.
+/// Passes over an autoscaler while webhooks come in: a burst of them becomes a few passes, a single one does not wait.
 const PACE: Duration = Duration::from_millis(50);
 
-/// A number is lowered at most this often: nothing waits for it, since runners that finished are not replaced meanwhile.
+/// A number is lowered at most this often: nothing waits for it, since runners that finished are not replaced meanwhile. One that is lower
+/// and yet more than there are is not held up: a job waits for the difference.
 const LOWER_PACE: Duration = Duration::from_secs(1);
 
 /// Brings the target of one autoscaler to the number that demand asks for.
@@ -57,7 +58,7 @@ pub async fn reconcile(autoscaler: Arc<HorizontalRunnerAutoscaler>, ctx: Arc<Con
     }
     let clock = Clock::read();
     let uid = autoscaler.uid().unwrap_or_default();
-    if let Some(wait) = ctx.memory.autoscaler(&uid, |memo| memo.too_soon(clock.instant)) {
+    if let Some(wait) = ctx.memory.autoscaler(&uid, |memo| memo.passes.too_soon(PACE, clock.instant)) {
         return Ok(Action::requeue(wait));
     }
     let outcome = match spec::read(&autoscaler, &ctx, clock.now) {
@@ -96,6 +97,7 @@ async fn step(
         memo.count_within(&heard, max, clock.now);
         heard
     });
+    observe(ctx, &uid, spec, &ledger, &queues, &fleet, &heard, clock.now);
     let target = ObjectRef::from_obj(autoscaler);
     finding::act(ctx, &target, &heard.findings, &ledger, github.as_ref(), spec.life).await?;
 
@@ -103,7 +105,8 @@ async fn step(
         Ok(metric) => metric,
         Err(problem) => return Ok(Err(problem)),
     };
-    let plan = plan::ask(ctx, autoscaler, spec, &fleet, &heard, metric.jobs_counted, clock).await;
+    let counted = metric.jobs_counted.then_some(&heard);
+    let plan = plan::ask(ctx, autoscaler, spec, &fleet, counted, github.as_ref(), clock).await;
     let recent = ctx.memory.autoscaler(&uid, |memo| memo.raises(clock.now));
     let previous = status.desired_replicas.and_then(|replicas| u32::try_from(replicas).ok());
     let wanted = Wanted {
@@ -149,6 +152,28 @@ async fn step(
     }))
 }
 
+/// Takes note of what policies are told of the pool's past.
+#[expect(clippy::too_many_arguments, reason = "that many witnesses are heard")]
+fn observe(
+    ctx: &Context,
+    uid: &str,
+    spec: &spec::Spec,
+    ledger: &Ledger,
+    queues: &queue::Queues,
+    fleet: &fleet::Fleet,
+    heard: &demand::Demand,
+    now: Timestamp,
+) {
+    let took = ctx.memory.autoscaler(uid, |memo| memo.running.follow(heard, ledger, &queues.listings, &fleet.witness));
+    let listed = queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
+    let jobs = ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
+    ctx.memory.pool(spec.target.uid(), |memo| {
+        took.into_iter().for_each(|seconds| memo.runs.add(seconds));
+        memo.arrivals.hear(jobs, now);
+        memo.bounds = Some(Bounds { min: spec.override_min.unwrap_or(spec.bounds.min), ..spec.bounds });
+    });
+}
+
 /// When the next of the spec's reservations ends.
 fn spec_reservation_end(autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) -> Option<Timestamp> {
     let ends = autoscaler.spec.capacity_reservations.iter().flatten().filter_map(|entry| entry.expiration_time.as_ref());
@@ -166,19 +191,22 @@ async fn apply(
     clock: Clock,
 ) -> Result<Option<Duration>, Error> {
     let target = &spec.target;
-    let short = fleet.live.is_some_and(|live| live < decision.desired) && fleet.finished_unaccounted > 0;
     let uid = autoscaler.uid().unwrap_or_default();
     let seen = target.meta().resource_version.clone();
-    let (told, last) =
-        ctx.memory.autoscaler(&uid, |memo| (memo.applied == Some((seen.clone(), decision.desired)), memo.effective));
+    let (told, last, accounted) = ctx.memory.autoscaler(&uid, |memo| {
+        (memo.applied == Some((seen.clone(), decision.desired)), memo.effective, memo.accounted == Some(fleet.finished()))
+    });
+    let pause = left(LOWER_PACE, last.map(|(_, sent)| sent), clock.instant);
+    let short = fleet.live.is_some_and(|live| live < decision.desired) && fleet.finished_unaccounted > 0;
+    // A set takes note a moment after it was told.
+    let under_way = pause.filter(|_| short && accounted);
+    let short = short && under_way.is_none();
     let current = target.replicas();
     if (current == decision.desired && !short) || told {
-        return Ok(None);
+        return Ok(under_way);
     }
-    if decision.desired < current
-        && let Some(wait) = left(LOWER_PACE, last.map(|(_, sent)| sent), clock.instant)
-    {
-        return Ok(Some(wait));
+    if decision.desired < current && !short && pause.is_some() {
+        return Ok(pause);
     }
     let mut fields = json!({"replicas": decision.desired});
     if target.config().is_ephemeral() {
@@ -190,7 +218,10 @@ async fn apply(
         }
     }
     target.patch(&ctx.client, &json!({"spec": fields})).await?;
-    ctx.memory.autoscaler(&uid, |memo| memo.applied = Some((seen, decision.desired)));
+    ctx.memory.autoscaler(&uid, |memo| {
+        memo.applied = Some((seen, decision.desired));
+        memo.accounted = Some(fleet.finished());
+    });
     tracing::info!(
         autoscaler = autoscaler.name_any(),
         namespace = autoscaler.namespace(),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! runner: claims of its set -> keep | take | await | make -> pod
+//! stuck:  claims of its own -> their volumes are out of reach -> set aside -> another runner, with another claim
 //! set:    claims of the set -> owners as the retention policy says -> delete what is too many (whenScaled: Delete)
 //! sweep:  all claims        -> nobody can take it any more -> say so -> delete after the retention time, if there is one
 //! ```
@@ -23,7 +24,7 @@ use kube::{Api, Resource, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_api::runner_set::ClaimRetention;
 use pacer_api::{Runner, RunnerSet, claim_revision};
-use pacer_core::claim::{self, Choice, Claim, Condition, Held, Unusable};
+use pacer_core::claim::{self, Choice, Claim, Condition, Held, Reach, Tenure, Unusable};
 use pacer_core::facts::Refuser;
 use serde_json::{Value, json};
 
@@ -31,8 +32,9 @@ use crate::context::Context;
 use crate::error::{made_as_seen, status};
 use crate::events::Reason;
 use crate::memory::{IN_FLIGHT, Memory, Taking, Takings};
-use crate::observe::{Clock, pod_facts};
+use crate::observe::{Clock, Observed, pod_facts};
 use crate::pod::ClaimedVolume;
+use crate::runner;
 use crate::stores::Stores;
 
 /// Claims that are tried in one pass, when others are quicker.
@@ -133,7 +135,7 @@ impl Asking<'_> {
                 known.iter().map(|claim| describe(Known::of(self.ctx), takings, claim, Some(&me))).collect();
             let created = self.runner.metadata.creation_timestamp.as_ref().map_or(self.clock.now, |time| time.0);
             let patient = self.clock.now.duration_since(created) < PATIENCE;
-            let choice = claim::choose(&described, &claim_revision(self.template), patient);
+            let choice = claim::choose(&described, &claim_revision(self.template), patient, self.clock.now);
             let chosen = match choice {
                 Choice::Keep(index) | Choice::Take(index) | Choice::Await(index) => known.get(index).cloned(),
                 Choice::Make => None,
@@ -158,17 +160,21 @@ impl Asking<'_> {
             json!({"metadata": {
                 "resourceVersion": version,
                 "labels": self.labels(),
-                "annotations": {annotation::CLAIM_TAKEN: self.clock.now.to_string(), annotation::CLAIM_UNUSABLE: Value::Null},
+                "annotations": {
+                    annotation::CLAIM_TAKEN: self.clock.now.to_string(),
+                    annotation::CLAIM_UNUSABLE: Value::Null,
+                    annotation::CLAIM_ASIDE: Value::Null,
+                },
             }})
         };
         if change(&claims, &name, &signed(claim.metadata.resource_version.as_ref())).await? {
             return Ok(true);
         }
         // Whoever binds and resizes claims changes them as well.
-        let holder =
-            |meta: &ObjectMeta| meta.labels.iter().flatten().find(|(key, _)| is_holder(key)).map(|(_, name)| name.clone());
+        let aside = |meta: &ObjectMeta| meta.annotations.iter().flatten().any(|(key, _)| key == annotation::CLAIM_ASIDE);
+        let as_chosen = |meta: &ObjectMeta| holder(meta) == holder(&claim.metadata) && aside(meta) == aside(&claim.metadata);
         match self.ctx.live_named::<PersistentVolumeClaim>(&self.namespace(), &name).await? {
-            Some(now) if now.deletion_timestamp.is_none() && holder(&now) == holder(&claim.metadata) => {
+            Some(now) if now.deletion_timestamp.is_none() && as_chosen(&now) => {
                 change(&claims, &name, &signed(now.resource_version.as_ref())).await
             }
             _ => Ok(false),
@@ -183,10 +189,10 @@ impl Asking<'_> {
         ])
     }
 
-    /// A claim named as a StatefulSet would name it.
+    /// A claim of its own.
     async fn make(&self) -> Result<Result<String, Secured>, kube::Error> {
         let (namespace, me) = (self.namespace(), self.runner.name_any());
-        let name = format!("{}-{me}", self.template.name_any());
+        let name = own_name(self.template, &me);
         let set = self.ctx.stores.runner_sets.get(&ObjectRef::new(self.set).within(&namespace));
         let mut labels = self.template.labels().clone();
         // As a StatefulSet does.
@@ -216,9 +222,7 @@ impl Asking<'_> {
             Some(answer) if answer.is_already_exists() => {
                 match self.ctx.live_named::<PersistentVolumeClaim>(&namespace, &name).await? {
                     Some(found) if found.deletion_timestamp.is_some() => Ok(Err(Secured::Later(AGAIN))),
-                    Some(found) if found.labels.iter().flatten().any(|(key, value)| is_holder(key) && *value == me) => {
-                        Ok(Ok(name))
-                    }
+                    Some(found) if holder(&found) == Some(&me) => Ok(Ok(name)),
                     Some(_) => refused(format!(
                         "the claim {name} exists already and is not this runner's: delete it, or give the claim template or the RunnerSet \
                          another name"
@@ -233,6 +237,75 @@ impl Asking<'_> {
             _ => Err(error),
         }
     }
+}
+
+/// Sees to a runner whose pod no node takes: one that has waited too long for volumes that are out of reach makes room for another, and its
+/// claims are set aside. Returns when to look again, where the volumes may be what keeps it waiting.
+///
+/// # Errors
+///
+/// When the API server did not do its part; what was set aside by then stays so, and the rest follows.
+pub(crate) async fn reach(
+    ctx: &Context,
+    runner: &Runner,
+    observed: &Observed,
+    clock: Clock,
+) -> Result<Option<Duration>, kube::Error> {
+    let waiting = observed.facts.pod.as_ref().filter(|pod| pod.node.is_none() && pod.deleting.is_none());
+    let Some((since, message)) = waiting.and_then(|pod| pod.unschedulable.as_ref()) else { return Ok(None) };
+    let (Some(set), Some(owner)) = (runner.labels().get(label::RUNNER_SET_NAME), ctx.stores.set_of(runner)) else {
+        // Nobody would make another.
+        return Ok(None);
+    };
+    let (namespace, me) = (runner.namespace().unwrap_or_default(), runner.name_any());
+    let mut mine = of_set(&ctx.stores, &namespace, set);
+    mine.retain(|claim| claim.metadata.deletion_timestamp.is_none() && holder(&claim.metadata) == Some(&me));
+    let tenures: Vec<Tenure> = mine.iter().map(|claim| tenure(runner, claim)).collect();
+    let patience = SignedDuration::try_from(ctx.settings.claim_patience).unwrap_or(SignedDuration::MAX);
+    match claim::reach(*since, message, &tenures, patience, clock.now) {
+        Reach::Unconcerned => return Ok(None),
+        Reach::Hope(left) => return Ok(Some(Duration::try_from(left).unwrap_or(LOOK))),
+        Reach::Lost => {}
+    }
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &namespace);
+    let mut aside = Vec::new();
+    for (claim, tenure) in mine.iter().zip(&tenures).filter(|(_, tenure)| tenure.inherited) {
+        let mark = json!({"metadata": {
+            "resourceVersion": claim.resource_version(),
+            "annotations": {annotation::CLAIM_ASIDE: clock.now.to_string()},
+        }});
+        if !tenure.aside && !change(&claims, &claim.name_any(), &mark).await? {
+            return Ok(Some(AGAIN));
+        }
+        aside.push(claim.name_any());
+    }
+    runner::let_go(ctx, &namespace, &me, &observed.facts.uid, clock).await?;
+    let note = format!(
+        "replaced runner {me}: no node has reached the volumes of its claims {} for {} s, which were set aside ({message})",
+        aside.join(", "),
+        clock.now.duration_since(*since).as_secs(),
+    );
+    tracing::info!(
+        runner = me,
+        namespace,
+        claims = aside.join(", "),
+        scheduler = message,
+        "runner given up: volumes out of reach"
+    );
+    ctx.events.publish(Reason::RunnerReplaced, &owner.object_ref(&()), Some(runner.object_ref(&())), &note).await;
+    Ok(Some(ctx.settings.sync_period))
+}
+
+fn tenure(runner: &Runner, claim: &PersistentVolumeClaim) -> Tenure {
+    let name = claim.name_any();
+    let made = runner.spec.claim_templates().iter().any(|template| own_name(template, &runner.name_any()) == name);
+    let unbound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+    Tenure { inherited: !unbound && !made, aside: claim.annotations().contains_key(annotation::CLAIM_ASIDE) }
+}
+
+/// What a claim is called that is made for a runner: as a StatefulSet would name it.
+fn own_name(template: &PersistentVolumeClaim, runner: &str) -> String {
+    format!("{}-{runner}", template.name_any())
 }
 
 /// Changes the metadata of a claim, unless it is gone or another one by now, which is answered with false.
@@ -250,8 +323,9 @@ async fn delete(ctx: &Context, claim: &PersistentVolumeClaim) -> Result<bool, ku
     made_as_seen(claims.delete(&claim.name_any(), &as_seen).await)
 }
 
-fn is_holder(key: &str) -> bool {
-    key == label::RUNNER_STATEFUL_SET_NAME
+/// Who has a claim or had it last, as it says.
+fn holder(claim: &ObjectMeta) -> Option<&String> {
+    claim.labels.as_ref()?.get(label::RUNNER_STATEFUL_SET_NAME)
 }
 
 /// The claims of a RunnerSet, whether that exists or not.
@@ -278,7 +352,7 @@ impl<'a> Known<'a> {
 fn describe<'a>(known: Known<'_>, takings: &Takings, claim: &'a PersistentVolumeClaim, me: Option<&str>) -> Claim<'a> {
     let meta = &claim.metadata;
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    let taken = claim.annotations().get(annotation::CLAIM_TAKEN).and_then(|at| at.parse().ok());
+    let at = |key: &str| claim.annotations().get(key).and_then(|at| at.parse::<Timestamp>().ok());
     Claim {
         name: meta.name.as_deref().unwrap_or_default(),
         revision: claim.labels().get(label::CLAIM_REVISION).map(String::as_str),
@@ -288,7 +362,8 @@ fn describe<'a>(known: Known<'_>, takings: &Takings, claim: &'a PersistentVolume
             Some("Lost") => Condition::Lost,
             _ => Condition::Usable,
         },
-        taken: taken.or_else(|| meta.creation_timestamp.as_ref().map(|time| time.0)),
+        taken: at(annotation::CLAIM_TAKEN).or_else(|| meta.creation_timestamp.as_ref().map(|time| time.0)),
+        aside: at(annotation::CLAIM_ASIDE),
     }
 }
 
@@ -297,7 +372,7 @@ fn held(known: Known<'_>, takings: &Takings, claim: &PersistentVolumeClaim, me: 
     let namespace = claim.namespace().unwrap_or_default();
     let recent = takings.get(&(namespace.clone(), claim.name_any())).filter(|taking| taking.at.elapsed() < IN_FLIGHT);
     let taken = recent.filter(|taking| !taking.waits).map(|taking| &taking.runner);
-    let Some(holder) = taken.or_else(|| claim.labels().get(label::RUNNER_STATEFUL_SET_NAME)) else { return Held::Other };
+    let Some(holder) = taken.or_else(|| holder(&claim.metadata)) else { return Held::Other };
     if me == Some(holder) {
         return Held::Mine;
     }
@@ -406,19 +481,24 @@ async fn judge(ctx: &Context, claim: &PersistentVolumeClaim, now: Timestamp) -> 
     let Some(set) = claim.labels().get(label::RUNNER_SET_NAME) else { return Ok(()) };
     let marked = claim.annotations().get(annotation::CLAIM_UNUSABLE);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &namespace);
-    let mark = async |since: Value| {
-        let patch = json!({"metadata": {"resourceVersion": claim.resource_version(), "annotations": {annotation::CLAIM_UNUSABLE: since}}});
+    let annotate = async |key: &str, since: Value| {
+        let patch = json!({"metadata": {"resourceVersion": claim.resource_version(), "annotations": {key: since}}});
         change(&claims, &claim.name_any(), &patch).await
     };
+    if claim.annotations().contains_key(annotation::CLAIM_ASIDE) && is_reached(ctx, claim) {
+        // A node came back as its runner was about to be replaced.
+        annotate(annotation::CLAIM_ASIDE, Value::Null).await?;
+        return Ok(());
+    }
     let found = ctx.memory.claims(|takings| unusable(Known::of(ctx), takings, claim, &namespace, set));
     let Some(why) = found else {
         if marked.is_some() {
-            mark(Value::Null).await?;
+            annotate(annotation::CLAIM_UNUSABLE, Value::Null).await?;
         }
         return Ok(());
     };
     let Some(since) = marked.and_then(|since| since.parse::<Timestamp>().ok()) else {
-        if mark(json!(now.to_string())).await? {
+        if annotate(annotation::CLAIM_UNUSABLE, json!(now.to_string())).await? {
             let note = format!("{}; {}", reason(why, set), advice(ctx.settings.claim_retention));
             ctx.events.publish(Reason::ClaimUnusable, &claim.object_ref(&()), None, &note).await;
         }
@@ -432,6 +512,13 @@ async fn judge(ctx: &Context, claim: &PersistentVolumeClaim, now: Timestamp) -> 
         tracing::info!(namespace, claim = claim.name_any(), why = reason(why, set), "claim deleted: its retention time is over");
     }
     Ok(())
+}
+
+/// Whether a node has the pod that has a claim.
+fn is_reached(ctx: &Context, claim: &PersistentVolumeClaim) -> bool {
+    let Some(holder) = holder(&claim.metadata) else { return false };
+    let pod = ctx.stores.pods.get(&ObjectRef::new(holder).within(&claim.namespace().unwrap_or_default()));
+    pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
 }
 
 fn unusable(known: Known<'_>, takings: &Takings, claim: &PersistentVolumeClaim, namespace: &str, set: &str) -> Option<Unusable> {
@@ -448,6 +535,11 @@ fn reason(why: Unusable, set: &str) -> String {
             format!("no runner can use this claim: RunnerSet {set} has no volumeClaimTemplate like the one it was made from")
         }
         Unusable::VolumeGone => "no runner can use this claim: its volume is gone".to_owned(),
+        Unusable::OutOfReach => format!(
+            "no node could reach the volume of this claim: another one has its place, and it is tried again at the earliest after an hour, \
+             where RunnerSet {set} has no other; take the annotation {} away to have it used again now",
+            annotation::CLAIM_ASIDE
+        ),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::fence::Fence;
 use crate::ledger::Ledgers;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::nodes::Nodes;
 use crate::policies::Policies;
 use crate::receipts::Receipts;
 use crate::settings::Settings;
@@ -47,6 +48,8 @@ pub struct Context {
     pub accounts: Accounts,
     /// Demand, in the status of autoscalers.
     pub ledgers: std::sync::Arc<Ledgers>,
+    /// The cluster's nodes.
+    pub nodes: Nodes,
     /// GitHub's job queues.
     pub queues: Queues,
     /// Policies.

@@ -35,7 +35,7 @@ use crate::context::Context;
 use crate::error::{Error, status};
 use crate::memory::Alive;
 use crate::settings::WATCH_RETRY;
-use crate::stores::{Stores, owner, trim, trim_claim, trim_pod};
+use crate::stores::{CommonParts, Stores, owner, trim, trim_claim, trim_pod};
 use crate::target::{Target, TargetRef, owner_of};
 use crate::token::Tokens;
 use crate::wake::{Alarms, stream};
@@ -58,7 +58,9 @@ pub(crate) type BoxStream<K> = futures::stream::BoxStream<'static, Result<K, wat
 #[must_use]
 pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Stores) {
     let mut filled = Vec::new();
-    let (runner_store, runners) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let mut common = CommonParts::default();
+    let (runner_store, runners) =
+        watch(client, namespace, watcher::Config::default(), move |runner| common.trim(runner), &mut filled);
     let only_runner_pods = watcher::Config::default().labels(label::RUNNER_POD);
     let (pod_store, pods) = watch(client, namespace, only_runner_pods, trim_pod, &mut filled);
     let (set_store, sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
@@ -86,7 +88,7 @@ pub(crate) fn watch<K>(
     client: &Client,
     namespace: Option<&str>,
     config: watcher::Config,
-    trim: fn(&mut K),
+    trim: impl FnMut(&mut K) + Send + 'static,
     filled: &mut Vec<tokio::sync::watch::Receiver<bool>>,
 ) -> (Store<K>, BoxStream<K>)
 where

@@ -1,5 +1,10 @@
 //! Events: transitions that a user can act on, with stable reasons.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -117,10 +122,36 @@ impl Reason {
 /// Longest note the API server takes.
 const NOTE: usize = 1024;
 
+/// A warning that says the same about the same object is not published again within this: what fails is tried again all the time, and every
+/// event is a write.
+const REPEAT: Duration = Duration::from_secs(60);
+
+/// Warnings that are remembered for that; more are published as often as they come.
+const REMEMBERED: usize = 4_096;
+
+/// Warnings that were published a short time ago.
+#[derive(Debug, Default)]
+struct Told(HashMap<u64, Instant>);
+
+impl Told {
+    /// Whether to say it, and takes note of that.
+    fn is_news(&mut self, warning: u64, now: Instant) -> bool {
+        self.0.retain(|_, told| now.saturating_duration_since(*told) < REPEAT);
+        if self.0.contains_key(&warning) {
+            return false;
+        }
+        if self.0.len() < REMEMBERED {
+            self.0.insert(warning, now);
+        }
+        true
+    }
+}
+
 /// Publishes events; a lost one is logged and nothing else.
 #[derive(Clone)]
 pub struct Events {
     recorder: Recorder,
+    told: Arc<Mutex<Told>>,
 }
 
 impl Events {
@@ -128,7 +159,7 @@ impl Events {
     #[must_use]
     pub fn new(client: Client, instance: String) -> Self {
         let reporter = Reporter { controller: "pacer".to_owned(), instance: Some(instance) };
-        Self { recorder: Recorder::new(client, reporter) }
+        Self { recorder: Recorder::new(client, reporter), told: Arc::default() }
     }
 
     /// Says something about `object`; `related` keeps events about different runners of a set apart, which are merged otherwise.
@@ -156,8 +187,33 @@ impl Events {
             action: action.to_owned(),
             secondary: related,
         };
+        if matches!(event.type_, EventType::Warning) {
+            let about = event.secondary.as_ref().map(|related| &related.uid);
+            let warning =
+                BuildHasherDefault::<DefaultHasher>::default().hash_one((reason, action, &object.uid, about, &event.note));
+            if !self.told.lock().unwrap_or_else(PoisonError::into_inner).is_news(warning, Instant::now()) {
+                return;
+            }
+        }
         if let Err(error) = self.recorder.publish(&event, object).await {
             tracing::warn!(%error, reason = reason.as_str(), "event not published");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_told_once_a_minute() {
+        let began = Instant::now();
+        let mut told = Told::default();
+        for (warning, second, news) in [(1, 0, true), (2, 0, true), (1, 59, false), (2, 60, true), (1, 60, true), (1, 119, false)]
+        {
+            assert_eq!(told.is_news(warning, began + Duration::from_secs(second)), news, "{warning} at {second} s");
+        }
+        let many: Vec<_> = (0..5_000).map(|warning| told.is_news(warning + 10, began + Duration::from_secs(61))).collect();
+        assert!(many.iter().all(|news| *news) && told.0.len() == REMEMBERED);
     }
 }

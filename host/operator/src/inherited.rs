@@ -7,6 +7,7 @@
 //! They are taken down here, as if their Runner were still being deleted.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -156,7 +157,7 @@ fn departed(pod: &Pod, uid: &str) -> Runner {
     runner.metadata.deletion_timestamp = Some(asked.unwrap_or_else(|| Time(jiff::Timestamp::now())));
     runner.metadata.creation_timestamp = pod.metadata.creation_timestamp.clone();
     let secret = pod.annotations().get(annotation::CREDENTIALS_SECRET);
-    runner.spec.config = RunnerConfig {
+    runner.spec.config = Arc::new(RunnerConfig {
         repository: text(env::RUNNER_REPO),
         organization: text(env::RUNNER_ORG),
         enterprise: text(env::RUNNER_ENTERPRISE),
@@ -164,7 +165,7 @@ fn departed(pod: &Pod, uid: &str) -> Runner {
         github_api_credentials_from: secret
             .map(|name| GitHubApiCredentialsFrom { secret_ref: Some(SecretReference { name: name.clone() }) }),
         ..RunnerConfig::default()
-    };
+    });
     let runner_id = runner_id(pod).and_then(|id| i64::try_from(id).ok());
     runner.status = Some(RunnerStatus { runner_id, ..RunnerStatus::default() });
     runner

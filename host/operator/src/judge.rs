@@ -39,7 +39,12 @@ pub async fn judge(
     attempts: u32,
     clock: Clock,
 ) -> Vec<Judged> {
-    let (nodes, index) = scale_down::nodes(members);
+    // Runners that did their job are cleared away all the time, and nobody needs to know where they were.
+    let troubled = members.iter().filter(|(facts, assessment)| {
+        !facts.quarantined && assessment.trouble.as_ref().is_some_and(|trouble| !is_ordinary(trouble))
+    });
+    let known = ctx.nodes.about(&troubled.filter_map(|(facts, _)| scale_down::node_of(facts)).collect()).await;
+    let (nodes, index) = scale_down::nodes(members, &known, clock.now);
     let mut asked = Vec::new();
     let mut subjects = Vec::new();
     for (position, (facts, assessment)) in members.iter().enumerate() {
@@ -89,20 +94,28 @@ pub async fn judge(
             Judged { member, remedy, reason, policy: policy.clone() }
         })
         .collect();
-    leave_receipt(ctx, &evaluation, owner, members, &asked, &judged, clock);
+    let (draft, news) = receipt(&evaluation, owner, members, &asked, &judged, clock);
+    match news {
+        true => ctx.receipts.keep([draft]).await,
+        false => ctx.receipts.leave(draft.routine()),
+    }
     judged
 }
 
-/// Runners that did their job are cleared away all the time; everything else may be asked about in a moment.
-fn leave_receipt(
-    ctx: &Context,
+/// Whether a runner did its job.
+fn is_ordinary(trouble: &Trouble) -> bool {
+    trouble.cause == Cause::Completed
+}
+
+/// What is to be kept of it, and whether somebody may ask about it in a moment: runners that did their job are cleared away all the time.
+fn receipt(
     evaluation: &Evaluation<Vec<Verdict>>,
     owner: Owner,
     members: &[(RunnerFacts, Assessment)],
     asked: &[(usize, &Trouble, u32)],
     judged: &[Judged],
     clock: Clock,
-) {
+) -> (Draft, bool) {
     let stand_alone = owner.is_runner();
     let item = |judged: &Judged| {
         let (facts, _) = members.get(judged.member)?;
@@ -116,7 +129,6 @@ fn leave_receipt(
     };
     let items: Vec<Item> = judged.iter().filter_map(item).collect();
     let acted = items.iter().any(|item| item.done.acted());
-    let ordinary = asked.iter().all(|(_, trouble, _)| trouble.cause == Cause::Completed);
-    let draft = Draft::new(owner, evaluation, items, clock.now);
-    ctx.receipts.leave(if acted && !ordinary { draft } else { draft.routine() });
+    let ordinary = asked.iter().all(|(_, trouble, _)| is_ordinary(trouble));
+    (Draft::new(owner, evaluation, items, clock.now), acted && !ordinary)
 }

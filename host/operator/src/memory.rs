@@ -9,14 +9,18 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pacer_api::{Runner, RunnerStatus};
+use pacer_core::arrivals::Arrivals;
+use pacer_core::autoscale::Bounds;
+use pacer_core::durations::Durations;
 use pacer_core::facts::Refusal;
+use pacer_core::last_job::LastJob;
 use pacer_core::policy::{Counts, Quantiles};
 use pacer_core::room::NoRoom;
-use pacer_core::start_time::StartTimes;
 use pacer_core::stop::PodDeletion;
 use serde_json::Value;
 
 use crate::autoscaler::AutoscalerMemo;
+use crate::pace::Passes;
 use crate::settings::STATUS_PACE;
 use crate::target::TargetRef;
 
@@ -54,11 +58,13 @@ pub struct RunnerMemo {
     /// The node of its pod was looked for and is gone.
     pub node_gone: bool,
     /// The last status that was written, and the resource version it was computed from; none once the watch shows a newer one.
-    pub status: Option<(Option<String>, RunnerStatus)>,
+    pub status: Option<Box<(Option<String>, RunnerStatus)>>,
     /// Its pod was deleted as it was at this resource version, in this way.
     pub pod_deleted: Option<(String, PodDeletion)>,
     /// A job's event names it; true while that job is not over.
     pub job: Option<bool>,
+    /// When it finished its last job.
+    pub last_job: LastJob,
     /// Its finalizer was taken away from it as it was at this resource version.
     pub released: Option<String>,
     /// It was seen here before it was registered, and has not been online since.
@@ -80,8 +86,8 @@ impl RunnerMemo {
 pub struct SetMemo {
     /// Names of Runners created and not yet seen, and when.
     pub in_flight: HashMap<String, Instant>,
-    /// Last pass over the set.
-    pub reconciled: Option<Instant>,
+    /// Passes over the set.
+    pub passes: Passes,
     /// The last status that was written.
     pub status: Option<Said>,
     /// The API server no longer has it; the watch is late to show that.
@@ -143,6 +149,45 @@ pub struct TargetMemo {
     pub status: Option<Said>,
     /// Name of the registration-only Runner that was made and not yet seen, and when.
     pub registration: Option<(String, Instant)>,
+}
+
+/// What this process has seen of a pool.
+#[derive(Clone, Debug, Default)]
+pub struct PoolMemo {
+    /// From pod to online, in seconds.
+    pub starts: Durations,
+    /// From a job's start to its end, in seconds.
+    pub runs: Durations,
+    /// Its jobs.
+    pub arrivals: Arrivals,
+    /// Between which numbers its autoscaler keeps it, as of that one's last pass.
+    pub bounds: Option<Bounds>,
+}
+
+impl PoolMemo {
+    /// What policies are told of it.
+    #[must_use]
+    pub fn past(&self, now: Timestamp) -> Past {
+        Past {
+            start_time: self.starts.quantiles(),
+            run_time: self.runs.quantiles(),
+            arrivals: self.arrivals.per_minute(now),
+            bounds: self.bounds,
+        }
+    }
+}
+
+/// What policies are told of a pool beside how it is now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Past {
+    /// From pod to online.
+    pub start_time: Option<Quantiles>,
+    /// From a job's start to its end.
+    pub run_time: Option<Quantiles>,
+    /// Jobs per minute, newest first.
+    pub arrivals: Vec<u32>,
+    /// Between which numbers its autoscaler keeps it.
+    pub bounds: Option<Bounds>,
 }
 
 /// A status that this process wrote, for objects whose status counts what changes all the time.
@@ -236,7 +281,7 @@ pub struct Memory {
     ended: Mutex<HashMap<TargetRef, BTreeMap<Arc<str>, Timestamp>>>,
     targets: Mutex<HashMap<String, TargetMemo>>,
     /// By the UID of the target, or of the set that none owns: a rollout changes the set and not how long a start takes.
-    starts: Mutex<HashMap<String, StartTimes>>,
+    pools: Mutex<HashMap<String, PoolMemo>>,
     claims: Mutex<Takings>,
     failures: Mutex<HashMap<String, u32>>,
 }
@@ -282,20 +327,9 @@ impl Memory {
         lock(&self.ended).get(target).cloned().unwrap_or_default()
     }
 
-    /// Runners of a pool came online so many seconds after their pods were made.
-    pub fn started(&self, pool: &str, times: Vec<u32>) {
-        if times.is_empty() {
-            return;
-        }
-        let mut all = lock(&self.starts);
-        let starts = all.entry(pool.to_owned()).or_default();
-        times.into_iter().for_each(|seconds| starts.add(seconds));
-    }
-
-    /// How long the runners of a pool take to start, as far as this process has seen.
-    #[must_use]
-    pub fn start_times(&self, pool: &str) -> Option<Quantiles> {
-        lock(&self.starts).get(pool).and_then(StartTimes::quantiles)
+    /// Reads or changes what is remembered about a pool.
+    pub fn pool<T>(&self, uid: &str, act: impl FnOnce(&mut PoolMemo) -> T) -> T {
+        act(lock(&self.pools).entry(uid.to_owned()).or_default())
     }
 
     /// Reads or changes what is remembered about a RunnerDeployment or RunnerSet.
@@ -318,7 +352,7 @@ impl Memory {
         lock(&self.runners).retain(|uid, _| alive.runners.contains(uid));
         lock(&self.sets).retain(|uid, _| alive.sets.contains(uid));
         lock(&self.targets).retain(|uid, _| alive.targets.contains(uid));
-        lock(&self.starts).retain(|uid, _| alive.targets.contains(uid) || alive.sets.contains(uid));
+        lock(&self.pools).retain(|uid, _| alive.targets.contains(uid) || alive.sets.contains(uid));
         lock(&self.claims).retain(|_, taking| taking.at.elapsed() < IN_FLIGHT);
         lock(&self.autoscalers).retain(|uid, _| alive.autoscalers.contains(uid));
         lock(&self.ended).retain(|_, ended| {

@@ -79,6 +79,11 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, memory: &Memory, clock: Clo
         if matches!(remote, Remote::Online { .. }) {
             memo.online.get_or_insert(clock.now);
         }
+        if let Remote::Online { busy, idle, .. } = remote
+            && !unlisted_since
+        {
+            memo.last_job.listed(busy, idle, clock.now);
+        }
         memo.known_id = remote.id().or(known_id);
         let facts = RunnerFacts {
             created: runner.metadata.creation_timestamp.as_ref().map_or(clock.now, |time| time.0),
@@ -100,6 +105,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, memory: &Memory, clock: Clo
             pod,
             remote,
             unlisted_since,
+            last_job_end: memo.last_job.end(),
         };
         Observed { facts, pod_in_flight, refused_busy: memo.refused_busy.map(|at| clock.instant.saturating_duration_since(at)) }
     })

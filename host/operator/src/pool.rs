@@ -5,21 +5,22 @@ use kube::ResourceExt;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::facts::RunnerFacts;
 use pacer_core::phase::{Assessment, Phase};
-use pacer_core::policy::{ApiBudget, Counts, Pool, Quantiles};
+use pacer_core::policy::{ApiBudget, Counts, Pool};
 use pacer_core::room::NoRoom;
-use pacer_core::scale_down::since;
+use pacer_core::scale_down::{seconds, since};
 use pacer_github::Budget;
 
+use crate::memory::Past;
 use crate::template;
 
-/// The pool that a set is. `start_time` is how long its runners take to start.
+/// The pool that a set is.
 #[must_use]
 pub fn of_set(
     set: &RunnerReplicaSet,
     members: &[(RunnerFacts, Assessment)],
-    budget: Option<Budget>,
+    budget: Option<ApiBudget>,
     scaled: (Option<Timestamp>, Option<Timestamp>),
-    start_time: Option<Quantiles>,
+    past: Past,
     now: Timestamp,
 ) -> Pool {
     let config = &set.spec.template.spec.config;
@@ -28,26 +29,25 @@ pub fn of_set(
         name: set.name_any(),
         kind: "RunnerReplicaSet".to_owned(),
         labels: config.labels().to_vec(),
+        min_replicas: past.bounds.map(|bounds| bounds.min),
+        max_replicas: past.bounds.map(|bounds| bounds.max),
         desired: set.spec.replicas_or_default(),
         counts: counts(members.iter().map(|(_, assessment)| assessment.phase)),
         last_scale_up: scaled.0.map(|at| since(at, now)),
         last_scale_down: scaled.1.map(|at| since(at, now)),
         revision: template::revision(set),
         ephemeral: config.is_ephemeral(),
-        budget: budget.map(|budget| ApiBudget {
-            limit: budget.limit,
-            remaining: budget.remaining,
-            resets_in: pacer_core::scale_down::seconds(budget.resets_in()),
-        }),
-        start_time,
+        budget,
+        start_time: past.start_time,
+        run_time: past.run_time,
+        arrivals: past.arrivals,
         attributes: NoRoom::among(members.iter().map(|(_, assessment)| assessment)).attributes(now),
-        ..Pool::default()
     }
 }
 
 /// The pool of one that a stand-alone Runner is.
 #[must_use]
-pub fn of_runner(runner: &Runner, assessment: &Assessment) -> Pool {
+pub fn of_runner(runner: &Runner, assessment: &Assessment, budget: Option<ApiBudget>) -> Pool {
     Pool {
         namespace: runner.namespace().unwrap_or_default(),
         name: runner.name_any(),
@@ -56,8 +56,15 @@ pub fn of_runner(runner: &Runner, assessment: &Assessment) -> Pool {
         desired: 1,
         counts: counts(std::iter::once(assessment.phase)),
         ephemeral: runner.spec.config.is_ephemeral(),
+        budget,
         ..Pool::default()
     }
+}
+
+/// GitHub's rate limit as the contract has it.
+#[must_use]
+pub fn api_budget(budget: &Budget) -> ApiBudget {
+    ApiBudget { limit: budget.limit, remaining: budget.remaining, resets_in: seconds(budget.resets_in()) }
 }
 
 /// Counts phases as the contract has them. Dead runners are none of them.
@@ -79,13 +86,15 @@ pub fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
 
 #[cfg(test)]
 mod tests {
+    use pacer_core::autoscale::Bounds;
     use pacer_core::phase::{Cause, Situation, Trouble};
+    use pacer_core::policy::Quantiles;
     use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn policies_are_told_how_long_starts_take_and_who_has_no_room() {
+    fn policies_are_told_what_was_seen_and_who_has_no_room() {
         let set: RunnerReplicaSet = serde_json::from_value(json!({
             "metadata": {"name": "web-1", "namespace": "ci"},
             "spec": {"replicas": 3, "selector": {}, "template": {"spec": {"repository": "acme/app"}}},
@@ -102,10 +111,18 @@ mod tests {
         let waiting = Assessment { phase: Phase::Pending, trouble: Some(trouble) };
         let members = [(RunnerFacts::default(), waiting)];
         let starts = Quantiles { samples: 20, p50: 10, p90: 20, p99: 30 };
-        let pool = of_set(&set, &members, None, (None, None), Some(starts.clone()), now);
-        assert_eq!(pool.start_time, Some(starts));
+        let runs = Quantiles { samples: 9, p50: 60, p90: 70, p99: 80 };
+        let past = Past {
+            start_time: Some(starts.clone()),
+            run_time: Some(runs.clone()),
+            arrivals: vec![2, 0, 1],
+            bounds: Some(Bounds { min: 1, max: 9 }),
+        };
+        let pool = of_set(&set, &members, None, (None, None), past, now);
+        assert_eq!((pool.start_time, pool.run_time, pool.arrivals), (Some(starts), Some(runs), vec![2, 0, 1]));
+        assert_eq!((pool.min_replicas, pool.max_replicas), (Some(1), Some(9)));
         let expected = [("unschedulable", "1"), ("over-quota", "0"), ("no-room-seconds", "90")];
         assert_eq!(pool.attributes, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        assert_eq!(of_set(&set, &[], None, (None, None), None, now).attributes, []);
+        assert_eq!(of_set(&set, &[], None, (None, None), Past::default(), now).attributes, []);
     }
 }

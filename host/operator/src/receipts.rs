@@ -1,26 +1,32 @@
 //! Receipts of decisions, kept in the cluster so that they outlive the process, and pools' namespaces so that they end with the pool.
 //!
 //! ```text
-//! decision -> leave (never waits) -> queue -> Writer: packed, collected per pool -> one write for all of a pool -> ConfigMap of the pool
+//! decision -> leave (never waits)          -> queue -> Writer: packed, collected per pool -> one write for all of a pool -> ConfigMap of the pool
+//!          -> keep (waits until written) -/
 //! ```
 //!
 //! Each pool has one ConfigMap, owned by it, with one key per receipt; [`pacer_core::ring`] says which make room for new ones. Only the
-//! replica that acts decides, so only it writes. What can't be kept (too many at once, no right to write) is counted and lost; no decision ever
-//! waits for its receipt. What a process had not written when it was killed is lost as well: that is a second's worth of removals, and half a
-//! minute's of what happens all the time.
+//! replica that acts decides, so only it writes. What can't be kept (too many at once, no right to write) is counted and lost.
+//!
+//! Removals and failures are written down before anything is deleted, so that no kill of the process loses their receipt; a decision waits
+//! [`PATIENCE`] for that at most. What happens all the time (a runner did its job, the number changed) is collected, since a write for each would be one
+//! more per runner: half a minute's worth of it is lost when the process is killed.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::ring::Bounds;
 use pacer_policy::record::{Change, Done, Item, Pool};
-use pacer_policy::{Answer, Decision, Evaluation, Input, Receipt};
-use tokio::sync::mpsc;
+use pacer_policy::{Answer, Decision, Evaluation, Generation, Input, Receipt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::metrics::Metrics;
 use crate::target::{Target, TargetRef, owner_of};
@@ -32,6 +38,9 @@ pub use writer::Writer;
 
 /// Receipts that wait to be packed; more are dropped and counted.
 const QUEUE: usize = 256;
+
+/// How long what was decided waits for its receipt to be written.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pools whose last decision is remembered, so that the same is not written down again.
 const REMEMBERED: usize = 4_096;
@@ -95,7 +104,8 @@ pub struct Draft {
     owner: Owner,
     at: Timestamp,
     receipt: Receipt,
-    input: Input,
+    /// None where no policy was asked.
+    input: Option<Input>,
     answer: Answer,
     items: Vec<Item>,
     change: Option<Change>,
@@ -103,8 +113,10 @@ pub struct Draft {
 }
 
 /// How soon a receipt is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Haste {
+#[derive(Debug, Default)]
+enum Haste {
+    /// Now, because somebody waits for it.
+    Now(oneshot::Sender<()>),
     /// Somebody may ask about it in a moment.
     #[default]
     Prompt,
@@ -120,12 +132,19 @@ impl Draft {
             owner,
             at,
             receipt: evaluation.receipt.clone(),
-            input: evaluation.input.clone(),
+            input: Some(evaluation.input.clone()),
             answer: evaluation.answer.clone().into(),
             items,
             change: None,
             haste: Haste::Prompt,
         }
+    }
+
+    /// Of runners that go by the operator's own rules, before any policy is asked.
+    #[must_use]
+    pub fn unasked(owner: Owner, generation: &Generation, items: Vec<Item>, at: Timestamp) -> Self {
+        let (receipt, answer) = (Receipt::unasked(Decision::ScaleDown, generation), Answer::ScaleDown(Vec::new()));
+        Self { owner, at, receipt, input: None, answer, items, change: None, haste: Haste::Prompt }
     }
 
     /// Of a decision about the number of runners. Each takes the place of the one before it that is not written yet.
@@ -138,7 +157,7 @@ impl Draft {
     ) -> Self {
         let Evaluation { answer, receipt, input, .. } = evaluation;
         let (items, change, haste) = (Vec::new(), Some(change), Haste::Routine);
-        Self { owner, at, receipt, input, answer: answer.into(), items, change, haste }
+        Self { owner, at, receipt, input: Some(input), answer: answer.into(), items, change, haste }
     }
 
     /// Written when there is time for it.
@@ -174,6 +193,21 @@ impl Receipts {
         let keeps = bounds.count > 0 && bounds.bytes > 0;
         let writer = keeps.then(|| Writer::new(client, bounds, drafts, metrics.clone()));
         (Self { queue: keeps.then_some(queue), told: Mutex::default(), metrics }, writer)
+    }
+
+    /// Keeps receipts of what is about to be done; returns when they are written, or can't be for now.
+    pub async fn keep(&self, drafts: impl IntoIterator<Item = Draft>) {
+        let written: Vec<_> = drafts
+            .into_iter()
+            .map(|draft| {
+                let (witness, written) = oneshot::channel();
+                self.leave(Draft { haste: Haste::Now(witness), ..draft });
+                written
+            })
+            .collect();
+        if timeout(PATIENCE, join_all(written)).await.is_err() {
+            tracing::debug!("a receipt was not written in time: what was decided is done all the same");
+        }
     }
 
     /// Leaves a receipt. Nothing is left when it says what the last one of this pool and decision said and nothing was done.

@@ -152,9 +152,11 @@ impl Memory {
         let sources = sources(ctx).await;
         let known: HashSet<_> = sources.iter().map(|source| (source.github.id().clone(), source.place.clone())).collect();
         self.hooks.retain(|place, _| known.contains(place));
-        let mut ours = HashSet::new();
+        let (mut ours, mut all_known) = (HashSet::new(), true);
         for source in &sources {
-            for webhook in self.webhooks(source, settings).await {
+            let webhooks = self.webhooks(source, settings).await;
+            all_known &= webhooks.is_some();
+            for webhook in webhooks.unwrap_or_default() {
                 let of_app = (webhook == Webhook::App).then(|| source.github.id().clone());
                 let key = (source.github.endpoints().api().to_owned(), of_app, webhook.clone());
                 if ours.insert(key.clone()) && has_spare(&source.github, &source.place) {
@@ -169,29 +171,36 @@ impl Memory {
         let limits = settings.limits();
         let waiting: usize = self.backlogs.values().map(|backlog| backlog.waiting(&limits)).sum();
         ctx.metrics.redelivery().waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        if ours.is_empty() && !sources.is_empty() && !self.said {
+        if all_known && self.is_news(!sources.is_empty(), !ours.is_empty()) {
             tracing::warn!(
                 webhook_url = settings.urls.join(","),
                 "no webhook that can be seen sends workflow_job events to --webhook-url: none that are missed can be asked for again; compare \
                  the flag with the webhook's settings"
             );
         }
-        self.said = ours.is_empty();
     }
 
-    /// Our webhooks in a place. None where the credentials may not look, which is no fault: polling finds what was missed.
-    async fn webhooks(&mut self, source: &Source, settings: &Settings) -> Vec<Webhook> {
+    /// Whether it is to be said that no webhook has our URL: when somebody needs one, once until one is found.
+    fn is_news(&mut self, needed: bool, found: bool) -> bool {
+        let missing = needed && !found;
+        let said = std::mem::replace(&mut self.said, missing);
+        missing && !said
+    }
+
+    /// Our webhooks in a place; nobody knows while GitHub does not answer for the first time. Empty where the credentials may not look, which is no
+    /// fault: polling finds what was missed.
+    async fn webhooks(&mut self, source: &Source, settings: &Settings) -> Option<Vec<Webhook>> {
         let key = (source.github.id().clone(), source.place.clone());
         if let Some((webhooks, until)) = self.hooks.get(&key)
             && *until > Instant::now()
         {
-            return webhooks.clone();
+            return Some(webhooks.clone());
         }
         let (webhooks, age) = match look(source, settings).await {
             Ok(webhooks) => (webhooks, HOOKS_AGE),
             Err(error) if error.is_transient() => {
                 tracing::debug!(%error, "webhooks not listed; tried again");
-                return Vec::new();
+                return self.hooks.get(&key).map(|(webhooks, _)| webhooks.clone());
             }
             Err(error) if !source.expected => {
                 tracing::debug!(%error, "webhooks not listed");
@@ -207,7 +216,7 @@ impl Memory {
             }
         };
         self.hooks.insert(key, (webhooks.clone(), Instant::now() + age));
-        webhooks
+        Some(webhooks)
     }
 }
 
@@ -379,6 +388,27 @@ impl std::fmt::Display for Shown<'_> {
             Webhook::App => f.write_str("of the GitHub App"),
             Webhook::Of { owner: HookOwner::Organization(login), hook } => write!(f, "{hook} of organization {login}"),
             Webhook::Of { owner: HookOwner::Repository(repository), hook } => write!(f, "{hook} of repository {repository}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_webhook_is_told_of_when_somebody_needs_it_and_once() {
+        let mut memory = Memory::default();
+        for (needed, found, expected, what) in [
+            (false, false, false, "no autoscaler yet"),
+            (true, false, true, "the first autoscaler, and no webhook"),
+            (true, false, false, "as before"),
+            (true, true, false, "a webhook"),
+            (true, false, true, "it is gone"),
+            (false, false, false, "so is the autoscaler"),
+            (true, false, true, "another one"),
+        ] {
+            assert_eq!(memory.is_news(needed, found), expected, "{what}");
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -32,10 +32,10 @@ use crate::deployment::inherit;
 use crate::error::{Error, status};
 use crate::events::Reason;
 use crate::judge::{self, Judged};
-use crate::memory::{IN_FLIGHT, Summary};
+use crate::memory::{IN_FLIGHT, Past, Summary};
 use crate::observe::Clock;
 use crate::receipts::Owner;
-use crate::settings::{FAN_OUT, SET_PACE};
+use crate::settings::{FAN_OUT, PACE_PER_RUNNER, SET_PACE};
 use crate::target::{Target, owner_of};
 use crate::{pool, runner, template};
 
@@ -73,14 +73,19 @@ pub async fn reconcile(set: Arc<RunnerReplicaSet>, ctx: Arc<Context>) -> Result<
         return Ok(Action::await_change());
     }
     let clock = Clock::read();
-    if let Some(wait) = too_soon(&ctx, &set, clock.instant) {
+    let wait = ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
+        let runners = memo.summary.as_ref().map_or(0, |summary| summary.present);
+        let interval = (PACE_PER_RUNNER * runners).clamp(*SET_PACE.start(), *SET_PACE.end());
+        memo.passes.too_soon(interval, clock.instant)
+    });
+    if let Some(wait) = wait {
         return Ok(Action::requeue(wait));
     }
     let generation = ctx.generation_of(&set);
     let access = ctx.access_of(&set.namespace().unwrap_or_default(), &set.spec.template.spec.config).await;
     let mut survey = survey(&set, &ctx, access.as_ref().ok(), clock).await?;
     let mut next = ctx.settings.sync_period;
-    next = next.min(restarts(&set, &ctx, &generation, &mut survey, clock).await?);
+    next = next.min(restarts(&set, &ctx, &generation, access.as_ref().ok(), &mut survey, clock).await?);
     let mut failed = None;
     match plan(&set, &ctx, &survey, clock) {
         Plan::Settled | Plan::Held { .. } => {}
@@ -99,9 +104,17 @@ pub async fn reconcile(set: Arc<RunnerReplicaSet>, ctx: Arc<Context>) -> Result<
     }
 }
 
-/// Whose start times are those of a set.
+/// Whose past is that of a set.
 fn pool_uid(set: &RunnerReplicaSet) -> &str {
     owner_of(set).map(|(uid, _)| uid).or(set.metadata.uid.as_deref()).unwrap_or_default()
+}
+
+/// What policies are told of a set beside how it is now.
+fn past(set: &RunnerReplicaSet, ctx: &Context, now: Timestamp) -> Past {
+    let past = ctx.memory.pool(pool_uid(set), |memo| memo.past(now));
+    // Those of an autoscaler that is gone hold no more.
+    let scaled = owner_of(set).is_some_and(|(_, target)| ctx.stores.is_scaled(&target));
+    Past { bounds: past.bounds.filter(|_| scaled), ..past }
 }
 
 /// Why GitHub can't be used for a set.
@@ -122,20 +135,6 @@ impl GitHubTrouble {
     }
 }
 
-/// A set whose runners change all the time is looked at in steps, not at every change.
-fn too_soon(ctx: &Context, set: &RunnerReplicaSet, now: Instant) -> Option<Duration> {
-    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| {
-        let since = memo.reconciled.map(|at| now.saturating_duration_since(at));
-        match since.and_then(|since| SET_PACE.checked_sub(since)) {
-            Some(left) if !left.is_zero() => Some(left),
-            _ => {
-                memo.reconciled = Some(now);
-                None
-            }
-        }
-    })
-}
-
 async fn survey(set: &RunnerReplicaSet, ctx: &Context, access: Option<&Access>, clock: Clock) -> Result<Survey, Error> {
     let uid = set.uid().unwrap_or_default();
     let runners = ctx.stores.runners_of(&uid);
@@ -150,7 +149,9 @@ async fn survey(set: &RunnerReplicaSet, ctx: &Context, access: Option<&Access>, 
         }
         members.push((facts, assessment));
     }
-    ctx.memory.started(pool_uid(set), started);
+    if !started.is_empty() {
+        ctx.memory.pool(pool_uid(set), |memo| started.into_iter().for_each(|seconds| memo.starts.add(seconds)));
+    }
     let status = set.status.as_ref();
     Ok(ctx.memory.set(&uid, |memo| {
         let seen: BTreeSet<&str> = members.iter().map(|(facts, _)| facts.name.as_str()).collect();
@@ -185,11 +186,12 @@ async fn restarts(
     set: &RunnerReplicaSet,
     ctx: &Context,
     generation: &Generation,
+    access: Option<&Access>,
     survey: &mut Survey,
     clock: Clock,
 ) -> Result<Duration, Error> {
-    let start_time = ctx.memory.start_times(pool_uid(set));
-    let pool = pool::of_set(set, &survey.members, None, survey.scaled, start_time, clock.now);
+    let past = past(set, ctx, clock.now);
+    let pool = pool::of_set(set, &survey.members, access.and_then(Access::budget), survey.scaled, past, clock.now);
     let about = (&set.object_ref(&()), Owner::set(set));
     let judged = judge::judge(ctx, generation, pool, &survey.members, about, false, survey.attempts, clock).await;
     let mut next = ctx.settings.sync_period;
@@ -259,11 +261,7 @@ pub(crate) async fn let_go(ctx: &Context, survey: &mut Survey, gone: &[usize], c
         .map(|runner| (runner.namespace().unwrap_or_default(), runner.name_any(), runner.uid().unwrap_or_default()))
         .collect();
     let results: Vec<Result<(), kube::Error>> = stream::iter(chosen)
-        .map(|(namespace, name, uid)| async move {
-            runner::delete(ctx, &namespace, &name, &uid).await?;
-            ctx.memory.runner(&uid, |memo| memo.let_go = Some(clock.now));
-            Ok(())
-        })
+        .map(|(namespace, name, uid)| async move { runner::let_go(ctx, &namespace, &name, &uid, clock).await })
         .buffered(FAN_OUT)
         .collect()
         .await;

@@ -84,7 +84,7 @@ pub async fn reconcile(runner: Arc<Runner>, ctx: Arc<Context>) -> Result<Action,
     // Refusals and new pods change what is known.
     let observed = observe(&ctx, &runner, Some(&access), clock).await?;
     let assessment = phase::assess(&observed.facts, clock.now);
-    let next = match restart::stand_alone(&runner, &ctx, &observed, &assessment, clock).await? {
+    let next = match restart::stand_alone(&runner, &ctx, &access, &observed, &assessment, clock).await? {
         Some(wait) => next.min(wait),
         None => next,
     };
@@ -286,6 +286,9 @@ async fn watch(
             stop::delete_pod(ctx, runner, observed, PodDeletion::Graceful).await?;
         }
         Phase::Pending => {
+            if let Some(wait) = claim::reach(ctx, runner, observed, clock).await? {
+                return Ok(wait);
+            }
             let namespace = runner.namespace().unwrap_or_default();
             if assessment.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::ConfigError) {
                 // Perhaps the Secret with the token is not there any more.
@@ -312,6 +315,17 @@ fn awaits_proof(observed: &Observed, access: &Access) -> bool {
 
 fn age(observed: &Observed, clock: Clock) -> Duration {
     Duration::try_from(clock.now.duration_since(observed.facts.created)).unwrap_or_default()
+}
+
+/// Deletes a Runner object that was observed with this UID, and remembers that until the watch shows it.
+///
+/// # Errors
+///
+/// As [`delete`].
+pub(crate) async fn let_go(ctx: &Context, namespace: &str, name: &str, uid: &str, clock: Clock) -> Result<(), kube::Error> {
+    delete(ctx, namespace, name, uid).await?;
+    ctx.memory.runner(uid, |memo| memo.let_go = Some(clock.now));
+    Ok(())
 }
 
 /// Deletes a Runner object that was observed with this UID.

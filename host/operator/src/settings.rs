@@ -1,6 +1,7 @@
 //! What the operator is told at its start.
 
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use pacer_core::restart::RestartLimits;
@@ -30,6 +31,8 @@ pub struct Settings {
     pub ramp: Option<NonZeroU32>,
     /// How long claims of RunnerSets stay that no runner can use any more (`--runner-set-claim-retention`); for ever when none.
     pub claim_retention: Option<Duration>,
+    /// How long a runner waits for a node that reaches the volumes of the claims it took over (`--runner-set-claim-patience`).
+    pub claim_patience: Duration,
     /// Limits of a stop.
     pub stop: StopLimits,
     /// Limits of restarts.
@@ -38,8 +41,12 @@ pub struct Settings {
     pub redelivery: redelivery::Settings,
 }
 
-/// A set is not looked at more often than this: bursts of pod changes become one pass.
-pub const SET_PACE: Duration = Duration::from_millis(100);
+/// Time between passes over a set whose runners change all the time, from the smallest sets to the largest ones: bursts of pod changes become
+/// one pass. A pass looks at every runner, so its pace is [`PACE_PER_RUNNER`] between these.
+pub const SET_PACE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(100);
+
+/// See [`SET_PACE`].
+pub const PACE_PER_RUNNER: Duration = Duration::from_micros(100);
 
 /// Counters in a status are written at most this often while they change.
 pub const STATUS_PACE: Duration = Duration::from_secs(1);

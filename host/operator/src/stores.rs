@@ -1,14 +1,17 @@
 //! What the watches know: one store per kind, shared by all controllers.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::{annotation, label};
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, RunnerSpec};
+use pacer_api::{
+    HorizontalRunnerAutoscaler, Runner, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerReplicaSet, RunnerSet, RunnerSpec,
+};
 use tokio::sync::watch;
 
 use crate::pod::{GeneratedAccess, SharedAccount, is_registration_only};
@@ -169,13 +172,12 @@ pub fn owner<'a, K: Resource>(object: &'a K, kind: &str) -> Option<(&'a str, &'a
 
 /// Drops what no decision reads: a pod is some 10 KiB, of which facts need a few hundred bytes.
 pub fn trim_pod(pod: &mut Pod) {
-    pod.metadata.managed_fields = None;
+    trim_metadata(&mut pod.metadata);
     // ARC's note of GitHub's id, on pods that it made.
     let id = pod.metadata.annotations.take().and_then(|mut all| all.remove_entry(annotation::RUNNER_ID));
     pod.metadata.annotations = id.map(|id| [id].into());
-    if let Some(labels) = &mut pod.metadata.labels {
-        labels.retain(|name, _| name == label::RUNNER_SET_NAME);
-    }
+    let set = pod.metadata.labels.take().and_then(|mut all| all.remove_entry(label::RUNNER_SET_NAME));
+    pod.metadata.labels = set.map(|set| [set].into());
     if let Some(spec) = &mut pod.spec {
         let node_name = spec.node_name.take();
         // Those that the operator makes are kept while a pod uses them.
@@ -185,6 +187,7 @@ pub fn trim_pod(pod: &mut Pod) {
     if let Some(status) = &mut pod.status {
         let conditions = status.conditions.take().map(|mut conditions| {
             conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled"));
+            conditions.shrink_to_fit();
             conditions
         });
         let containers = status.container_statuses.take().map(|mut containers| {
@@ -196,6 +199,7 @@ pub fn trim_pod(pod: &mut Pod) {
                     ..Default::default()
                 };
             }
+            containers.shrink_to_fit();
             containers
         });
         *status = k8s_openapi::api::core::v1::PodStatus {
@@ -218,10 +222,48 @@ pub fn trim_claim(claim: &mut PersistentVolumeClaim) {
     }
 }
 
+/// Parts of specs that many Runners have in common, kept once: a fleet's Runners differ in their names.
+#[derive(Debug, Default)]
+pub struct CommonParts {
+    configs: Vec<Weak<RunnerConfig>>,
+    pods: Vec<Weak<RunnerPodSpec>>,
+}
+
+/// Parts of each sort that are remembered; the one that was met longest ago goes first.
+const PARTS: usize = 128;
+
+impl CommonParts {
+    /// As [`trim`]; and what an earlier Runner's spec says as well is shared with it.
+    pub fn trim(&mut self, runner: &mut Runner) {
+        trim(runner);
+        share(&mut self.configs, &mut runner.spec.config);
+        share(&mut self.pods, &mut runner.spec.pod);
+    }
+}
+
+fn share<T: PartialEq>(known: &mut Vec<Weak<T>>, part: &mut Arc<T>) {
+    known.retain(|one| one.strong_count() > 0);
+    let same = known.iter().enumerate().rev().find_map(|(index, one)| Some((index, one.upgrade().filter(|one| one == part)?)));
+    if let Some((index, same)) = same {
+        known.remove(index);
+        *part = same;
+    } else if known.len() >= PARTS {
+        known.remove(0);
+    }
+    known.push(Arc::downgrade(part));
+}
+
 /// Drops what nobody reads of any kind.
 pub fn trim<K: Resource>(object: &mut K) {
-    object.meta_mut().managed_fields = None;
+    trim_metadata(object.meta_mut());
     if let Some(annotations) = &mut object.meta_mut().annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
+}
+
+/// Lists that were read from JSON have room for four entries at least, and they are kept for as long as their object is.
+fn trim_metadata(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    metadata.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
+    metadata.finalizers.iter_mut().for_each(Vec::shrink_to_fit);
 }

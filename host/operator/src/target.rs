@@ -221,7 +221,7 @@ impl Target {
             Self::Set(set) => template::of_runner_set(&set.spec),
         };
         if !common_labels.is_empty() {
-            template.spec.config.labels.get_or_insert_default().extend(common_labels.iter().cloned());
+            Arc::make_mut(&mut template.spec.config).labels.get_or_insert_default().extend(common_labels.iter().cloned());
         }
         template
     }

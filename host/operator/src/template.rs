@@ -1,6 +1,7 @@
 //! Templates: what a set makes, and whether a runner or set was made from a given template.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
@@ -29,8 +30,8 @@ pub fn of_runner_set(set: &RunnerSetSpec) -> RunnerTemplate {
             ..EmbeddedMetadata::default()
         }),
         spec: RunnerSpec {
-            config: set.config.clone(),
-            pod,
+            config: Arc::new(set.config.clone()),
+            pod: Arc::new(pod),
             volume_claim_templates: stateful.volume_claim_templates.clone().filter(|claims| !claims.is_empty()),
         },
     }

@@ -76,8 +76,7 @@ impl Archive {
             }
         }
         text.push_str(
-            "; receipts go with their pool, and are written up to half a minute after the decision; runners that had not started when fewer were \
-             wanted are deleted without a decision",
+            "; receipts go with their pool; that a runner was cleared away after its job is written up to half a minute later",
         );
         text
     }

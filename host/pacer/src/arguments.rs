@@ -38,6 +38,9 @@ pub(crate) enum Command {
     /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
     #[command(args_override_self = true)]
     Webhook(Box<WebhookArguments>),
+    /// Compiles a policy for the operator that started this process: from standard input to standard output.
+    #[command(name = crate::policy::compile::VERB, hide = true)]
+    CompilePolicy,
     /// Prints the CustomResourceDefinitions as YAML.
     Crds,
     /// Prints a script that completes verbs and flags in a shell.
@@ -118,9 +121,15 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) force_delete_after: Duration,
 
-    /// How long a claim of a RunnerSet stays that no runner can use any more, because the set or the claim template is gone; for ever when absent.
+    /// How long a claim of a RunnerSet stays that no runner can use any more, because the set or the claim template is gone or its volume is out
+    /// of reach; for ever when absent.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) runner_set_claim_retention: Option<Duration>,
+
+    /// How long a runner of a RunnerSet waits for a node that reaches the volume of the claim it took over; then another one takes its place,
+    /// with another claim.
+    #[arg(long, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) runner_set_claim_patience: Duration,
 
     /// ConfigMap with the policies of everybody who names none: NAMESPACE/NAME, or NAME in the operator's own namespace; empty for none.
     #[arg(long, default_value = "pacer-policies", value_name = "CONFIGMAP")]

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::cluster::{self, ClusterArguments};
+use crate::default_set::DefaultSetArguments;
 use crate::policy::Report;
 
 mod pool;
@@ -24,13 +25,9 @@ pub(crate) struct Arguments {
     output: Format,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Namespace of the operator, where the default policy set lies.
-    #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
-    operator_namespace: String,
+    #[command(flatten)]
+    default_set: DefaultSetArguments,
 }
-
-/// Where the operator is unless somebody put it elsewhere.
-pub(crate) const OPERATOR_NAMESPACE: &str = "actions-runner-system";
 
 /// How findings are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -52,9 +49,10 @@ enum Subject {
 /// `pacer explain`.
 pub(crate) fn explain(arguments: &Arguments) -> Result<Report> {
     let subject = subject(&arguments.kind, arguments.name.as_deref())?;
+    let default = arguments.default_set.key()?;
     cluster::with(&arguments.cluster, async |cluster| match &subject {
         Subject::Runner(name) => runner::explain(&cluster, name, arguments.output).await,
-        Subject::Pool(kind, name) => pool::explain(&cluster, *kind, name, &arguments.operator_namespace, arguments.output).await,
+        Subject::Pool(kind, name) => pool::explain(&cluster, *kind, name, default.as_ref(), arguments.output).await,
     })
 }
 

@@ -7,6 +7,8 @@ mod archive;
 mod arguments;
 mod cluster;
 mod completion;
+mod connection;
+mod default_set;
 mod explain;
 mod health;
 mod policy;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Command::Adopt(arguments) => return end(adopt::main(&arguments)),
         Command::Run(arguments) => run::main(*arguments),
         Command::Webhook(arguments) => webhook::main(*arguments),
+        Command::CompilePolicy => return end(policy::compile::compile()),
         Command::Crds => pacer_api::crd::yaml().map_err(anyhow::Error::from).and_then(|yaml| print(&yaml)),
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
         Command::Completion(arguments) => print(&completion::completion(&arguments)),

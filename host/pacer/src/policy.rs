@@ -6,6 +6,7 @@ mod bench;
 mod case;
 mod check;
 mod compare;
+pub(crate) mod compile;
 mod configmap;
 mod cure;
 mod receipts;

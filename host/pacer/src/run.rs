@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use pacer_core::restart::RestartLimits;
@@ -29,8 +28,9 @@ use pacer_operator::lease::{Election, LeaseConfig, LeaseTiming};
 use pacer_operator::ledger::Ledgers;
 use pacer_operator::memory::Memory;
 use pacer_operator::metrics::{MeterLayer, Metrics, Sources};
+use pacer_operator::nodes::Nodes;
 use pacer_operator::pod::PodDefaults;
-use pacer_operator::policies::{self, Policies, SetKey};
+use pacer_operator::policies::{self, Policies};
 use pacer_operator::receipts::Receipts;
 use pacer_operator::redelivery;
 use pacer_operator::settings::Settings;
@@ -44,7 +44,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{ElectionArguments, GitHubArguments, RunArguments};
 use crate::health::{self, Health, Phase};
-use crate::{telemetry, webhook};
+use crate::policy::compile;
+use crate::{connection, telemetry, webhook};
 
 /// Longest time for one request to the API server, watches apart: what was begun before the right to act ended is over before anybody
 /// else may act.
@@ -94,9 +95,10 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
     }
     let counters = Arc::new(Counters::default());
     let observer = counters.clone();
+    let compiler = compile::compiler();
     // Compiles the shipped policy, which takes a moment of CPU.
-    let policies =
-        tokio::task::spawn_blocking(move || Arc::new(PolicyHost::new(observer))).await.context("starting the policy host")?;
+    let host = move || Arc::new(PolicyHost::compiling_in(compiler, observer));
+    let policies = tokio::task::spawn_blocking(host).await.context("starting the policy host")?;
     if let Some(shipped) = policies.shipped() {
         tracing::info!(policy = %shipped, "policies ready");
     }
@@ -181,6 +183,7 @@ async fn lead(
         tokens: Tokens::new(client.clone(), fence.clone()),
         accounts: Accounts::new(client.clone(), arguments.pods.job_pods_cluster_role.clone()),
         events: Events::new(client.clone(), identity),
+        nodes: Nodes::new(client.clone()),
         receipts,
         memory,
         seed: Seed::default(),
@@ -268,7 +271,7 @@ pub(crate) async fn kube_config(kubeconfig: Option<&Path>) -> anyhow::Result<Con
 }
 
 pub(crate) fn client(config: &Config, fence: Option<Fence>, metrics: Option<Arc<Metrics>>) -> anyhow::Result<Client> {
-    let builder = ClientBuilder::try_from(config.clone()).context("building the Kubernetes client")?;
+    let builder = connection::builder(config)?;
     Ok(match (fence, metrics) {
         (Some(fence), Some(metrics)) => {
             builder.with_layer(&MeterLayer::new(metrics)).with_layer(&FenceLayer::new(fence, REQUEST_DEADLINE)).build()
@@ -353,6 +356,7 @@ fn settings(arguments: &RunArguments) -> anyhow::Result<Settings> {
         scale_down_delay: arguments.default_scale_down_delay,
         ramp: NonZeroU32::new(arguments.max_new_runners_per_minute),
         claim_retention: arguments.runner_set_claim_retention,
+        claim_patience: arguments.runner_set_claim_patience,
         stop: StopLimits {
             drain: arguments.drain_timeout,
             registration: arguments.registration_timeout,
@@ -375,16 +379,8 @@ fn receipt_bounds(arguments: &RunArguments) -> Bounds {
     }
 }
 
-/// `--policies` is `namespace/name`, a name in the operator's own namespace, or empty for no default set.
 fn policy_options(arguments: &RunArguments, own: &str) -> anyhow::Result<policies::Options> {
-    let text = arguments.policies.trim();
-    let (namespace, name) = text.split_once('/').unwrap_or((own, text));
-    if !text.is_empty() && (namespace.is_empty() || name.is_empty() || name.contains('/')) {
-        bail!(
-            "--policies {text:?}: say NAMESPACE/NAME of a ConfigMap, NAME for one in the operator's own namespace, or nothing for none"
-        );
-    }
-    let default = (!text.is_empty()).then(|| SetKey { namespace: namespace.to_owned(), name: name.to_owned() });
+    let default = crate::default_set::parse(&arguments.policies, own)?;
     Ok(policies::Options { default, namespace: own.to_owned(), builtin_only: arguments.builtin_policies_only })
 }
 

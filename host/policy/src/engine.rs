@@ -1,10 +1,12 @@
 //! One wasmtime engine and what all policies share: configuration, the only import, and the clock of deadlines.
 
+use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wasmtime::component::{HasSelf, InstancePre, Linker};
+use pacer_compiler::{CompileError, Compiler, Served};
+use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Store};
 
 use crate::bindings::pacer::policy::{log, types};
@@ -23,7 +25,9 @@ pub struct Engine {
     wasmtime: wasmtime::Engine,
     linker: Linker<Guest>,
     ticker: Ticker,
-    /// Held while a component is compiled, which takes a second of processor time per MiB and can't be interrupted.
+    /// Where components are compiled; in this process when none.
+    compiler: Option<Compiler>,
+    /// Held while a component is compiled, which takes a second of processor time per MiB.
     compiling: Mutex<()>,
 }
 
@@ -39,19 +43,37 @@ impl Engine {
     ///
     /// When this machine can't run WebAssembly, or no thread can be started.
     pub fn new() -> Result<Self, EngineError> {
+        Self::compiling_in(None)
+    }
+
+    /// The same; components are compiled in a process of their own, which has to call [`compile_for_parent`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Engine::new`].
+    pub fn compiling_in(compiler: impl Into<Option<Compiler>>) -> Result<Self, EngineError> {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
         let wasmtime = wasmtime::Engine::new(&configuration()).map_err(failed)?;
         let mut linker = Linker::new(&wasmtime);
         log::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
         types::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
         let ticker = Ticker::start(wasmtime.weak()).map_err(|error| EngineError(error.to_string()))?;
-        Ok(Self { wasmtime, linker, ticker, compiling: Mutex::new(()) })
+        Ok(Self { wasmtime, linker, ticker, compiler: compiler.into(), compiling: Mutex::new(()) })
     }
 
     /// Compiles and links, one component at a time. Blocks: a second per MiB.
-    pub(crate) fn compile(&self, component: &[u8]) -> wasmtime::Result<wasmtime::component::Component> {
+    ///
+    /// Where no process can be started, components are compiled in this one: policies go on working on a machine that is out of processes.
+    pub(crate) fn compile(&self, component: &[u8]) -> Result<Component, LoadError> {
         let _alone = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
-        wasmtime::component::Component::from_binary(&self.wasmtime, component)
+        if let Some(compiler) = &self.compiler {
+            match compiler.compile(&self.wasmtime, component) {
+                Err(error @ CompileError::NoProcess(_)) => tracing::warn!(%error, "compiled in the operator's own process"),
+                Err(error @ CompileError::Late(_)) => return Err(LoadError::new(Refusal::CompileTimeout, error.to_string())),
+                compiled => return compiled.map_err(|error| LoadError::new(Refusal::Compile, error.to_string())),
+            }
+        }
+        Component::from_binary(&self.wasmtime, component).map_err(|error| LoadError::new(Refusal::Compile, format!("{error:#}")))
     }
 
     /// Compiles a component and forgets it.
@@ -61,11 +83,11 @@ impl Engine {
     /// [`Refusal::Compile`](crate::Refusal::Compile) when it can't be compiled.
     pub fn time_to_compile(&self, component: &[u8]) -> Result<Duration, LoadError> {
         let began = Instant::now();
-        self.compile(component).map_err(|error| LoadError::new(Refusal::Compile, format!("{error:#}")))?;
+        self.compile(component)?;
         Ok(began.elapsed())
     }
 
-    pub(crate) fn link(&self, component: &wasmtime::component::Component) -> wasmtime::Result<InstancePre<Guest>> {
+    pub(crate) fn link(&self, component: &Component) -> wasmtime::Result<InstancePre<Guest>> {
         self.linker.instantiate_pre(component)
     }
 
@@ -89,7 +111,7 @@ impl Engine {
     /// What did not stop it. No policy but the linked one may run then.
     pub fn self_test(&self) -> Result<(), EngineError> {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
-        let looping = self.compile(LOOPING).map_err(failed)?;
+        let looping = self.compile(LOOPING).map_err(|error| EngineError(error.to_string()))?;
         let looping = self.link(&looping).map_err(failed)?;
         self.stops(&looping, BACKSTOP_FUEL, SELF_TEST_TICKS, wasmtime::Trap::Interrupt, "the deadline")?;
         // Its deadline is far away: on a busy machine the loop may stand still for longer than its fuel lasts.
@@ -129,6 +151,16 @@ impl Engine {
             Ok(()) => Err(EngineError("an endless loop ended by itself".to_owned())),
         }
     }
+}
+
+/// The process that an engine with a [`Compiler`] starts: compiles what `input` has for such an engine.
+///
+/// # Errors
+///
+/// When the pipes break, or this machine can't run WebAssembly.
+pub fn compile_for_parent(input: &mut dyn Read, output: &mut dyn Write) -> io::Result<Served> {
+    let engine = wasmtime::Engine::new(&configuration()).map_err(|error| io::Error::other(format!("{error:#}")))?;
+    pacer_compiler::serve(&engine, input, output)
 }
 
 /// Deadline of the self-test's loop.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use pacer_compiler::Compiler;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -23,8 +24,8 @@ use crate::sandbox::Sandbox;
 /// The policy pacer ships, as a component.
 pub const SHIPPED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/default.wasm"));
 
-/// How long a policy may take to load. Compilation can't be interrupted; past this it counts as failed, whenever it ends.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a policy may take to load. Past this it counts as failed; compilation goes on where it is not in a process of its own.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Loads policies and holds the generation in force.
 pub struct PolicyHost {
@@ -43,7 +44,13 @@ impl PolicyHost {
     /// Always succeeds: where WebAssembly does not work, the linked policy decides and [`PolicyHost::broken`] says why.
     #[must_use]
     pub fn new(observer: Arc<dyn Observer>) -> Self {
-        let (engine, shipped, broken) = match start() {
+        Self::compiling_in(None, observer)
+    }
+
+    /// The same; policies are compiled in a process of their own. See [`Engine::compiling_in`].
+    #[must_use]
+    pub fn compiling_in(compiler: impl Into<Option<Compiler>>, observer: Arc<dyn Observer>) -> Self {
+        let (engine, shipped, broken) = match start(compiler.into()) {
             Ok((engine, shipped)) => (Some(Arc::new(engine)), Some(Arc::new(shipped)), None),
             Err(reason) => {
                 tracing::error!(reason, "policies can't run in the sandbox here; the linked default decides");
@@ -198,8 +205,8 @@ impl PolicyHost {
     }
 }
 
-fn start() -> Result<(Engine, Policy), String> {
-    let engine = Engine::new().map_err(|error| error.to_string())?;
+fn start(compiler: Option<Compiler>) -> Result<(Engine, Policy), String> {
+    let engine = Engine::compiling_in(compiler).map_err(|error| error.to_string())?;
     engine.self_test().map_err(|error| error.to_string())?;
     let shipped = Policy::load(&engine, SHIPPED).map_err(|error| format!("the shipped policy does not load: {error}"))?;
     Ok((engine, shipped))

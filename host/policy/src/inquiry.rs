@@ -17,6 +17,17 @@ use crate::policy::Policy;
 use crate::question::{Question, digest};
 use crate::{rehearsal, sandbox};
 
+/// The same about whichever of the three requests it is.
+macro_rules! each {
+    ($inquiry:expr, $request:ident => $said:expr) => {
+        match $inquiry {
+            Inquiry::ScaleDown($request) => $said,
+            Inquiry::Restart($request) => $said,
+            Inquiry::Capacity($request) => $said,
+        }
+    };
+}
+
 /// A request of any of the three decisions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -72,21 +83,13 @@ impl Inquiry {
     /// Which decision it is about.
     #[must_use]
     pub fn decision(&self) -> Decision {
-        match self {
-            Self::ScaleDown(_) => Decision::ScaleDown,
-            Self::Restart(_) => Decision::Restart,
-            Self::Capacity(_) => Decision::Capacity,
-        }
+        each!(self, request => decision_of(request))
     }
 
     /// How many things it is about; the budget of instructions grows with it.
     #[must_use]
     pub fn items(&self) -> usize {
-        match self {
-            Self::ScaleDown(request) => request.items(),
-            Self::Restart(request) => request.items(),
-            Self::Capacity(request) => request.items(),
-        }
+        each!(self, request => request.items())
     }
 
     /// SHA-256 of the request as JSON, as receipts have it.
@@ -111,11 +114,7 @@ impl Inquiry {
     /// What the request tells about the pool.
     #[must_use]
     pub fn pool(&self) -> &Pool {
-        match self {
-            Self::ScaleDown(request) => &request.pool,
-            Self::Restart(request) => &request.pool,
-            Self::Capacity(request) => &request.pool,
-        }
+        each!(self, request => &request.pool)
     }
 
     /// Names of the runners it is about, in the order of their indices; none for capacity.
@@ -131,11 +130,7 @@ impl Inquiry {
     /// The settings in the request itself.
     #[must_use]
     pub fn settings(&self) -> &str {
-        match self {
-            Self::ScaleDown(request) => &request.settings,
-            Self::Restart(request) => &request.settings,
-            Self::Capacity(request) => &request.settings,
-        }
+        each!(self, request => &request.settings)
     }
 
     /// Asks the shipped policy as it is linked into this program.
@@ -144,12 +139,12 @@ impl Inquiry {
     ///
     /// What the policy says, or that it panicked or broke the contract.
     pub fn natively(&self, settings: &str) -> Result<Answer, Fault> {
-        match self {
-            Self::ScaleDown(request) => sandbox::natively(request, settings).map(Answer::ScaleDown),
-            Self::Restart(request) => sandbox::natively(request, settings).map(Answer::Restart),
-            Self::Capacity(request) => sandbox::natively(request, settings).map(Answer::Capacity),
-        }
+        each!(self, request => sandbox::natively(request, settings).map(Answer::from))
     }
+}
+
+fn decision_of<Q: Question>(_: &Q) -> Decision {
+    Q::DECISION
 }
 
 impl Answer {
@@ -195,18 +190,14 @@ impl Policy {
     /// Puts one question, with these settings instead of the request's. Blocks for at most the deadline.
     #[must_use]
     pub fn answer(&self, engine: &Engine, inquiry: &Inquiry, settings: &str, limits: &Limits) -> Outcome {
-        match inquiry {
-            Inquiry::ScaleDown(request) => Outcome::of(self.ask(engine, request, settings, limits), Answer::ScaleDown),
-            Inquiry::Restart(request) => Outcome::of(self.ask(engine, request, settings, limits), Answer::Restart),
-            Inquiry::Capacity(request) => Outcome::of(self.ask(engine, request, settings, limits), Answer::Capacity),
-        }
+        each!(inquiry, request => Outcome::of(self.ask(engine, request, settings, limits)))
     }
 }
 
 impl Outcome {
-    fn of<T>((answer, usage): Called<T>, wrap: impl FnOnce(T) -> Answer) -> Self {
+    fn of<T: Into<Answer>>((answer, usage): Called<T>) -> Self {
         Self {
-            answer: answer.map(wrap),
+            answer: answer.map(T::into),
             fuel: usage.fuel,
             duration: usage.duration,
             peak_memory: usage.peak_memory,

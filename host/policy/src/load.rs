@@ -126,7 +126,7 @@ impl Policy {
     pub fn load(engine: &Engine, bytes: &[u8]) -> Result<Self, LoadError> {
         let decisions = inspect(bytes)?;
         let refused = |code| move |error: wasmtime::Error| LoadError::new(code, format!("{error:#}"));
-        let component = engine.compile(bytes).map_err(refused(Refusal::Compile))?;
+        let component = engine.compile(bytes)?;
         let pre = engine.link(&component).map_err(refused(Refusal::Import))?;
         let takes = |decision| decisions.contains(&decision).then_some(&pre);
         let linked = Linked {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
 use crate::fault::Fault;
+use crate::generation::Generation;
 use crate::log::LogLine;
 use crate::policy::Policy;
 
@@ -90,7 +91,25 @@ pub struct Receipt {
     pub bypassed: Option<String>,
 }
 
+/// Who decided where no policy was asked.
+const NOBODY: &str = "none";
+
 impl Receipt {
+    /// Of what the operator does by its own rules: no policy was asked.
+    #[must_use]
+    pub fn unasked(decision: Decision, generation: &Generation) -> Self {
+        Self {
+            decision,
+            policy: NOBODY.to_owned(),
+            generation: generation.number(),
+            input_hash: String::new(),
+            output_hash: String::new(),
+            output_items: 0,
+            attempts: Vec::new(),
+            bypassed: None,
+        }
+    }
+
     /// Instructions executed by all attempts, in wasmtime's units of fuel.
     #[must_use]
     pub fn fuel(&self) -> u64 {

@@ -36,7 +36,7 @@ pub struct Record {
     pub pool: Pool,
     /// Who decided, and what it took.
     pub receipt: Receipt,
-    /// What was asked, settings included; none when it was too large for the store.
+    /// What was asked, settings included; none when it was too large for the store, or nobody was asked.
     pub input: Option<Inquiry>,
     /// What was answered, as it passed the gate.
     pub answer: Answer,
@@ -95,6 +95,13 @@ pub enum Done {
         /// Why.
         error: String,
     },
+    /// Fewer were wanted and it did nothing: it was deleted before any policy was asked.
+    Spare {
+        /// How many were wanted.
+        wanted: u32,
+        /// It had ended; otherwise its container had not started.
+        ended: bool,
+    },
     /// It was deleted; its set makes another where one is wanted.
     Replaced,
     /// Its pod was deleted and made again.
@@ -113,7 +120,7 @@ impl Done {
     #[must_use]
     pub fn acted(&self) -> bool {
         match self {
-            Self::Removed | Self::Replaced | Self::Recreated | Self::Quarantined => true,
+            Self::Removed | Self::Spare { .. } | Self::Replaced | Self::Recreated | Self::Quarantined => true,
             Self::Busy { .. } | Self::NotUnregistered { .. } | Self::Waits { .. } => false,
         }
     }
@@ -153,6 +160,12 @@ pub enum RecordError {
 }
 
 impl Record {
+    /// Whether a policy was asked: some things the operator does by its own rules.
+    #[must_use]
+    pub fn was_asked(&self) -> bool {
+        !self.receipt.attempts.is_empty()
+    }
+
     /// Its decision.
     #[must_use]
     pub fn decision(&self) -> Decision {

@@ -248,7 +248,7 @@ impl World {
         members: &[(RunnerFacts, Assessment)],
         surplus: u32,
     ) -> Vec<usize> {
-        let offer = scale_down::offer(members, Pool::default(), surplus, Duration::ZERO, false, at(now));
+        let offer = scale_down::offer(members, &BTreeMap::new(), Pool::default(), surplus, Duration::ZERO, false, at(now));
         let Some(offer) = offer else { return Vec::new() };
         let most = offer.request.surplus;
         let evaluation = generation.scale_down(offer.request).await;

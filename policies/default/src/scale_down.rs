@@ -25,17 +25,19 @@ impl ScaleDown for Default {
         let surplus = request.candidates.len().min(request.surplus as usize);
         let mut nodes = occupancy(&request.nodes, &request.candidates);
         let ranked: Vec<Ranked> = (0_u32..).zip(&request.candidates).map(|pair| Ranked::new(pair, &nodes, settings)).collect();
-        let need = |index: &u32| ranked.get(*index as usize).map(Ranked::need);
+        let mut order = order::by_key(&ranked, |runner| runner.need);
+        let need = |index: &u32| ranked.get(*index as usize).map(|runner| runner.need);
 
+        let mut places = vec![0; ranked.len()];
         let mut choices = Vec::with_capacity(surplus);
-        for equal in order::by_key(&ranked, Ranked::need).chunk_by_mut(|one, next| need(one) == need(next)) {
+        for equal in order.chunk_by_mut(|one, next| need(one) == need(next)) {
             let wanted = surplus - choices.len();
             if wanted == 0 {
                 break;
             }
-            order_by_node(equal, &ranked, &nodes);
+            order_by_node(equal, &ranked, &mut nodes, &mut places);
             for chosen in equal.iter().take(wanted).filter_map(|index| ranked.get(*index as usize)) {
-                let node = chosen.node.and_then(|index| nodes.get_mut(index));
+                let node = chosen.node.and_then(|index| nodes.get_mut(index as usize));
                 choices.push(Choice::new(chosen.index, reason(chosen, node.map(Occupancy::leave))));
             }
         }
@@ -50,6 +52,10 @@ struct Occupancy<'a> {
     busy: bool,
     /// Runners of the pool that are still on it.
     left: u32,
+    /// The first of the equals that are on it, while they are being ordered.
+    senior: Option<(Reverse<u32>, &'a str)>,
+    /// Its place among the nodes of these equals.
+    turn: u32,
 }
 
 impl Occupancy<'_> {
@@ -60,7 +66,7 @@ impl Occupancy<'_> {
 }
 
 /// A node has at least the candidates that say they are on it, whatever its own count says.
-fn occupancy<'a>(nodes: &'a [Node], candidates: &[Candidate]) -> Vec<Occupancy<'a>> {
+fn occupancy<'a>(nodes: &'a [Node], candidates: &'a [Candidate]) -> Vec<Occupancy<'a>> {
     let mut offered = vec![0_u32; nodes.len()];
     for candidate in candidates {
         if let Some(count) = candidate.node.and_then(|node| offered.get_mut(node as usize)) {
@@ -72,6 +78,8 @@ fn occupancy<'a>(nodes: &'a [Node], candidates: &[Candidate]) -> Vec<Occupancy<'
         draining: node.draining,
         busy: node.busy > 0,
         left: node.runners.max(offered),
+        senior: None,
+        turn: 0,
     };
     nodes.iter().zip(offered).map(occupancy).collect()
 }
@@ -87,27 +95,24 @@ struct Ranked<'a> {
     index: u32,
     candidate: &'a Candidate,
     standing: Standing,
-    bucket: u32,
+    /// How much the pool needs it, standing before bucket; equal ones are ordered by node.
+    need: u64,
     /// Index of a node that was described.
-    node: Option<usize>,
+    node: Option<u32>,
 }
 
 impl<'a> Ranked<'a> {
     fn new((index, candidate): (u32, &'a Candidate), nodes: &[Occupancy], settings: &Settings) -> Self {
-        let node = candidate.node.map(|node| node as usize).filter(|node| *node < nodes.len());
-        let draining = node.and_then(|node| nodes.get(node)).is_some_and(|node| node.draining);
+        let node = candidate.node.filter(|node| (*node as usize) < nodes.len());
+        let draining = node.and_then(|node| nodes.get(node as usize)).is_some_and(|node| node.draining);
         let standing = match (draining, candidate.current) {
             (true, _) => Standing::OnDrainingNode,
             (false, false) => Standing::Outdated,
             (false, true) => Standing::Wanted,
         };
-        Self { index, candidate, standing, bucket: candidate.idle / settings.idle_bucket_seconds.max(1), node }
-    }
-
-    /// How much the pool needs it, standing before bucket; equal ones are ordered by node. One number, because it is what most of the
-    /// time goes into.
-    fn need(&self) -> u64 {
-        (self.standing as u64) << 32 | u64::from(u32::MAX - self.bucket)
+        let bucket = candidate.idle / settings.idle_bucket_seconds.max(1);
+        let need = (standing as u64) << 32 | u64::from(u32::MAX - bucket);
+        Self { index, candidate, standing, need, node }
     }
 
     fn seniority(&self) -> (Reverse<u32>, &'a str) {
@@ -115,26 +120,34 @@ impl<'a> Ranked<'a> {
     }
 }
 
-/// Taking a runner makes its node the one with the fewest left, so the greedy order takes node after node, the smallest first.
-fn order_by_node(equal: &mut [u32], ranked: &[Ranked], nodes: &[Occupancy]) {
-    let mut seniors: Vec<Option<(Reverse<u32>, &str)>> = vec![None; nodes.len()];
+/// Taking a runner makes its node the one with the fewest left, so the greedy order takes node after node, the smallest first. Runners of
+/// unknown nodes come last.
+fn order_by_node<'a>(equal: &mut [u32], ranked: &[Ranked<'a>], nodes: &mut [Occupancy<'a>], places: &mut [u64]) {
+    if equal.len() < 2 {
+        return;
+    }
+    let mut concerned = Vec::new();
     for runner in equal.iter().filter_map(|index| ranked.get(*index as usize)) {
-        if let Some(senior) = runner.node.and_then(|node| seniors.get_mut(node)) {
-            *senior = Some(senior.map_or(runner.seniority(), |known| known.min(runner.seniority())));
+        let Some((index, node)) = runner.node.and_then(|index| Some((index, nodes.get_mut(index as usize)?))) else { continue };
+        if node.senior.is_none() {
+            concerned.push(index);
+        }
+        node.senior = Some(node.senior.map_or(runner.seniority(), |known| known.min(runner.seniority())));
+    }
+    order::resort(&mut concerned, nodes, |node| (node.busy, node.left, node.senior));
+    for (turn, index) in (0..).zip(concerned) {
+        if let Some(node) = nodes.get_mut(index as usize) {
+            (node.turn, node.senior) = (turn, None);
         }
     }
-    order::resort(equal, ranked, |runner| {
-        let node = runner.node.and_then(|index| nodes.get(index));
-        let senior = runner.node.and_then(|index| seniors.get(index).copied().flatten());
-        (
-            node.is_none_or(|node| node.busy),
-            node.map_or(u32::MAX, |node| node.left),
-            senior.unwrap_or(runner.seniority()),
-            runner.node,
-            runner.seniority(),
-            runner.index,
-        )
-    });
+    // One number, because comparing is what most of the time goes into.
+    for runner in equal.iter().filter_map(|index| ranked.get(*index as usize)) {
+        let turn = runner.node.and_then(|node| nodes.get(node as usize)).map_or(u32::MAX, |node| node.turn);
+        if let Some(place) = places.get_mut(runner.index as usize) {
+            *place = u64::from(turn) << 32 | u64::from(u32::MAX - runner.candidate.age);
+        }
+    }
+    order::resort(equal, ranked, |runner| (places.get(runner.index as usize), runner.candidate.name.as_str(), runner.index));
 }
 
 fn reason(chosen: &Ranked, node: Option<&Occupancy>) -> String {

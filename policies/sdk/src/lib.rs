@@ -61,5 +61,5 @@ pub use scale_down::ScaleDown;
 #[doc(hidden)]
 pub mod exported {
     pub use crate::bindings::exports::pacer::policy as interfaces;
-    pub use crate::export::component_type;
+    pub use crate::export::{component_type, kept};
 }

@@ -95,6 +95,8 @@ pub struct Options {
     pub labels: BTreeMap<String, String>,
     /// How long a pod takes from its binding to running containers.
     pub start_delay: StartDelay,
+    /// Volumes are disks of the node where they were first needed, and no other node reaches them.
+    pub local_volumes: bool,
     /// How fast agents are.
     pub pace: Pace,
     /// How often a kubelet looks again at what it could not start.
@@ -112,6 +114,7 @@ impl Default for Options {
             pods_per_node: 1_000,
             labels: BTreeMap::new(),
             start_delay: StartDelay::default(),
+            local_volumes: false,
             pace: Pace::default(),
             retry_pause: Duration::from_millis(500),
             restart_pause: Duration::from_millis(100),

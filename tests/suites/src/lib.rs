@@ -1,13 +1,14 @@
 //! What the suites share: a world with the shipped manifests, and the words of a test about a fleet.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::runner_set::ClaimRetention;
+use pacer_api::{Runner, RunnerDeployment, RunnerSet};
 use pacer_harness::controlplane::Apply;
 use pacer_harness::github::{JobId, JobSpec, RunnerCounts, Scope};
 use pacer_harness::nodes::{Cause, Pace};
@@ -15,8 +16,12 @@ use pacer_harness::objects;
 use pacer_harness::world::{Options, World};
 use serde_json::{Value, json};
 
+pub mod ending;
+pub mod fleet;
 pub mod kill;
 pub mod tenants;
+
+pub use ending::{delete_all, end, end_as_it_is, no_busy_kill, nothing_left};
 
 /// Namespace of the fleets.
 pub const NAMESPACE: &str = "default";
@@ -68,9 +73,15 @@ pub fn deployment(name: &str, replicas: u32) -> Value {
 
 /// The same object with a field of its runners' spec set.
 #[must_use]
-pub fn with_spec(mut object: Value, field: &str, value: Value) -> Value {
-    if let Some(spec) = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) {
-        spec.insert(field.to_owned(), value);
+pub fn with_spec(object: Value, field: &str, value: Value) -> Value {
+    put(object, "/spec/template/spec", field, value)
+}
+
+/// The same object with a field set in the part that a JSON pointer leads to, which has to be there.
+#[must_use]
+pub fn put(mut object: Value, place: &str, field: &str, value: Value) -> Value {
+    if let Some(part) = object.pointer_mut(place).and_then(Value::as_object_mut) {
+        part.insert(field.to_owned(), value);
     }
     object
 }
@@ -175,38 +186,8 @@ where
     world.check(outcome).await.with_context(|| format!("waiting for {what}"))
 }
 
-/// Waits until nothing of any fleet is left in the cluster or at GitHub, tokens included.
-///
-/// # Errors
-///
-/// With the state of the world, when something is left.
-pub async fn nothing_left(world: &World) -> Result<()> {
-    until::<RunnerReplicaSet>(world, "no sets", |all| all.is_empty()).await?;
-    until::<Runner>(world, "no Runners", |all| all.is_empty()).await?;
-    until::<Pod>(world, "no pods", |all| all.is_empty()).await?;
-    runners(world, "no registrations", |counts| counts.registered == 0).await?;
-    let tokens = objects::until(api::<Secret>(world), TOKENS, PATIENCE, |all| all.is_empty()).await;
-    world.check(tokens).await.context("waiting for no registration tokens")?;
-    Ok(())
-}
-
 /// Selects the Secrets with registration tokens.
 pub const TOKENS: &str = "actions.summerwind.dev/registration-token=true";
-
-/// What every suite asserts at its end: no job was cut short by a deletion, and all that was said to GitHub and by it was as GitHub's
-/// description has it.
-///
-/// # Errors
-///
-/// With the state of the world, when one was.
-pub async fn no_busy_kill(world: &World) -> Result<()> {
-    let kills = world.nodes.as_ref().map(|nodes| nodes.deleted_while_busy()).unwrap_or_default();
-    let outcome = if kills.is_empty() { Ok(()) } else { Err(format!("{} busy kills: {kills:?}", kills.len())) };
-    world.check(outcome).await?;
-    let deviations = world.github.deviations();
-    ensure!(deviations.is_empty(), "deviations from GitHub's description: {deviations:#?}");
-    Ok(())
-}
 
 /// Deletes an object and leaves the rest to the garbage collector.
 ///
@@ -278,7 +259,61 @@ pub async fn settled(world: &World, wanted: usize) -> Result<()> {
         .await?;
     until::<Pod>(world, &what, |all| all.len() == wanted && all.iter().all(|one| one.metadata.deletion_timestamp.is_none()))
         .await?;
-    runners(world, &what, |counts| counts.online == wanted as u64 && counts.registered == wanted as u64).await
+    runners(world, &what, |counts| counts.online == wanted as u64 && counts.registered == wanted as u64).await?;
+    claims_settled(world).await
+}
+
+/// Waits until the runners of every RunnerSet have claims of their own, and those that keep no others have no others.
+async fn claims_settled(world: &World) -> Result<()> {
+    let sets = api::<RunnerSet>(world).list(&ListParams::default()).await?.items;
+    for set in sets.iter().filter(|set| set.spec.stateful.volume_claim_templates.is_some()) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let used = claims_in_use(world, &set.name_any()).await?;
+            let outcome =
+                objects::until(api::<PersistentVolumeClaim>(world), "", GLANCE, |all| are_settled(set, all, &used)).await;
+            match outcome {
+                // A job may have ended meanwhile, and another runner may have come.
+                Err(_) if Instant::now() < deadline => {}
+                outcome => {
+                    world
+                        .check(outcome)
+                        .await
+                        .with_context(|| format!("waiting for {used:?} as the claims of {}", set.name_any()))?;
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// So long claims are compared with the same pods.
+const GLANCE: Duration = Duration::from_secs(10);
+
+/// The claims of a RunnerSet's pods, one as often as there are pods with it.
+async fn claims_in_use(world: &World, set: &str) -> Result<Vec<String>> {
+    let pods = api::<Pod>(world).list(&ListParams::default().labels(&format!("runnerset-name={set}"))).await?;
+    let volumes = pods.items.into_iter().flat_map(|pod| pod.spec.unwrap_or_default().volumes.unwrap_or_default());
+    let mut used: Vec<String> = volumes.filter_map(|volume| Some(volume.persistent_volume_claim?.claim_name)).collect();
+    used.sort_unstable();
+    Ok(used)
+}
+
+/// Whether these claims in use are the RunnerSet's, bound and each in use once, and whether others are there only if it keeps others.
+fn are_settled(set: &RunnerSet, claims: &[&PersistentVolumeClaim], used: &[String]) -> bool {
+    let of_set = |claim: &&&PersistentVolumeClaim| claim.labels().get("runnerset-name") == Some(&set.name_any());
+    let is_bound = |claim: &&PersistentVolumeClaim| {
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        claim.metadata.deletion_timestamp.is_none() && phase == Some("Bound")
+    };
+    let (bound, others): (Vec<&PersistentVolumeClaim>, Vec<_>) = claims.iter().filter(of_set).copied().partition(is_bound);
+    let mut there: Vec<String> = bound.into_iter().map(ResourceExt::name_any).collect();
+    there.sort_unstable();
+    if set.spec.claims_when_scaled() == ClaimRetention::Delete {
+        return there == used && others.is_empty();
+    }
+    used.iter().zip(used.iter().skip(1)).all(|(one, next)| one != next) && used.iter().all(|claim| there.contains(claim))
 }
 
 /// Waits until so many runners of one scope are registered and connected, and no others are registered there.

@@ -8,12 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use pacer_api::condition::ConditionType;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner};
 use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
-use pacer_suites::{
-    PATIENCE, api, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, runners, settled, succeeded, until,
-};
+use pacer_suites::{PATIENCE, api, apply, brisk_world, deployment, end, queue, runners, settled, succeeded, until};
 use serde_json::{Value, json};
 
 /// Secret of all webhooks here.
@@ -86,16 +84,6 @@ fn scaling(autoscaler: &HorizontalRunnerAutoscaler) -> (String, String) {
     let conditions = autoscaler.status.iter().flat_map(|status| &status.conditions);
     let found = conditions.into_iter().find(|condition| condition.type_ == ConditionType::Scaling.as_str());
     found.map(|condition| (condition.reason.clone(), condition.message.clone())).unwrap_or_default()
-}
-
-/// What holds at the end of each: nobody was disturbed, and everything can be deleted.
-async fn end(world: World) -> Result<()> {
-    delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,18 +6,21 @@ use anyhow::{Result, ensure};
 use kube::ResourceExt;
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_suites::fleet::Kind;
 use pacer_suites::{
-    api, apply, change_template, delete, deployment, event, events, no_busy_kill, nothing_left, only, queue, runners, running,
-    scale, succeeded, until, world,
+    api, apply, brisk_world, deployment, end, end_as_it_is, event, events, for_both_kinds, nothing_left, only, queue, runners,
+    running, scale, succeeded, until, world,
 };
 use serde_json::json;
+
+for_both_kinds!(a_rollout_stays_within_its_surge_and_busy_runners_finish, what_is_deleted_drains);
 
 /// Jobs that last as long as a test.
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_becomes_runners_and_goes_back_to_nothing() -> Result<()> {
-    let world = world(|_| {}).await?;
+    let world = brisk_world(&[], |_| {}).await?;
     apply(&world, &deployment("web", 3)).await?;
     runners(&world, "3 online", |counts| counts.online == 3).await?;
     let deployments = until::<RunnerDeployment>(&world, "a ready deployment", |all| {
@@ -47,11 +50,7 @@ async fn a_manifest_becomes_runners_and_goes_back_to_nothing() -> Result<()> {
     scale(&world, "web", 0).await?;
     runners(&world, "none", |counts| counts.registered == 0).await?;
     until::<Runner>(&world, "no Runners", |all| all.is_empty()).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    // Unused tokens go with the next round of housekeeping, so the period is short in this test's world.
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,25 +84,23 @@ async fn scale_down_asks_no_busy_runner_and_reaches_the_number_at_once() -> Resu
         && !metrics.contains("pacer_policy_faults_total{kind=\"deadline\"} 0");
     let component = notes.iter().all(|note| note.contains("policy default@sha256:"));
     ensure!(component || (late && notes.iter().all(|note| note.contains("policy native"))), "{notes:?}");
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end_as_it_is(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_stays_within_its_surge_and_busy_runners_finish() -> Result<()> {
-    let world = world(|_| {}).await?;
-    apply(&world, &deployment("web", 60)).await?;
+async fn a_rollout_stays_within_its_surge_and_busy_runners_finish(kind: Kind) -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let fleet = kind.fleet("web", 60);
+    fleet.apply(&world).await?;
     runners(&world, "60 online", |counts| counts.online == 60).await?;
     queue(&world, "web", 10, Duration::from_secs(20))?;
     running(&world, 10).await?;
-    change_template(&world, "web", &json!({"env": [{"name": "REVISION", "value": "2"}]})).await?;
+    fleet.renew(&world, "2").await?;
     // Watched all the way: never more than the surge of 10 % above the wanted number.
     let mut most = 0;
     let sets = until::<Runner>(&world, "only new Runners", |all| {
         let alive = all.iter().filter(|runner| runner.metadata.deletion_timestamp.is_none()).count();
         most = most.max(alive);
-        let new = all.iter().filter(|runner| runner.spec.pod.env.is_some()).count();
+        let new = all.iter().filter(|runner| runner.annotations().contains_key("revision")).count();
         new == 60 && all.len() == 60
     })
     .await?;
@@ -111,24 +108,17 @@ async fn a_rollout_stays_within_its_surge_and_busy_runners_finish() -> Result<()
     until::<RunnerReplicaSet>(&world, "one set", |sets| sets.len() == 1).await?;
     runners(&world, "60 online", |counts| counts.online == 60).await?;
     ensure!(world.github.jobs().succeeded == 10, "{:?}", world.github.jobs());
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_drains() -> Result<()> {
-    let world = world(|options| {
-        if let Some(operator) = &mut options.operator {
-            operator.args.push("--sync-period=3s".to_owned());
-        }
-    })
-    .await?;
-    apply(&world, &deployment("web", 6)).await?;
+async fn what_is_deleted_drains(kind: Kind) -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let fleet = kind.fleet("web", 6);
+    fleet.apply(&world).await?;
     runners(&world, "6 online", |counts| counts.online == 6).await?;
     queue(&world, "web", 3, Duration::from_secs(15))?;
     running(&world, 3).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
+    fleet.delete(&world).await?;
     // The idle ones go, the busy ones stay and say why.
     runners(&world, "the busy ones only", |counts| counts.registered == 3).await?;
     until::<Runner>(&world, "a visible wait", |all| {
@@ -140,14 +130,12 @@ async fn what_is_deleted_drains() -> Result<()> {
     .await?;
     nothing_left(&world).await?;
     ensure!(world.github.jobs().succeeded == 3, "{:?}", world.github.jobs());
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
-    let world = world(|_| {}).await?;
+    let world = brisk_world(&[], |_| {}).await?;
     let runner = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1",
         "kind": "Runner",
@@ -161,22 +149,12 @@ async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
     runners(&world, "it online again", |counts| counts.online == 1).await?;
     let left = only(api::<Runner>(&world).list(&kube::api::ListParams::default()).await?.items)?;
     ensure!(left.name_any() == "solo");
-    delete::<Runner>(&world, "solo").await?;
-    runners(&world, "none", |counts| counts.registered == 0).await?;
-    until::<Runner>(&world, "no Runners", |all| all.is_empty()).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreground_deletion_drains_as_well() -> Result<()> {
-    let world = world(|options| {
-        if let Some(operator) = &mut options.operator {
-            operator.args.push("--sync-period=3s".to_owned());
-        }
-    })
-    .await?;
+    let world = brisk_world(&[], |_| {}).await?;
     apply(&world, &deployment("web", 4)).await?;
     runners(&world, "4 online", |counts| counts.online == 4).await?;
     queue(&world, "web", 2, Duration::from_secs(8))?;
@@ -184,7 +162,5 @@ async fn foreground_deletion_drains_as_well() -> Result<()> {
     api::<RunnerDeployment>(&world).delete("web", &kube::api::DeleteParams::foreground()).await?;
     nothing_left(&world).await?;
     ensure!(world.github.jobs().succeeded == 2, "{:?}", world.github.jobs());
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -17,7 +17,7 @@ use pacer_api::condition::{ConditionType, Verdict};
 use pacer_api::names::annotation;
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, no_busy_kill, scale, settled, until};
+use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, end_as_it_is, scale, settled, until};
 use serde_json::{Value, json};
 
 #[path = "policies/corpus.rs"]
@@ -224,9 +224,7 @@ async fn a_pools_policies_are_swapped_broken_lost_and_kept() -> Result<()> {
     let records = Api::<ConfigMap>::namespaced(world.client.clone(), OWN);
     let outcome = objects::until(records, "actions.summerwind.dev/policy-record-of", PATIENCE, |all| all.is_empty()).await;
     world.check(outcome).await.context("waiting for no records")?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end_as_it_is(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -308,7 +306,5 @@ async fn the_default_set_is_compared_switched_off_bypassed_and_taken_back() -> R
     status(&world, NAMESPACE, "own", "a degraded set", phase("Degraded")).await?;
     metric(&world, "pacer_policy_breaker_open{namespace=\"default\",set=\"own\",decision=\"scale-down\"}", |value| value == 1)
         .await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end_as_it_is(world).await
 }

@@ -8,16 +8,17 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::github::{Hook, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::{
     NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, queue, scale, settled, succeeded,
-    until,
+    until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -111,8 +112,8 @@ async fn why_runners_went_is_told_after_a_kill_and_asked_again() -> Result<()> {
     let gone = lower(&world, 3).await?;
     let [first, ..] = gone.as_slice() else { panic!("nobody went") };
     let stayed = names(&world).await?.into_iter().next().context("nobody stayed")?;
-    receipts(&world, "the receipt of a scale-down", |all| keys(all, "scale-down.") > 0).await?;
 
+    // Whoever is gone has a receipt: it is written first.
     let operator = world.operator.as_mut().context("no operator")?;
     operator.kill9().await;
     operator.restart().await?;
@@ -200,6 +201,128 @@ async fn why_runners_went_is_told_after_a_kill_and_asked_again() -> Result<()> {
     delete::<RunnerDeployment>(&world, "web").await?;
     receipts(&world, "no receipts", |all| all.is_empty()).await?;
     no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+/// What a receipt holds that is the newest of its decision, as people save it.
+fn newest(world: &World, decision: &str) -> Result<Value> {
+    let file = std::env::temp_dir().join(format!("pacer-newest-{decision}-{}.json", std::process::id()));
+    let place = file.display().to_string();
+    let saved = pacer(world, &["policy", "receipts", "--decision", decision, "--last", "1", "--save", &place])?;
+    ensure!(saved.well, "{saved:#?}");
+    let text = std::fs::read_to_string(&file)?;
+    std::fs::remove_file(&file)?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Waits until the set of four says that so many of its runners are busy, and the others are not.
+async fn busy(world: &World, wanted: i32) -> Result<()> {
+    until::<RunnerReplicaSet>(world, &format!("{wanted} busy of 4"), |all| {
+        let mut statuses = all.iter().filter_map(|set| set.status.as_ref());
+        statuses.any(|status| (status.busy_replicas, status.idle_replicas) == (Some(wanted), Some(4 - wanted)))
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_are_told_of_nodes_jobs_and_limits() -> Result<()> {
+    const SECRET: &str = "a secret of the suite";
+    let world = brisk_world(&["--webhook-addr=127.0.0.1:0"], |options| {
+        if let Some(operator) = &mut options.operator {
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+        }
+    })
+    .await?;
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    let (owner, url) = (Scope::repository("acme", "app").into(), format!("http://{address}/"));
+    world.github.add_hook(Hook { owner, url, secret: SECRET.to_owned() });
+    apply(&world, &with_spec(deployment("web", 4), "ephemeral", json!(false))).await?;
+    apply(&world, &autoscaler(4, 4)).await?;
+    settled(&world, 4).await?;
+    queue(&world, "web", 2, Duration::from_secs(5))?;
+    busy(&world, 2).await?;
+    succeeded(&world, 2).await?;
+    busy(&world, 0).await?;
+
+    // The shipped policy takes those first that have to go soon.
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+    nodes.cordon("node-2", true).await?;
+    let leaving: BTreeSet<String> = nodes.pods_on("node-2").iter().map(|pod| pod.name_any()).collect();
+    ensure!(leaving.len() == 1, "on node-2: {leaving:?}");
+    let before = names(&world).await?;
+    apply(&world, &autoscaler(3, 4)).await?;
+    settled(&world, 3).await?;
+    let left = names(&world).await?;
+    ensure!(before.difference(&left).cloned().collect::<BTreeSet<_>>() == leaving, "{left:?} are left of {before:?}");
+    let [gone] = leaving.iter().collect::<Vec<_>>()[..] else { panic!("{leaving:?}") };
+    pacer(&world, &["explain", "runner", gone])?.contains(&["node-2 draining"])?;
+
+    let told = newest(&world, "scale-down")?;
+    let (pool, about) = (&told["input"]["pool"], &told["input"]);
+    let draining = |node: &Value| node["draining"] == (node["name"] == "node-2") && node["age"].is_u64();
+    ensure!(about["nodes"].as_array().is_some_and(|nodes| nodes.len() == 4 && nodes.iter().all(draining)), "{about:#}");
+    let worked = |candidate: &&Value| candidate["last-job-end"].is_u64();
+    ensure!(about["candidates"].as_array().is_some_and(|all| all.iter().filter(worked).count() == 2), "{about:#}");
+    let jobs = |pool: &Value| -> u64 { pool["arrivals"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum() };
+    let has = |pool: &Value| jobs(pool) == 2 && pool["run-time"]["samples"] == 2 && pool["budget"]["limit"].is_u64();
+    ensure!(has(pool) && pool["min-replicas"] == 3 && pool["max-replicas"] == 4, "{pool:#}");
+    // What waited for company went with it.
+    let number = newest(&world, "capacity")?;
+    ensure!(has(&number["input"]["pool"]), "{number:#}");
+
+    let victim = left.first().context("nobody is left")?;
+    nodes.crash(NAMESPACE, victim, 3).await?;
+    receipts(&world, "the receipt of a failure", |_| {
+        pacer(&world, &["explain", "runner", victim]).is_ok_and(|told| told.text.contains("was given up"))
+    })
+    .await?;
+    let failed = newest(&world, "restart")?;
+    let (pool, subject) = (&failed["input"]["pool"], &failed["input"]["subjects"][0]);
+    let node = usize::try_from(subject["node"].as_u64().context("a node")?)?;
+    ensure!(has(pool) && failed["input"]["nodes"][node]["age"].is_u64(), "{failed:#}");
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_never_started_has_a_receipt_although_no_policy_was_asked() -> Result<()> {
+    let mut world = brisk_world(&[], |_| {}).await?;
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+    for node in ["node-0", "node-1", "node-2", "node-3"] {
+        nodes.cordon(node, true).await?;
+    }
+    apply(&world, &deployment("web", 3)).await?;
+    until::<Pod>(&world, "three pods", |all| all.len() == 3).await?;
+    let before = names(&world).await?;
+    scale(&world, "web", 1).await?;
+    until::<Runner>(&world, "one runner", |all| all.len() == 1).await?;
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.kill9().await;
+    operator_again(&mut world).await?;
+    let left = names(&world).await?;
+    let mut receipt = String::new();
+    for gone in before.difference(&left) {
+        let told = pacer(&world, &["explain", "runner", gone])?;
+        told.contains(&["was removed because only 1 runner was wanted and it had not started", "none was asked"])?;
+        ensure!(told.well && !told.text.contains("policy replay"), "{told:#?}");
+        let json = pacer(&world, &["explain", "runner", gone, "-o", "json"])?;
+        let json: Value = serde_json::from_str(&json.text)?;
+        let mut decisions = json["decisions"].as_array().into_iter().flatten();
+        let removal = decisions.find(|told| told["fate"] == "removed").context("a removal")?;
+        removal["receipt"].as_str().context("a receipt")?.clone_into(&mut receipt);
+    }
+    let again = pacer(&world, &["policy", "replay", &receipt])?;
+    ensure!(!again.well && again.error.contains("no policy was asked"), "{again:#?}");
+    let pool = pacer(&world, &["explain", "pool", "web"])?;
+    pool.contains(&[
+        "removed before it started web-",
+        "ConfigMap actions-runner-system/pacer-policies, the cluster's default set, does not exist; if the operator runs with another --policies",
+    ])?;
+    let told_otherwise = pacer(&world, &["explain", "pool", "web", "--policies=ci/opinions"])?;
+    told_otherwise.contains(&["ConfigMap ci/opinions, the cluster's default set, does not exist"])?;
     world.stop().await;
     Ok(())
 }

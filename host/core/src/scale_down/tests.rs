@@ -88,7 +88,7 @@ fn who_is_offered() {
     for (name, facts, outdated_only, expected) in cases {
         let assessment = assess(&facts, ago(0));
         assert_eq!(eligible(&facts, &assessment, CONFIRMATION, outdated_only), expected, "{name}");
-        let offer = offer(&[(facts, assessment)], Pool::default(), 1, CONFIRMATION, outdated_only, ago(0));
+        let offer = offer(&[(facts, assessment)], &BTreeMap::new(), Pool::default(), 1, CONFIRMATION, outdated_only, ago(0));
         assert_eq!(offer.is_some(), expected.is_ok(), "{name}");
     }
 }
@@ -99,11 +99,13 @@ fn an_offer_leads_back_to_its_runners() {
         runner("busy-on-b", "node-b", online(true, 0)),
         runner("idle-on-b", "node-b", online(false, 30)),
         RunnerFacts { deleting: Some(ago(5)), ..runner("leaving-on-c", "node-c", online(false, 30)) },
-        RunnerFacts { current: false, ..runner("idle-on-a", "node-a", online(false, 90)) },
+        RunnerFacts { current: false, last_job_end: Some(ago(95)), ..runner("idle-on-a", "node-a", online(false, 90)) },
         RunnerFacts { protected: true, ..runner("protected-on-a", "node-a", online(false, 90)) },
     ]);
     let pool = Pool { name: "web".into(), desired: 1, ..Pool::default() };
-    let offer = offer(&runners, pool.clone(), 9, CONFIRMATION, false, ago(0)).unwrap();
+    let cordoned = NodeFacts { created: Some(ago(7_200)), cordoned: true, ..NodeFacts::default() };
+    let known = BTreeMap::from([("node-a".to_owned(), cordoned)]);
+    let offer = offer(&runners, &known, pool.clone(), 9, CONFIRMATION, false, ago(0)).unwrap();
     assert_eq!(offer.runners, [1, 3]);
     let request = offer.request;
     assert_eq!((request.now, request.surplus, request.pool), (1_000_000.0, 2, pool), "no more are asked for than are offered");
@@ -115,15 +117,33 @@ fn an_offer_leads_back_to_its_runners() {
         current,
         ..Candidate::default()
     };
-    assert_eq!(request.candidates, [candidate("idle-on-b", 30, 1, true), candidate("idle-on-a", 90, 0, false)]);
+    let worked = Candidate { last_job_end: Some(95), ..candidate("idle-on-a", 90, 0, false) };
+    assert_eq!(request.candidates, [candidate("idle-on-b", 30, 1, true), worked]);
     let node = |name: &str, runners, busy| Node { name: name.into(), runners, busy, ..Node::default() };
-    assert_eq!(request.nodes, [node("node-a", 2, 0), node("node-b", 2, 1)], "a protected one counts, a leaving one does not");
+    let draining = Node { draining: true, age: Some(7_200), ..node("node-a", 2, 0) };
+    assert_eq!(request.nodes, [draining, node("node-b", 2, 1)], "a protected one counts, a leaving one does not");
+}
+
+#[test]
+fn where_a_runner_ended_is_told_and_takes_no_place_there() {
+    let ended = |mut facts: RunnerFacts| {
+        facts.pod.as_mut().unwrap().phase = PodPhase::Failed;
+        facts
+    };
+    let runners = assessed([ended(runner("ended", "node-b", Remote::Unknown)), runner("idle", "node-a", online(false, 30))]);
+    assert_eq!(node_names(&runners), ["node-a", "node-b"].into());
+    let (nodes, index) = nodes(&runners, &BTreeMap::new(), ago(0));
+    assert_eq!(
+        nodes.iter().map(|node| (node.name.as_str(), node.runners, node.busy)).collect::<Vec<_>>(),
+        [("node-a", 1, 0), ("node-b", 0, 0)]
+    );
+    assert_eq!(index["node-b"], 1);
 }
 
 #[test]
 fn nothing_is_asked_without_surplus_or_candidates() {
-    assert!(offer(&assessed([idle("r")]), Pool::default(), 0, CONFIRMATION, false, ago(0)).is_none());
-    assert!(offer(&[], Pool::default(), 3, CONFIRMATION, false, ago(0)).is_none());
+    assert!(offer(&assessed([idle("r")]), &BTreeMap::new(), Pool::default(), 0, CONFIRMATION, false, ago(0)).is_none());
+    assert!(offer(&[], &BTreeMap::new(), Pool::default(), 3, CONFIRMATION, false, ago(0)).is_none());
 }
 
 #[test]
@@ -153,7 +173,7 @@ proptest! {
             };
             RunnerFacts { current, protected, ..runner(&index.to_string(), &format!("node-{node}"), remote) }
         }));
-        if let Some(offer) = offer(&runners, Pool::default(), surplus, CONFIRMATION, outdated_only, ago(0)) {
+        if let Some(offer) = offer(&runners, &BTreeMap::new(), Pool::default(), surplus, CONFIRMATION, outdated_only, ago(0)) {
             let request = &offer.request;
             prop_assert_eq!(request.candidates.len(), offer.runners.len());
             prop_assert!(request.surplus >= 1 && request.surplus <= surplus && request.surplus as usize <= request.candidates.len());

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::demand;
 use pacer_core::ledger::{Job, Ledger, State};
-use pacer_core::policy::{Counts, Quantiles};
+use pacer_core::policy::Counts;
 use pacer_core::room::NoRoom;
 
 use crate::context::Context;
@@ -26,8 +26,6 @@ pub(super) struct Fleet {
     pub(super) counts: Counts,
     /// Those that wait for room in the cluster.
     pub(super) no_room: NoRoom,
-    /// How long they take to start.
-    pub(super) start_time: Option<Quantiles>,
     /// Finished runners that the target's number still includes.
     pub(super) finished_unaccounted: u64,
     /// UID of each set, and how many of its runners have finished.
@@ -52,7 +50,6 @@ pub(super) fn look(ctx: &Context, target: &Target) -> Fleet {
         live: Some(0),
         counts: Counts::default(),
         no_room: NoRoom::default(),
-        start_time: ctx.memory.start_times(target.uid()),
         finished_unaccounted: 0,
         sets: Vec::new(),
         runners: own,
@@ -100,7 +97,12 @@ impl Fleet {
             let Some(job) = named.get(runner.name_any().as_str()).copied() else { continue };
             let uid = runner.uid().unwrap_or_default();
             let working = job.state == State::InProgress;
-            let (before, online) = ctx.memory.runner(&uid, |memo| (memo.job.replace(working), online_by(memo, job)));
+            let (before, online) = ctx.memory.runner(&uid, |memo| {
+                if job.state == State::Completed {
+                    memo.last_job.told(job.since);
+                }
+                (memo.job.replace(working), online_by(memo, job))
+            });
             let news = before != Some(working);
             if let (None, Some(online)) = (before, online) {
                 ctx.memory.autoscaler(autoscaler, |memo| memo.came_online(online.duration_since(job.queued)));
@@ -109,6 +111,11 @@ impl Fleet {
                 ctx.wake.set(&runner.namespace().unwrap_or_default(), set).await;
             }
         }
+    }
+
+    /// How many runners have finished since the process started.
+    pub(super) fn finished(&self) -> u64 {
+        self.sets.iter().fold(0, |sum, (_, finished)| sum.saturating_add(*finished))
     }
 
     /// Tells the sets that a number with this `effectiveTime` takes into account who had finished when this was looked at.

@@ -9,12 +9,13 @@ use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_core::demand::Demand;
 use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
+use pacer_core::running::Running;
 use pacer_github::Repository;
 use pacer_github::queues::Interest;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::{PACE, left};
 use crate::metrics::WAITS;
+use crate::pace::Passes;
 
 /// Raises older than this do not count against the limit per minute.
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
@@ -22,8 +23,10 @@ const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 /// About one autoscaler.
 #[derive(Default)]
 pub struct AutoscalerMemo {
-    /// Last pass.
-    reconciled: Option<Instant>,
+    /// Passes over it.
+    pub(super) passes: Passes,
+    /// Jobs that run.
+    pub(super) running: Running,
     /// Since when queued jobs have been within the maximum.
     within: HashMap<u64, Timestamp>,
     /// When how many more runners were asked for.
@@ -36,6 +39,8 @@ pub struct AutoscalerMemo {
     pub(super) applied: Option<(Option<String>, u32)>,
     /// The `effectiveTime` that went with it, and when it was sent.
     pub(super) effective: Option<(Timestamp, Instant)>,
+    /// How many runners had finished when a number was last sent.
+    pub(super) accounted: Option<u64>,
     /// The last status that was written, when, and the version it was computed from.
     pub(super) status: Option<(Option<String>, serde_json::Value, Instant)>,
     /// The last event about a change.
@@ -96,15 +101,6 @@ impl AutoscalerMemo {
     /// Reservations that the capacity policy holds now.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
         self.reservations.iter().map(|(_, reservation)| reservation)
-    }
-
-    /// How long to wait before the next pass; none starts one.
-    pub(super) fn too_soon(&mut self, now: Instant) -> Option<Duration> {
-        let wait = left(PACE, self.reconciled, now);
-        if wait.is_none() {
-            self.reconciled = Some(now);
-        }
-        wait
     }
 
     /// Since when a job has been within the maximum.

@@ -7,14 +7,17 @@ use kube::{Resource, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_core::demand::Demand;
 use pacer_core::ledger::{Job as LedgerJob, State};
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Job, Pool, Reservation};
+use pacer_core::policy::{ApiBudget, CapacityPlan, CapacityRequest, Job, Pool, Reservation};
 use pacer_core::scale_down::since;
+use pacer_github::GitHub;
 use pacer_policy::Evaluation;
 
 use super::fleet::Fleet;
 use super::spec::Spec;
 use crate::context::Context;
+use crate::memory::Past;
 use crate::observe::Clock;
+use crate::pool::api_budget;
 
 /// The contract's attribute: how long a reservation for a queued job lasts, in seconds.
 const LIFE: &str = "reservation-seconds";
@@ -37,23 +40,26 @@ pub(super) struct Planned {
 }
 
 /// Asks. Without jobs, reservations and triggers there is nothing the policy of somebody who scales by percentage could add, yet it is asked:
-/// spare capacity and office hours are its business as well.
+/// spare capacity and office hours are its business as well. Jobs are `heard` of where they count for it.
 pub(super) async fn ask(
     ctx: &Context,
     autoscaler: &HorizontalRunnerAutoscaler,
     spec: &Spec,
     fleet: &Fleet,
-    heard: &Demand,
-    jobs_counted: bool,
+    heard: Option<&Demand>,
+    github: Option<&GitHub>,
     clock: Clock,
 ) -> Planned {
     let uid = autoscaler.uid().unwrap_or_default();
     let (held, scaled) = ctx.memory.autoscaler(&uid, |memo| (memo.reservations.clone(), memo.scaled));
+    let scope = spec.target.config().scope().ok();
+    let budget = github.zip(scope).and_then(|(github, scope)| github.budget(&scope)).as_ref().map(api_budget);
+    let past = ctx.memory.pool(spec.target.uid(), |memo| memo.past(clock.now));
     let request = CapacityRequest {
         now: seconds(clock.now),
         settings: String::new(),
-        pool: pool(autoscaler, spec, fleet, scaled, clock.now),
-        jobs: heard.jobs.iter().filter(|_| jobs_counted).map(|(id, job)| of_job(*id, job, clock.now)).collect(),
+        pool: pool(autoscaler, spec, fleet, scaled, budget, past, clock.now),
+        jobs: heard.iter().flat_map(|heard| &heard.jobs).map(|(id, job)| of_job(*id, job, clock.now)).collect(),
         reservations: held.iter().filter_map(|(made, reservation)| aged(reservation, *made, clock.now)).collect(),
         attributes: vec![(LIFE.to_owned(), spec.life.as_secs().to_string())],
     };
@@ -99,6 +105,8 @@ fn pool(
     spec: &Spec,
     fleet: &Fleet,
     scaled: (Option<Timestamp>, Option<Timestamp>),
+    budget: Option<ApiBudget>,
+    past: Past,
     now: Timestamp,
 ) -> Pool {
     let target = &spec.target;
@@ -116,9 +124,11 @@ fn pool(
         last_scale_down: scaled.1.map(|at| since(at, now)),
         revision: target.revision().unwrap_or_default().to_owned(),
         ephemeral: config.is_ephemeral(),
-        start_time: fleet.start_time.clone(),
+        budget,
+        start_time: past.start_time,
+        run_time: past.run_time,
+        arrivals: past.arrivals,
         attributes: fleet.no_room.attributes(now),
-        ..Pool::default()
     }
 }
 

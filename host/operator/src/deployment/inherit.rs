@@ -41,15 +41,16 @@ pub(crate) fn awaits_runner(pod: &Pod) -> bool {
 
 /// Pods of a RunnerSet that belong to a StatefulSet, or did before this was begun.
 pub(crate) fn pods(stores: &Stores, namespace: &str, set: &str) -> Vec<Arc<Pod>> {
+    let of_set = |pod: &Pod| {
+        pod.labels().get(label::RUNNER_SET_NAME).is_some_and(|name| name == set)
+            && pod.metadata.namespace.as_deref() == Some(namespace)
+    };
     let begun = |pod: &Pod| {
         let runner = ObjectRef::new(&pod.name_any()).within(namespace);
         pod.owner_references().is_empty() && stores.runners.get(&runner).is_some()
     };
-    stores.pods.state_filter(|pod| {
-        let left_behind = awaits_runner(pod) || begun(pod);
-        let of_set = pod.labels().get(label::RUNNER_SET_NAME).is_some_and(|name| name == set);
-        left_behind && of_set && pod.metadata.namespace.as_deref() == Some(namespace)
-    })
+    // Most pods are of other fleets, and those without a RunnerSet have no label left to compare.
+    stores.pods.state_filter(|pod| of_set(pod) && (awaits_runner(pod) || begun(pod)))
 }
 
 /// Takes these pods over as runners of the set.

@@ -129,12 +129,14 @@ fn runner_of(deployment: &RunnerDeployment, template: &RunnerTemplate, revision:
 fn registering(spec: &RunnerSpec) -> RunnerSpec {
     let mut spec = spec.clone();
     // GitHub forgets an ephemeral runner after a day without contact, and any other after two weeks.
-    spec.config.ephemeral = Some(false);
-    spec.config.docker_enabled = Some(false);
-    spec.config.dockerd_within_runner_container = None;
-    spec.config.container_mode = None;
-    spec.pod.work_volume_claim_template = None;
-    spec.pod.sidecar_containers = None;
+    let config = Arc::make_mut(&mut spec.config);
+    config.ephemeral = Some(false);
+    config.docker_enabled = Some(false);
+    config.dockerd_within_runner_container = None;
+    config.container_mode = None;
+    let pod = Arc::make_mut(&mut spec.pod);
+    pod.work_volume_claim_template = None;
+    pod.sidecar_containers = None;
     spec
 }
 

@@ -12,7 +12,7 @@ use kube::core::Status;
 use pacer_core::ring::{Bounds, overflow};
 use pacer_policy::Decision;
 use pacer_policy::record::{self, Record, VERSION};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -76,12 +76,15 @@ struct Waiting {
     last: Option<Instant>,
     in_flight: bool,
     index: Option<Index>,
+    /// Who waits until they are written.
+    witnesses: Vec<oneshot::Sender<()>>,
 }
 
 struct Landed {
     uid: String,
     sent: Vec<Packed>,
     lost: u64,
+    witnesses: Vec<oneshot::Sender<()>>,
     outcome: Result<Index, kube::Error>,
 }
 
@@ -149,9 +152,9 @@ impl Writer {
         (self.flights.len() < FLIGHTS).then(|| waiting.filter_map(|pool| pool.due).min()).flatten()
     }
 
-    async fn take(&mut self, draft: Draft) {
+    async fn take(&mut self, mut draft: Draft) {
         let now = Instant::now();
-        let (uid, haste) = (draft.owner.uid.clone(), draft.haste);
+        let (uid, haste) = (draft.owner.uid.clone(), std::mem::take(&mut draft.haste));
         let packed =
             if draft.change.is_some() { Err(draft) } else { Ok(pack(draft, 0, self.seed.draw(), self.bounds.bytes).await) };
         let waiting: usize = self.pools.values().flat_map(|pool| &pool.packed).map(|packed| packed.bytes.len()).sum();
@@ -174,9 +177,18 @@ impl Writer {
         }
         let too_many = pool.bound(self.bounds);
         self.metrics.receipts_dropped(too_many);
-        let wait = now + if haste == Haste::Prompt { PROMPT } else { ROUTINE };
-        let wait = pool.last.map_or(wait, |last| wait.max(last + PACE));
-        pool.due = Some(pool.due.map_or(wait, |due| due.min(wait)));
+        let paced = |wait: Duration| pool.last.map_or(now + wait, |last| (now + wait).max(last + PACE));
+        let due = match haste {
+            // Without the right to write, waiting is in vain.
+            Haste::Now(_) if pool.last.is_some_and(|last| last > now) => paced(PROMPT),
+            Haste::Now(witness) => {
+                pool.witnesses.push(witness);
+                now
+            }
+            Haste::Prompt => paced(PROMPT),
+            Haste::Routine => paced(ROUTINE),
+        };
+        pool.due = Some(pool.due.map_or(due, |earlier| earlier.min(due)));
     }
 
     /// Sends off those that are due.
@@ -201,11 +213,12 @@ impl Writer {
             pool.bound(self.bounds);
             let (client, owner, bounds) = (self.client.clone(), pool.owner.clone(), self.bounds);
             let (sent, lost, index) = (std::mem::take(&mut pool.packed), std::mem::take(&mut pool.lost), pool.index.take());
+            let witnesses = std::mem::take(&mut pool.witnesses);
             (pool.in_flight, pool.due, pool.last) = (true, None, Some(now));
             self.flights.push(
                 async move {
                     let outcome = store::write(&client, &owner, index, &sent, lost, bounds).await;
-                    Landed { uid, sent, lost, outcome }
+                    Landed { uid, sent, lost, witnesses, outcome }
                 }
                 .boxed(),
             );
@@ -213,7 +226,9 @@ impl Writer {
     }
 
     fn landed(&mut self, landed: Landed) {
-        let Landed { uid, sent, lost, outcome } = landed;
+        let Landed { uid, sent, lost, witnesses, outcome } = landed;
+        // Whoever waits goes on, whether they were written or not.
+        drop(witnesses);
         let Some(pool) = self.pools.get_mut(&uid) else { return };
         pool.in_flight = false;
         match outcome {
@@ -254,7 +269,7 @@ async fn pack(draft: Draft, superseded: u32, random: u64, most: usize) -> (Owner
     let (decision, id, pool) = (receipt.decision, record::id(at, random), owner.pool.clone());
     let named = id.clone();
     let packing = spawn_blocking(move || {
-        let input = Some(input.inquiry());
+        let input = input.map(|input| input.inquiry());
         Record { version: VERSION, id: named, at, pool, receipt, input, answer, items, change, superseded }.pack(most)
     });
     let bytes = packing.await.ok().flatten();
@@ -273,6 +288,7 @@ impl Waiting {
             last: None,
             in_flight: false,
             index: None,
+            witnesses: Vec::new(),
         }
     }
 
@@ -397,6 +413,11 @@ mod tests {
             self.receipts.leave(Draft::new(owner(), evaluation, items, Timestamp::now()));
         }
 
+        async fn keep(&self, evaluation: &Evaluation<Vec<pacer_core::policy::Choice>>, name: &str) {
+            let items = vec![Item { name: name.to_owned(), done: Done::Removed }];
+            self.receipts.keep([Draft::new(owner(), evaluation, items, Timestamp::now())]).await;
+        }
+
         async fn end(self) -> (Server, String) {
             self.stop.cancel();
             self.writing.await.unwrap();
@@ -464,6 +485,46 @@ mod tests {
         assert_eq!(scene.requests("POST"), 1);
         let (_, text) = scene.end().await;
         assert!(text.contains("pacer_policy_receipts_total{outcome=\"dropped\"}"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_about_to_be_done_is_written_before_and_takes_along_what_waits() {
+        let scene = Scene::new(Bounds { count: 20, bytes: 1 << 20 }, Vec::new());
+        let evaluation = scene.removal().await;
+        for n in 1..=3 {
+            scene.leave(&evaluation, &format!("left-{n}"), Done::Waits { seconds: 9 });
+            scene.keep(&evaluation, &format!("web-{n}")).await;
+            assert_eq!(scene.server.lock().unwrap().held.len(), 2 * n);
+        }
+        assert_eq!((scene.requests("POST"), scene.requests("PATCH")), (1, 2));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(scene.requests("PATCH"), 2, "nothing is left to write");
+        scene.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_waits_for_a_receipt_that_can_not_be_written() {
+        for failure in [StatusCode::FORBIDDEN, StatusCode::INTERNAL_SERVER_ERROR] {
+            let scene = Scene::new(Bounds { count: 20, bytes: 1 << 20 }, vec![failure; 99]);
+            let evaluation = scene.removal().await;
+            let began = Instant::now();
+            for n in 0..5 {
+                scene.keep(&evaluation, &format!("web-{n}")).await;
+            }
+            assert!(began.elapsed() < Duration::from_secs(1), "{failure}: {:?}", began.elapsed());
+            scene.end().await;
+        }
+        let service = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, kube::Error>>());
+        let silent = Client::new(service, "default");
+        let (receipts, writer) = Receipts::new(silent, Bounds { count: 20, bytes: 1 << 20 }, Arc::new(Metrics::default()));
+        let writing = tokio::spawn(writer.unwrap().run(CancellationToken::new()));
+        let evaluation =
+            PolicyHost::new(Arc::new(Counters::default())).generation().scale_down(ScaleDownRequest::default()).await;
+        let began = Instant::now();
+        let items = vec![Item { name: "web-1".to_owned(), done: Done::Removed }];
+        receipts.keep([Draft::new(owner(), &evaluation, items, Timestamp::now())]).await;
+        assert_eq!(began.elapsed().as_secs(), 2);
+        writing.abort();
     }
 
     #[tokio::test(start_paused = true)]

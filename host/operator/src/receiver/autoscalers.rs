@@ -204,7 +204,7 @@ fn trim_deployment(deployment: &mut RunnerDeployment) {
     trim(deployment);
     deployment.status = None;
     let pod = &mut deployment.spec.template.spec.pod;
-    *pod = RunnerPodSpec { node_selector: pod.node_selector.take(), ..RunnerPodSpec::default() };
+    *pod = Arc::new(RunnerPodSpec { node_selector: pod.node_selector.clone(), ..RunnerPodSpec::default() });
 }
 
 /// The same for sets.

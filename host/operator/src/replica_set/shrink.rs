@@ -2,6 +2,7 @@
 //!
 //! An idle runner is unregistered at GitHub first; *busy* ends the attempt, and only then is its object deleted.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -14,7 +15,7 @@ use pacer_github::roster::Haste;
 use pacer_policy::Generation;
 use pacer_policy::record::{Done, Item};
 
-use super::{Survey, let_go, pool_uid};
+use super::{Survey, let_go, past};
 use crate::access::{Access, NEXT_TURN};
 use crate::context::Context;
 use crate::error::Error;
@@ -37,22 +38,58 @@ pub(super) async fn carry_out(
     plan: &Shrink,
     clock: Clock,
 ) -> Result<Duration, Error> {
+    let spare = spare(set, survey, plan);
     let mut gone: Vec<usize> = plan.dead.iter().chain(&plan.unstarted).copied().collect();
+    let mut drafts = Vec::new();
+    if !spare.is_empty() {
+        drafts.push(Draft::unasked(Owner::set(set), generation, spare, clock.now));
+    }
     let mut next = ctx.settings.sync_period;
     if let (true, Some(access)) = (plan.ask > 0, access) {
-        let (removed, retry) = ask(set, ctx, generation, access, survey, plan, clock).await;
-        gone.extend(removed);
-        next = next.min(retry);
+        let asked = ask(set, ctx, generation, access, survey, plan, clock).await;
+        gone.extend(asked.gone);
+        drafts.extend(asked.draft);
+        next = next.min(asked.retry);
     }
-    if !gone.is_empty() {
-        survey.scaled.1 = Some(clock.now);
-        ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.scaled_down = Some(clock.now));
+    if gone.is_empty() {
+        drafts.into_iter().for_each(|draft| ctx.receipts.leave(draft));
+        return Ok(next);
     }
+    survey.scaled.1 = Some(clock.now);
+    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.scaled_down = Some(clock.now));
+    ctx.receipts.keep(drafts).await;
     let_go(ctx, survey, &gone, clock).await?;
     Ok(next)
 }
 
-/// Asks the policy and GitHub. Returns who is unregistered, and when to ask again.
+/// Those that no policy is asked about, because they do nothing.
+fn spare(set: &RunnerReplicaSet, survey: &Survey, plan: &Shrink) -> Vec<Item> {
+    let wanted = set.spec.replicas_or_default();
+    let ended = plan.dead.iter().map(|member| (member, true));
+    let named = ended.chain(plan.unstarted.iter().map(|member| (member, false))).filter_map(|(member, ended)| {
+        let (facts, _) = survey.members.get(*member)?;
+        Some(Item { name: facts.name.clone(), done: Done::Spare { wanted, ended } })
+    });
+    named.collect()
+}
+
+/// What came of asking.
+struct Asked {
+    /// Who is unregistered.
+    gone: Vec<usize>,
+    /// When to ask again.
+    retry: Duration,
+    /// What is to be kept of it.
+    draft: Option<Draft>,
+}
+
+impl Asked {
+    fn nothing(retry: Duration) -> Self {
+        Self { gone: Vec::new(), retry, draft: None }
+    }
+}
+
+/// Asks the policy and GitHub.
 async fn ask(
     set: &RunnerReplicaSet,
     ctx: &Context,
@@ -61,15 +98,17 @@ async fn ask(
     survey: &Survey,
     plan: &Shrink,
     clock: Clock,
-) -> (Vec<usize>, Duration) {
-    let Some(turn) = access.turn() else { return (Vec::new(), NEXT_TURN) };
-    let start_time = ctx.memory.start_times(pool_uid(set));
-    let budget = access.github().budget(access.scope());
-    let pool = pool::of_set(set, &survey.members, budget, survey.scaled, start_time, clock.now);
-    let confirmation = ctx.settings.idle_confirmation;
-    let Some(offer) = scale_down::offer(&survey.members, pool, plan.ask, confirmation, plan.outdated_only, clock.now) else {
+) -> Asked {
+    let (members, confirmation) = (&survey.members, ctx.settings.idle_confirmation);
+    let nodes = match scale_down::has_eligible(members, confirmation, plan.outdated_only) {
+        true => ctx.nodes.about(&scale_down::node_names(members)).await,
+        false => BTreeMap::new(),
+    };
+    let Some(turn) = access.turn() else { return Asked::nothing(NEXT_TURN) };
+    let pool = pool::of_set(set, members, access.budget(), survey.scaled, past(set, ctx, clock.now), clock.now);
+    let Some(offer) = scale_down::offer(members, &nodes, pool, plan.ask, confirmation, plan.outdated_only, clock.now) else {
         // Idle ones there are, but none for long enough: the newest proof is due soon.
-        return (Vec::new(), confirmation.max(Duration::from_secs(1)));
+        return Asked::nothing(confirmation.max(Duration::from_secs(1)));
     };
     let evaluation = generation.scale_down(offer.request).await;
     ctx.note(&evaluation, &set.object_ref(&())).await;
@@ -122,10 +161,8 @@ async fn ask(
         };
         items.push(Item { name: facts.name.clone(), done });
     }
-    if !items.is_empty() {
-        ctx.receipts.leave(Draft::new(Owner::set(set), &evaluation, items, clock.now));
-    }
-    (gone, retry)
+    let draft = (!items.is_empty()).then(|| Draft::new(Owner::set(set), &evaluation, items, clock.now));
+    Asked { gone, retry, draft }
 }
 
 async fn unregister(ctx: &Context, access: &Access, survey: &Survey, member: usize) -> Result<Removal, Error> {

@@ -222,7 +222,7 @@ async fn send(runner: &Runner, ctx: &Context, old: &RunnerStatus, new: &RunnerSt
         Err(error) if hook && status(&error).is_some_and(Status::is_conflict) => return Ok(()),
         other => gone_is_fine(other)?,
     }
-    let said = (runner.resource_version(), new.clone());
+    let said = Box::new((runner.resource_version(), new.clone()));
     ctx.memory.runner(&runner.uid().unwrap_or_default(), |memo| memo.status = Some(said));
     Ok(())
 }
@@ -232,8 +232,8 @@ async fn send(runner: &Runner, ctx: &Context, old: &RunnerStatus, new: &RunnerSt
 fn last_said(runner: &Runner, ctx: &Context) -> RunnerStatus {
     let version = runner.resource_version();
     let said = ctx.memory.runner(&runner.uid().unwrap_or_default(), |memo| {
-        memo.status.take_if(|(seen, _)| *seen != version);
-        memo.status.as_ref().map(|(_, status)| status.clone())
+        memo.status.take_if(|said| said.0 != version);
+        memo.status.as_ref().map(|said| said.1.clone())
     });
     said.or_else(|| runner.status.clone()).unwrap_or_default()
 }

@@ -11,6 +11,7 @@ use pacer_core::phase::Assessment;
 use pacer_core::restart::Remedy;
 
 use super::{linked, report};
+use crate::access::Access;
 use crate::context::Context;
 use crate::error::{Error, gone_is_fine};
 use crate::events::Reason;
@@ -28,6 +29,7 @@ use crate::receipts::Owner;
 pub(super) async fn stand_alone(
     runner: &Runner,
     ctx: &Context,
+    access: &Access,
     observed: &Observed,
     assessment: &Assessment,
     clock: Clock,
@@ -45,7 +47,7 @@ pub(super) async fn stand_alone(
     let generation = ctx.policies.generation();
     let attempts = runner.status.as_ref().and_then(|status| status.attempts).unwrap_or_default();
     let about = runner.object_ref(&());
-    let pool = pool::of_runner(runner, assessment);
+    let pool = pool::of_runner(runner, assessment, access.budget());
     let judged = judge::judge(ctx, &generation, pool, &member, (&about, Owner::runner(runner)), true, attempts, clock).await;
     let Some(Judged { remedy, reason, policy, .. }) = judged.into_iter().next() else { return Ok(None) };
     match remedy {

@@ -161,7 +161,7 @@ proptest! {
 
     #[test]
     fn every_pod_is_one_the_api_server_takes(config in config(), pod in pod(), defaults in operator()) {
-        let spec = RunnerSpec { config, pod, ..RunnerSpec::default() };
+        let spec = RunnerSpec { config: config.into(), pod: pod.into(), ..RunnerSpec::default() };
         let runner = runner(spec.clone());
         let first = build(&runner, &defaults);
         prop_assert_eq!(&first, &build(&runner, &defaults), "the same Runner gives the same pod");
@@ -204,7 +204,7 @@ proptest! {
         let given: Vec<String> = pod.containers.iter().flatten().map(|container| container.name.clone()).collect();
         let job_pods = config.is_kubernetes_mode();
         let sidecars = pod.sidecar_containers.iter().flatten().count();
-        let Ok(plan) = build(&runner(RunnerSpec { config, pod, ..RunnerSpec::default() }), &defaults()) else { return Ok(()) };
+        let Ok(plan) = build(&runner(RunnerSpec { config: config.into(), pod: pod.into(), ..RunnerSpec::default() }), &defaults()) else { return Ok(()) };
         let mut built: Vec<String> = plan.pod.spec.unwrap().containers.into_iter().map(|container| container.name).collect();
         built.truncate(built.len() - sidecars);
         let kept: Vec<&String> = built.iter().filter(|name| given.contains(name)).collect();
@@ -218,7 +218,7 @@ proptest! {
     #[test]
     fn settings_alone_are_refused_for_two_reasons_only(config in config(), claim in pod()) {
         let pod = RunnerPodSpec { work_volume_claim_template: claim.work_volume_claim_template, ..RunnerPodSpec::default() };
-        match build(&runner(RunnerSpec { config: config.clone(), pod, ..RunnerSpec::default() }), &defaults()) {
+        match build(&runner(RunnerSpec { config: config.clone().into(), pod: pod.into(), ..RunnerSpec::default() }), &defaults()) {
             Ok(_) => {}
             Err(PodError::RunnerVolumeDisabled) => prop_assert!(config.volume_size_limit.is_some()),
             Err(

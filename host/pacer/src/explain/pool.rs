@@ -14,7 +14,7 @@ use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, job_ledger};
 use pacer_core::ledger::State;
 use pacer_operator::policies::report::Report as SetReport;
-use pacer_operator::policies::{DEFAULT_NAME, Phase};
+use pacer_operator::policies::{Phase, SetKey};
 use pacer_operator::target::{Target, TargetRef};
 use pacer_policy::{Decision, Record};
 use serde::Serialize;
@@ -25,6 +25,9 @@ use crate::archive::{Archive, ago};
 use crate::cluster::Cluster;
 use crate::policy::Report;
 use crate::table;
+
+/// What to do where the set that is looked at is perhaps not the operator's.
+const OTHERWISE: &str = "if the operator runs with another --policies, say the same one here";
 
 /// Decisions of each kind that are told.
 const LAST: usize = 3;
@@ -51,8 +54,28 @@ struct Found {
     autoscalers: Vec<HorizontalRunnerAutoscaler>,
     sets: Vec<RunnerReplicaSet>,
     runners: Vec<Runner>,
-    /// The policy set that decides: namespace, name, whether it is the default one, and what the operator says about it.
-    set: Option<(String, String, bool, Option<SetReport>)>,
+    /// The policy set that is asked for; none where there is not even a default one.
+    set: Option<Set>,
+}
+
+/// A policy set that a pool asks for.
+#[derive(Debug)]
+struct Set {
+    key: SetKey,
+    /// It is everybody's who asks for none.
+    default: bool,
+    seen: Seen,
+}
+
+/// What is to be seen of a set.
+#[derive(Debug)]
+enum Seen {
+    /// What the operator says about it; none when it has not said anything.
+    There(Option<SetReport>),
+    /// There is no such ConfigMap.
+    Missing,
+    /// It can't be read, with these rights for instance.
+    Hidden(String),
 }
 
 /// What is told about a pool.
@@ -86,8 +109,14 @@ struct Told {
 }
 
 /// Reads the cluster and tells.
-pub(super) async fn explain(cluster: &Cluster, kind: Kind, name: &str, operator: &str, format: Format) -> Result<Report> {
-    let found = find(cluster, kind, name, operator).await?;
+pub(super) async fn explain(
+    cluster: &Cluster,
+    kind: Kind,
+    name: &str,
+    default: Option<&SetKey>,
+    format: Format,
+) -> Result<Report> {
+    let found = find(cluster, kind, name, default).await?;
     let archive = Archive::read(cluster).await?;
     let pool = found.name();
     let records: Vec<&Record> = archive.records().into_iter().filter(|record| concerns(record, &found)).collect();
@@ -113,7 +142,7 @@ where
     Ok(listed.with_context(|| format!("listing {} of namespace {}", K::plural(&()), cluster.namespace))?.items)
 }
 
-async fn find(cluster: &Cluster, kind: Kind, name: &str, operator: &str) -> Result<Found> {
+async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&SetKey>) -> Result<Found> {
     let deployments = list::<RunnerDeployment>(cluster).await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
     let runner_sets = list::<RunnerSet>(cluster).await?.into_iter().map(|one| Target::Set(Arc::new(one)));
     let targets: Vec<Target> = deployments.chain(runner_sets).collect();
@@ -164,22 +193,24 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, operator: &str) -> Resu
     let annotated = autoscalers.iter().map(ResourceExt::annotations).chain(sets.iter().map(ResourceExt::annotations));
     let asked = target.as_ref().and_then(Target::policies).cloned();
     let asked = asked.or_else(|| annotated.into_iter().find_map(|annotations| annotations.get(annotation::POLICIES).cloned()));
-    let (namespace, name, default) = match asked {
-        Some(name) => (cluster.namespace.clone(), name, false),
-        None => (operator.to_owned(), DEFAULT_NAME.to_owned(), true),
-    };
-    let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &namespace);
-    // Whoever may look at pools need not have the right to look there.
-    let set = config_maps.get_metadata_opt(&name).await.ok().flatten();
-    let set = match set {
-        Some(set) => {
-            let report = set.annotations().get(annotation::POLICY_STATUS).and_then(|status| SetReport::read(status));
-            Some((namespace, name, default, report))
-        }
-        None if default => None,
-        None => Some((namespace, name, default, None)),
+    let own = asked.map(|name| SetKey { namespace: cluster.namespace.clone(), name: name.trim().to_owned() });
+    let set = match (own, default) {
+        (Some(key), _) => Some(look(cluster, key, false).await),
+        (None, Some(key)) => Some(look(cluster, key.clone(), true).await),
+        (None, None) => None,
     };
     Ok(Found { target, autoscalers, sets, runners, set })
+}
+
+async fn look(cluster: &Cluster, key: SetKey, default: bool) -> Set {
+    let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &key.namespace);
+    let seen = match config_maps.get_metadata_opt(&key.name).await {
+        Ok(Some(set)) => Seen::There(set.annotations().get(annotation::POLICY_STATUS).and_then(|status| SetReport::read(status))),
+        Ok(None) => Seen::Missing,
+        // Whoever may look at pools need not have the right to look there.
+        Err(error) => Seen::Hidden(error.to_string()),
+    };
+    Set { key, default, seen }
 }
 
 fn concerns(record: &Record, found: &Found) -> bool {
@@ -272,15 +303,17 @@ impl Found {
     }
 
     fn policies(&self) -> Vec<String> {
-        let Some((namespace, name, default, report)) = &self.set else {
-            return vec!["the shipped policies decide: no set is asked for, and no default one is to be seen".to_owned()];
+        let Some(Set { key, default, seen }) = &self.set else {
+            return vec![
+                "the shipped policies decide: no set is asked for, and there is no default one (--policies=)".to_owned(),
+            ];
         };
         let asked = if *default { "the cluster's default set" } else { "its own set" };
         let mut lines = Vec::new();
-        match report {
-            Some(report) => {
+        match seen {
+            Seen::There(Some(report)) => {
                 let digest = report.digest.as_deref().map_or_else(String::new, |digest| format!(", {digest}"));
-                lines.push(format!("{asked}, ConfigMap {namespace}/{name}: {}{digest}", report.phase));
+                lines.push(format!("{asked}, ConfigMap {key}: {}{digest}", report.phase));
                 if report.phase != Phase::Active.as_str()
                     && let Some(error) = &report.last_error
                 {
@@ -302,7 +335,15 @@ impl Found {
                     lines.push(format!("{decision}: {by}"));
                 }
             }
-            None => lines.push(format!("{asked}, ConfigMap {namespace}/{name}: nothing is known about it (yet)")),
+            Seen::There(None) if *default => lines.push(format!(
+                "{asked}, ConfigMap {key}: the operator has not said anything about it; {OTHERWISE}"
+            )),
+            Seen::There(None) => lines.push(format!("{asked}, ConfigMap {key}: the operator has not said anything about it (yet)")),
+            Seen::Missing if *default => lines.push(format!(
+                "the shipped policies decide: no set is asked for, and ConfigMap {key}, the cluster's default set, does not exist; {OTHERWISE}"
+            )),
+            Seen::Missing => lines.push(format!("{asked}, ConfigMap {key}: there is none of that name, so what decided before goes on")),
+            Seen::Hidden(error) => lines.push(format!("{asked}, ConfigMap {key}: it can't be read: {error}")),
         }
         for condition in self.conditions().iter().filter(|condition| condition.type_.starts_with("Policy")) {
             if (condition.status == "True") == (condition.type_ == "PolicyDegraded") {
@@ -464,7 +505,8 @@ mod tests {
         ];
         let report = r#"{"phase":"LastGood","digest":"sha256:ab","decisions":{"scale-down":{"enforced":{"policy":"mine@sha256:12","breaker":"open"}}},
             "lastError":{"reason":"PolicySetInvalid","message":"line 2","at":"2026-01-01T00:00:00Z"}}"#;
-        found.set = Some(("default".into(), "opinions".into(), false, SetReport::read(report)));
+        let key = SetKey { namespace: "default".into(), name: "opinions".into() };
+        found.set = Some(Set { key, default: false, seen: Seen::There(SetReport::read(report)) });
         let text = Story::new(&found, &[]).text(Timestamp::UNIX_EPOCH);
         for part in [
             "HorizontalRunnerAutoscaler web-hra (1 to 9) wants 3\n  because: 3 runners for 2 jobs",
@@ -474,6 +516,29 @@ mod tests {
             "Last decisions\n  none is known",
         ] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn which_set_is_looked_for_is_said_where_it_is_not_found() {
+        let key = SetKey { namespace: "ci".into(), name: "opinions".into() };
+        for (default, seen, expected) in [
+            (
+                true,
+                Seen::Missing,
+                "ConfigMap ci/opinions, the cluster's default set, does not exist; if the operator runs with another --policies",
+            ),
+            (
+                true,
+                Seen::There(None),
+                "the cluster's default set, ConfigMap ci/opinions: the operator has not said anything about it; if",
+            ),
+            (false, Seen::Missing, "its own set, ConfigMap ci/opinions: there is none of that name"),
+            (true, Seen::Hidden("forbidden".into()), "ConfigMap ci/opinions: it can't be read: forbidden"),
+        ] {
+            let found = Found { set: Some(Set { key: key.clone(), default, seen }), ..found(WEB) };
+            let lines = found.policies();
+            assert!(lines.iter().any(|line| line.contains(expected)), "no {expected:?} in {lines:?}");
         }
     }
 }

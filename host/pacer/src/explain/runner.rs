@@ -54,6 +54,8 @@ struct Told {
     pool: String,
     policy: String,
     settings: Option<String>,
+    /// A policy was asked.
+    asked: bool,
     #[serde(flatten)]
     account: Account,
 }
@@ -124,6 +126,7 @@ impl Story {
                 decision: record.decision().to_string(),
                 pool: record.pool.to_string(),
                 policy: record.decided_by(),
+                asked: record.was_asked(),
                 settings: record.input.as_ref().map(|input| input.settings().to_owned()),
             })
         };
@@ -202,10 +205,9 @@ impl Told {
             line("known", facts);
         }
         line("pool", &self.pool);
-        line(
-            "receipt",
-            &format!("{} {}; ask the policy again: pacer policy replay {}", self.decision, self.receipt, self.receipt),
-        );
+        let again =
+            if self.asked { format!("; ask the policy again: pacer policy replay {}", self.receipt) } else { String::new() };
+        line("receipt", &format!("{} {}{again}", self.decision, self.receipt));
         text
     }
 }

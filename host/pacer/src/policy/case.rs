@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use pacer_policy::{Answer, Decision, Engine, Fault, Inquiry, Limits, Outcome, Policy, Record};
 use pacer_policy_sdk::cases::{self, Expected};
 use pacer_policy_sdk::lifecycle::Problem;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::settings::SettingsArgument;
@@ -43,6 +44,9 @@ impl Case {
     }
 
     fn parse(path: &Path, text: &str, asked: Option<Decision>) -> Result<Self> {
+        // The SDK's reader names fields; where it is no JSON at all, people look for a line.
+        serde_json::from_str::<IgnoredAny>(text)
+            .map_err(|error| anyhow::anyhow!("{}: it is no JSON: {error}", path.display()))?;
         let wrong = |problem: Problem| anyhow::anyhow!("{}: {}", path.display(), cases::one_line(&problem));
         let (decision, whole) = match cases::decision(text).map_err(wrong)? {
             Some(name) => {
@@ -98,11 +102,16 @@ impl Case {
     /// The answer in JSON, with the names of the runners; or the words of the policy that declines.
     pub(crate) fn named(&self, outcome: &Outcome) -> Result<Value, String> {
         match &outcome.answer {
-            Ok(answer) => Ok(cases::named(answer, &names(&self.inquiry))),
+            Ok(answer) => Ok(cases::named(answer, &self.inquiry.names())),
             Err(Fault::PolicyError(text)) => Err(text.clone()),
             Err(fault) => Err(fault.to_string()),
         }
     }
+}
+
+/// The decisions that a policy takes, in words.
+pub(crate) fn takes(policy: &Policy) -> String {
+    policy.decisions().into_iter().map(Decision::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// One call. A busy machine may steal a call's whole deadline, so that gets a second and a third chance.
@@ -118,18 +127,9 @@ pub(crate) fn ask(engine: &Engine, policy: &Policy, inquiry: &Inquiry, settings:
     outcome
 }
 
-/// The names of what a request is about.
-fn names(inquiry: &Inquiry) -> Vec<&str> {
-    match inquiry {
-        Inquiry::ScaleDown(request) => request.candidates.iter().map(|candidate| candidate.name.as_str()).collect(),
-        Inquiry::Restart(request) => request.subjects.iter().map(|subject| subject.name.as_str()).collect(),
-        Inquiry::Capacity(_) => Vec::new(),
-    }
-}
-
 /// What an answer says about each thing, one row for each: what, and why.
 pub(crate) fn rows(inquiry: &Inquiry, answer: &Answer) -> Vec<Vec<String>> {
-    let names = names(inquiry);
+    let names = inquiry.names();
     let name = |index: u32| names.get(index as usize).map_or_else(|| index.to_string(), |name| (*name).to_owned());
     let after =
         |after: Option<u32>| after.filter(|after| *after > 0).map_or_else(String::new, |after| format!(" after {after} s"));
@@ -186,6 +186,7 @@ mod tests {
                 "case.json: request.candidates[0].idle: invalid type",
             ),
             ("[]", None, "case.json: "),
+            ("{\n \"request\": {,\n}", None, "case.json: it is no JSON: key must be a string at line 2 column 14"),
         ] {
             let error = read(text, decision).map(drop).unwrap_err();
             assert!(error.starts_with(says), "{error}");

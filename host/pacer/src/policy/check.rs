@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use pacer_policy::bundle::pack;
-use pacer_policy::{COMPRESSED_BYTES, CONTRACT, Decision, Limits, Policy, RAW_BYTES};
+use pacer_policy::{COMPRESSED_BYTES, CONTRACT, Limits, Policy, RAW_BYTES};
 use serde_json::Value;
 
+use super::case::takes;
 use super::cure::refused;
 use super::settings::SettingsArgument;
 use super::source::{Source, engine};
@@ -41,7 +42,7 @@ pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
     let packed = pack(&component).len();
     let rows = [
         ("policy", format!("{} {} ({})", policy.description().name, policy.description().version, policy.digest().short())),
-        ("takes", decisions(&policy)),
+        ("takes", takes(&policy)),
         (
             "size",
             format!(
@@ -67,20 +68,16 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<Report> {
         ("name", description.name.clone()),
         ("version", description.version.clone()),
         ("summary", description.summary.clone()),
-        ("takes", decisions(&policy)),
+        ("takes", takes(&policy)),
         ("contract", CONTRACT.to_owned()),
         ("digest", policy.digest().to_string()),
         ("size", format!("{}, {} compressed", table::bytes(component.len()), table::bytes(pack(&component).len()))),
     ]);
     match description.settings_schema.as_deref() {
-        None => text.push_str("settings  it has no schema of them\n"),
+        None => text.push_str("settings  it does not say what can be set; check --settings FILE asks it whether it takes them\n"),
         Some(schema) => text.push_str(&settings(schema)),
     }
     Ok(Report::text(text))
-}
-
-fn decisions(policy: &Policy) -> String {
-    policy.decisions().into_iter().map(Decision::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn two_columns(rows: &[(&str, String)]) -> String {

@@ -10,6 +10,7 @@ use pacer_policy::{Bundle, COMPRESSED_BYTES, Decision, Engine, Limits, Policy};
 
 use pacer_operator::policies::DEFAULT_NAME;
 
+use super::case::takes;
 use super::cure::refused;
 use super::source::{Source, engine};
 use super::{Report, run, settings, table};
@@ -109,10 +110,12 @@ fn assignments(arguments: &Arguments, engine: &Engine) -> Result<BTreeMap<Decisi
         ensure!(taken.insert(*decision, std::rc::Rc::new(candidate)).is_none(), "--decision {decision} is given twice");
     }
     let named = taken.len();
+    let mut offered = Vec::new();
     let wanted =
         |decision: &Decision| arguments.decisions.is_empty() || arguments.decisions.iter().any(|(only, _)| only == decision);
     for source in &arguments.files {
         let candidate = std::rc::Rc::new(Candidate::load(engine, source)?);
+        offered.push(format!("{source} takes {} only", takes(&candidate.policy)));
         for decision in candidate.policy.decisions().into_iter().filter(wanted) {
             match taken.get(&decision) {
                 None => {
@@ -126,7 +129,8 @@ fn assignments(arguments: &Arguments, engine: &Engine) -> Result<BTreeMap<Decisi
         }
     }
     ensure!(!(arguments.files.is_empty() && named == 0), "no policy is given: name a file, builtin, or --decision DECISION=FILE");
-    ensure!(!taken.is_empty(), "none of the policies takes a decision that --decision asks for");
+    let asked: Vec<&str> = arguments.decisions.iter().map(|(decision, _)| decision.as_str()).collect();
+    ensure!(!taken.is_empty(), "--decision asks for {}, and {}", asked.join(", "), offered.join("; "));
     Ok(taken)
 }
 

@@ -72,7 +72,9 @@ fn cure(code: Refusal) -> Option<&'static str> {
             "start functions run under the limits of a call (100 ms, 16 MiB, fuel); a component has at most 32 instances and 8 memories"
         }
         Refusal::Describe => "describe must return at once and give a name",
-        Refusal::Settings => "pacer policy inspect shows what can be set",
+        Refusal::Settings => {
+            "correct what the message names; pacer policy inspect shows what can be set, where the policy says it"
+        }
         Refusal::Smoke => "pacer policy bench shows which sizes it can answer, pacer policy run why it fails",
         Refusal::Unstable => {
             "nothing may depend on addresses, uninitialised memory or the order of hash maps: sort what is returned"

@@ -96,8 +96,9 @@ fn write(path: &Path, records: &[&Record], content: impl Fn(&Record) -> Result<V
 
 /// A case: the request with the settings taken out of it, and the answer that the operator used.
 pub(crate) fn of(record: &Record) -> Result<Value> {
-    let input = record.input.as_ref().with_context(|| {
-        format!("receipt {} has no input, because it was too large for the store (--receipts-bytes-per-pool)", record.id)
+    let input = record.input.as_ref().with_context(|| match record.was_asked() {
+        true => format!("receipt {} has no input, because it was too large for the store (--receipts-bytes-per-pool)", record.id),
+        false => format!("receipt {} has no input: no policy was asked ({})", record.id, record.outcome()),
     })?;
     let mut request = serde_json::to_value(input)?;
     if let Some(fields) = request.as_object_mut() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
@@ -15,7 +15,7 @@ use super::source::{Source, engine};
 use super::{Report, case, table};
 use crate::archive::{Archive, when};
 use crate::cluster::{self, Cluster, ClusterArguments};
-use crate::explain::OPERATOR_NAMESPACE;
+use crate::default_set::OPERATOR_NAMESPACE;
 
 /// Arguments of `pacer policy replay`.
 #[derive(clap::Args, Debug)]
@@ -68,6 +68,12 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
             Ok(record)
         })?
     };
+    ensure!(
+        record.was_asked(),
+        "receipt {} can't be replayed: no policy was asked, the operator did it by its own rule ({})",
+        record.id,
+        record.outcome()
+    );
     let asked = asked.with_context(|| {
         format!(
             "{} is neither in the operator's own program, nor in a policy set of namespace {} or {}, nor kept from before: give the component \

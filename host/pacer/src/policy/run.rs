@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use pacer_policy::{Decision, Level, Limits, Outcome};
 use serde_json::json;
 
@@ -40,6 +40,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
     let case = Case::read(&arguments.input, arguments.decision)?;
     let engine = engine()?;
     let policy = arguments.file.load(&engine)?;
+    let about = case.inquiry.decision();
+    ensure!(
+        policy.takes(about),
+        "{} is about {about}, and {policy} takes {} only",
+        arguments.input.display(),
+        case::takes(&policy)
+    );
     let outcome = case.ask(&engine, &policy, &arguments.settings)?;
     let failure =
         outcome.answer.as_ref().err().map(|fault| format!("{policy} gave no usable answer ({}): {fault}", fault.kind()));

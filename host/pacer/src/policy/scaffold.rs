@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::Report;
+use crate::default_set::OPERATOR_NAMESPACE;
 
 /// Name of the example that becomes the new policy.
 const EXAMPLE: &str = "newest-first";
@@ -17,7 +18,7 @@ pub(crate) struct Arguments {
     #[arg(value_parser = name)]
     name: String,
     /// What it is written in.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "rust|go|js|ts|c|zig|wat")]
     lang: Language,
     /// Where the directory is made.
     #[arg(long, default_value = ".", value_name = "DIRECTORY")]
@@ -216,12 +217,15 @@ pub(crate) fn new(arguments: &Arguments) -> Result<Report> {
     );
     write(&root.join("README.md"), &readme)?;
     let mut text = format!("{} is there. Build and try it:\n\n  cd {}\n", root.display(), root.display());
-    for line in build.iter().map(String::as_str).chain([
-        format!("pacer policy test {name}.wasm cases").as_str(),
-        format!("pacer policy configmap {name}.wasm | kubectl apply --server-side -f -").as_str(),
-    ]) {
+    for line in build.iter().map(String::as_str).chain([format!("pacer policy test {name}.wasm cases").as_str()]) {
         text.push_str(&format!("  {line}\n"));
     }
+    // In another namespace it would be a ConfigMap that nobody reads.
+    text.push_str(&format!(
+        "\nThen compare it with what decides now, for every pool, or put it into force (without --shadow):\n\n  \
+         pacer policy configmap {name}.wasm --shadow | kubectl -n {OPERATOR_NAMESPACE} apply --server-side -f -\n  \
+         pacer policy status\n"
+    ));
     Ok(Report::text(text))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use pacer_policy::NO_SETTINGS;
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use serde_json::Value;
 pub(crate) fn read(file: Option<&Path>) -> Result<String> {
     let Some(file) = file else { return Ok(NO_SETTINGS.to_owned()) };
     let text = std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
-    parse(&text).with_context(|| format!("{} is no YAML", file.display()))
+    // What the parser says begins with a word that every message here begins with already.
+    parse(&text).map_err(|error| anyhow!("{} is no YAML: {}", file.display(), error.to_string().trim_start_matches("error: ")))
 }
 
 fn parse(text: &str) -> Result<String> {

@@ -8,14 +8,15 @@ use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerSet};
-use pacer_operator::policies::DEFAULT_NAME;
+use pacer_operator::policies::SetKey;
 use pacer_operator::policies::report::{Asked, Report as SetReport};
 use serde::Serialize;
 
 use super::{Report, cure, table};
 use crate::archive::when;
 use crate::cluster::{self, Cluster, ClusterArguments};
-use crate::explain::{Format, OPERATOR_NAMESPACE};
+use crate::default_set::DefaultSetArguments;
+use crate::explain::Format;
 
 /// Arguments of `pacer policy status`.
 #[derive(clap::Args, Debug)]
@@ -26,9 +27,8 @@ pub(crate) struct Arguments {
     /// How it is said.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
-    /// Namespace of the operator, where the default set lies.
-    #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
-    operator_namespace: String,
+    #[command(flatten)]
+    default_set: DefaultSetArguments,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -76,13 +76,14 @@ pub(crate) fn status(arguments: &Arguments) -> Result<Report> {
 }
 
 async fn read(cluster: &Cluster, arguments: &Arguments) -> Result<Status> {
-    let operator = arguments.operator_namespace.as_str();
+    let default = arguments.default_set.key()?;
+    let elsewhere =
+        default.as_ref().map(|default| default.namespace.as_str()).filter(|namespace| *namespace != cluster.namespace);
     let mut status = Status::default();
-    let mut namespaces = vec![Some(cluster.namespace.as_str()), Some(operator)];
+    let mut namespaces: Vec<Option<&str>> = std::iter::once(cluster.namespace.as_str()).chain(elsewhere).map(Some).collect();
     if arguments.all_namespaces {
         namespaces = vec![None];
     }
-    namespaces.dedup();
     for namespace in namespaces {
         let api: Api<ConfigMap> = match namespace {
             Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
@@ -93,10 +94,10 @@ async fn read(cluster: &Cluster, arguments: &Arguments) -> Result<Status> {
         let listed = match listed {
             Ok(listed) => listed.items,
             // Whoever may look at pools need not have the right to look at the operator.
-            Err(_) if namespace == Some(operator) && cluster.namespace != operator => continue,
+            Err(_) if namespace.is_some() && namespace == elsewhere => continue,
             Err(error) => return Err(error).context("listing ConfigMaps: that takes the right to list them"),
         };
-        status.sets.extend(listed.iter().filter_map(|object| Set::of(object, operator)));
+        status.sets.extend(listed.iter().filter_map(|object| Set::of(object, default.as_ref())));
     }
     status.pools.extend(
         pools::<RunnerDeployment>(cluster, arguments.all_namespaces, |one| {
@@ -144,9 +145,9 @@ where
 }
 
 impl Set {
-    fn of(object: &impl ResourceExt, operator: &str) -> Option<Self> {
+    fn of(object: &impl ResourceExt, default: Option<&SetKey>) -> Option<Self> {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let default = namespace == operator && name == DEFAULT_NAME;
+        let default = default.is_some_and(|default| default.namespace == namespace && default.name == name);
         let said = object.annotations().get(annotation::POLICY_STATUS);
         if said.is_none() && !default {
             return None;
@@ -238,7 +239,7 @@ mod tests {
         let mut object = ConfigMap::default();
         (object.metadata.namespace, object.metadata.name) = (Some("default".into()), Some("opinions".into()));
         object.metadata.annotations = status.map(|status| [(annotation::POLICY_STATUS.to_owned(), status.to_owned())].into());
-        Set::of(&object, OPERATOR_NAMESPACE)
+        Set::of(&object, None)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use pacer_policy::{Engine, Policy};
 use pacer_policy_sdk::cases::{differences, one_line};
 use pacer_policy_sdk::lifecycle::Problem;
 
-use super::case::Case;
+use super::case::{Case, takes};
 use super::settings::SettingsArgument;
 use super::source::{Source, engine};
 use super::{Report, table};
@@ -54,7 +54,7 @@ pub(crate) fn test(arguments: &Arguments) -> Result<Report> {
 /// Where the answer is not the expected one, and the fuel it took.
 fn problems(case: &Case, engine: &Engine, policy: &Policy, settings: &SettingsArgument) -> Result<(Vec<Problem>, u64)> {
     if !policy.takes(case.inquiry.decision()) {
-        let message = format!("{policy} does not take the decision {}", case.inquiry.decision());
+        let message = format!("it is about {}, and the policy takes {} only", case.inquiry.decision(), takes(policy));
         return Ok((vec![Problem::new("decision", message)], 0));
     }
     let outcome = case.ask(engine, policy, settings)?;

@@ -95,6 +95,12 @@ impl Record {
                 format!("was kept for the time being: {asked} and the policy chose this one, but GitHub did not remove it"),
                 format!("nothing was done, and it is decided anew: {error}"),
             ),
+            Some(Done::Spare { wanted, ended }) => {
+                let state = if *ended { "it had ended" } else { "it had not started" };
+                let one = if *wanted == 1 { "runner was" } else { "runners were" };
+                let gate = "whoever does no work goes before any idle runner; no policy is asked about that".to_owned();
+                (Fate::Removed, format!("was removed because only {wanted} {one} wanted and {state}"), gate)
+            }
             Some(_) => (
                 Fate::Removed,
                 format!("was removed because fewer runners were wanted: {asked}, and the policy chose this one"),
@@ -171,7 +177,7 @@ impl Record {
     /// Who decided and who was to, in words.
     #[must_use]
     pub fn decided_by(&self) -> String {
-        let Some(decisive) = self.receipt.decisive() else { return "nobody".to_owned() };
+        let Some(decisive) = self.receipt.decisive() else { return "none was asked: it is the operator's own rule".to_owned() };
         let by = match &decisive.by {
             DecidedBy::Policy { name, digest } => format!("{name} ({digest})"),
             DecidedBy::Native => "the shipped policy as it is built into the operator".to_owned(),
@@ -205,8 +211,10 @@ impl Record {
 
 type Wanted = fn(&Done) -> bool;
 
-const WORDS: [(&str, Wanted); 7] = [
+const WORDS: [(&str, Wanted); 9] = [
     ("removed", |done| *done == Done::Removed),
+    ("removed before it started", |done| matches!(done, Done::Spare { ended: false, .. })),
+    ("removed after its end", |done| matches!(done, Done::Spare { ended: true, .. })),
     ("cleared away", |done| *done == Done::Replaced),
     ("new pod for", |done| *done == Done::Recreated),
     ("set aside", |done| *done == Done::Quarantined),
@@ -327,6 +335,23 @@ mod tests {
         let gone = record.account_of("web-1").unwrap();
         assert_eq!((gone.fate, gone.facts), (Fate::Removed, None));
         assert_eq!(record.account_of("web-0"), None);
+    }
+
+    #[tokio::test]
+    async fn who_did_nothing_goes_without_a_question() {
+        let mut record = record_of(1, 1).await;
+        let generation = crate::PolicyHost::new(std::sync::Arc::new(crate::Counters::default())).generation();
+        record.receipt = crate::Receipt::unasked(crate::Decision::ScaleDown, &generation);
+        (record.input, record.answer) = (None, Answer::ScaleDown(Vec::new()));
+        let spare = |name: &str, ended| Item { name: name.into(), done: Done::Spare { wanted: 1, ended } };
+        record.items = vec![spare("web-1", false), spare("web-2", true)];
+        let record = Record::read(&record.pack(1 << 20).unwrap()).unwrap();
+        let gone = record.account_of("web-1").unwrap();
+        assert_eq!((gone.fate, gone.reason), (Fate::Removed, None));
+        assert_eq!(gone.summary, "was removed because only 1 runner was wanted and it had not started");
+        assert!(record.account_of("web-2").unwrap().summary.ends_with("and it had ended"));
+        assert_eq!(record.outcome(), "removed before it started web-1; removed after its end web-2");
+        assert!(!record.was_asked() && record.decided_by().starts_with("none was asked"), "{}", record.decided_by());
     }
 
     #[tokio::test]

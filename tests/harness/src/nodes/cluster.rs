@@ -217,7 +217,7 @@ impl Cluster {
         for uid in std::mem::take(&mut table.waiting) {
             let Some(tracked) = table.pods.get_mut(&uid) else { continue };
             let Place::Waiting { told } = &mut tracked.place else { continue };
-            match scheduler::choose(&tracked.pod, &table.nodes) {
+            match scheduler::choose(&tracked.pod, &table.nodes, &self.shared.mounts.homes(&tracked.pod)) {
                 Ok(node) => {
                     let node = node.to_owned();
                     if let Some(candidate) = table.nodes.get_mut(&node) {

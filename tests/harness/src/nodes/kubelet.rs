@@ -211,9 +211,11 @@ impl PodWorker {
         }
         let shared = Arc::clone(&self.shared);
         let mut waiting = None;
+        let home = shared.options.local_volumes.then(|| self.node.clone());
         loop {
             let pod = Arc::clone(&self.pod);
-            let Err(why) = self.uninterrupted(shared.mounts.mount(&shared.client, &pod)).await? else { break };
+            let mounting = shared.mounts.mount(&shared.client, &pod, home.as_deref());
+            let Err(why) = self.uninterrupted(mounting).await? else { break };
             if waiting.as_ref() != Some(&why) {
                 sandbox.hold_runner("ContainerCreating", &why);
                 self.publish(sandbox).await;

@@ -3,7 +3,7 @@
 //! What a storage class with `WaitForFirstConsumer`, its provisioner and the kubelet do together, as far as the API server shows it: a volume is
 //! made, the claim is bound to it, and a pod whose claim does not exist waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -38,6 +38,8 @@ struct Table {
     now: BTreeMap<(String, String), Vec<Mount>>,
     all: Vec<Mount>,
     shared: Vec<(Mount, Mount)>,
+    /// The only node that reaches a claim's volume, by namespace and name of the claim.
+    homes: BTreeMap<(String, String), String>,
 }
 
 impl Mounts {
@@ -69,17 +71,26 @@ impl Mounts {
         lock(&self.table).shared.clone()
     }
 
-    /// Binds and mounts the claims of a pod.
+    /// The nodes that a pod's volumes are bound to; it gets onto none when they differ.
+    pub(super) fn homes(&self, pod: &Pod) -> BTreeSet<String> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let table = lock(&self.table);
+        claims(pod).filter_map(|claim| table.homes.get(&(namespace.clone(), claim)).cloned()).collect()
+    }
+
+    /// Binds and mounts the claims of a pod, to volumes of its node alone where it is named.
     ///
     /// # Errors
     ///
     /// A kubelet's words for why the pod has to wait.
-    pub(super) async fn mount(&self, client: &Client, pod: &Pod) -> Result<(), String> {
+    pub(super) async fn mount(&self, client: &Client, pod: &Pod, home: Option<&str>) -> Result<(), String> {
         let namespace = pod.namespace().unwrap_or_default();
-        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let names = volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone()));
-        for claim in names {
-            bind(client, &namespace, &claim).await?;
+        for claim in claims(pod) {
+            if bind(client, &namespace, &claim, home).await?
+                && let Some(home) = home
+            {
+                lock(&self.table).homes.insert((namespace.clone(), claim.clone()), home.to_owned());
+            }
             let (pod, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
             self.add(Mount { namespace: namespace.clone(), claim, pod, uid });
         }
@@ -87,7 +98,14 @@ impl Mounts {
     }
 }
 
-async fn bind(client: &Client, namespace: &str, name: &str) -> Result<(), String> {
+/// The claims that a pod names.
+fn claims(pod: &Pod) -> impl Iterator<Item = String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone()))
+}
+
+/// Binds a claim to a volume, if it has none. True when one was made.
+async fn bind(client: &Client, namespace: &str, name: &str, home: Option<&str>) -> Result<bool, String> {
     let failed = |error: kube::Error| format!("cannot bind persistentvolumeclaim {name:?}: {error}");
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let Some(claim) = claims.get_opt(name).await.map_err(failed)? else {
@@ -97,7 +115,7 @@ async fn bind(client: &Client, namespace: &str, name: &str) -> Result<(), String
         return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
     }
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound") {
-        return Ok(());
+        return Ok(false);
     }
     let uid = claim.uid().unwrap_or_default();
     let spec = claim.spec.unwrap_or_default();
@@ -110,6 +128,9 @@ async fn bind(client: &Client, namespace: &str, name: &str) -> Result<(), String
             "capacity": capacity,
             "storageClassName": spec.storage_class_name,
             "hostPath": {"path": format!("/volumes/{volume}")},
+            "nodeAffinity": home.map(|home| json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [home]},
+            ]}]}})),
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name, "uid": uid},
         },
     }))
@@ -123,7 +144,7 @@ async fn bind(client: &Client, namespace: &str, name: &str) -> Result<(), String
     claims.patch(name, &params, &Patch::Merge(&named)).await.map_err(failed)?;
     let bound = json!({"status": {"phase": "Bound", "capacity": capacity}});
     claims.patch_status(name, &params, &Patch::Merge(&bound)).await.map_err(failed)?;
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

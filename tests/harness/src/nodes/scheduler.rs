@@ -1,6 +1,6 @@
 //! Which node a pod goes to. Pure: nodes and their load in, a choice out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -14,10 +14,11 @@ pub(super) struct Candidate {
     pub(super) closed: bool,
 }
 
-/// The least loaded node that takes the pod, or a scheduler's words for why there is none.
-pub(super) fn choose<'a>(pod: &Pod, nodes: &'a BTreeMap<String, Candidate>) -> Result<&'a str, String> {
+/// The least loaded node that takes the pod, or a scheduler's words for why there is none. `homes` are the only nodes that reach its volumes;
+/// all do when it is empty.
+pub(super) fn choose<'a>(pod: &Pod, nodes: &'a BTreeMap<String, Candidate>, homes: &BTreeSet<String>) -> Result<&'a str, String> {
     let selector = pod.spec.as_ref().and_then(|spec| spec.node_selector.as_ref());
-    let (mut closed, mut full, mut other) = (0, 0, 0);
+    let (mut closed, mut full, mut other, mut elsewhere) = (0, 0, 0, 0);
     let mut best: Option<(&str, usize)> = None;
     for (name, node) in nodes {
         if node.closed {
@@ -26,6 +27,8 @@ pub(super) fn choose<'a>(pod: &Pod, nodes: &'a BTreeMap<String, Candidate>) -> R
             other += 1;
         } else if node.pods >= node.capacity {
             full += 1;
+        } else if homes.iter().any(|home| home != name) {
+            elsewhere += 1;
         } else if best.is_none_or(|(_, pods)| node.pods < pods) {
             best = Some((name, node.pods));
         }
@@ -37,6 +40,7 @@ pub(super) fn choose<'a>(pod: &Pod, nodes: &'a BTreeMap<String, Candidate>) -> R
         (full, "Too many pods"),
         (closed, "node(s) were unschedulable"),
         (other, "node(s) didn't match Pod's node affinity/selector"),
+        (elsewhere, "node(s) didn't match PersistentVolume's node affinity"),
     ]
     .into_iter()
     .filter(|&(count, _)| count > 0)
@@ -77,13 +81,24 @@ mod tests {
                      2 node(s) didn't match Pod's node affinity/selector."),
             ),
         ] {
-            let chosen = choose(&pod(selector), &nodes);
+            let chosen = choose(&pod(selector), &nodes, &BTreeSet::new());
             assert_eq!(chosen.as_ref().map(|name| &**name).map_err(String::as_str), expected, "{selector:?}");
         }
     }
 
     #[test]
+    fn a_pod_goes_where_its_volumes_are_or_nowhere() {
+        let nodes: BTreeMap<_, _> = [("a".to_owned(), node("x", 1, false)), ("b".to_owned(), node("x", 0, false))].into();
+        let homes = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(choose(&pod(&[]), &nodes, &homes(&["a"])), Ok("a"));
+        for gone in [homes(&["c"]), homes(&["a", "b"])] {
+            let told = choose(&pod(&[]), &nodes, &gone).unwrap_err();
+            assert_eq!(told, "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity.");
+        }
+    }
+
+    #[test]
     fn without_nodes_nothing_is_scheduled() {
-        assert!(choose(&pod(&[]), &BTreeMap::new()).unwrap_err().starts_with("0/0 nodes"));
+        assert!(choose(&pod(&[]), &BTreeMap::new(), &BTreeSet::new()).unwrap_err().starts_with("0/0 nodes"));
     }
 }

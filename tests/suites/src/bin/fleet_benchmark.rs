@@ -154,7 +154,7 @@ mod tests {
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
         let arguments = Arguments::parse_from(["fleet-benchmark"]);
-        assert_eq!((arguments.runners, arguments.idle_seconds, arguments.scenes.len()), (vec![200, 1000], 60, 5));
+        assert_eq!((arguments.runners, arguments.idle_seconds, arguments.scenes.len()), (vec![200, 1000], 60, 6));
         let arguments = Arguments::parse_from(["fleet-benchmark", "--runners", "50", "--scenes=rollout"]);
         assert_eq!((arguments.runners, arguments.scenes), (vec![50], vec![Scene::Rollout]));
     }

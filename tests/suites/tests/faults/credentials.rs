@@ -2,22 +2,19 @@
 
 use anyhow::{Result, ensure};
 use pacer_api::condition::ConditionType;
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_harness::github::{APP_PRIVATE_KEY, Access, Installation, Person, RouteKind, Scope};
-use pacer_suites::{
-    apply, brisk_world, delete, deployment, event, no_busy_kill, nothing_left, runners, settled, until, with_spec,
-};
+use pacer_suites::fleet::Kind;
+use pacer_suites::{apply, brisk_world, end, event, for_both_kinds, runners, settled, until};
 use serde_json::{Value, json};
 
-fn with_secret(name: &str, replicas: u32, secret: &str) -> Value {
-    with_spec(deployment(name, replicas), "githubAPICredentialsFrom", json!({"secretRef": {"name": secret}}))
-}
+for_both_kinds!(wrong_credentials_say_what_is_missing_block_nobody_and_heal);
 
 fn secret(name: &str, content: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "stringData": content})
 }
 
-/// Waits until every Runner of a deployment says in its condition `Accepted` what is wrong.
+/// Waits until every Runner of a fleet says in its condition `Accepted` what is wrong.
 async fn says(world: &pacer_harness::world::World, name: &str, wanted: &[&str]) -> Result<()> {
     until::<Runner>(world, &format!("the Runners of {name} to say {wanted:?}"), |all| {
         let ours: Vec<_> =
@@ -36,8 +33,7 @@ async fn says(world: &pacer_harness::world::World, name: &str, wanted: &[&str]) 
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials_say_what_is_missing_block_nobody_and_heal() -> Result<()> {
+async fn wrong_credentials_say_what_is_missing_block_nobody_and_heal(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
     let installation = || Installation::new(7, "acme");
     world.github.add_app(42);
@@ -48,9 +44,10 @@ async fn wrong_credentials_say_what_is_missing_block_nobody_and_heal() -> Result
     apply(&world, &secret("narrow", &json!({"github_token": narrow}))).await?;
     apply(&world, &secret("wrong", &json!({"github_token": "ghp_wrong"}))).await?;
     for (name, of) in [("app", "app"), ("narrow", "narrow"), ("wrong", "wrong"), ("none", "missing")] {
-        apply(&world, &with_secret(name, 3, of)).await?;
+        let secret = json!({"secretRef": {"name": of}});
+        kind.fleet(name, 3).with("githubAPICredentialsFrom", secret).apply(&world).await?;
     }
-    apply(&world, &deployment("good", 5)).await?;
+    kind.fleet("good", 5).apply(&world).await?;
     runners(&world, "the good ones", |counts| counts.online == 5).await?;
 
     let url = "/repos/acme/app/actions/runners/registration-token";
@@ -91,11 +88,5 @@ async fn wrong_credentials_say_what_is_missing_block_nobody_and_heal() -> Result
         })
     })
     .await?;
-    for name in ["app", "narrow", "wrong", "none", "good"] {
-        delete::<RunnerDeployment>(&world, name).await?;
-    }
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -3,25 +3,27 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use pacer_api::{Runner, RunnerDeployment};
+use pacer_api::Runner;
 use pacer_harness::github::{Effect, Fault, Lies, RouteKind, Routes, Scope};
+use pacer_suites::fleet::Kind;
 use pacer_suites::{
-    PATIENCE, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, online_in, queue, runners, running, scale,
-    settled, succeeded, until, with_spec,
+    PATIENCE, brisk_world, delete_all, end, for_both_kinds, online_in, queue, runners, running, settled, succeeded, until,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-fn elsewhere(name: &str, replicas: u32) -> Value {
-    with_spec(deployment(name, replicas), "repository", json!("acme/other"))
-}
+for_both_kinds!(
+    a_failing_scope_keeps_what_it_has_and_blocks_no_other,
+    lost_answers_timeouts_and_rate_limits_are_lived_through,
+    a_busy_flag_that_is_late_or_turns_false_in_mid_job_kills_nobody,
+);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failing_scope_keeps_what_it_has_and_blocks_no_other() -> Result<()> {
+async fn a_failing_scope_keeps_what_it_has_and_blocks_no_other(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
     let (app, other) = (Scope::repository("acme", "app"), Scope::repository("acme", "other"));
     world.github.add(&other);
-    apply(&world, &deployment("web", 10)).await?;
-    apply(&world, &elsewhere("batch", 10)).await?;
+    let (fleet, elsewhere) = (kind.fleet("web", 10), kind.fleet("batch", 10).with("repository", json!("acme/other")));
+    fleet.apply(&world).await?;
+    elsewhere.apply(&world).await?;
     online_in(&world, &app, 10).await?;
     online_in(&world, &other, 10).await?;
     let jobs = queue(&world, "web", 4, Duration::from_secs(20))?;
@@ -35,16 +37,16 @@ async fn a_failing_scope_keeps_what_it_has_and_blocks_no_other() -> Result<()> {
         Ok(())
     };
     let removals = fail(RouteKind::DeleteRunner);
-    scale(&world, "web", 5).await?;
+    fleet.scale(&world, 5).await?;
     let refused = world.github.wait_for(PATIENCE, |view| view.calls(RouteKind::DeleteRunner).failed >= 5).await;
     world.check(refused).await?;
     ensure!(world.github.fault_hits(removals) >= 5);
     kept()?;
     fail(RouteKind::ListRunners);
     fail(RouteKind::RegistrationToken);
-    scale(&world, "batch", 20).await?;
+    elsewhere.scale(&world, 20).await?;
     online_in(&world, &other, 20).await?;
-    scale(&world, "batch", 5).await?;
+    elsewhere.scale(&world, 5).await?;
     online_in(&world, &other, 5).await?;
     kept()?;
     world.github.clear_faults();
@@ -52,16 +54,10 @@ async fn a_failing_scope_keeps_what_it_has_and_blocks_no_other() -> Result<()> {
     online_in(&world, &app, 5).await?;
     succeeded(&world, jobs.len()).await?;
     settled(&world, 10).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    delete::<RunnerDeployment>(&world, "batch").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn lost_answers_timeouts_and_rate_limits_are_lived_through() -> Result<()> {
+async fn lost_answers_timeouts_and_rate_limits_are_lived_through(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
     let list = || Routes::of(RouteKind::ListRunners);
     let remove = || Routes::of(RouteKind::DeleteRunner);
@@ -76,7 +72,8 @@ async fn lost_answers_timeouts_and_rate_limits_are_lived_through() -> Result<()>
     ] {
         world.github.inject(fault);
     }
-    apply(&world, &deployment("web", 20)).await?;
+    let fleet = kind.fleet("web", 20);
+    fleet.apply(&world).await?;
     runners(&world, "20 online", |counts| counts.online == 20).await?;
     let jobs = queue(&world, "web", 6, Duration::from_secs(20))?;
     running(&world, 6).await?;
@@ -97,32 +94,28 @@ async fn lost_answers_timeouts_and_rate_limits_are_lived_through() -> Result<()>
     ] {
         world.github.inject(fault);
     }
-    scale(&world, "web", 8).await?;
+    fleet.scale(&world, 8).await?;
     settled(&world, 8).await?;
     ensure!(world.github.fault_hits(hangs) == 1, "no listing hung");
     succeeded(&world, jobs.len()).await?;
 
     // The hourly budget is used up and comes back.
     world.github.exhaust_rate_limit(Duration::from_secs(3));
-    scale(&world, "web", 12).await?;
+    fleet.scale(&world, 12).await?;
     settled(&world, 12).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_busy_flag_that_is_late_or_turns_false_in_mid_job_kills_nobody() -> Result<()> {
+async fn a_busy_flag_that_is_late_or_turns_false_in_mid_job_kills_nobody(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
-    apply(&world, &deployment("web", 20)).await?;
+    let fleet = kind.fleet("web", 20);
+    fleet.apply(&world).await?;
     runners(&world, "20 online", |counts| counts.online == 20).await?;
 
     world.github.lie(Lies { busy_late_by: Duration::from_secs(60), ..Lies::default() });
     queue(&world, "web", 8, Duration::from_secs(15))?;
     running(&world, 8).await?;
-    scale(&world, "web", 8).await?;
+    fleet.scale(&world, 8).await?;
     // Reached although the listing offers the busy ones as well.
     runners(&world, "the busy ones only", |counts| counts.registered == 8 && counts.busy == 8).await?;
     succeeded(&world, 8).await?;
@@ -131,12 +124,9 @@ async fn a_busy_flag_that_is_late_or_turns_false_in_mid_job_kills_nobody() -> Re
     world.github.lie(Lies { busy_false_after: Some(Duration::from_millis(500)), ..Lies::default() });
     queue(&world, "web", 5, Duration::from_secs(12))?;
     running(&world, 5).await?;
-    scale(&world, "web", 2).await?;
+    fleet.scale(&world, 2).await?;
     runners(&world, "the busy ones only", |counts| counts.registered == 5 && counts.busy == 5).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
+    delete_all(&world).await?;
     ensure!(world.github.jobs().succeeded == 13, "{:?}", world.github.jobs());
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -3,30 +3,31 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use pacer_api::RunnerDeployment;
+use pacer_suites::fleet::Kind;
 use pacer_suites::kill::{Dice, kill};
-use pacer_suites::{
-    PATIENCE, apply, brisk_world, change_template, delete, deployment, no_busy_kill, nothing_left, queue, runners, running,
-    scale, settled, succeeded,
-};
-use serde_json::json;
+use pacer_suites::{PATIENCE, brisk_world, end, for_both_kinds, queue, runners, running, settled, succeeded};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind() -> Result<()> {
+for_both_kinds!(
+    an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind,
+    an_api_server_that_restarts_or_hangs_loses_no_job_and_no_runner,
+);
+
+async fn an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind(kind: Kind) -> Result<()> {
     let mut world = brisk_world(&[], |_| {}).await?;
     let mut dice = Dice::new(20);
-    apply(&world, &deployment("web", 30)).await?;
+    let fleet = kind.fleet("web", 30);
+    fleet.apply(&world).await?;
     kill(&mut world, &mut dice, 4).await?;
     let mut jobs = queue(&world, "web", 10, Duration::from_secs(15))?.len();
     running(&world, 10).await?;
-    scale(&world, "web", 12).await?;
+    fleet.scale(&world, 12).await?;
     kill(&mut world, &mut dice, 4).await?;
-    change_template(&world, "web", &json!({"env": [{"name": "REVISION", "value": "2"}]})).await?;
+    fleet.renew(&world, "2").await?;
     kill(&mut world, &mut dice, 4).await?;
     jobs += queue(&world, "web", 8, Duration::from_secs(8))?.len();
-    scale(&world, "web", 30).await?;
+    fleet.scale(&world, 30).await?;
     kill(&mut world, &mut dice, 4).await?;
-    change_template(&world, "web", &json!({"env": [{"name": "REVISION", "value": "3"}]})).await?;
+    fleet.renew(&world, "3").await?;
     kill(&mut world, &mut dice, 4).await?;
 
     succeeded(&world, jobs).await?;
@@ -35,43 +36,35 @@ async fn an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind(
     let made = world.nodes.as_ref().context("no nodes")?.tally().seen();
     let few = if made <= 30 + 12 + 30 + 18 + jobs + 12 { Ok(()) } else { Err(format!("{made} pods were made")) };
     world.check(few).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_restarts_or_hangs_loses_no_job_and_no_runner() -> Result<()> {
+async fn an_api_server_that_restarts_or_hangs_loses_no_job_and_no_runner(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
-    apply(&world, &deployment("web", 20)).await?;
+    let fleet = kind.fleet("web", 20);
+    fleet.apply(&world).await?;
     runners(&world, "20 online", |counts| counts.online == 20).await?;
     queue(&world, "web", 6, Duration::from_secs(12))?;
     running(&world, 6).await?;
     // Killed as soon as the work has begun.
-    scale(&world, "web", 30).await?;
+    fleet.scale(&world, 30).await?;
     runners(&world, "the first new one", |counts| counts.ever_registered > 20).await?;
     world.plane.restart_apiserver().await?;
     runners(&world, "30 online", |counts| counts.online >= 30).await?;
 
     // A partition: requests hang, jobs go on and end.
-    change_template(&world, "web", &json!({"env": [{"name": "REVISION", "value": "2"}]})).await?;
+    fleet.renew(&world, "2").await?;
     let before = world.github.runners().ever_registered;
     runners(&world, "the rollout", |counts| counts.ever_registered > before).await?;
     let ended = world.plane.without_apiserver(world.github.wait_for(PATIENCE, |view| view.jobs().succeeded == 6)).await;
     world.check(ended).await?;
     settled(&world, 30).await?;
 
-    scale(&world, "web", 5).await?;
+    fleet.scale(&world, 5).await?;
     let operator = world.operator.as_ref().context("no operator")?;
     runners(&world, "the first ones gone", |counts| counts.registered < 30).await?;
     world.plane.restart_apiserver().await?;
     settled(&world, 5).await?;
     ensure!(operator.exit().is_none(), "the operator ended: {:?}", operator.exit());
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use pacer_api::RunnerDeployment;
 use pacer_harness::github::{Person, RouteKind};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
-use pacer_suites::{
-    PATIENCE, apply, delete, deployment, no_busy_kill, nothing_left, queue, runners, running, scale, settled, succeeded, world,
-};
+use pacer_suites::fleet::Kind;
+use pacer_suites::{PATIENCE, delete_all, end, for_both_kinds, queue, runners, running, settled, succeeded, world};
 
 use crate::link::Link;
+
+for_both_kinds!(a_leader_that_is_cut_off_stops_before_the_next_one_acts);
 
 /// When an operator said something first, by the clock that all share.
 fn said(operator: &Operator, what: &str) -> Option<Timestamp> {
@@ -41,8 +41,7 @@ async fn ended(operator: &Operator) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()> {
+async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts(kind: Kind) -> Result<()> {
     let mut operator = None;
     let mut world = world(|options| operator = options.operator.take()).await?;
     let mut options = operator.context("no operator's options")?;
@@ -69,7 +68,8 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()>
     let first = Operator::start(&world.plane, &world.github, &first).await?;
     first.until_acting(PATIENCE).await?;
     world.operator = Some(Operator::start(&world.plane, &world.github, &options).await?);
-    apply(&world, &deployment("web", 20)).await?;
+    let fleet = kind.fleet("web", 20);
+    fleet.apply(&world).await?;
     runners(&world, "20 online", |counts| counts.online == 20).await?;
     queue(&world, "web", 6, Duration::from_secs(30))?;
     running(&world, 6).await?;
@@ -83,7 +83,7 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()>
     standby.await.context("the second operator is no standby")?;
 
     // Cut off from the API server, but not from GitHub, in the middle of its work.
-    scale(&world, "web", 10).await?;
+    fleet.scale(&world, 10).await?;
     runners(&world, "the first ones gone", |counts| counts.registered < 20).await?;
     link.set_whole(false);
     second.until_acting(PATIENCE).await?;
@@ -98,7 +98,7 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()>
     let mut third = first;
     third.restart().await?;
     second.pause();
-    scale(&world, "web", 14).await?;
+    fleet.scale(&world, 14).await?;
     third.until_acting(PATIENCE).await?;
     let led = said(&third, "leading").context("the third never led")?;
     second.resume();
@@ -107,10 +107,7 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts() -> Result<()>
     settled(&world, 14).await?;
     ensure!(changes(&world, "user second", led) == 0, "the second one went on after {led}");
 
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
+    delete_all(&world).await?;
     third.terminate().await;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -5,21 +5,26 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_harness::world::World;
-use pacer_suites::{
-    PATIENCE, api, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, running, settled, until,
-};
+use pacer_suites::fleet::Kind;
+use pacer_suites::{PATIENCE, api, brisk_world, end, for_both_kinds, nothing_left, queue, running, settled, until};
 use serde_json::json;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_lost_its_owner_drains_without_the_garbage_collector() -> Result<()> {
+for_both_kinds!(
+    what_lost_its_owner_drains_without_the_garbage_collector,
+    a_fleet_that_is_deleted_behind_the_operators_back_gets_no_new_set,
+);
+
+async fn what_lost_its_owner_drains_without_the_garbage_collector(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |options| {
         options.plane.without_controllers.push("garbage-collector-controller".to_owned());
     })
     .await?;
-    apply(&world, &deployment("web", 8)).await?;
-    apply(&world, &deployment("other", 2)).await?;
+    // Nobody but the garbage collector deletes claims with their set.
+    let (fleet, other) = (kind.fleet("web", 8).retaining(), kind.fleet("other", 2).retaining());
+    fleet.apply(&world).await?;
+    other.apply(&world).await?;
     settled(&world, 10).await?;
     queue(&world, "web", 3, Duration::from_secs(20))?;
     running(&world, 3).await?;
@@ -30,7 +35,7 @@ async fn what_lost_its_owner_drains_without_the_garbage_collector() -> Result<()
     let orphan = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     api::<Runner>(&world).patch(&kept, &PatchParams::default(), &orphan).await?;
 
-    delete::<RunnerDeployment>(&world, "web").await?;
+    fleet.delete(&world).await?;
     until::<RunnerReplicaSet>(&world, "the other set only", |all| {
         all.iter().map(|set| set.name_any()).all(|name| name.starts_with("other"))
     })
@@ -41,20 +46,15 @@ async fn what_lost_its_owner_drains_without_the_garbage_collector() -> Result<()
     let jobs = world.github.jobs();
     ensure!(jobs.succeeded == 3, "{jobs:?}");
 
-    delete::<RunnerDeployment>(&world, "other").await?;
-    delete::<Runner>(&world, &kept).await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_that_is_deleted_behind_the_operators_back_gets_no_new_set() -> Result<()> {
+async fn a_fleet_that_is_deleted_behind_the_operators_back_gets_no_new_set(kind: Kind) -> Result<()> {
     let mut world = brisk_world(&[], |_| {}).await?;
-    apply(&world, &deployment("web", 3)).await?;
+    let fleet = kind.fleet("web", 3);
+    fleet.apply(&world).await?;
     settled(&world, 3).await?;
-    // The operator lists RunnerDeployments when it starts and hears nothing about them any more, as while a watch is interrupted.
+    // The operator lists fleets when it starts and hears nothing about them any more, as while a watch is interrupted.
     let no_watch = json!([
         {"op": "test", "path": "/rules/0/resources", "value": ["runnerdeployments", "runnersets"]},
         {"op": "replace", "path": "/rules/0/verbs", "value": ["list"]},
@@ -62,9 +62,10 @@ async fn a_deployment_that_is_deleted_behind_the_operators_back_gets_no_new_set(
     kubectl(&world, &["patch", "clusterrole", "pacer", "--type=json", "--patch", &no_watch.to_string()]).await?;
     let operator = world.operator.as_mut().context("no operator")?;
     operator.kill9().await;
+    let resource = format!("{}s.actions.summerwind.dev", kind.as_str().to_lowercase());
     let deaf = tokio::time::timeout(PATIENCE, async {
         // Nobody announces when the authorizer has seen the change.
-        while kubectl(&world, &["auth", "can-i", "watch", RESOURCE, ACCOUNT]).await.is_ok() {
+        while kubectl(&world, &["auth", "can-i", "watch", &resource, ACCOUNT]).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     });
@@ -74,18 +75,13 @@ async fn a_deployment_that_is_deleted_behind_the_operators_back_gets_no_new_set(
     operator.until_acting(PATIENCE).await?;
     settled(&world, 3).await?;
 
-    delete::<RunnerDeployment>(&world, "web").await?;
+    fleet.delete(&world).await?;
     nothing_left(&world).await?;
     let calls = world.operator_calls(None)?;
     ensure!(calls.count("create", "runnerreplicasets") == 1, "{calls}");
     ensure!(calls.count("create", "runners") <= 6, "{calls}");
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
-
-/// What a role calls RunnerDeployments.
-const RESOURCE: &str = "runnerdeployments.actions.summerwind.dev";
 
 /// Makes kubectl speak for the operator.
 const ACCOUNT: &str = "--as=system:serviceaccount:actions-runner-system:pacer";

@@ -6,15 +6,19 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
 use pacer_api::condition::{self, ConditionType};
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_harness::github::{Effect, Fault, RouteKind, Routes};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
-use pacer_suites::{
-    TOKENS, api, apply, brisk_world, change_template, delete, deployment, event, no_busy_kill, nothing_left, online_in, runners,
-    settled, until,
-};
+use pacer_suites::fleet::Kind;
+use pacer_suites::{TOKENS, api, apply, brisk_world, end, event, for_both_kinds, online_in, runners, settled, until};
 use serde_json::json;
+
+for_both_kinds!(
+    runners_that_cannot_start_are_not_made_again_and_again,
+    a_quota_is_waited_for_and_blocks_no_other_namespace,
+    a_runner_without_its_token_says_so_while_github_fails,
+);
 
 /// How many pods each fleet has had; fleets have names of one length.
 fn made(world: &World) -> BTreeMap<String, usize> {
@@ -25,8 +29,7 @@ fn made(world: &World) -> BTreeMap<String, usize> {
     made
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn runners_that_cannot_start_are_not_made_again_and_again() -> Result<()> {
+async fn runners_that_cannot_start_are_not_made_again_and_again(kind: Kind) -> Result<()> {
     let world = brisk_world(&["--registration-timeout=2s"], |_| {}).await?;
     let nodes = world.nodes.as_ref().context("no nodes")?;
     let fleet = |name: &str, trouble| nodes.inject(Affected { name_prefix: name.to_owned(), ..Affected::default() }, trouble);
@@ -37,7 +40,7 @@ async fn runners_that_cannot_start_are_not_made_again_and_again() -> Result<()> 
     let old = fleet("oldie", Trouble::ExitsAtOnce(7));
     fleet("muted", Trouble::NeverRegisters);
     for name in ["image", "confg", "crash", "mskd0", "oldie", "muted", "fine0"] {
-        apply(&world, &deployment(name, 3)).await?;
+        kind.fleet(name, 3).apply(&world).await?;
     }
     // None of them blocks the one that works.
     runners(&world, "the fine ones", |counts| counts.online == 3).await?;
@@ -87,22 +90,15 @@ async fn runners_that_cannot_start_are_not_made_again_and_again() -> Result<()> 
     for trouble in [image, config, crash, masked, old] {
         nodes.heal(trouble);
     }
-    change_template(&world, "oldie", &json!({"image": "example.com/runner:2"})).await?;
+    kind.fleet("oldie", 3).renew(&world, "2").await?;
     for name in ["crash", "mskd0", "muted"] {
-        delete::<RunnerDeployment>(&world, name).await?;
+        kind.fleet(name, 3).delete(&world).await?;
     }
     settled(&world, 12).await?;
-    for name in ["image", "confg", "oldie", "fine0"] {
-        delete::<RunnerDeployment>(&world, name).await?;
-    }
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quota_is_waited_for_and_blocks_no_other_namespace() -> Result<()> {
+async fn a_quota_is_waited_for_and_blocks_no_other_namespace(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
     let app = pacer_harness::github::Scope::repository("acme", "app");
     let quota = |pods: u32| {
@@ -116,7 +112,7 @@ async fn a_quota_is_waited_for_and_blocks_no_other_namespace() -> Result<()> {
         all.iter().any(|quota| quota.status.as_ref().is_some_and(|status| status.used.is_some()))
     })
     .await?;
-    apply(&world, &deployment("web", 10)).await?;
+    kind.fleet("web", 10).apply(&world).await?;
     online_in(&world, &app, 4).await?;
     event(&world, "PodRefused", |note| note.contains("exceeded quota")).await?;
     until::<Runner>(&world, "six refused Runners", |all| {
@@ -130,9 +126,7 @@ async fn a_quota_is_waited_for_and_blocks_no_other_namespace() -> Result<()> {
     })
     .await?;
     world.plane.namespace("elsewhere").await?;
-    let mut other = deployment("other", 3);
-    other["metadata"]["namespace"] = json!("elsewhere");
-    apply(&world, &other).await?;
+    kind.fleet("other", 3).within("elsewhere").apply(&world).await?;
     online_in(&world, &app, 7).await?;
     // The refused ones are tried again, not replaced.
     let calls = world.operator_calls(None)?;
@@ -140,23 +134,18 @@ async fn a_quota_is_waited_for_and_blocks_no_other_namespace() -> Result<()> {
     ensure!(calls.count("create", "pods") <= 7 + 6 * 4, "{calls}");
     apply(&world, &quota(10)).await?;
     online_in(&world, &app, 13).await?;
-    let deleted = world.plane.kubectl(&["delete", "runnerdeployment", "other", "--namespace", "elsewhere"]).await?;
+    let deleted = world.plane.kubectl(&["delete", kind.as_str(), "other", "--namespace", "elsewhere"]).await?;
     ensure!(deleted.status.success(), "{deleted:?}");
     settled(&world, 10).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_runner_without_its_token_says_so_while_github_fails() -> Result<()> {
+async fn a_runner_without_its_token_says_so_while_github_fails(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
     let nodes = world.nodes.as_ref().context("no nodes")?;
     let missing = "secret \"runner-registration\" not found";
     let trouble = nodes.inject(Affected::all(), Trouble::ContainerConfig(missing.to_owned()));
-    apply(&world, &deployment("web", 1)).await?;
+    kind.fleet("web", 1).apply(&world).await?;
     until::<Pod>(&world, "its pod", |all| all.len() == 1).await?;
     // From now on every look at the Runner ends in an attempt to make the token again, which fails.
     world.github.inject(Fault::new(Routes::of(RouteKind::RegistrationToken), Effect::Status(502)).always());
@@ -176,9 +165,5 @@ async fn a_runner_without_its_token_says_so_while_github_fails() -> Result<()> {
     world.github.clear_faults();
     nodes.heal(trouble);
     settled(&world, 1).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

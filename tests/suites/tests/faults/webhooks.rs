@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::job_ledger::JobState;
-use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
 use pacer_harness::github::{Conclusion, Delivering, Hook, JobId, JobSpec, Scope, View};
 use pacer_harness::ingress::Ingress;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
+use pacer_suites::fleet::{Fleet, Kind};
 use pacer_suites::kill::Dice;
-use pacer_suites::{PATIENCE, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, settled, until};
+use pacer_suites::{PATIENCE, apply, brisk_world, delete, delete_all, end, for_both_kinds, queue, settled, until};
 use serde_json::json;
+
+for_both_kinds!(nobody_waits_and_nothing_stays_reserved_however_receivers_die);
 
 /// Secret of the webhooks.
 const SECRET: &str = "a secret of the faults";
@@ -34,15 +37,16 @@ fn address(replica: &Operator) -> Result<String> {
     replica.webhook_address().context("it announced no address for webhooks")
 }
 
-/// A deployment and an autoscaler that hears webhooks and polls.
-async fn pool(world: &World, name: &str) -> Result<()> {
-    apply(world, &deployment(name, 0)).await?;
+/// A fleet and an autoscaler that hears webhooks and polls.
+async fn pool(world: &World, fleet: &Fleet) -> Result<()> {
+    fleet.apply(world).await?;
+    let name = fleet.name();
     let autoscaler = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1",
         "kind": "HorizontalRunnerAutoscaler",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
-            "scaleTargetRef": {"name": name}, "minReplicas": 0, "maxReplicas": 40, "scaleDownDelaySecondsAfterScaleOut": 0,
+            "scaleTargetRef": fleet.reference(), "minReplicas": 0, "maxReplicas": 40, "scaleDownDelaySecondsAfterScaleOut": 0,
             "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
             "metrics": [{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns"}],
         },
@@ -77,8 +81,7 @@ fn jobs(world: &World, dice: &mut Dice, wanted: &mut usize, doomed: &mut Vec<Job
 
 /// Two replicas are killed at random and come back, while 20 % of the events are lost, others come twice or late, jobs are cancelled, skipped
 /// and run again, and one autoscaler is deleted with its jobs waiting.
-#[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_and_nothing_stays_reserved_however_receivers_die() -> Result<()> {
+async fn nobody_waits_and_nothing_stays_reserved_however_receivers_die(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |options| {
         let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
         options.manifests.push(deploy.join("webhook/rbac.yaml"));
@@ -94,29 +97,30 @@ async fn nobody_waits_and_nothing_stays_reserved_however_receivers_die() -> Resu
         delay: Duration::from_millis(30),
         parallel: 4,
     });
-    pool(&world, "web").await?;
-    let mut replicas = vec![replica(&world).await?, replica(&world).await?];
-    ingress.serve([address(&replicas[0])?, address(&replicas[1])?]);
+    pool(&world, &kind.fleet("web", 0)).await?;
+    let (mut one, mut other) = (replica(&world).await?, replica(&world).await?);
+    ingress.serve([address(&one)?, address(&other)?]);
 
     let (mut dice, mut wanted, mut doomed) = (Dice::new(7), 0, Vec::new());
     // The other one's runners do not fit its jobs.
-    pool(&world, "old").await?;
+    let old = kind.fleet("old", 0);
+    pool(&world, &old).await?;
     for round in 0..6 {
         jobs(&world, &mut dice, &mut wanted, &mut doomed)?;
         let before = world.github.view(|view| view.deliveries().accepted);
         let some = dice.below(12);
         let outcome = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted >= before + some).await;
         world.check(outcome).await?;
-        let (victim, survivor) = if dice.below(2) == 0 { (0, 1) } else { (1, 0) };
-        replicas[victim].kill9().await;
-        ingress.serve([address(&replicas[survivor])?]);
+        let (victim, survivor) = if dice.below(2) == 0 { (&mut one, &other) } else { (&mut other, &one) };
+        victim.kill9().await;
+        ingress.serve([address(survivor)?]);
         if round == 3 {
             delete::<HorizontalRunnerAutoscaler>(&world, "old").await?;
-            delete::<RunnerDeployment>(&world, "old").await?;
+            old.delete(&world).await?;
         }
-        replicas[victim].restart().await?;
-        replicas[victim].until_ready("receiving", PATIENCE).await?;
-        ingress.serve([address(&replicas[0])?, address(&replicas[1])?]);
+        victim.restart().await?;
+        victim.until_ready("receiving", PATIENCE).await?;
+        ingress.serve([address(&one)?, address(&other)?]);
     }
     let done = |view: &View<'_>| {
         let ours = view.all_jobs().filter(|job| job.spec.labels == ["web"]);
@@ -139,14 +143,9 @@ async fn nobody_waits_and_nothing_stays_reserved_however_receivers_die() -> Resu
     settled(&world, 0).await?;
     let lost = world.github.view(|view| view.jobs().lost);
     ensure!(lost == 0, "{lost} jobs lost their runner");
-    delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    for replica in &replicas {
-        replica.terminate().await;
-    }
+    delete_all(&world).await?;
+    one.terminate().await;
+    other.terminate().await;
     ingress.stop().await;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use pacer_api::{Runner, RunnerDeployment, RunnerStatus};
+use pacer_api::{Runner, RunnerStatus};
 use pacer_harness::github::{Effect, Fault, Lies, RouteKind, Routes};
 use pacer_suites::{
-    NAMESPACE, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, queue, runners, running, scale, settled,
-    succeeded, until, with_spec,
+    NAMESPACE, apply, brisk_world, delete, delete_all, deployment, end, queue, runners, running, scale, settled, succeeded,
+    until, with_spec,
 };
 use serde_json::json;
 
@@ -58,11 +58,7 @@ async fn a_runner_that_says_it_works_is_not_offered_however_late_github_is() -> 
     ensure!(done.iter().all(|one| one.status.as_ref().is_some_and(known)), "the operator's own words are gone");
     scale(&world, "web", 0).await?;
     runners(&world, "none", |counts| counts.registered == 0).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,11 +104,9 @@ async fn a_runner_may_speak_of_itself_alone_and_its_rights_go_with_it() -> Resul
     let kept = until::<Runner>(&world, "the other one", |all| all.iter().any(|it| it.name_any() == other.name_any())).await?;
     ensure!(kept.iter().any(|it| it.uid() == other.uid()), "the other one was removed");
 
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
+    delete_all(&world).await?;
     until::<ServiceAccount>(&world, "no account", |all| all.iter().all(|one| one.name_any() == "default")).await?;
     until::<Role>(&world, "no role", |all| all.is_empty()).await?;
     until::<RoleBinding>(&world, "no binding", |all| all.is_empty()).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

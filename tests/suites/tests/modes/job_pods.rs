@@ -15,7 +15,7 @@ use pacer_harness::github::{JobSpec, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::{
-    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, no_busy_kill, nothing_left, online_in, queue, runners,
+    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, delete_all, deployment, end, nothing_left, online_in, queue, runners,
     running, scale, succeeded, until, with_spec,
 };
 use serde_json::{Value, json};
@@ -79,9 +79,7 @@ async fn the_example_runs_jobs_in_pods_and_its_account_outlives_it_until_they_ar
     succeeded(&world, 2).await?;
     nothing_left(&world).await?;
     accounts(&world, 0).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,12 +124,9 @@ async fn what_a_job_left_behind_goes_with_its_runner_whoever_crashed() -> Result
     for job in jobs {
         world.github.cancel_job(job);
     }
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
+    delete_all(&world).await?;
     accounts(&world, 0).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,10 +157,8 @@ async fn accounts_of_others_are_left_alone_and_stand_alone_runners_have_their_ow
     queue(&world, "alone", 1, Duration::from_millis(200))?;
     succeeded(&world, 1).await?;
     api::<ServiceAccount>(&world).get("alone").await.context("an account of its own")?;
-    delete::<Runner>(&world, "alone").await?;
-    nothing_left(&world).await?;
+    delete_all(&world).await?;
     until::<ServiceAccount>(&world, "no account", |all| all.iter().all(|one| one.name_any() == "default")).await?;
     until::<RoleBinding>(&world, "no binding", |all| all.is_empty()).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -9,8 +9,8 @@ use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
 use pacer_harness::github::{Registered, Registration, Scope};
 use pacer_harness::world::World;
 use pacer_suites::{
-    PATIENCE, api, apply, brisk_world, change_template, delete, deployment, no_busy_kill, nothing_left, queue, runners, running,
-    scale, settled, succeeded, until, with_spec,
+    PATIENCE, api, apply, brisk_world, change_template, deployment, end, queue, runners, running, scale, settled, succeeded,
+    until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -81,11 +81,7 @@ async fn an_empty_fleet_stays_registered_and_takes_no_job() -> Result<()> {
     let opt_in = Patch::Merge(json!({"spec": {"registrationOnlyAtZero": true}}));
     api::<RunnerDeployment>(&world).patch("web", &PatchParams::default(), &opt_in).await?;
     only_registered(&world, "next").await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,10 +98,7 @@ async fn one_that_github_forgot_is_registered_again() -> Result<()> {
     runners(&world, "one more registration", |counts| counts.ever_registered == 2 && counts.registered == 1).await?;
     let again = only_registered(&world, "web").await?;
     ensure!(again.id != first.id, "the same one");
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,9 +136,5 @@ async fn what_old_installations_left_is_removed_here_and_at_github() -> Result<(
     until::<Runner>(&world, "it gone", |all| all.len() == 1 && all.iter().all(|one| one.name_any() != name)).await?;
     runners(&world, "its registration gone", |counts| counts.registered == 1).await?;
     succeeded(&world, 1).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 use kube::ResourceExt;
 use kube::api::ListParams;
-use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_harness::world::World;
-use pacer_suites::{PATIENCE, api, apply, deployment, nothing_left, settled, until};
+use pacer_suites::{api, apply, deployment, end, end_as_it_is, settled, until};
 
 use crate::arc;
 
@@ -108,8 +108,7 @@ async fn arc_can_go_on_with_what_is_left() -> Result<()> {
     let maps = kube::Api::<ConfigMap>::all(world.client.clone()).list(&ListParams::default()).await?;
     ensure!(secrets.iter().all(|secret| !ours(secret.labels())), "tokens are left");
     ensure!(maps.iter().all(|map| !ours(map.labels())), "records of policies are left");
-    world.stop().await;
-    Ok(())
+    end_as_it_is(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,8 +124,5 @@ async fn there_and_back_and_there_again_restarts_nothing() -> Result<()> {
         ensure!(arc::everything(&world).await? == before, "objects were exchanged");
     }
     arc::start(&mut world, &options).await?;
-    pacer_suites::delete::<RunnerDeployment>(&world, "web").await?;
-    tokio::time::timeout(PATIENCE, nothing_left(&world)).await??;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
 use kube::api::ListParams;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerReplicaSet};
 use pacer_harness::github::RouteKind;
-use pacer_suites::{api, delete, no_busy_kill, nothing_left, queue, runners, running, scale, settled, succeeded, until};
+use pacer_suites::{api, delete, delete_all, end, queue, runners, running, scale, settled, succeeded, until};
 use serde_json::json;
 
 use crate::arc::{self, LONG, everything, uids};
@@ -57,12 +57,9 @@ async fn ten_runners_of_which_four_are_busy_notice_nothing() -> Result<()> {
     .await?;
     settled(&world, 4).await?;
 
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
+    delete_all(&world).await?;
     ensure!(world.github.leaked().is_empty() && world.github.jobs().lost == 0);
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,12 +101,9 @@ async fn what_arc_had_begun_is_brought_to_its_end() -> Result<()> {
     let pods = uids::<Pod>(&world).await?;
     ensure!(pods.contains(&marked_pod.uid().context("no UID")?), "the marked one is needed, and stays");
 
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
+    delete_all(&world).await?;
     ensure!(world.github.leaked().is_empty() && world.github.jobs().lost == 0);
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,10 +117,7 @@ async fn a_pod_deleted_by_hand_goes_though_arc_held_it() -> Result<()> {
     until::<Pod>(&world, "another pod in its place", |all| all.len() == 2 && all.iter().all(|pod| pod.uid() != first.uid()))
         .await?;
     settled(&world, 2).await?;
-    delete::<RunnerDeployment>(&world, "web").await?;
-    nothing_left(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,9 +156,7 @@ async fn reservations_of_arc_count_until_they_end_and_are_left_as_they_are() -> 
     ensure!(Timestamp::now() >= ends.parse()?, "given up before the reservations ended");
     let kept = api::<HorizontalRunnerAutoscaler>(&world).get("web").await?.spec.capacity_reservations.unwrap_or_default();
     ensure!(kept.len() == 3, "the user's list was changed");
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 /// Waits until no runner is left, while the deployment and its set stay.

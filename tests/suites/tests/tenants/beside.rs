@@ -12,7 +12,7 @@ use pacer_harness::github::{Person, Scope};
 use pacer_harness::objects;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
-use pacer_suites::{PATIENCE, online_in, world};
+use pacer_suites::{PATIENCE, end_as_it_is, online_in, world};
 use serde_json::{Value, json};
 
 fn deployment(namespace: &str, repository: &str, replicas: u32) -> Value {
@@ -105,8 +105,7 @@ async fn each_serves_its_namespace_and_touches_no_other() -> Result<()> {
     for operator in [again, two] {
         operator.terminate().await;
     }
-    world.stop().await;
-    Ok(())
+    end_as_it_is(world).await
 }
 
 /// The kustomization that deploy/README.md shows, for a namespace.
@@ -152,6 +151,5 @@ async fn the_shipped_manifests_for_one_namespace_give_all_that_is_needed_there()
         let refused = log.lines().find(|line| line.contains("forbidden"));
         ensure!(refused.is_none(), "a right is missing, or one was wanted that nobody should have: {refused:?}");
     }
-    world.stop().await;
-    Ok(())
+    end_as_it_is(world).await
 }

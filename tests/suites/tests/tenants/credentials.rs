@@ -6,13 +6,11 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerReplicaSet};
+use pacer_api::{RunnerDeployment, RunnerReplicaSet};
 use pacer_harness::github::{APP_PRIVATE_KEY, Installation, RouteKind, Scope};
 use pacer_harness::world::World;
 use pacer_suites::tenants::{Tenant, online};
-use pacer_suites::{
-    PATIENCE, api, apply, brisk_world, delete, no_busy_kill, nothing_left, online_in, running, scale, succeeded, until,
-};
+use pacer_suites::{PATIENCE, api, apply, brisk_world, delete, end, end_as_it_is, online_in, running, scale, succeeded, until};
 use serde_json::json;
 
 /// Waits until a RunnerDeployment and its set say this in their condition `Ready`, which is then false.
@@ -90,13 +88,7 @@ async fn a_slow_and_a_revoked_tenant_do_not_slow_the_others() -> Result<()> {
     apply(&world, &slow.deployment(5)).await?;
     online(&world, &[revoked, slow], 5, PATIENCE).await?;
     content(&world, &[&revoked.name, &slow.name]).await?;
-    for tenant in &tenants {
-        delete::<RunnerDeployment>(&world, &tenant.name).await?;
-    }
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,8 +101,7 @@ async fn a_refused_credential_is_not_asked_for_by_every_runner() -> Result<()> {
     // Twenty runners ask for one token; each pause is longer than the last.
     let asked = world.github.count(RouteKind::RegistrationToken).requests;
     ensure!(asked <= 4, "{asked} tokens were asked for");
-    world.stop().await;
-    Ok(())
+    end_as_it_is(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,13 +133,7 @@ async fn credentials_are_exchanged_under_running_jobs() -> Result<()> {
     content(&world, &["acme-inc"]).await?;
     scale(&world, "acme-inc", 5).await?;
     online(&world, &[&tenant], 5, PATIENCE).await?;
-    for name in ["acme-inc", "other-inc"] {
-        delete::<RunnerDeployment>(&world, name).await?;
-    }
-    nothing_left(&world).await?;
-    no_busy_kill(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,10 +155,7 @@ async fn a_tenant_whose_secret_is_gone_keeps_nobody_elses_order() -> Result<()> 
     .await?;
     gone.put_token(&world, &gone.token).await?;
     content(&world, &["gone"]).await?;
-    delete::<RunnerDeployment>(&world, "gone").await?;
-    nothing_left(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,11 +217,5 @@ async fn one_app_serves_several_owners_without_an_installations_number() -> Resu
     let looked_up = world.github.count(RouteKind::FindInstallation);
     let found = looked_up.requests - looked_up.failed;
     ensure!((3..=4).contains(&found), "{found} look-ups of installations");
-    delete::<HorizontalRunnerAutoscaler>(&world, "repository").await?;
-    for name in ["first", "second", "repository", "nowhere"] {
-        delete::<RunnerDeployment>(&world, name).await?;
-    }
-    nothing_left(&world).await?;
-    world.stop().await;
-    Ok(())
+    end(world).await
 }

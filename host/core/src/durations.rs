@@ -1,21 +1,21 @@
-//! How long the runners of a pool take to start, as far as it was seen.
+//! How long starts and jobs of a pool take, as far as it was seen.
 
 use std::collections::VecDeque;
 
 use crate::policy::Quantiles;
 
-/// Starts that count; older ones say little about the cluster of today.
+/// Those that count; older ones say little about the cluster, and the jobs, of today.
 const KEPT: usize = 200;
 
-/// The newest starts of a pool, each from its pod's creation to the runner online at GitHub.
+/// The newest of a pool's durations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StartTimes {
+pub struct Durations {
     /// In seconds, the newest last.
     newest: VecDeque<u32>,
 }
 
-impl StartTimes {
-    /// A runner came online so many seconds after its pod was made.
+impl Durations {
+    /// One more of so many seconds.
     pub fn add(&mut self, seconds: u32) {
         if self.newest.len() >= KEPT {
             self.newest.pop_front();
@@ -39,8 +39,8 @@ mod tests {
 
     use super::*;
 
-    fn of(times: impl IntoIterator<Item = u32>) -> StartTimes {
-        times.into_iter().fold(StartTimes::default(), |mut all, time| {
+    fn of(times: impl IntoIterator<Item = u32>) -> Durations {
+        times.into_iter().fold(Durations::default(), |mut all, time| {
             all.add(time);
             all
         })

@@ -196,4 +196,4 @@ impl Demand {
 
 #[cfg(test)]
 #[path = "demand/tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -53,28 +53,11 @@ mod tests {
 
     use super::*;
     use crate::demand::hear;
+    use crate::demand::tests::{at, event};
     use crate::ledger::{JobEvent, LIMIT, Terms};
 
     const LIFE: SignedDuration = SignedDuration::from_mins(30);
     const TERMS: Terms = Terms { queued: std::time::Duration::from_mins(30), limit: LIMIT };
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_000_000 + second).unwrap()
-    }
-
-    fn event(id: u64, state: State, second: i64, runner: Option<&str>) -> JobEvent {
-        JobEvent {
-            id,
-            state,
-            at: at(second),
-            queued_at: at(0),
-            repository: "acme/app".into(),
-            workflow: "ci".into(),
-            labels: Arc::from([]),
-            attempt: 1,
-            runner: runner.map(Arc::from),
-        }
-    }
 
     fn listing(complete: bool, jobs: Vec<JobEvent>) -> Listing {
         Listing { repository: "acme/app".into(), started: at(1_000), complete, jobs }

@@ -5,11 +5,11 @@ use crate::ledger::{LIMIT, Terms};
 
 const LIFE: SignedDuration = SignedDuration::from_secs(600);
 
-fn at(second: i64) -> Timestamp {
+pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn event(id: u64, state: State, second: i64, runner: Option<&str>) -> JobEvent {
+pub(crate) fn event(id: u64, state: State, second: i64, runner: Option<&str>) -> JobEvent {
     JobEvent {
         id,
         state,

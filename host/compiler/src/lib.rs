@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -106,7 +106,8 @@ impl Compiler {
         match status.code() {
             Some(0) => Ok(output),
             Some(code) if code == i32::from(REFUSED) => Err(CompileError::Refused(reason(&output))),
-            _ => Err(CompileError::Died(described(status))),
+            // Has the number of a signal as well.
+            _ => Err(CompileError::Died(status.to_string())),
         }
     }
 }
@@ -157,11 +158,6 @@ impl Drop for Process {
 fn reason(output: &[u8]) -> String {
     let text = output.get(..REASON_BYTES.min(output.len())).unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
-}
-
-fn described(status: ExitStatus) -> String {
-    // Has the number of a signal as well.
-    status.to_string()
 }
 
 /// What became of the component.

@@ -14,7 +14,13 @@ LOCKED := $(if $(CI),--locked,)
 SUITE_THREADS := 2
 BIN := $(CURDIR)/target/debug
 
-.PHONY: help setup controlplane build check unit suites policies example-policies test demo bench bench-policy golden deny
+DENY_VERSION := 0.20.2
+# A test file is a suite when it runs on a control plane; the other one only reads sources.
+SUITES := $(filter-out layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
+# Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
+POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
+
+.PHONY: help setup tools controlplane helm build check lint docs deny advisories each-crate unit suites policies example-policies test demo bench bench-policy image golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,25 +30,50 @@ setup: ## Installs the pinned toolchain and the wasm target where they are missi
 	rustup run $(TOOLCHAIN) rustc --version >/dev/null 2>&1 || rustup toolchain install $(TOOLCHAIN) --profile minimal --component clippy --component rustfmt
 	rustup target list --installed --toolchain $(TOOLCHAIN) | grep -qx $(WASM_TARGET) || rustup target add --toolchain $(TOOLCHAIN) $(WASM_TARGET)
 
+tools: ## Installs cargo-deny, which `make check` runs where it is there. Compiles for minutes.
+	cargo install cargo-deny --locked --version $(DENY_VERSION)
+
 controlplane: ## Builds etcd, kube-apiserver, kube-controller-manager and kubectl once, unless KUBEBUILDER_ASSETS has them.
 	@sh tests/controlplane/build.sh >/dev/null
 
-check: setup ## Formatting and lints.
+helm: ## Builds helm once, unless HELM names one.
+	@sh tests/helm/build.sh >/dev/null
+
+check: setup deny lint docs ## Dependencies, formatting, lints, documentation.
+
+lint: setup ## Formatting and lints.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(LOCKED) -- -D warnings
+
+docs: setup ## The documentation of all crates, without a warning.
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(LOCKED)
+
+deny: setup ## Licences, sources, and which crates may know which; `make tools` installs what it needs.
+	@if cargo deny --version >/dev/null 2>&1; then
+	  cargo deny check bans licenses sources
+	else
+	  echo "SKIPPED: cargo deny, which is not installed here; \`make tools\` installs it" >&2
+	fi
+
+advisories: ## Known vulnerabilities of what is locked; fetches the RustSec database.
+	cargo deny check advisories
+
+each-crate: setup ## Every crate on its own, with the features that it asks for itself.
+	for manifest in $$(git ls-files '*/Cargo.toml'); do
+	  echo "checking $$manifest"
+	  cargo check --manifest-path "$$manifest" --all-targets $(LOCKED)
+	done
 
 # Always the whole workspace: a selection of crates selects other features of what they depend on, and builds all of that twice.
 build: setup
 	cargo build --workspace $(LOCKED)
 
-unit: build controlplane ## Tests of every crate but the suites.
+unit: build controlplane ## Tests of every crate but the suites, and the layout of all.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)
+	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout $(LOCKED)
 
-suites: build controlplane ## Flows, faults, demand, webhooks, policies and modes on the real API server.
-	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test admission --test demand --test autoscaling --test flows --test faults --test webhooks --test policies --test receipts --test runnersets --test modes --test takeover --test tenants --test layout $(LOCKED) -- --test-threads=$(SUITE_THREADS)
-
-POLICIES := emptiest-node-first confirm-idle oldest-first max-lifetime warm-spare office-hours sticky-until-done fair-share fits-the-cluster \
-	ramp-limit reason-aware learned-registration-timeout
+suites: build controlplane helm ## Flows, faults, demand, webhooks, policies and modes on the real API server.
+	PACER_BIN="$(BIN)/pacer" cargo test --workspace $(SUITES:%=--test %) $(LOCKED) -- --test-threads=$(SUITE_THREADS)
 
 policies: build ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies
@@ -71,8 +102,11 @@ bench-policy: setup ## What a policy costs: the tables of docs/policies.md, of t
 	cargo build --release -p pacer $(LOCKED)
 	target/release/pacer policy bench builtin --table
 
+image: setup ## Writes an OCI layout with the release build into target/image, without a container engine.
+	cargo build --release -p pacer $(LOCKED)
+	rm -rf target/image
+	deploy/image/build.sh target/release/pacer target/image
+
 golden: setup ## Writes the golden files anew; review the difference.
 	UPDATE_GOLDEN=1 cargo test -p pacer-api -p pacer-operator
-
-deny: ## Licences, advisories and duplicate versions, where cargo-deny is installed.
-	cargo deny check
+	UPDATE_GOLDEN=1 cargo test --workspace --test chart -- rendered_manifests table_of_values

@@ -9,6 +9,7 @@
 //!
 //! Read first: [`runner::RunnerConfig`], [`replica_set::RunnerTemplate`], [`names`].
 
+#![allow(rustdoc::invalid_html_tags, reason = "the documentation of a field is its description in the CRD, which is plain text")]
 #![allow(clippy::duplicated_attributes, reason = "every printer column has a type, and clippy takes the second for a duplicate")]
 
 pub mod autoscaler;
@@ -22,6 +23,7 @@ pub mod names;
 mod nullable;
 mod offset_time;
 pub mod pod_settings;
+mod pod_template;
 pub mod quantity;
 pub mod replica_set;
 pub mod runner;

@@ -58,6 +58,8 @@ pub mod annotation {
     pub const SYNC_TIME: &str = "sync-time";
     /// On pods: GitHub's runner id in decimal, proof that the runner registered.
     pub const RUNNER_ID: &str = "actions-runner/id";
+    /// On pods: `true` where the readiness of the `runner` container says that no worker process runs.
+    pub const WORKER_PROBE: &str = "actions.summerwind.dev/worker-probe";
     /// On owners and pods: when scale-down was asked for, RFC 3339.
     pub const UNREGISTRATION_REQUEST: &str = "actions-runner/unregistration-request-timestamp";
     /// On pods: when unregistering began, RFC 3339.

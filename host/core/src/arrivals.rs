@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_bounded() {
+    fn arrivals_are_bounded_when_jobs_are_many() {
         let mut arrivals = Arrivals::default();
         arrivals.hear((0..70_000).map(|id| (id, at(0))), at(0));
         assert_eq!(arrivals.per_minute(at(0)), [u32::try_from(KEPT).unwrap()]);
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn order_and_repetition_do_not_matter(jobs in prop::collection::vec((0..50_u64, -4_000..100_i64), 0..100)) {
+        fn arrivals_are_the_same_when_jobs_are_repeated_in_any_order(jobs in prop::collection::vec((0..50_u64, -4_000..100_i64), 0..100)) {
             // One job has one time.
             let jobs: BTreeMap<u64, Timestamp> = jobs.into_iter().map(|(id, second)| (id, at(second))).collect();
             let mut once = Arrivals::default();

@@ -19,6 +19,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 pub mod metric;
+pub mod sending;
 
 /// `spec.minReplicas` and `spec.maxReplicas`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -71,7 +71,7 @@ pub enum Choice {
 /// Among free ones the one that was in use last: what is on its volume is the freshest, and the others may be done without. A runner that has
 /// not waited for long yet (`patient`) waits for one that is about to be free: a runner that takes the place of one that has just finished
 /// would otherwise always come too early for its claim, and the set would have twice as many volumes as runners. One that was set aside is
-/// tried again after [`ASIDE`], and only where a new one would have to be made otherwise.
+/// tried again after `ASIDE`, and only where a new one would have to be made otherwise.
 #[must_use]
 pub fn choose(claims: &[Claim<'_>], revision: &str, patient: bool, now: Timestamp) -> Choice {
     let fitting = |aside: bool| {

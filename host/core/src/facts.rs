@@ -4,10 +4,15 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-/// How long listings have to contradict a status hook that says *busy*. GitHub's flag is late by a minute at most.
+/// How long listings have to contradict a status hook that says *busy* where nobody looks for the worker process. GitHub's flag is late by a
+/// minute and more (terraform-aws-github-runner PR 5228).
 pub const HOOK_PATIENCE: Duration = Duration::from_mins(10);
+
+/// How long the kubelet has to find no worker process until an event or a status hook that says *busy* is not believed any more: the report
+/// of the job's end got lost. A worker starts within seconds of the event.
+pub const CLAIM_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 
 /// Phase of a pod, as the API server reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +63,24 @@ pub enum Container {
     },
 }
 
+/// What the kubelet found when it looked for a worker process in the pod, which the agent starts for each job.
+///
+/// It looks every few seconds, so that a job shows a few seconds after its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Worker {
+    /// Nothing is known: nobody looks (the pod has a readiness probe of the user's, or is another operator's), the image can't be looked into,
+    /// or the node is silent.
+    #[default]
+    Unknown,
+    /// There is none.
+    Absent {
+        /// Since when, where that is known.
+        since: Option<Timestamp>,
+    },
+    /// There is one, or the kubelet got no answer. The runner is at work.
+    Running,
+}
+
 /// A runner's pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
@@ -85,6 +108,8 @@ pub struct PodFacts {
     pub unschedulable: Option<(Timestamp, String)>,
     /// The `runner` container.
     pub container: Container,
+    /// What the pod itself says about a job.
+    pub worker: Worker,
     /// `status.reason`, for instance `Evicted`.
     pub reason: String,
     /// `status.message`.
@@ -251,19 +276,39 @@ pub struct RunnerFacts {
     pub worked: bool,
     /// It is there to be registered, never to run a job: its pod registers it and ends.
     pub registration_only: bool,
-    /// GitHub confirmed to this operator that it is not registered: by a removal, or by a listing from after its end.
-    pub unregistered: bool,
+    /// The user chose the grace period of its pod. Others are as long as a job may take.
+    pub own_grace: bool,
+    /// GitHub refuses the credentials or knows no such scope, or the credentials are gone: nothing can be asked there until somebody acts.
+    pub github_refuses: bool,
+    /// How long ago GitHub confirmed to this operator that it is not registered: by a removal, or by a listing from after its end.
+    pub unregistered: Option<Duration>,
 }
 
 impl RunnerFacts {
-    /// Whether somebody beside GitHub's listings says that it runs a job.
-    ///
-    /// The hook is the image's, and its report of a job's end may get lost; where every listing of [`HOOK_PATIENCE`] says idle, it is not
-    /// believed any more. GitHub is asked before such a runner is removed, as before any other.
+    /// What the kubelet found in its pod.
     #[must_use]
-    pub fn says_busy(&self) -> bool {
-        let contradicted = matches!(self.remote, Remote::Online { busy: false, idle, .. } if idle >= HOOK_PATIENCE);
-        self.reports_job || (self.hook_reports_job && !contradicted)
+    pub fn worker(&self) -> Worker {
+        self.pod.as_ref().map_or(Worker::Unknown, |pod| pod.worker)
+    }
+
+    /// Whether anybody beside GitHub's listings says that it runs a job: its pod, an event, the status hook.
+    ///
+    /// The report of a job's end may get lost. What an event or the hook said is not believed any more when the kubelet has found no worker
+    /// process for [`CLAIM_PATIENCE`]; where it does not look, the hook is not when every listing of [`HOOK_PATIENCE`] says idle.
+    #[must_use]
+    pub fn says_busy(&self, now: Timestamp) -> bool {
+        let claimed = self.reports_job || self.hook_reports_job;
+        match self.worker() {
+            Worker::Running => true,
+            Worker::Absent { since } => {
+                let refuted = since.is_some_and(|since| now.duration_since(since) >= CLAIM_PATIENCE);
+                claimed && !refuted
+            }
+            Worker::Unknown => {
+                let contradicted = matches!(self.remote, Remote::Online { busy: false, idle, .. } if idle >= HOOK_PATIENCE);
+                self.reports_job || (self.hook_reports_job && !contradicted)
+            }
+        }
     }
 
     /// Whether nobody can be registered under its name any more: it ended, and a listing that was asked for after that lacks it.

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn structural_lies_void_the_answer() {
+    fn answer_is_void_when_its_structure_breaks_the_contract() {
         let offered = scale_down(3, 2);
         let lies = [
             (vec![choice(0), choice(1), choice(2)], GateError::TooMany { what: "choices", count: 3, most: 2 }),
@@ -462,7 +462,7 @@ mod tests {
         }
 
         #[test]
-        fn honest_choices_pass(len in 1..20_usize, picks in proptest::collection::hash_set(0..20_u32, 0..20)) {
+        fn choices_pass_when_they_keep_the_contract(len in 1..20_usize, picks in proptest::collection::hash_set(0..20_u32, 0..20)) {
             let answer: Vec<Choice> = picks.into_iter().filter(|&index| (index as usize) < len).map(choice).collect();
             prop_assert_eq!(choices(&scale_down(len, 20), answer.clone()), Ok(answer));
         }

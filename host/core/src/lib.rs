@@ -22,6 +22,8 @@ pub mod phase;
 pub mod policy;
 pub mod redelivery;
 pub mod registration;
+pub mod replacement;
+pub mod reservation;
 pub mod restart;
 pub mod ring;
 pub mod rollout;

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_on_its_way_out() {
+    fn node_is_leaving_when_cordoned_deleted_or_tainted() {
         let tainted = |key: &str| NodeFacts { taints: vec!["dedicated".into(), key.into()], ..NodeFacts::default() };
         for (facts, expected) in [
             (NodeFacts::default(), false),

@@ -169,6 +169,21 @@ pub struct Assessment {
     pub trouble: Option<Trouble>,
 }
 
+/// For so long after a runner's start or end it is worth a listing of its own; after that it waits for one that is due anyway.
+const HASTE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Whether GitHub is to be listed soon for a runner that starts or is over: one that never registers, or stays for somebody to look at, must
+/// not keep its scope at a listing a second for ever.
+#[must_use]
+pub fn hurries(runner: &RunnerFacts, assessment: &Assessment, now: Timestamp) -> bool {
+    let since = match assessment.phase {
+        Phase::Starting => runner.pod.as_ref().map(PodFacts::started_at),
+        Phase::Dead => assessment.trouble.as_ref().map(|trouble| trouble.since),
+        Phase::Pending | Phase::Idle(_) | Phase::Busy | Phase::Offline | Phase::Stopping => None,
+    };
+    !runner.quarantined && since.is_none_or(|since| now.duration_since(since) < HASTE)
+}
+
 /// Forms the opinion.
 #[must_use]
 pub fn assess(runner: &RunnerFacts, now: Timestamp) -> Assessment {
@@ -313,7 +328,7 @@ fn running(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Assessment {
     let cause = silence(pod);
     let fine = |phase| Assessment { phase, trouble: None };
     match runner.remote {
-        _ if runner.says_busy() => fine(Phase::Busy),
+        _ if runner.says_busy(now) => fine(Phase::Busy),
         Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. } => fine(Phase::Busy),
         Remote::Online { idle, .. } => fine(Phase::Idle(idle)),
         Remote::Offline { since, .. } => Assessment {

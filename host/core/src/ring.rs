@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_fits_and_nobody_loses_below_the_equal_share(
+        fn kept_receipts_fit_and_share_equally_when_there_are_too_many(
             all in proptest::collection::vec((0_u8..3, 0_u32..500, 0_usize..40), 0..60),
             count in 0_usize..40,
             bytes in 0_usize..900,

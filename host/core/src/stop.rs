@@ -2,12 +2,16 @@
 //!
 //! ARC's graceful stop (arc-behaviour 2.9) in a stricter form: only GitHub's own word, or a listing newer than the runner's last sign of
 //! life, counts as unregistered; a refusal for any reason but *busy* proves nothing and is tried again.
+//!
+//! GitHub's flag is late, and its answer to a removal goes by it (terraform-aws-github-runner PR 5228). An agent whose registration is gone
+//! may cancel its job. So any evidence of work holds up the question itself, for as long as it is there; and a runner that GitHub has removed
+//! is left to end by itself until its pod shows that it runs no job.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::facts::{Remote, RunnerFacts};
+use crate::facts::{PodFacts, Remote, RunnerFacts, Worker};
 
 /// Limits of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,9 @@ pub struct StopLimits {
     pub registration: Duration,
     /// How long after its deletion timestamp a pod may linger before it is deleted by force; ARC waits one minute.
     pub linger: Duration,
+    /// How long nothing may say that a runner works, from when it is to go, before GitHub is asked to remove it; and again after that, before
+    /// its pod is deleted. Longer than it takes until a job that has just begun shows in the pod's status.
+    pub confirmation: Duration,
 }
 
 impl Default for StopLimits {
@@ -27,6 +34,7 @@ impl Default for StopLimits {
             drain: Duration::from_secs(5 * 24 * 3600),
             registration: Duration::from_secs(600),
             linger: Duration::from_secs(60),
+            confirmation: Duration::from_secs(10),
         }
     }
 }
@@ -42,11 +50,21 @@ pub enum WaitReason {
     Registering,
     /// No listing says whether it is registered.
     ListingUnknown,
+    /// Nothing says that it runs a job, but one that has just begun would not show yet.
+    Confirming,
+    /// GitHub has removed it; its agent is about to notice.
+    Leaving,
     /// Its pod takes its time to end.
     PodTerminating,
 }
 
 impl WaitReason {
+    /// Whether it ends by itself in its own time, and is no news to anybody.
+    #[must_use]
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::Finishing | Self::Confirming | Self::Leaving | Self::PodTerminating)
+    }
+
     /// Stable word for conditions, events and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -55,6 +73,8 @@ impl WaitReason {
             Self::Finishing => "Finishing",
             Self::Registering => "WaitingForRegistration",
             Self::ListingUnknown => "WaitingForGitHub",
+            Self::Confirming => "ConfirmingIdle",
+            Self::Leaving => "Leaving",
             Self::PodTerminating => "PodTerminating",
         }
     }
@@ -63,8 +83,10 @@ impl WaitReason {
 /// How the pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodDeletion {
-    /// With its grace period.
+    /// It runs no job: with a grace period of at most [`IDLE_GRACE`], unless the user chose one.
     Graceful,
+    /// Nothing shows whether it runs a job: with its own grace period, which lets a job finish.
+    Patient,
     /// Only if it has not changed since it was observed: it has not started, and must not have started meanwhile.
     IfUnchanged,
     /// At once: nobody is there to honour a grace period.
@@ -109,12 +131,47 @@ pub fn next(runner: &RunnerFacts, refused_busy: Option<Duration>, limits: &StopL
         return step;
     }
     let Some(pod) = pod else { return Step::Release };
-    match pod.deleting {
-        Some(_) if pod.held => Step::FreePod,
-        Some(deleting) if now > deleting && age(now, deleting) >= limits.linger => Step::DeletePod(PodDeletion::Force),
-        Some(_) => Step::Wait { why: WaitReason::PodTerminating, recheck: limits.linger },
-        None if !pod.may_have_started() => Step::DeletePod(PodDeletion::IfUnchanged),
-        None => Step::DeletePod(PodDeletion::Graceful),
+    match (pod.deleting, end_of_agent(runner, pod, overdue.is_some(), limits, now)) {
+        (Some(_), _) if pod.held => Step::FreePod,
+        (Some(deleting), _) if now > deleting && age(now, deleting) >= limits.linger => Step::DeletePod(PodDeletion::Force),
+        // Somebody else deleted it, with a grace period that is as long as a job.
+        (Some(deleting), Step::DeletePod(PodDeletion::Graceful))
+            if !runner.own_grace && time_until(now, deleting) > IDLE_GRACE =>
+        {
+            Step::DeletePod(PodDeletion::Graceful)
+        }
+        (Some(_), _) => Step::Wait { why: WaitReason::PodTerminating, recheck: limits.linger },
+        (None, _) if !pod.may_have_started() => Step::DeletePod(PodDeletion::IfUnchanged),
+        (None, step) => step,
+    }
+}
+
+/// What becomes of a pod with which GitHub has nothing to do any more.
+///
+/// An agent whose registration is gone ends within a minute if it has no job, and finishes or cancels the one it has. What the kubelet finds
+/// decides, once it has looked again since; where it can't look, the pod is deleted after that minute with its own grace period.
+fn end_of_agent(runner: &RunnerFacts, pod: &PodFacts, overdue: bool, limits: &StopLimits, now: Timestamp) -> Step {
+    let graceful = Step::DeletePod(PodDeletion::Graceful);
+    // Of a silent node nothing more can be learned; GitHub has removed the runner, or never knew it.
+    if pod.stopped() || overdue || pod.silent_since.is_some() {
+        return graceful;
+    }
+    if runner.says_busy(now) {
+        return Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
+    }
+    // One that did not register within its time never had a job, and may not end by itself.
+    if !runner.was_registered() {
+        return graceful;
+    }
+    let patient = Step::DeletePod(PodDeletion::Patient);
+    let (due, step) = match pod.worker {
+        Worker::Unknown => (AGENT_END, patient),
+        // One that is still registered may get a job at any moment.
+        Worker::Absent { .. } | Worker::Running => (limits.confirmation, runner.unregistered.map_or(patient, |_| graceful)),
+    };
+    match runner.unregistered.and_then(|ago| due.checked_sub(ago)).filter(|left| !left.is_zero()) {
+        Some(left) => Step::Wait { why: WaitReason::Leaving, recheck: left },
+        None => step,
     }
 }
 
@@ -138,7 +195,10 @@ fn registration(
     limits: &StopLimits,
     now: Timestamp,
 ) -> Option<Step> {
-    if runner.unregistered {
+    if runner.unregistered.is_some() {
+        return None;
+    }
+    if is_left_behind(runner, now) {
         return None;
     }
     let pod = runner.pod.as_ref();
@@ -146,14 +206,21 @@ fn registration(
     let live = pod.filter(|pod| !pod.stopped() && !pod.node_gone && pod.may_have_started());
     let over = pod.is_none_or(|pod| pod.stopped() || pod.node_gone);
     let draining = Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
+    let unconfirmed = live.and(runner.deleting).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
     let unregister = |id| {
         let refused_lately = refused_busy.is_some_and(|ago| ago < BUSY_RETRY);
-        Some(if refused_lately { draining } else { Step::Unregister { id } })
+        Some(match unconfirmed.filter(|left| !left.is_zero()) {
+            _ if refused_lately => draining,
+            Some(left) => Step::Wait { why: WaitReason::Confirming, recheck: left },
+            None => Step::Unregister { id },
+        })
     };
     if let Some(recheck) = leaves_by_itself(runner, now).filter(|_| !overdue) {
         return Some(Step::Wait { why: WaitReason::Finishing, recheck });
     }
     match (runner.remote, live) {
+        // No removal is asked for under a job that anybody knows of, whatever GitHub's listing says.
+        (_, Some(_)) if !overdue && runner.says_busy(now) => Some(draining),
         // GitHub's word that it is busy is believed while its pod lives; asking would only be answered 422.
         (Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. }, _) if !over && !overdue => Some(draining),
         // A listed registration goes before anything else, also when the pod is over: a stopped agent has not always removed itself.
@@ -162,7 +229,6 @@ fn registration(
         (Remote::Absent { .. }, Some(pod)) => match runner.known_id {
             // A listing is a picture of the past; while the agent lives only GitHub's answer to a removal is proof.
             Some(id) => unregister(id),
-            None if runner.says_busy() => Some(draining),
             None if age(now, pod.ready_since.unwrap_or_else(|| pod.started_at())) >= limits.registration => None,
             None => Some(Step::Wait { why: WaitReason::Registering, recheck: LISTING_RECHECK }),
         },
@@ -174,6 +240,19 @@ fn registration(
     }
 }
 
+/// Whether a registration is left to GitHub, which can't be asked to remove it: credentials were revoked, a repository or a namespace is gone.
+///
+/// GitHub itself removes an ephemeral runner with its job, or after a day without contact. A persistent one would stay for two weeks and
+/// keep its name: somebody has to decide about it. A job that runs is finished in either case.
+fn is_left_behind(runner: &RunnerFacts, now: Timestamp) -> bool {
+    let waited = runner.deleting.is_some_and(|since| age(now, since) >= REFUSED);
+    let idle = runner.pod.as_ref().is_none_or(|pod| pod.stopped() || matches!(pod.worker, Worker::Absent { .. }));
+    runner.github_refuses && runner.ephemeral && waited && idle
+}
+
+/// See [`is_left_behind`]: longer than it takes to exchange a Secret, and than the listing that says so.
+const REFUSED: Duration = Duration::from_secs(60);
+
 /// How long to wait for the listing that shows whether an ephemeral runner whose pod has ended is gone, before GitHub is asked to remove it.
 ///
 /// It removes itself with its one job, as a rule. One listing says so for all that ended before it, while a removal costs two calls for
@@ -183,6 +262,12 @@ fn leaves_by_itself(runner: &RunnerFacts, now: Timestamp) -> Option<Duration> {
     let awaited = runner.ephemeral && runner.unlisted_since && !matches!(runner.remote, Remote::Absent { .. });
     SELF_REMOVAL.checked_sub(age(now, ended)).filter(|left| awaited && !left.is_zero())
 }
+
+/// How long an agent without a job goes on after its registration is gone: its poll of GitHub lasts fifty seconds.
+const AGENT_END: Duration = Duration::from_secs(60);
+
+/// The longest grace period of a pod that runs no job, unless the user chose one; what Kubernetes gives to every pod.
+pub const IDLE_GRACE: Duration = Duration::from_secs(30);
 
 /// See [`leaves_by_itself`]: some listings at the pace of a fleet at work.
 const SELF_REMOVAL: Duration = Duration::from_secs(20);
@@ -199,6 +284,11 @@ const LAST_WORD: Duration = Duration::from_mins(15);
 /// Time since `then`; zero when that is in the future.
 fn age(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+/// Time until `then`; zero when that is past.
+fn time_until(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -20,13 +20,13 @@ use crate::call::{Call, Endpoint, Subject};
 use crate::counters::{CacheUse, CallCount, Counters};
 use crate::credentials::{CredentialKind, Credentials, CredentialsError};
 use crate::endpoints::Endpoints;
-use crate::error::{Attempt, Error, ErrorKind};
+use crate::error::{Attempt, Error, ErrorKind, Fault};
 use crate::jobs;
 use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
 use crate::stack::transport::{self, ProxyRules, Transport, TransportError};
-use crate::stack::{Fault, Next, Request, admission, gate, meter, redirect, service};
+use crate::stack::{Next, Request, admission, gate, meter, redirect, service};
 
 /// Settings of a client; the default suits github.com.
 #[derive(Clone, Debug)]
@@ -92,8 +92,8 @@ struct Shared {
     ledger: Arc<Ledger>,
     counters: Arc<Counters>,
     cache: Cache,
-    runners: Mutex<HashMap<Scope, runners::Memory>>,
-    queues: Mutex<HashMap<jobs::Repository, Arc<jobs::Memory>>>,
+    runners: Mutex<HashMap<Scope, runners::LastListing>>,
+    queues: Mutex<HashMap<jobs::Repository, Arc<jobs::LastListing>>>,
 }
 
 /// Equal for clients with equal credentials at the same instance, within one process.
@@ -203,11 +203,11 @@ impl GitHub {
         self.0.cache.usage()
     }
 
-    pub(crate) fn runners_memory(&self) -> &Mutex<HashMap<Scope, runners::Memory>> {
+    pub(crate) fn runners_memory(&self) -> &Mutex<HashMap<Scope, runners::LastListing>> {
         &self.0.runners
     }
 
-    pub(crate) fn queues_memory(&self) -> &Mutex<HashMap<jobs::Repository, Arc<jobs::Memory>>> {
+    pub(crate) fn queues_memory(&self) -> &Mutex<HashMap<jobs::Repository, Arc<jobs::LastListing>>> {
         &self.0.queues
     }
 
@@ -358,12 +358,6 @@ fn is_name(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && part.chars().all(allowed)
 }
 
-/// A text as the value of a query's parameter.
-pub(crate) fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
-
 impl fmt::Debug for GitHub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GitHub")
@@ -394,11 +388,5 @@ mod tests {
         for (link, expected) in table {
             assert_eq!(next_page(link).as_deref(), expected, "{link}");
         }
-    }
-
-    #[test]
-    fn a_parameter_cannot_leave_its_place() {
-        assert_eq!(encoded("my-app_1.x~"), "my-app_1.x~");
-        assert_eq!(encoded("a&b=c#d/ä"), "a%26b%3Dc%23d%2F%C3%A4");
     }
 }

@@ -1,5 +1,7 @@
 //! What can go wrong between us and GitHub, said so that a user can mend it.
 
+mod fault;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,8 @@ use pacer_core::scope::Scope;
 use crate::call::{Call, Endpoint, Subject};
 use crate::credentials::CredentialKind;
 use crate::limit;
-use crate::stack::Fault;
+
+pub(crate) use fault::Fault;
 
 /// Longest part of an answer that is repeated in an error.
 const QUOTED: usize = 400;
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_was_sent_says_so() {
+    fn error_says_that_nothing_was_sent_when_a_rate_limit_stands() {
         let until = "2027-01-15T08:00:00Z".parse().unwrap();
         let block = Block { until, wait: Duration::from_secs(30), secondary: false };
         let error = attempt(Endpoint::ListRunners, CredentialKind::Token).stopped(Fault::Blocked(block));

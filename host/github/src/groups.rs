@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::Endpoint;
-use crate::client::{GitHub, encoded};
+use crate::client::GitHub;
 use crate::error::Error;
 
 /// A runner group that a repository may use.
@@ -33,7 +33,8 @@ impl GitHub {
     /// As GitHub refuses; see [`crate::ErrorKind`].
     pub async fn runner_groups_visible_to(&self, organization: &str, repository: &str) -> Result<Vec<RunnerGroup>, Error> {
         let organization = pacer_core::scope::Scope::Organization(organization.to_owned());
-        let query = format!("visible_to_repository={}&per_page=100", encoded(repository));
+        let repository: String = form_urlencoded::byte_serialize(repository.as_bytes()).collect();
+        let query = format!("visible_to_repository={repository}&per_page=100");
         let pages: Vec<WirePage> =
             self.get_all(Endpoint::ListRunnerGroups, &organization, "actions/runner-groups", &query).await?;
         Ok(pages.into_iter().flat_map(|page| page.runner_groups).collect())

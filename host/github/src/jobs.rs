@@ -2,6 +2,7 @@
 
 mod listing;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,11 +11,12 @@ use pacer_core::scope::Scope;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::call::{Endpoint, Subject};
-use crate::client::GitHub;
-use crate::error::Error;
+use crate::call::Subject;
+use crate::stack::cache::Version;
 
-pub(crate) use listing::{Memory, RUNS_AT_MOST};
+/// Runs whose jobs one listing asks for: together with the runs themselves this fits into ten seconds of the share that
+/// [`crate::pace::Pace::queues`] takes of GitHub's secondary limit.
+pub(crate) const RUNS_AT_MOST: usize = 60;
 
 /// A repository: what workflow jobs belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,6 +104,42 @@ pub struct QueueListing {
     pub paid: u32,
 }
 
+/// The last listing of a repository.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastListing {
+    pages: HashMap<String, RunsPage>,
+    runs: HashMap<u64, Known>,
+    jobs: Option<Arc<[RemoteJob]>>,
+}
+
+#[derive(Clone, Debug)]
+struct RunsPage {
+    version: Option<Version>,
+    total: u64,
+    runs: Arc<[Run]>,
+}
+
+/// A run as a list of runs shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
+    id: u64,
+    state: JobState,
+    attempt: u32,
+    updated_at: Option<Timestamp>,
+    created_at: Option<Timestamp>,
+    workflow: Option<Arc<str>>,
+}
+
+/// What is known about a run's jobs.
+#[derive(Clone, Debug)]
+struct Known {
+    /// The run when its jobs were read in full; none after a failure.
+    read_as: Option<Run>,
+    /// When they were last asked for.
+    asked: Instant,
+    jobs: Arc<[RemoteJob]>,
+}
+
 #[derive(Deserialize)]
 struct WireJob {
     id: u64,
@@ -120,21 +158,6 @@ struct WireJob {
     runner_name: Option<String>,
     #[serde(default)]
     workflow_name: Option<String>,
-}
-
-impl GitHub {
-    /// Looks at one job; none when there is no such job. GitHub says the same to those who may not see the repository.
-    ///
-    /// # Errors
-    ///
-    /// As GitHub refuses; see [`crate::ErrorKind`].
-    pub async fn job(&self, repository: &Repository, id: u64) -> Result<Option<RemoteJob>, Error> {
-        match self.get(Endpoint::GetJob, repository, &format!("actions/jobs/{id}")).await {
-            Ok(read) => Ok(Some(read.json::<WireJob>()?.job(&repository.to_string().into(), &Described::default()))),
-            Err(error) if error.status() == Some(404) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
 }
 
 impl Repository {

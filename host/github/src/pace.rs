@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn haste_fades_into_the_slow_pace() {
+    fn interval_grows_to_the_slow_one_when_haste_is_over() {
         let mut at = 0.0;
         let mut last = 0.0;
         for listings in 0..20 {

@@ -13,37 +13,17 @@ pub(crate) mod redirect;
 pub(crate) mod transport;
 
 use std::future::Future;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use tower::BoxError;
 use tower::util::BoxCloneSyncService;
 
-use crate::budget::Block;
-use crate::error::Error;
+use crate::error::Fault;
 
 pub(crate) type Request = http::Request<Bytes>;
 pub(crate) type Response = http::Response<Bytes>;
 /// A part of the stack, from itself down to the connection.
 pub(crate) type Next = BoxCloneSyncService<Request, Response, Fault>;
-
-/// Why a request got no answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
-    #[error("too many calls are waiting for GitHub already")]
-    Saturated,
-    #[error("no answer within {0:?}")]
-    Deadline(Duration),
-    #[error("a rate limit stands until {until}", until = .0.until)]
-    Blocked(Block),
-    #[error("{0}")]
-    Refused(Error),
-    #[error("{}", chain(.0.as_ref()))]
-    Network(BoxError),
-    #[error("unusable answer: {0}")]
-    Answer(String),
-}
 
 /// Makes a service of a function.
 pub(crate) fn service<F, Reply>(function: F) -> Next
@@ -62,19 +42,4 @@ pub(crate) async fn checked(response: Response) -> octocrab::Result<Response> {
     let response = response.map(|body| Full::new(body).map_err(|never| match never {}).boxed());
     let (parts, body) = octocrab::map_github_error(response).await?.into_parts();
     Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
-}
-
-/// An error with its causes: hyper's own text alone is "client error (Connect)".
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text
 }

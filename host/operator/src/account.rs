@@ -21,11 +21,11 @@ use kube::core::{NamespaceResourceScope, Status};
 use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::{annotation, label};
+use pacer_cluster::answer::{ignore_not_found, status};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
-use crate::error::{gone_is_fine, status};
 use crate::pod::{Account, GeneratedAccess, SharedAccount};
 
 /// A shared account that was found in order is not looked at again before this, however many pods are made for it meanwhile.
@@ -168,7 +168,7 @@ impl Accounts {
                 preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }),
                 ..DeleteParams::default()
             };
-            gone_is_fine(api.delete(&name, &only_this).await)?;
+            ignore_not_found(api.delete(&name, &only_this).await)?;
             tracing::info!(namespace, name, kind = %K::kind(&()), "account of runners that are gone deleted");
         }
         Ok(left)

@@ -1,249 +1,242 @@
 //! The HorizontalRunnerAutoscaler controller: from demand to `spec.replicas` of its target.
 //!
 //! ```text
-//! target -> schedule -> witnesses (ledger, queues, fleet) -> metric -> capacity policy -> decision -> target -> status
+//! spec -> observe (ledger, job lists, fleet) -> decide (metric, capacity policy, bounds) -> apply -> status
 //! ```
 //!
 //! Everything that can change the answer wakes it: the autoscaler itself, its target, a webhook (by the ledger in the status), a listing of
-//! GitHub's queue, a runner that finished, and the moment at which a reservation, a schedule or a delay ends.
+//! GitHub's jobs, a runner that finished, and the moment at which a reservation, a schedule or a delay ends.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::{HorizontalRunnerAutoscaler, job_ledger};
-use pacer_core::autoscale::{self, Bounds, Decision, Demand as Wanted, Ramp};
-use pacer_core::demand;
-use pacer_core::ledger::{Ledger, State};
-use pacer_policy::record::Change;
-use serde_json::json;
+use pacer_cluster::clock::Clock;
+use pacer_cluster::object::Uid;
+use pacer_core::autoscale::Bounds;
+use pacer_core::demand::{self, Demand};
+use pacer_core::ledger::Ledger;
+use pacer_demand::ledger::Ledgers;
+use pacer_github::queues::Queues as JobLists;
+use pacer_github::{GitHub, Repository};
 
-use crate::context::Context;
+use crate::access::Accesses;
+use crate::cluster::Cluster;
+use crate::decisions::Decisions;
 use crate::error::Error;
-use crate::observe::Clock;
-use crate::receipts::{Draft, Owner};
-use crate::target::Target;
+use crate::observe::Known;
+use crate::published::{AcceptedDemand, JobHistory, Owned, Published, RunnerJob};
+use crate::replicaset::FleetReports;
+use crate::settings::Settings;
+use crate::target::TargetRef;
 
+mod apply;
+mod decide;
 mod finding;
-mod fleet;
 mod memo;
 mod metric;
-mod plan;
+mod observe;
 mod problem;
 mod queue;
-mod report;
 mod spec;
+mod status;
 
 pub use memo::{AutoscalerMemo, MetricGauges};
 pub use problem::Problem;
+use status::Outcome;
 
 /// Passes over an autoscaler while webhooks come in: a burst of them becomes a few passes, a single one does not wait.
 const PACE: Duration = Duration::from_millis(50);
 
-/// A number is lowered at most this often: nothing waits for it, since runners that finished are not replaced meanwhile. One that is lower
-/// and yet more than there are is not held up: a job waits for the difference.
-const LOWER_PACE: Duration = Duration::from_secs(1);
+/// Reconciles HorizontalRunnerAutoscalers.
+pub struct Autoscalers {
+    pub(crate) cluster: Cluster,
+    pub(crate) github: Arc<Accesses>,
+    pub(crate) demand: DemandSources,
+    pub(crate) decisions: Decisions,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) memory: AutoscalerMemory,
+}
 
-/// Brings the target of one autoscaler to the number that demand asks for.
-///
-/// # Errors
-///
-/// When the API server or GitHub did not do their part; tried again with back-off.
-pub async fn reconcile(autoscaler: Arc<HorizontalRunnerAutoscaler>, ctx: Arc<Context>) -> Result<Action, Error> {
-    if autoscaler.meta().deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
+/// Where jobs are known from.
+pub(crate) struct DemandSources {
+    /// Webhooks: the ledgers in the status of autoscalers.
+    pub(crate) ledgers: Arc<Ledgers>,
+    /// Polling: GitHub's job lists.
+    pub(crate) queues: Arc<JobLists>,
+}
+
+/// What the controller remembers, says and is told.
+pub(crate) struct AutoscalerMemory {
+    pub(crate) memos: Owned<Uid, AutoscalerMemo>,
+    reports: DemandReports,
+    fleets: FleetReports,
+    known: Published<Uid, Known>,
+}
+
+impl AutoscalerMemory {
+    /// Nothing remembered.
+    pub(crate) fn new(reports: DemandReports, fleets: FleetReports, known: Published<Uid, Known>) -> Self {
+        Self { memos: Owned::default(), reports, fleets, known }
     }
-    let clock = Clock::read();
-    let uid = autoscaler.uid().unwrap_or_default();
-    if let Some(wait) = ctx.memory.autoscaler(&uid, |memo| memo.passes.too_soon(PACE, clock.instant)) {
-        return Ok(Action::requeue(wait));
+}
+
+/// What the controller tells others.
+#[derive(Default)]
+pub(crate) struct DemandReports {
+    pub(crate) accepted: Owned<Uid, AcceptedDemand>,
+    pub(crate) jobs: Owned<Uid, RunnerJob>,
+    pub(crate) history: Owned<Uid, JobHistory>,
+}
+
+/// An autoscaler that is being reconciled.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    object: &'a HorizontalRunnerAutoscaler,
+    uid: &'a Uid,
+    clock: Clock,
+}
+
+/// What there is at one moment.
+struct Observation {
+    ledger: Ledger,
+    /// None without usable credentials.
+    github: Option<GitHub>,
+    queues: queue::Queues,
+    fleet: observe::Fleet,
+    demand: Demand,
+}
+
+/// Why there is no number.
+enum Stop {
+    Problem(Problem),
+    Failed(Error),
+}
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
     }
-    let outcome = match spec::read(&autoscaler, &ctx, clock.now) {
-        Ok(spec) => match step(&autoscaler, &ctx, &spec, clock).await? {
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Autoscalers {
+    /// Brings the target of one autoscaler to the number that demand asks for.
+    ///
+    /// # Errors
+    ///
+    /// When the API server or GitHub did not do their part; tried again with backoff.
+    pub async fn reconcile(&self, autoscaler: Arc<HorizontalRunnerAutoscaler>) -> Result<Action, Error> {
+        if autoscaler.meta().deletion_timestamp.is_some() {
+            return Ok(Action::await_change());
+        }
+        let uid = Uid::of(&*autoscaler)?;
+        let of = Subject { object: &autoscaler, uid: &uid, clock: Clock::read() };
+        if let Some(wait) = self.memory.memos.change(&uid, |memo| memo.passes.too_soon(PACE, of.clock.instant)) {
+            return Ok(Action::requeue(wait));
+        }
+        let outcome = match self.step(of).await {
             Ok(outcome) => outcome,
-            Err(problem) => report::Outcome::Problem(problem),
-        },
-        Err(problem) => report::Outcome::Problem(problem),
-    };
-    let next = outcome.next(clock.now).unwrap_or(ctx.settings.sync_period).min(ctx.settings.sync_period);
-    let later = report::write(&autoscaler, &ctx, &outcome, clock).await?;
-    Ok(Action::requeue(next.min(later).max(Duration::from_millis(1))))
-}
-
-async fn step(
-    autoscaler: &HorizontalRunnerAutoscaler,
-    ctx: &Context,
-    spec: &spec::Spec,
-    clock: Clock,
-) -> Result<Result<report::Outcome, Problem>, Error> {
-    let uid = autoscaler.uid().unwrap_or_default();
-    let status = autoscaler.status.clone().unwrap_or_default();
-    let ledger = job_ledger::read(&status.ledger);
-    let github = match spec::github(ctx, autoscaler, &spec.target).await {
-        Ok(github) => Some(github),
-        Err(error) if spec.polls() => return Ok(Err(Problem::GitHub(error.to_string()))),
-        Err(_) => None,
-    };
-    let queues = queue::read(ctx, &uid, spec, github.as_ref(), &ledger);
-    let fleet = fleet::look(ctx, &spec.target);
-    fleet.tell(ctx, &uid, &ledger).await;
-    let max = spec.bounds.max;
-    let heard = ctx.memory.autoscaler(&uid, |memo| {
-        let life = spec.life;
-        let heard = demand::hear(&ledger, &queues.listings, &fleet.witness, |id| memo.counted_since(id), life, clock.now);
-        memo.count_within(&heard, max, clock.now);
-        heard
-    });
-    observe(ctx, &uid, spec, &ledger, &queues, &fleet, &heard, clock.now);
-    let target = ObjectRef::from_obj(autoscaler);
-    finding::act(ctx, &target, &heard.findings, &ledger, github.as_ref(), spec.life).await?;
-
-    let metric = match metric::suggest(ctx, autoscaler, spec, &fleet, &queues, &heard).await {
-        Ok(metric) => metric,
-        Err(problem) => return Ok(Err(problem)),
-    };
-    let counted = metric.jobs_counted.then_some(&heard);
-    let plan = plan::ask(ctx, autoscaler, spec, &fleet, counted, github.as_ref(), clock).await;
-    let recent = ctx.memory.autoscaler(&uid, |memo| memo.raises(clock.now));
-    let previous = status.desired_replicas.and_then(|replicas| u32::try_from(replicas).ok());
-    let wanted = Wanted {
-        bounds: spec.bounds,
-        override_min: spec.override_min,
-        metric: metric.suggestion,
-        jobs_added_to_min: spec.has_trigger,
-        planned: plan.planned,
-        jobs: plan.jobs,
-        spec_reserved: autoscaler.spec.reserved(clock.now),
-        ceiling: plan.ceiling,
-        previous,
-        live: fleet.live.unwrap_or_else(|| previous.unwrap_or_default()),
-        last_scale_out: status.last_successful_scale_out_time.as_ref().map(|time| time.0),
-        delay: spec.delay,
-        ramp: Ramp { per_minute: ctx.settings.ramp, recent: &recent },
-        now: clock.now,
-    };
-    let mut decision = autoscale::decide(&wanted);
-    if let (true, Some(previous)) = (metric.incomplete, previous) {
-        // What GitHub did not tell cannot be a reason to give runners up.
-        decision.desired = decision.desired.max(previous.min(spec.bounds.max));
+            Err(Stop::Problem(problem)) => {
+                self.keep(of).await?;
+                Outcome::Problem(problem)
+            }
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        let next = outcome.next(of.clock.now).unwrap_or(self.settings.sync_period).min(self.settings.sync_period);
+        let later = self.write_status(of, &outcome).await?;
+        Ok(Action::requeue(next.min(later).max(Duration::from_millis(1))))
     }
-    ctx.memory.autoscaler(&uid, |memo| memo.raised(decision.raised, clock.now));
-    let later = apply(ctx, autoscaler, spec, &fleet, &decision, clock).await?;
-    let later = later.and_then(|wait| clock.now.checked_add(wait).ok());
-    let change = Change {
-        from: previous.unwrap_or_else(|| spec.target.replicas()),
-        to: decision.desired,
-        reason: decision.reason.to_string(),
-    };
-    if plan.news || previous != Some(decision.desired) {
-        ctx.receipts.leave(Draft::capacity(Owner::target(&spec.target), plan.evaluation, change, clock.now));
-    }
-    let ends = [later, heard.next, plan.next, decision.next, spec.next_change, spec_reservation_end(autoscaler, clock.now)];
-    let waiting = heard.jobs.values().filter(|job| job.state == State::Queued).map(|job| job.queued).min();
-    ctx.memory.autoscaler(&uid, |memo| memo.waiting_since = waiting);
-    Ok(Ok(report::Outcome::Decided {
-        decision,
-        next: ends.into_iter().flatten().min(),
-        summary: spec.summary.clone(),
-        trouble: metric.trouble.or(queues.trouble),
-    }))
-}
 
-/// Takes note of what policies are told of the pool's past.
-#[expect(clippy::too_many_arguments, reason = "that many witnesses are heard")]
-fn observe(
-    ctx: &Context,
-    uid: &str,
-    spec: &spec::Spec,
-    ledger: &Ledger,
-    queues: &queue::Queues,
-    fleet: &fleet::Fleet,
-    heard: &demand::Demand,
-    now: Timestamp,
-) {
-    let took = ctx.memory.autoscaler(uid, |memo| memo.running.follow(heard, ledger, &queues.listings, &fleet.witness));
-    let listed = queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
-    let jobs = ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
-    ctx.memory.pool(spec.target.uid(), |memo| {
-        took.into_iter().for_each(|seconds| memo.runs.add(seconds));
-        memo.arrivals.hear(jobs, now);
-        memo.bounds = Some(Bounds { min: spec.override_min.unwrap_or(spec.bounds.min), ..spec.bounds });
-    });
-}
-
-/// When the next of the spec's reservations ends.
-fn spec_reservation_end(autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) -> Option<Timestamp> {
-    let ends = autoscaler.spec.capacity_reservations.iter().flatten().filter_map(|entry| entry.expiration_time.as_ref());
-    ends.map(|end| end.0).filter(|end| *end > now).min()
-}
-
-/// Sets the target's number. With it goes `effectiveTime`: runners that finish later were part of the number, and are replaced only when it is
-/// set again.
-async fn apply(
-    ctx: &Context,
-    autoscaler: &HorizontalRunnerAutoscaler,
-    spec: &spec::Spec,
-    fleet: &fleet::Fleet,
-    decision: &Decision,
-    clock: Clock,
-) -> Result<Option<Duration>, Error> {
-    let target = &spec.target;
-    let uid = autoscaler.uid().unwrap_or_default();
-    let seen = target.meta().resource_version.clone();
-    let (told, last, accounted) = ctx.memory.autoscaler(&uid, |memo| {
-        (memo.applied == Some((seen.clone(), decision.desired)), memo.effective, memo.accounted == Some(fleet.finished()))
-    });
-    let pause = left(LOWER_PACE, last.map(|(_, sent)| sent), clock.instant);
-    let short = fleet.live.is_some_and(|live| live < decision.desired) && fleet.finished_unaccounted > 0;
-    // A set takes note a moment after it was told.
-    let under_way = pause.filter(|_| short && accounted);
-    let short = short && under_way.is_none();
-    let current = target.replicas();
-    if (current == decision.desired && !short) || told {
-        return Ok(under_way);
+    async fn step(&self, of: Subject<'_>) -> Result<Outcome, Stop> {
+        let spec = spec::read(of.object, &self.cluster.stores, self.settings.scale_down_delay, of.clock.now)?;
+        let seen = self.observe(of, &spec).await?;
+        self.tell_runners(of, &seen.fleet, &seen.ledger).await;
+        self.remember_jobs(of, &spec, &seen);
+        self.record_findings(of, &spec, &seen).await?;
+        let mut decided = self.decide(of, &spec, &seen).await?;
+        let decision = &decided.decision;
+        let later = self.apply(of, &spec.target, &seen.fleet, decision.desired, &decision.reason).await?;
+        let later = later.and_then(|wait| of.clock.now.checked_add(wait).ok());
+        decided.next = [later, decided.next].into_iter().flatten().min();
+        Ok(Outcome::Decided { decided, summary: spec.summary })
     }
-    if decision.desired < current && !short && pause.is_some() {
-        return Ok(pause);
+
+    /// Keeps the target of an autoscaler that can't decide at its number: runners that finish are replaced meanwhile, or none would be left in
+    /// the end.
+    async fn keep(&self, of: Subject<'_>) -> Result<(), Error> {
+        let target = TargetRef::of(of.object).and_then(|named| self.cluster.stores.target(&named));
+        let Some(target) = target.filter(|target| !target.is_leaving()) else { return Ok(()) };
+        let fleet = self.fleet(&target);
+        self.apply(of, &target, &fleet, target.replicas(), &"the autoscaler can't decide and keeps its number").await?;
+        Ok(())
     }
-    let mut fields = json!({"replicas": decision.desired});
-    if target.config().is_ephemeral() {
-        let effective = effective_time(target, last.map(|(effective, _)| effective), clock.now);
-        fleet.announce(ctx, effective);
-        ctx.memory.autoscaler(&uid, |memo| memo.effective = Some((effective, clock.instant)));
-        if let Some(fields) = fields.as_object_mut() {
-            fields.insert("effectiveTime".to_owned(), json!(effective.to_string()));
+
+    /// Reads everything that a number is made from.
+    async fn observe(&self, of: Subject<'_>, spec: &spec::Spec) -> Result<Observation, Problem> {
+        let ledger = of.object.status.as_ref().map(|status| job_ledger::read(&status.ledger)).unwrap_or_default();
+        // Its own credentials, else those of its target's runners, else the operator's.
+        let secret = of.object.spec.credentials_secret().or_else(|| spec.target.config().credentials_secret());
+        let github = match self.github.github(&of.object.namespace().unwrap_or_default(), secret).await {
+            Ok(github) => Some(github),
+            Err(error) if spec.polls() => return Err(Problem::GitHub(error.to_string())),
+            Err(_) => None,
+        };
+        let queues = self.queues(of, spec, github.as_ref(), &ledger);
+        let fleet = self.fleet(&spec.target);
+        let counted = |memo: &AutoscalerMemo| {
+            let since = |id| memo.counted_since(id);
+            demand::hear(&ledger, &queues.listings, &fleet.runners, since, spec.life, of.clock.now)
+        };
+        let demand = self.memory.memos.change(of.uid, |memo| counted(memo));
+        Ok(Observation { ledger, github, queues, fleet, demand })
+    }
+
+    /// Keeps what later passes, and policies, are told of the pool's jobs.
+    fn remember_jobs(&self, of: Subject<'_>, spec: &spec::Spec, seen: &Observation) {
+        let took = self.memory.memos.change(of.uid, |memo| {
+            memo.count_within(&seen.demand, spec.bounds.max, of.clock.now);
+            memo.running.follow(&seen.demand, &seen.ledger, &seen.queues.listings, &seen.fleet.runners)
+        });
+        let listed = seen.queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
+        let jobs = seen.ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
+        let Some(pool) = spec.target.owned_uid() else { return };
+        self.memory.reports.history.change(&pool, |history| {
+            took.into_iter().for_each(|seconds| history.runs.add(seconds));
+            history.arrivals.hear(jobs, of.clock.now);
+            history.bounds = Some(Bounds { min: spec.override_min.unwrap_or(spec.bounds.min), ..spec.bounds });
+        });
+    }
+
+    /// The autoscalers that read the job list of a repository are reconciled soon.
+    pub(crate) async fn wake_readers_of(&self, repository: &Repository) {
+        for autoscaler in self.cluster.stores.autoscalers.state() {
+            let Ok(uid) = Uid::of(&*autoscaler) else { continue };
+            if self.memory.memos.read(&uid, |memo| memo.looks_at(repository)) == Some(true) {
+                self.cluster.wake.autoscaler(&autoscaler.namespace().unwrap_or_default(), &autoscaler.name_any()).await;
+            }
         }
     }
-    target.patch(&ctx.client, &json!({"spec": fields})).await?;
-    ctx.memory.autoscaler(&uid, |memo| {
-        memo.applied = Some((seen, decision.desired));
-        memo.accounted = Some(fleet.finished());
-    });
-    tracing::info!(
-        autoscaler = autoscaler.name_any(),
-        namespace = autoscaler.namespace(),
-        target = %target.reference(),
-        replicas = decision.desired,
-        reason = %decision.reason,
-        "replicas set"
-    );
-    Ok(None)
-}
 
-/// Now, in whole seconds as the field has them, and always later than before: a set sees by it that the number is new.
-fn effective_time(target: &Target, last: Option<Timestamp>, now: Timestamp) -> Timestamp {
-    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let before = target.effective_time().map(|time| time.0).max(last);
-    match before {
-        Some(before) if before >= second => before.checked_add(SignedDuration::from_secs(1)).unwrap_or(before),
-        _ => second,
+    /// Forgets what belongs to objects that do not exist.
+    pub(crate) fn retain(&self, exists: impl Fn(&Uid) -> bool) {
+        self.memory.memos.retain(|autoscaler, _| exists(autoscaler));
+        self.memory.reports.accepted.retain(|set, _| exists(set));
+        self.memory.reports.jobs.retain(|runner, _| exists(runner));
+        self.memory.reports.history.retain(|pool, _| exists(pool));
+        let stores = &self.cluster.stores;
+        self.demand.ledgers.retain(|autoscaler| stores.autoscalers.get(autoscaler).is_some());
     }
 }
 
 /// How much of a pace is left.
-fn left(pace: Duration, since: Option<Instant>, now: Instant) -> Option<Duration> {
+fn left(pace: Duration, since: Option<std::time::Instant>, now: std::time::Instant) -> Option<Duration> {
     since.and_then(|since| pace.checked_sub(now.saturating_duration_since(since))).filter(|left| !left.is_zero())
 }

@@ -1,97 +1,206 @@
 //! The controller of RunnerDeployments and RunnerSets: one RunnerReplicaSet per template, and the way from one to the next.
 //!
 //! ```text
-//! sets -> newest (adopt | create) -> registration (RunnerDeployment, while empty) or inherit (RunnerSet)
-//!   -> rollout -> apply -> claims (RunnerSet) -> status
+//! observe (RunnerReplicaSets) -> newest (adopt | create) -> registration (RunnerDeployment, while empty) or take-over from ARC (RunnerSet)
+//!   -> decide (rollout) -> apply -> claims (RunnerSet) -> status
 //! ```
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Status;
+use kube::api::ObjectMeta;
 use kube::runtime::controller::Action;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use pacer_api::names::label;
 use pacer_api::{RunnerDeployment, RunnerReplicaSet, RunnerSet, RunnerTemplate};
+use pacer_cluster::clock::Clock;
+use pacer_cluster::live;
+use pacer_cluster::object::Uid;
+use pacer_cluster::seed::Seed;
 use pacer_core::rollout::{self, Rollout, Set};
-use serde_json::json;
+use pacer_policyset::PolicySets;
 
-use crate::context::Context;
-use crate::error::{Error, gone_is_fine, made_as_seen, status};
-use crate::events::Reason;
-use crate::memory::Summary;
-use crate::observe::Clock;
+use crate::arc::statefulset::StatefulSets;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::published::{FleetSummary, Owned, Published};
+use crate::removal::Removals;
+use crate::runner::Supplies;
+use crate::settings::Settings;
 use crate::target::Target;
-use crate::{claim, template};
-use report::Progress;
+use crate::written::Written;
+pub use build::replica_set;
+use status::Progress;
 
-pub(crate) mod inherit;
+mod apply;
+mod build;
 mod registration;
-mod report;
+mod status;
 
-/// Brings one RunnerDeployment a step further.
-///
-/// # Errors
-///
-/// When the API server did not do its part; tried again with back-off.
-pub async fn reconcile(deployment: Arc<RunnerDeployment>, ctx: Arc<Context>) -> Result<Action, Error> {
-    step(&Target::Deployment(deployment), &ctx).await
+/// Reconciles RunnerDeployments and RunnerSets.
+pub struct Targets {
+    pub(crate) cluster: Cluster,
+    /// For what the status says of them.
+    pub(crate) policies: Arc<PolicySets>,
+    /// Claims of RunnerSets.
+    pub(crate) supplies: Arc<Supplies>,
+    pub(crate) legacy: StatefulSets,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) memory: TargetMemory,
 }
 
-/// Brings one RunnerSet a step further.
-///
-/// # Errors
-///
-/// When the API server did not do its part; tried again with back-off.
-pub async fn reconcile_runner_set(set: Arc<RunnerSet>, ctx: Arc<Context>) -> Result<Action, Error> {
-    step(&Target::Set(set), &ctx).await
+/// What the controller remembers and is told.
+pub(crate) struct TargetMemory {
+    memos: Owned<Uid, Memo>,
+    summaries: Published<Uid, FleetSummary>,
+    removals: Arc<Removals>,
+    seed: Seed,
 }
 
-async fn step(target: &Target, ctx: &Context) -> Result<Action, Error> {
-    if target.is_leaving() {
-        // Its sets and runners are deleted by the garbage collector; each runner drains on its own.
-        return Ok(Action::await_change());
+impl TargetMemory {
+    /// Nothing remembered.
+    pub(crate) fn new(summaries: Published<Uid, FleetSummary>, removals: Arc<Removals>) -> Self {
+        Self { memos: Owned::default(), summaries, removals, seed: Seed::default() }
     }
-    let clock = Clock::read();
-    let template = target.template(&ctx.settings.common_labels);
-    let desired = target.replicas();
-    let mut sets = ctx.stores.sets_of(target.uid());
-    sets.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
-    let Some(newest) = newest(&sets, &template).cloned() else {
-        if !lives(target, ctx).await? {
-            return Ok(Action::requeue(ctx.settings.sync_period));
+}
+
+/// What is remembered about one target.
+#[derive(Clone, Debug, Default)]
+struct Memo {
+    /// The last status that was written.
+    status: Option<Written>,
+    /// Name of the registration-only Runner that was made and not yet seen, and when.
+    registration: Option<(String, Instant)>,
+}
+
+/// The RunnerReplicaSets of a target.
+struct Sets {
+    newest: Arc<RunnerReplicaSet>,
+    old: Vec<Arc<RunnerReplicaSet>>,
+}
+
+impl Sets {
+    fn all(&self) -> impl Iterator<Item = &RunnerReplicaSet> {
+        std::iter::once(&self.newest).chain(&self.old).map(Arc::as_ref)
+    }
+}
+
+impl Targets {
+    /// Brings one RunnerDeployment a step further.
+    ///
+    /// # Errors
+    ///
+    /// When the API server did not do its part; tried again with backoff.
+    pub async fn reconcile_deployment(&self, deployment: Arc<RunnerDeployment>) -> Result<Action, Error> {
+        self.reconcile(&Target::Deployment(deployment)).await
+    }
+
+    /// Brings one RunnerSet a step further.
+    ///
+    /// # Errors
+    ///
+    /// When the API server did not do its part; tried again with backoff.
+    pub async fn reconcile_runner_set(&self, set: Arc<RunnerSet>) -> Result<Action, Error> {
+        self.reconcile(&Target::Set(set)).await
+    }
+
+    async fn reconcile(&self, target: &Target) -> Result<Action, Error> {
+        if target.is_leaving() {
+            // Its RunnerReplicaSets and runners are deleted by the garbage collector; each runner drains on its own.
+            return Ok(Action::await_change());
         }
-        let surge = target.max_surge(desired);
-        let alive =
-            sets.iter().map(|set| summary(ctx, set).map_or(u32::MAX, |summary| summary.alive)).fold(0, u32::saturating_add);
-        let first = if sets.is_empty() { desired } else { desired.min(desired.saturating_add(surge).saturating_sub(alive)) };
-        create(target, ctx, &template, first).await?;
-        return Ok(Action::requeue(ctx.settings.sync_period));
-    };
-    if let Target::Set(set) = target {
-        let left = inherit::pods(&ctx.stores, target.namespace(), target.name());
-        inherit::adopt(ctx, set, &newest, left, clock).await?;
-    }
-    let old: Vec<Arc<RunnerReplicaSet>> = sets.iter().filter(|set| set.uid() != newest.uid()).cloned().collect();
-    let online = online(ctx, &newest, &old);
-    let hold_last = match target {
-        Target::Deployment(deployment) => {
-            registration::keep(deployment, ctx, &template, online, clock).await? && newest.spec.replicas_or_default() > 0
+        let clock = Clock::read();
+        let template = target.template(&self.settings.common_labels);
+        let mut all = self.cluster.stores.sets_of(target.uid());
+        all.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
+        let Some(newest) = newest(&all, &template).cloned() else {
+            if self.lives(target).await? {
+                self.create(target, &template, self.first_replicas(target, &all)).await?;
+            }
+            return Ok(Action::requeue(self.settings.sync_period));
+        };
+        let old = all.into_iter().filter(|set| set.uid() != newest.uid()).collect();
+        let sets = Sets { newest, old };
+        let online = sets.all().filter_map(|set| self.summary(set)).map(|summary| summary.online).fold(0, u32::saturating_add);
+        let hold_last = match target {
+            Target::Deployment(deployment) => {
+                let holds = self.keep_registration(deployment, &template, online, clock).await?;
+                holds && sets.newest.spec.replicas_or_default() > 0
+            }
+            Target::Set(set) => {
+                self.legacy.adopt(set, &sets.newest, clock).await?;
+                false
+            }
+        };
+        let rollout = self.plan(target, target.replicas().max(u32::from(hold_last)), &sets);
+        self.apply(target, &sets, &rollout).await?;
+        if let Target::Set(set) = target {
+            self.supplies.claims.follow_retention(set).await?;
         }
-        Target::Set(_) => false,
-    };
-    let rollout = plan(target, ctx, desired.max(u32::from(hold_last)), &newest, &old);
-    apply(target, ctx, &newest, &old, &rollout).await?;
-    if let Target::Set(set) = target {
-        claim::tend(ctx, set).await?;
+        let progress = Progress { rollout, online, hold_last };
+        let status = self.write_status(target, &sets, &progress, clock).await?;
+        let sync = self.settings.sync_period;
+        let next = if progress.rollout.complete { sync } else { Duration::from_secs(5).min(sync) };
+        Ok(Action::requeue(next.min(status)))
     }
-    let progress = Progress { rollout, online, hold_last };
-    let status = report::write(target, ctx, &newest, &old, &progress, clock).await?;
-    let next =
-        if progress.rollout.complete { ctx.settings.sync_period } else { Duration::from_secs(5).min(ctx.settings.sync_period) };
-    Ok(Action::requeue(next.min(status)))
+
+    fn summary(&self, set: &RunnerReplicaSet) -> Option<FleetSummary> {
+        self.memory.summaries.get(&Uid::of(set).ok()?)
+    }
+
+    /// Replicas of the first RunnerReplicaSet of a template, beside those of the templates before.
+    fn first_replicas(&self, target: &Target, before: &[Arc<RunnerReplicaSet>]) -> u32 {
+        let desired = target.replicas();
+        if before.is_empty() {
+            return desired;
+        }
+        let alive = before.iter().map(|set| self.summary(set).map_or(u32::MAX, |summary| summary.alive));
+        let alive = alive.fold(0, u32::saturating_add);
+        desired.min(desired.saturating_add(target.max_surge(desired)).saturating_sub(alive))
+    }
+
+    /// Whether the target is still there and is to stay. Asked before a RunnerReplicaSet is made, which happens once per template: a target
+    /// that was deleted while its watch was interrupted would get a new one each time that the garbage collector deletes the last one.
+    async fn lives(&self, target: &Target) -> Result<bool, Error> {
+        let (namespace, name, uid) = (target.namespace(), target.name(), target.uid());
+        let client = &self.cluster.client;
+        let live: Option<ObjectMeta> = match target {
+            Target::Deployment(_) => live::metadata_of::<RunnerDeployment>(client, namespace, name, uid).await?,
+            Target::Set(_) => live::metadata_of::<RunnerSet>(client, namespace, name, uid).await?,
+        };
+        let lives = live.is_some_and(|live| live.deletion_timestamp.is_none());
+        if !lives {
+            let target = target.reference();
+            tracing::info!(%target, "no RunnerReplicaSet made: its owner was deleted, the watch has not shown that yet");
+        }
+        Ok(lives)
+    }
+
+    fn plan(&self, target: &Target, desired: u32, sets: &Sets) -> Rollout {
+        let describe = |set: &RunnerReplicaSet| {
+            let summary = self.summary(set);
+            let wanted = set.spec.replicas_or_default();
+            let leaving = set.meta().deletion_timestamp.is_some();
+            Set {
+                wanted,
+                // Nobody has counted it yet: nothing new is made on the guess that there is room, unless it is going anyway.
+                alive: summary.as_ref().map_or(if leaving { wanted } else { u32::MAX }, |summary| summary.alive),
+                online: summary.as_ref().map_or(0, |summary| summary.online),
+                busy: summary.as_ref().map_or(0, |summary| summary.busy),
+                present: summary.as_ref().map_or(u32::MAX, |summary| summary.present),
+                observed: summary.is_some_and(|summary| Some(summary.generation) == set.metadata.generation),
+            }
+        };
+        let old: Vec<Set> = sets.old.iter().map(|set| describe(set)).collect();
+        rollout::plan(desired, target.max_surge(desired), describe(&sets.newest), &old)
+    }
+
+    /// Forgets what belongs to targets that do not exist, and what is long ago.
+    pub(crate) fn retain(&self, exists: impl Fn(&Uid) -> bool, now: Instant) {
+        self.memory.memos.retain(|target, _| exists(target));
+        self.legacy.sweep(now);
+    }
 }
 
 /// The set of this template: by its revision label, or, for sets that ARC made with a hash of its own, by the template's meaning. Among
@@ -106,104 +215,4 @@ pub fn newest<'a, S: Borrow<RunnerReplicaSet>>(sets: &'a [S], template: &RunnerT
     let has_revision = |set: &RunnerReplicaSet| set.labels().get(label::RUNNER_TEMPLATE_HASH) == Some(&revision);
     let means = |set: &RunnerReplicaSet| set.spec.template.meaning() == meaning;
     alive().find(|set| has_revision((*set).borrow())).or_else(|| alive().find(|set| means((*set).borrow())))
-}
-
-/// Whether the target is still there and is to stay. Asked before a set is made, which happens once per template: a target that was deleted
-/// while its watch was interrupted would get a new set each time that the garbage collector deletes the last one.
-async fn lives(target: &Target, ctx: &Context) -> Result<bool, Error> {
-    let (namespace, name, uid) = (target.namespace(), target.name(), target.uid());
-    let live: Option<ObjectMeta> = match target {
-        Target::Deployment(_) => ctx.live::<RunnerDeployment>(namespace, name, uid).await?,
-        Target::Set(_) => ctx.live::<RunnerSet>(namespace, name, uid).await?,
-    };
-    let lives = live.is_some_and(|live| live.deletion_timestamp.is_none());
-    if !lives {
-        tracing::info!(target = %target.reference(), "no set made: its owner was deleted, the watch has not shown that yet");
-    }
-    Ok(lives)
-}
-
-fn summary(ctx: &Context, set: &RunnerReplicaSet) -> Option<Summary> {
-    ctx.memory.set(&set.uid().unwrap_or_default(), |memo| memo.summary.clone())
-}
-
-/// Runners of all sets that GitHub can hand a job to.
-fn online(ctx: &Context, newest: &RunnerReplicaSet, old: &[Arc<RunnerReplicaSet>]) -> u32 {
-    let sets = std::iter::once(newest).chain(old.iter().map(Arc::as_ref));
-    sets.filter_map(|set| summary(ctx, set)).map(|summary| summary.online).fold(0, u32::saturating_add)
-}
-
-fn plan(target: &Target, ctx: &Context, desired: u32, newest: &RunnerReplicaSet, old: &[Arc<RunnerReplicaSet>]) -> Rollout {
-    let describe = |set: &RunnerReplicaSet| {
-        let summary = summary(ctx, set);
-        let wanted = set.spec.replicas_or_default();
-        let leaving = set.meta().deletion_timestamp.is_some();
-        Set {
-            wanted,
-            // Nobody has counted it yet: nothing new is made on the guess that there is room, unless it is going anyway.
-            alive: summary.as_ref().map_or(if leaving { wanted } else { u32::MAX }, |summary| summary.alive),
-            online: summary.as_ref().map_or(0, |summary| summary.online),
-            busy: summary.as_ref().map_or(0, |summary| summary.busy),
-            present: summary.as_ref().map_or(u32::MAX, |summary| summary.present),
-            observed: summary.is_some_and(|summary| Some(summary.generation) == set.metadata.generation),
-        }
-    };
-    let sets: Vec<Set> = old.iter().map(|set| describe(set)).collect();
-    rollout::plan(desired, target.max_surge(desired), describe(newest), &sets)
-}
-
-async fn create(target: &Target, ctx: &Context, template: &RunnerTemplate, replicas: u32) -> Result<(), Error> {
-    let set = template::replica_set(target, template, replicas);
-    match sets(target, ctx).create(&PostParams::default(), &set).await {
-        Ok(made) => {
-            let note = format!("created runnerreplicaset '{}' with {replicas} replicas", set.name_any());
-            let about = Some(made.object_ref(&()));
-            ctx.events.publish(Reason::RunnerReplicaSetCreated, &target.object_ref(), about, &note).await;
-            Ok(())
-        }
-        // The watch is late: the name is a function of the template.
-        Err(error) if status(&error).is_some_and(Status::is_already_exists) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// RunnerReplicaSets beside a target.
-fn sets(target: &Target, ctx: &Context) -> Api<RunnerReplicaSet> {
-    Api::namespaced(ctx.client.clone(), target.namespace())
-}
-
-async fn apply(
-    target: &Target,
-    ctx: &Context,
-    newest: &RunnerReplicaSet,
-    old: &[Arc<RunnerReplicaSet>],
-    rollout: &Rollout,
-) -> Result<(), Error> {
-    let replicas = i32::try_from(rollout.newest).unwrap_or(i32::MAX);
-    if newest.spec.replicas != Some(replicas) || newest.spec.effective_time.as_ref() != target.effective_time() {
-        let patch = json!({"spec": {"replicas": replicas, "effectiveTime": target.effective_time()}});
-        scale(ctx, newest, &patch).await?;
-    }
-    for (set, wanted) in old.iter().zip(&rollout.old) {
-        if set.spec.replicas_or_default() != *wanted && set.meta().deletion_timestamp.is_none() {
-            scale(ctx, set, &json!({"spec": {"replicas": wanted}})).await?;
-        }
-    }
-    for set in rollout.delete.iter().filter_map(|index| old.get(*index)) {
-        let unchanged = DeleteParams {
-            preconditions: Some(Preconditions { uid: set.uid(), resource_version: set.resource_version() }),
-            ..DeleteParams::default()
-        };
-        if made_as_seen(sets(target, ctx).delete(&set.name_any(), &unchanged).await)? {
-            let note = format!("deleted runnerreplicaset '{}': it is empty", set.name_any());
-            let about = Some(set.object_ref(&()));
-            ctx.events.publish(Reason::RunnerReplicaSetDeleted, &target.object_ref(), about, &note).await;
-        }
-    }
-    Ok(())
-}
-
-async fn scale(ctx: &Context, set: &RunnerReplicaSet, patch: &serde_json::Value) -> Result<(), Error> {
-    gone_is_fine(ctx.sets(set).patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await)?;
-    Ok(())
 }

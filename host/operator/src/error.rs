@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use kube::core::Status;
 use pacer_core::scope::ScopeError;
 
 /// What went wrong. Texts name the object that the API server or GitHub spoke of; the log line adds the object being reconciled.
@@ -23,12 +22,15 @@ pub enum Error {
     /// An object lacks what the API server always sets.
     #[error("{0} has no {1}, which the API server always sets")]
     Incomplete(&'static str, &'static str),
+    /// As [`Self::Incomplete`].
+    #[error(transparent)]
+    Metadata(#[from] pacer_cluster::object::MissingMetadata),
     /// Demand could not be written down.
     #[error("{0}")]
     Ledger(String),
     /// The right to act has ended.
     #[error(transparent)]
-    NotLeader(#[from] crate::fence::NotLeader),
+    NotLeader(#[from] pacer_cluster::fence::NotLeader),
 }
 
 impl From<kube::Error> for Error {
@@ -56,37 +58,4 @@ impl Error {
     }
 }
 
-/// The API server's own answer, when it gave one.
-#[must_use]
-pub fn status(error: &kube::Error) -> Option<&Status> {
-    match error {
-        kube::Error::Api(status) => Some(status),
-        _ => None,
-    }
-}
-
-/// Whether a change that names a version or a UID was made; false when the object is gone or another one by now, which the watch will show.
-///
-/// # Errors
-///
-/// When the API server refuses for any other reason, or does not answer.
-pub fn made_as_seen<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
-    match result {
-        Ok(_) => Ok(true),
-        Err(error) if status(&error).is_some_and(|answer| answer.is_not_found() || answer.is_conflict()) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Makes "it is gone already" a success.
-///
-/// # Errors
-///
-/// All others.
-pub fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(error) if status(&error).is_some_and(Status::is_not_found) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
+pub use pacer_cluster::answer::{ignore_not_found as gone_is_fine, precondition_held as made_as_seen, status};

@@ -1,4 +1,4 @@
-//! The operator: watches, reconcilers, pod builder, status, events, leader election.
+//! The operator: reconcilers, pod builder, take-over from ARC.
 //!
 //! ```text
 //! watches -> stores + wake-ups -> controllers -> Kubernetes API, GitHub
@@ -6,38 +6,29 @@
 //!                                 pacer_core (decides), pacer_policy (ranks)
 //! ```
 //!
-//! Reconcilers observe, ask `pacer_core` what to do and do it; rules live there. All changes pass the [`fence`].
-//!
-//! Read first: [`controllers`] (what runs), [`replica_set::reconcile`] and [`runner::reconcile`] (the pipelines), [`observe`] (where facts
-//! come from).
+//! One folder per controller ([`autoscaler`], [`deployment`], [`replicaset`], [`runner`]), one file per stage: observe, decide, build, apply,
+//! status. What one tells another is in [`published`]; only [`controllers`] sees more than one of them.
 
 pub mod access;
 pub mod account;
+pub mod arc;
 pub mod autoscaler;
 mod claim;
-pub mod context;
+pub mod cluster;
 pub mod controllers;
+pub mod decisions;
 pub mod deployment;
 pub mod error;
-pub mod events;
-pub mod fence;
-pub mod inherited;
-pub mod judge;
-pub mod lease;
-pub mod ledger;
-pub mod memory;
 pub mod metrics;
-pub mod nodes;
 pub mod observe;
+mod origin;
 mod orphan;
-pub mod pace;
 pub mod pod;
 pub mod policies;
 pub mod pool;
-pub mod receipts;
-pub mod receiver;
-pub mod redelivery;
-pub mod replica_set;
+pub mod published;
+pub mod removal;
+pub mod replicaset;
 pub mod runner;
 pub mod settings;
 pub mod stores;
@@ -45,3 +36,5 @@ pub mod target;
 pub mod template;
 pub mod token;
 pub mod wake;
+pub mod watches;
+mod written;

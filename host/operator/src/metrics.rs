@@ -8,8 +8,14 @@ use std::task::{Context as TaskContext, Poll};
 use http::Request;
 use kube::ResourceExt;
 use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_cluster::object::{ObjectKey, Uid};
+use pacer_demand::ledger::Ledgers;
+use pacer_demand::receiver::ReceiverMetrics;
+use pacer_demand::redelivery::RedeliveryMetrics;
 use pacer_github::GitHub;
-use pacer_policy::{Counters as PolicyCounters, Decision, Fault};
+use pacer_policy::{Counters as PolicyCounters, Decision, Fault, IsolationLevel};
+use pacer_policyset::receipts::Counters as ReceiptCounters;
+use pacer_policyset::{Phase, PolicySets};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -18,12 +24,9 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
-use crate::claim;
-use crate::ledger::Ledgers;
-use crate::memory::Memory;
-use crate::policies::{Phase, Policies};
-use crate::receiver::ReceiverMetrics;
-use crate::redelivery::RedeliveryMetrics;
+use crate::autoscaler::AutoscalerMemo;
+use crate::published::Published;
+use crate::runner::Supplies;
 use crate::stores::Stores;
 use crate::target::Target;
 
@@ -45,9 +48,6 @@ const RESOURCES: [&str; 12] = [
     "horizontalrunnerautoscalers",
 ];
 
-/// Upper ends of the buckets for waits of jobs, seconds: from a warm runner to an hour.
-pub(crate) const WAITS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 900.0, 3_600.0];
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
     kind: String,
@@ -60,14 +60,6 @@ struct RequestLabels {
     resource: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReceiptLabels {
-    outcome: &'static str,
-}
-
-const STORED: ReceiptLabels = ReceiptLabels { outcome: "stored" };
-const DROPPED: ReceiptLabels = ReceiptLabels { outcome: "dropped" };
-
 /// The operator's metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -75,7 +67,6 @@ pub struct Metrics {
     reconciles: Family<ReconcileLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     leading: Gauge,
-    receipts: Family<ReceiptLabels, Counter>,
     receiver: ReceiverMetrics,
     redelivery: RedeliveryMetrics,
     sources: Arc<OnceLock<Sources>>,
@@ -90,9 +81,13 @@ pub struct Sources {
     /// Policy evaluations.
     pub policies: Arc<PolicyCounters>,
     /// Policy sets.
-    pub sets: Arc<Policies>,
-    /// What the process remembers.
-    pub memory: Arc<Memory>,
+    pub sets: Arc<PolicySets>,
+    /// Receipts of decisions.
+    pub receipts: Arc<ReceiptCounters>,
+    /// Claims of RunnerSets.
+    pub supplies: Arc<Supplies>,
+    /// What is remembered about autoscalers.
+    pub autoscalers: Published<Uid, AutoscalerMemo>,
     /// Demand.
     pub ledgers: Arc<Ledgers>,
 }
@@ -112,13 +107,11 @@ impl Default for Metrics {
         registry.register("pacer_kubernetes_requests", "Requests to the Kubernetes API", requests.clone());
         let leading = Gauge::default();
         registry.register("pacer_leading", "1 while this process may act", leading.clone());
-        let receipts = Family::default();
-        registry.register("pacer_policy_receipts", "Receipts of decisions by what became of them", receipts.clone());
         let receiver = ReceiverMetrics::register(&mut registry);
         let redelivery = RedeliveryMetrics::register(&mut registry);
         let sources = Arc::new(OnceLock::new());
         registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, receipts, receiver, redelivery, sources }
+        Self { registry, reconciles, requests, leading, receiver, redelivery, sources }
     }
 }
 
@@ -132,16 +125,6 @@ impl Metrics {
     pub fn reconciled(&self, kind: &str, well: bool) {
         let outcome = if well { "success" } else { "error" };
         self.reconciles.get_or_create(&ReconcileLabels { kind: kind.to_owned(), outcome }).inc();
-    }
-
-    /// Counts receipts that were written.
-    pub fn receipts_stored(&self, count: u64) {
-        self.receipts.get_or_create(&STORED).inc_by(count);
-    }
-
-    /// Counts receipts that could not be written, or came too fast.
-    pub fn receipts_dropped(&self, count: u64) {
-        self.receipts.get_or_create(&DROPPED).inc_by(count);
     }
 
     /// Those of the webhook receiver.
@@ -252,6 +235,7 @@ impl Collector for Scrape {
         autoscaling::encode(&mut encoder, sources)?;
         github(&mut encoder, sources)?;
         policies(&mut encoder, &sources.policies)?;
+        receipts(&mut encoder, &sources.receipts)?;
         policy_sets(&mut encoder, &sources.sets)
     }
 }
@@ -304,7 +288,7 @@ fn targets(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(),
 
 /// Claims of RunnerSets by what can be done with them.
 fn claims(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
-    let counts = claim::census(&sources.stores, &sources.memory);
+    let counts = sources.supplies.claims.census();
     let rows: Vec<_> = counts
         .into_iter()
         .map(|((namespace, set, state), count)| {
@@ -395,9 +379,15 @@ fn policies(encoder: &mut DescriptorEncoder<'_>, counters: &PolicyCounters) -> R
     Ok(())
 }
 
-fn policy_sets(encoder: &mut DescriptorEncoder<'_>, policies: &Policies) -> Result<(), std::fmt::Error> {
+fn receipts(encoder: &mut DescriptorEncoder<'_>, counters: &ReceiptCounters) -> Result<(), std::fmt::Error> {
+    let row = |outcome: &str, count| (vec![("outcome", outcome.to_owned())], count);
+    let rows = [row("stored", counters.stored()), row("dropped", counters.dropped())];
+    counter(encoder, "pacer_policy_receipts", "Receipts of decisions by what became of them", &rows)
+}
+
+fn policy_sets(encoder: &mut DescriptorEncoder<'_>, policies: &PolicySets) -> Result<(), std::fmt::Error> {
     let views = policies.views();
-    let set = |key: &crate::policies::SetKey| vec![("namespace", key.namespace.clone()), ("set", key.name.clone())];
+    let set = |key: &ObjectKey| vec![("namespace", key.namespace.clone()), ("set", key.name.clone())];
     let rows: Vec<_> = views
         .iter()
         .flat_map(|(key, view)| {
@@ -426,6 +416,12 @@ fn policy_sets(encoder: &mut DescriptorEncoder<'_>, policies: &Policies) -> Resu
         })
         .collect();
     gauge(encoder, "pacer_policy_breaker_open", "1 while a policy keeps failing and is not asked", &rows)?;
+    let isolation = policies.host().isolation().map(|isolation| isolation.level);
+    let rows: Vec<_> = IsolationLevel::ALL
+        .into_iter()
+        .map(|level| (vec![("level", level.as_str().to_owned())], i64::from(isolation == Some(level))))
+        .collect();
+    gauge(encoder, "pacer_policy_isolation", "1 for how well the processes that run policies are locked in", &rows)?;
     let totals = policies.totals();
     let counts = [
         ("pacer_policy_set_activations", "Contents of policy sets that came into force", &totals.activations),

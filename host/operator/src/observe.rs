@@ -1,39 +1,108 @@
-//! From objects, listings and memory to facts.
+//! From objects, listings and what the process knows to facts. Observing changes nothing.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerState, Pod, PodCondition, PodStatus};
-use kube::{Resource, ResourceExt};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Node, Pod, PodCondition, PodStatus};
+use kube::core::Status;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::names::{RUNNER_CONTAINER, annotation};
 use pacer_api::{Runner, RunnerReplicaSet, RunnerStatus};
-use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts};
+use pacer_cluster::answer::status;
+use pacer_cluster::clock::Clock;
+use pacer_cluster::object::Uid;
+use pacer_core::facts::{Container, PodFacts, PodPhase, Refusal, Refuser, Remote, RunnerFacts, Worker};
+use pacer_core::last_job::LastJob;
+use pacer_core::ledger::{Job, State};
 use pacer_core::stop::BUSY_RETRY;
 use pacer_github::roster::RosterView;
 
-use crate::inherited;
-use crate::memory::{IN_FLIGHT, Memory, RunnerMemo};
+use crate::access::Access;
+use crate::arc::finalizer;
+use crate::error::Error;
+use crate::published::{IN_FLIGHT, Published, RunnerJob};
+use crate::removal::{Removals, Removed};
+use crate::stores::Stores;
 
-/// The two clocks of one observation: wall time for what objects say, monotonic time for what this process saw.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    /// Wall time.
-    pub now: Timestamp,
-    /// Monotonic time.
-    pub instant: Instant,
+/// What earlier observations of a runner found out. Recorded by the Runner controller alone: whoever else observes sees the same.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Its pod was seen.
+    pod: bool,
+    /// The state its pod was last seen in.
+    pod_state: Option<PodState>,
+    /// Seen at GitHub under this id.
+    known_id: Option<u64>,
+    /// Missing from all listings since.
+    absent_since: Option<Instant>,
+    /// When a listing first had it online.
+    online: Option<Timestamp>,
+    /// The node of its pod was looked for and is gone.
+    node_gone: bool,
+    /// When it finished its last job, as listings have it.
+    last_job: LastJob,
 }
 
-impl Clock {
-    /// Reads both.
+/// A state of a pod, and since when it has been that.
+#[derive(Clone, Copy, Debug)]
+struct PodState {
+    digest: u64,
+    since: Instant,
+}
+
+/// How this process fared with making a runner's pod.
+#[derive(Clone, Debug, Default)]
+pub struct Creation {
+    /// When it was last created and has not been seen since.
+    pub sent: Option<Instant>,
+    /// This process created it, and so has seen it from its beginning.
+    pub made_here: bool,
+    /// The API server, or this operator, refused it.
+    pub refusal: Option<Refusal>,
+    /// When that was tried last.
+    pub refused: Option<Instant>,
+}
+
+/// What the process knows about a runner that no object says.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// From earlier observations.
+    pub seen: Seen,
+    /// About making its pod.
+    pub creation: Creation,
+}
+
+impl Known {
+    /// Takes over what an observation found out. A pod that was seen settles whether it could be made.
+    pub fn record(&mut self, observed: &Observed) {
+        self.seen = observed.seen.clone();
+        if observed.facts.pod.is_some() {
+            self.creation = Creation { made_here: self.creation.made_here, ..Creation::default() };
+        }
+    }
+
+    /// A refusal to make its pod. The first one stays the beginning of the trouble.
+    pub fn refuse(&mut self, by: Refuser, message: String, clock: Clock) {
+        let since = self.creation.refusal.as_ref().map_or(clock.now, |refusal| refusal.since);
+        self.creation.refused = Some(clock.instant);
+        self.creation.refusal = Some(Refusal { by, message, since });
+    }
+
+    /// When the runner of a job came online, as far as this process has seen all of its life. Whoever starts a job is online by then,
+    /// whatever the listings had shown.
     #[must_use]
-    pub fn read() -> Self {
-        Self { now: Timestamp::now(), instant: Instant::now() }
+    pub fn online_by(&self, job: &Job) -> Option<Timestamp> {
+        let listed = self.seen.online.map(|online| online.min(job.since));
+        let started = (job.state == State::InProgress).then_some(job.since);
+        listed.or(started).filter(|_| self.creation.made_here)
     }
 }
 
-/// A runner's facts, and whether its pod is being made right now.
+/// A runner's facts, and what comes with them.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// What is known.
@@ -42,73 +111,203 @@ pub struct Observed {
     pub pod_in_flight: bool,
     /// How long ago GitHub answered *busy*.
     pub refused_busy: Option<Duration>,
+    /// What is seen by now, for [`Known::record`].
+    pub seen: Seen,
+}
+
+/// What the API server says about the node of a pod that seems lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// There is none of that name any more.
+    Gone,
+    /// It does not report. What its kubelet found last is old.
+    Silent {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It reports.
+    Reporting,
 }
 
 /// Where facts about a runner come from, beside its own object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sources<'a> {
     /// Its pod.
     pub pod: Option<&'a Pod>,
+    /// Its node was looked at just now; none when there was no reason to.
+    pub node: Option<NodeState>,
     /// The newest listing of its scope.
     pub roster: Option<&'a RosterView>,
-    /// The set that owns it.
+    /// The RunnerReplicaSet that owns it.
     pub set: Option<&'a RunnerReplicaSet>,
     /// Its pod may write its status (`--runner-status-update-hook`), and so may the jobs in it.
     pub hooked: bool,
+    /// What job events say of it.
+    pub job: Option<RunnerJob>,
+    /// What was done to remove it.
+    pub removed: Removed,
+    /// What is known beside.
+    pub known: &'a Known,
 }
 
-/// Puts together what is known about a runner, and updates what is remembered about it.
-pub fn runner(runner: &Runner, sources: Sources<'_>, memory: &Memory, clock: Clock) -> Observed {
-    let Sources { pod, roster, set, hooked } = sources;
-    let uid = runner.uid().unwrap_or_default();
+/// Puts together what is known about a runner. The same sources give the same facts.
+#[must_use]
+pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
+    let Sources { pod, node, roster, set, hooked, job, removed, known } = sources;
+    let uid = runner.metadata.uid.clone().unwrap_or_default();
     let name = runner.name_any();
     let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid));
     let status = runner.status.as_ref();
-    let noted = pod.and_then(inherited::runner_id);
-    memory.runner(&uid, |memo| {
-        let pod = pod.map(|pod| pod_facts(pod, memo.node_gone));
-        let pod_in_flight = remember_pod(memo, pod.as_ref(), clock.instant);
-        let unlisted_since = roster.is_none_or(|view| !is_fresh(memo, view, clock.instant));
-        // Long ago it had a pod and registered, whatever its status says: only a listing tells what is left of that.
-        memo.pod_seen |= crate::pod::is_leftover(runner);
-        let claimed = known_id(runner);
-        // An id is what a removal names. A job that may write the status could put another runner's there, so that only listings count then.
-        let known_id = memo.known_id.or(claimed.filter(|_| !hooked)).or(noted);
-        let registered = known_id.or(claimed).is_some();
-        let remote = remote(memo, &name, roster, pod.is_some(), registered, clock.instant);
-        if matches!(remote, Remote::Online { .. }) {
-            memo.online.get_or_insert(clock.now);
-        }
-        if let Remote::Online { busy, idle, .. } = remote
-            && !unlisted_since
-        {
-            memo.last_job.listed(busy, idle, clock.now);
-        }
-        memo.known_id = remote.id().or(known_id);
-        let facts = RunnerFacts {
-            created: runner.metadata.creation_timestamp.as_ref().map_or(clock.now, |time| time.0),
-            current: set.is_none_or(|set| crate::template::is_current(runner, set)),
-            ephemeral: runner.spec.config.is_ephemeral(),
-            protected: runner.annotations().get(annotation::PROTECTED).is_some_and(|value| value == "true"),
-            quarantined: status.is_some_and(|status| condition::holds(&status.conditions, ConditionType::Quarantined)),
-            deleting: runner.meta().deletion_timestamp.as_ref().map(|time| time.0).or(memo.let_go),
-            known_id: memo.known_id,
-            had_pod: memo.pod_seen || status.is_some_and(had_pod),
-            refusal: memo.refusal.clone(),
-            worked: memo.job.is_some() || claimed.is_some(),
-            reports_job: memo.job == Some(true),
-            hook_reports_job: status.is_some_and(reports_job),
-            registration_only: crate::pod::is_registration_only(runner),
-            unregistered: memo.unregistered,
-            name,
-            uid: uid.clone(),
-            pod,
-            remote,
-            unlisted_since,
-            last_job_end: memo.last_job.end(),
+    let noted = pod.and_then(finalizer::runner_id);
+    let mut seen = known.seen.clone();
+    seen.node_gone = node.map_or(seen.node_gone, |node| node == NodeState::Gone);
+    let mut pod = pod.map(|pod| pod_facts(pod, seen.node_gone));
+    if let (Some(pod), Some(NodeState::Silent { since })) = (&mut pod, node) {
+        pod.worker = Worker::Unknown;
+        pod.silent_since.get_or_insert(since);
+    }
+    seen.see_pod(pod.as_ref(), clock.instant);
+    let unlisted_since = roster.is_none_or(|view| !seen.is_fresh(view, clock.instant));
+    // Long ago it had a pod and registered, whatever its status says: only a listing tells what is left of that.
+    seen.pod |= crate::pod::is_leftover(runner);
+    let claimed = known_id(runner);
+    // An id is what a removal names. A job that may write the status could put another runner's there, so that only listings count then.
+    let known_id = seen.known_id.or(claimed.filter(|_| !hooked)).or(noted);
+    let registered = known_id.or(claimed).is_some();
+    let refused_busy = removed.refused_busy.map(|at| clock.instant.saturating_duration_since(at));
+    let remote =
+        seen.remote(&Registration { name: &name, has_pod: pod.is_some(), registered, refused_busy }, roster, clock.instant);
+    if matches!(remote, Remote::Online { .. }) {
+        seen.online.get_or_insert(clock.now);
+    }
+    if let Some(ended) = job.and_then(|job| job.ended) {
+        seen.last_job.told(ended);
+    }
+    if let Remote::Online { busy, idle, .. } = remote
+        && !unlisted_since
+    {
+        seen.last_job.listed(busy, idle, clock.now);
+    }
+    seen.known_id = remote.id().or(known_id);
+    let sent = known.creation.sent.filter(|_| pod.is_none());
+    let facts = RunnerFacts {
+        created: runner.metadata.creation_timestamp.as_ref().map_or(clock.now, |time| time.0),
+        current: set.is_none_or(|set| crate::template::is_current(runner, set)),
+        ephemeral: runner.spec.config.is_ephemeral(),
+        protected: runner.annotations().get(annotation::PROTECTED).is_some_and(|value| value == "true"),
+        quarantined: status.is_some_and(|status| condition::holds(&status.conditions, ConditionType::Quarantined)),
+        deleting: runner.meta().deletion_timestamp.as_ref().map(|time| time.0).or(removed.deleted),
+        known_id: seen.known_id,
+        had_pod: seen.pod || status.is_some_and(had_pod),
+        refusal: known.creation.refusal.clone().filter(|_| pod.is_none()),
+        worked: job.is_some() || claimed.is_some(),
+        reports_job: job.is_some_and(|job| job.working),
+        hook_reports_job: status.is_some_and(reports_job),
+        registration_only: crate::pod::is_registration_only(runner),
+        own_grace: runner.spec.pod.termination_grace_period_seconds.is_some(),
+        github_refuses: false,
+        unregistered: removed.unregistered.map(|at| clock.instant.saturating_duration_since(at)),
+        name,
+        uid,
+        pod,
+        remote,
+        unlisted_since,
+        last_job_end: seen.last_job.end(),
+    };
+    let pod_in_flight = sent.is_some_and(|sent| clock.instant.saturating_duration_since(sent) < IN_FLIGHT);
+    Observed { facts, pod_in_flight, refused_busy, seen }
+}
+
+/// Observes runners, whose ever they are.
+#[derive(Clone)]
+pub struct Observer {
+    /// Kubernetes.
+    pub client: Client,
+    /// What the watches know.
+    pub stores: Stores,
+    /// What the Runner controller knows.
+    pub known: Published<Uid, Known>,
+    /// What job events say.
+    pub jobs: Published<Uid, RunnerJob>,
+    /// What was done to remove runners.
+    pub removals: Arc<Removals>,
+    /// See [`Sources::hooked`].
+    pub hooked: bool,
+}
+
+impl Observer {
+    /// Facts about a Runner.
+    ///
+    /// # Errors
+    ///
+    /// When its node has to be looked for and the API server does not answer.
+    pub async fn observe(&self, object: &Runner, access: Option<&Access>, clock: Clock) -> Result<Observed, Error> {
+        let known = self.known.get(&Uid::of(object)?).unwrap_or_default();
+        self.observe_known(object, access, &known, clock).await
+    }
+
+    /// As [`Self::observe`], of a Runner about which this is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::observe`].
+    pub async fn observe_known(
+        &self,
+        object: &Runner,
+        access: Option<&Access>,
+        known: &Known,
+        clock: Clock,
+    ) -> Result<Observed, Error> {
+        let uid = Uid::of(object)?;
+        let pod = self.stores.pods.get(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
+        let view = access.and_then(Access::view);
+        let node = match &pod {
+            Some(pod) => self.node_of(pod, view.as_deref(), clock).await?,
+            None => None,
         };
-        Observed { facts, pod_in_flight, refused_busy: memo.refused_busy.map(|at| clock.instant.saturating_duration_since(at)) }
-    })
+        let set = self.stores.set_of(object);
+        let sources = Sources {
+            pod: pod.as_deref(),
+            node,
+            roster: view.as_deref(),
+            set: set.as_deref(),
+            hooked: self.hooked,
+            job: self.jobs.get(&uid),
+            removed: self.removals.of(&uid),
+            known,
+        };
+        Ok(runner(object, sources, clock))
+    }
+
+    /// Looks at the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
+    /// None where there is no reason to ask.
+    async fn node_of(&self, pod: &Pod, roster: Option<&RosterView>, clock: Clock) -> Result<Option<NodeState>, Error> {
+        let facts = pod_facts(pod, false);
+        let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
+        // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
+        let out_of_contact = facts.worker == Worker::Running
+            && roster.is_some_and(|view| !view.get(&pod.name_any()).is_some_and(|entry| entry.online));
+        let lost = overdue || facts.silent_since.is_some() || out_of_contact;
+        let Some(node) = facts.node.as_deref().filter(|_| lost) else { return Ok(None) };
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        match nodes.get_opt(node).await {
+            Ok(node) => Ok(Some(node.as_ref().map_or(NodeState::Gone, node_state))),
+            // An installation for one namespace may come without the right to read nodes: then no node is ever known to be gone, and only
+            // the pod's own deadline counts.
+            Err(error) if status(&error).is_some_and(Status::is_forbidden) => Ok(Some(NodeState::Reporting)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn node_state(node: &Node) -> NodeState {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    match conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready") {
+        Some(ready) if ready.status == "Unknown" => {
+            NodeState::Silent { since: ready.last_transition_time.as_ref().map(|time| time.0).unwrap_or_default() }
+        }
+        _ => NodeState::Reporting,
+    }
 }
 
 fn known_id(runner: &Runner) -> Option<u64> {
@@ -127,34 +326,13 @@ fn had_pod(status: &RunnerStatus) -> bool {
     status.pod_uid.is_some() || status.phase.as_deref().is_some_and(|phase| !matches!(phase, "" | RunnerStatus::CREATED))
 }
 
-/// Whether a pod is on its way into the watch.
-fn remember_pod(memo: &mut RunnerMemo, pod: Option<&PodFacts>, now: Instant) -> bool {
-    let state = digest(pod);
-    if memo.pod_state.is_none_or(|(seen, _)| seen != state) {
-        memo.pod_state = Some((state, now));
-    }
-    if pod.is_some() {
-        memo.pod_seen = true;
-        memo.pod_created = None;
-        (memo.refusal, memo.refused) = (None, None);
-        return false;
-    }
-    match memo.pod_created {
-        Some(created) if now.saturating_duration_since(created) < IN_FLIGHT => true,
-        Some(_) => {
-            memo.pod_created = None;
-            false
-        }
-        None => false,
-    }
-}
-
 fn digest(pod: Option<&PodFacts>) -> u64 {
     let mut hasher = DefaultHasher::new();
     if let Some(pod) = pod {
         pod.uid.hash(&mut hasher);
         std::mem::discriminant(&pod.phase).hash(&mut hasher);
         std::mem::discriminant(&pod.container).hash(&mut hasher);
+        (pod.worker == Worker::Running).hash(&mut hasher);
         pod.deleting.is_some().hash(&mut hasher);
     }
     hasher.finish()
@@ -163,49 +341,61 @@ fn digest(pod: Option<&PodFacts>) -> u64 {
 /// A listing that is older proves nothing: GitHub has not answered since, and much may have happened. Four times the slowest regular pace.
 const STALE: Duration = Duration::from_secs(120);
 
-/// Whether a listing was asked for after the runner's pod last changed.
-fn is_fresh(memo: &RunnerMemo, view: &RosterView, now: Instant) -> bool {
-    view.listing().fetched_at.into_std() > memo.pod_state.map_or(now, |(_, since)| since)
+/// What a listing is read for.
+struct Registration<'a> {
+    name: &'a str,
+    has_pod: bool,
+    /// It is known to have registered.
+    registered: bool,
+    refused_busy: Option<Duration>,
 }
 
-/// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.
-fn remote(
-    memo: &mut RunnerMemo,
-    name: &str,
-    roster: Option<&RosterView>,
-    has_pod: bool,
-    registered: bool,
-    now: Instant,
-) -> Remote {
-    let Some(view) = roster else { return Remote::Unknown };
-    let listed = view.listing().fetched_at.into_std();
-    if now.saturating_duration_since(listed) > STALE {
-        return Remote::Unknown;
+impl Seen {
+    fn see_pod(&mut self, pod: Option<&PodFacts>, now: Instant) {
+        let digest = digest(pod);
+        if self.pod_state.is_none_or(|state| state.digest != digest) {
+            self.pod_state = Some(PodState { digest, since: now });
+        }
+        self.pod |= pod.is_some();
     }
-    let fresh = is_fresh(memo, view, now);
-    let Some(entry) = view.get(name) else {
-        // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
-        if !view.listing().complete || (!fresh && (has_pod || memo.pod_seen || registered)) {
+
+    /// Whether a listing was asked for after the runner's pod last changed.
+    fn is_fresh(&self, view: &RosterView, now: Instant) -> bool {
+        view.listing().fetched_at.into_std() > self.pod_state.map_or(now, |state| state.since)
+    }
+
+    /// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.
+    fn remote(&mut self, of: &Registration<'_>, roster: Option<&RosterView>, now: Instant) -> Remote {
+        let Some(view) = roster else { return Remote::Unknown };
+        let listed = view.listing().fetched_at.into_std();
+        if now.saturating_duration_since(listed) > STALE {
             return Remote::Unknown;
         }
-        let since = *memo.absent_since.get_or_insert(listed);
-        return Remote::Absent { since: now.saturating_duration_since(since) };
-    };
-    memo.absent_since = None;
-    let id = entry.id;
-    let presence = view.presence(id);
-    let lasting = |since: Option<tokio::time::Instant>| {
-        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since.into_std()))
-    };
-    if !entry.online {
-        let since = lasting(presence.and_then(|presence| presence.offline_since));
-        return Remote::Offline { id, busy: entry.busy, since };
+        let fresh = self.is_fresh(view, now);
+        let Some(entry) = view.get(of.name) else {
+            // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
+            if !view.listing().complete || (!fresh && (of.has_pod || self.pod || of.registered)) {
+                return Remote::Unknown;
+            }
+            let since = *self.absent_since.get_or_insert(listed);
+            return Remote::Absent { since: now.saturating_duration_since(since) };
+        };
+        self.absent_since = None;
+        let id = entry.id;
+        let presence = view.presence(id);
+        let lasting = |since: Option<tokio::time::Instant>| {
+            since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since.into_std()))
+        };
+        if !entry.online {
+            let since = lasting(presence.and_then(|presence| presence.offline_since));
+            return Remote::Offline { id, busy: entry.busy, since };
+        }
+        // Not yet proved idle since its pod changed, or its removal was refused for a job that the listing does not show yet: counted as
+        // busy. The flag may be a minute late, and a scale-down that trusted it would ask for the same busy runners again and again.
+        let refused = of.refused_busy.is_some_and(|ago| ago < BUSY_RETRY);
+        let busy = entry.busy || !fresh || refused;
+        Remote::Online { id, busy, idle: lasting(presence.and_then(|presence| presence.idle_since)) }
     }
-    // Not yet proved idle since its pod changed, or its removal was refused for a job that the listing does not show yet: counted as busy.
-    // The flag may be a minute late, and a scale-down that trusted it would ask for the same busy runners again and again.
-    let refused = memo.refused_busy.is_some_and(|at| now.saturating_duration_since(at) < BUSY_RETRY);
-    let busy = entry.busy || !fresh || refused;
-    Remote::Online { id, busy, idle: lasting(presence.and_then(|presence| presence.idle_since)) }
 }
 
 /// The parts of a pod that decisions use.
@@ -232,7 +422,7 @@ pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
         node_gone,
         deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        held: inherited::is_held(pod),
+        held: finalizer::is_held(pod),
         ready_since: condition("Ready", "True").map(|(since, _)| since),
         silent_since: condition("Ready", "Unknown")
             .or_else(|| condition("Ready", "False").filter(|(_, found)| by_node_controller(found)))
@@ -241,6 +431,7 @@ pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
             .filter(|(_, found)| found.reason.as_deref() == Some("Unschedulable"))
             .map(|(since, found)| (since, found.message.clone().unwrap_or_default())),
         container: container(status),
+        worker: worker(pod, status, condition("Ready", "True").map(|(since, _)| since), condition("Ready", "False")),
         reason: status.reason.clone().unwrap_or_default(),
         message: status.message.clone().unwrap_or_default(),
     }
@@ -252,11 +443,34 @@ fn by_node_controller(ready: &PodCondition) -> bool {
     ready.reason.as_deref().unwrap_or_default().is_empty()
 }
 
+/// What the readiness probe of the `runner` container says about a worker process, where it is the operator's.
+///
+/// A container that never was ready proves nothing: no shell may be in its image. One that was, and is not, has a worker, or its node is too
+/// busy to look.
+fn worker(pod: &Pod, status: &PodStatus, ready: Option<Timestamp>, unready: Option<(Timestamp, &PodCondition)>) -> Worker {
+    if !crate::pod::shows_worker(pod) {
+        return Worker::Unknown;
+    }
+    let Some(runner) = runner_status(status) else { return Worker::Unknown };
+    let Some(running) = runner.state.as_ref().and_then(|state| state.running.as_ref()) else { return Worker::Unknown };
+    let started = running.started_at.as_ref().map(|time| time.0).unwrap_or_default();
+    match (runner.ready, unready) {
+        // A silent node's last word is old.
+        (true, Some((_, found))) if by_node_controller(found) => Worker::Unknown,
+        (true, Some(_)) => Worker::Absent { since: None },
+        (true, None) if ready.is_some() => Worker::Absent { since: ready },
+        (false, Some((since, _))) if since > started => Worker::Running,
+        _ => Worker::Unknown,
+    }
+}
+
+fn runner_status(status: &PodStatus) -> Option<&ContainerStatus> {
+    status.container_statuses.as_deref().unwrap_or_default().iter().find(|status| status.name == RUNNER_CONTAINER)
+}
+
 fn container(status: &PodStatus) -> Container {
-    let statuses = status.container_statuses.as_deref().unwrap_or_default();
-    let Some(ContainerState { running, terminated, waiting }) =
-        statuses.iter().find(|status| status.name == RUNNER_CONTAINER).and_then(|status| status.state.as_ref())
-    else {
+    let state = runner_status(status).and_then(|status| status.state.as_ref());
+    let Some(ContainerState { running, terminated, waiting }) = state else {
         return Container::Unreported;
     };
     if let Some(terminated) = terminated {
@@ -307,9 +521,50 @@ mod tests {
         runner.metadata.uid = Some("u".to_owned());
         runner.status = Some(serde_json::from_value(json!({"runnerId": 7, "podUid": "p"})).unwrap());
         for hooked in [false, true] {
-            let sources = Sources { pod: None, roster: None, set: None, hooked };
-            let facts = super::runner(&runner, sources, &Memory::default(), Clock::read()).facts;
+            let known = Known::default();
+            let sources = Sources {
+                pod: None,
+                node: None,
+                roster: None,
+                set: None,
+                hooked,
+                job: None,
+                removed: Removed::default(),
+                known: &known,
+            };
+            let facts = super::runner(&runner, sources, Clock::read()).facts;
             assert_eq!((facts.known_id, facts.was_registered()), ((!hooked).then_some(7), true), "hooked {hooked}");
+        }
+    }
+
+    #[test]
+    fn a_pod_shows_its_worker_when_the_operators_probe_looks_for_it() {
+        let (before, started, after) = ("2026-03-01T08:00:00Z", "2026-03-01T08:00:05Z", "2026-03-01T08:01:00Z");
+        let absent = |since: Option<&str>| Worker::Absent { since: since.map(|since| since.parse().unwrap()) };
+        let unready = |since: &str| json!({"status": "False", "reason": "ContainersNotReady", "lastTransitionTime": since});
+        for (what, ours, ready, condition, expected) in [
+            ("idle", true, true, json!({"status": "True", "lastTransitionTime": after}), absent(Some(after))),
+            ("at work", true, false, unready(after), Worker::Running),
+            ("never ready: it can't be looked into", true, false, unready(before), Worker::Unknown),
+            ("another container is not ready", true, true, unready(before), absent(None)),
+            ("the node is silent", true, true, json!({"status": "False", "lastTransitionTime": after}), Worker::Unknown),
+            ("silent, later", true, true, json!({"status": "Unknown", "lastTransitionTime": after}), Worker::Unknown),
+            ("somebody else's probe", false, true, json!({"status": "True", "lastTransitionTime": after}), Worker::Unknown),
+        ] {
+            let mut condition = condition;
+            condition.as_object_mut().unwrap().insert("type".to_owned(), json!("Ready"));
+            let annotations = if ours { json!({annotation::WORKER_PROBE: "true"}) } else { json!({}) };
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"name": "a", "uid": "u", "annotations": annotations},
+                "status": {"phase": "Running", "conditions": [condition], "containerStatuses": [{
+                    "name": "runner", "ready": ready, "image": "", "imageID": "", "restartCount": 0,
+                    "state": {"running": {"startedAt": started}},
+                }]},
+            }))
+            .unwrap();
+            let mut trimmed = pod.clone();
+            crate::stores::trim_pod(&mut trimmed);
+            assert_eq!((pod_facts(&pod, false).worker, pod_facts(&trimmed, false).worker), (expected, expected), "{what}");
         }
     }
 

@@ -20,13 +20,14 @@ use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::Store;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, names};
+use pacer_cluster::answer::precondition_held;
+use pacer_cluster::live;
 use serde::de::DeserializeOwned;
 
-use crate::context::Context;
-use crate::error::made_as_seen;
 use crate::settings::{FAN_OUT, ORPHAN_GRACE};
+use crate::stores::Stores;
 
 /// An owner that objects name and that the store of its kind lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +44,7 @@ struct Absences {
 }
 
 impl Absences {
-    /// Takes note of those that are missing now, and tells which have been for as long as `grace`.
+    /// Records those that are missing now, and tells which have been for as long as `grace`.
     fn due(&mut self, missing: BTreeSet<Missing>, now: Instant, grace: Duration) -> Vec<Missing> {
         self.since.retain(|owner, _| missing.contains(owner));
         for owner in missing {
@@ -58,25 +59,24 @@ impl Absences {
 }
 
 /// Looks for orphans from when the stores are full, for as long as it is polled.
-pub(crate) async fn search(ctx: &Context) {
-    if !ctx.stores.full().await {
+pub(crate) async fn search(client: &Client, stores: &Stores, sync_period: Duration) {
+    if !stores.full().await {
         return;
     }
-    let grace = ctx.settings.sync_period.clamp(Duration::from_secs(1), ORPHAN_GRACE);
+    let grace = sync_period.clamp(Duration::from_secs(1), ORPHAN_GRACE);
     let (mut deployments, mut runner_sets, mut sets) = (Absences::default(), Absences::default(), Absences::default());
     let mut registrations = Absences::default();
     loop {
         tokio::time::sleep(grace).await;
-        round::<RunnerDeployment, RunnerReplicaSet>(ctx, &ctx.stores.deployments, &ctx.stores.sets, &mut deployments, grace)
-            .await;
-        round::<RunnerDeployment, Runner>(ctx, &ctx.stores.deployments, &ctx.stores.runners, &mut registrations, grace).await;
-        round::<RunnerSet, RunnerReplicaSet>(ctx, &ctx.stores.runner_sets, &ctx.stores.sets, &mut runner_sets, grace).await;
-        round::<RunnerReplicaSet, Runner>(ctx, &ctx.stores.sets, &ctx.stores.runners, &mut sets, grace).await;
+        round::<RunnerDeployment, RunnerReplicaSet>(client, &stores.deployments, &stores.sets, &mut deployments, grace).await;
+        round::<RunnerDeployment, Runner>(client, &stores.deployments, &stores.runners, &mut registrations, grace).await;
+        round::<RunnerSet, RunnerReplicaSet>(client, &stores.runner_sets, &stores.sets, &mut runner_sets, grace).await;
+        round::<RunnerReplicaSet, Runner>(client, &stores.sets, &stores.runners, &mut sets, grace).await;
     }
 }
 
 /// One look at everything of kind `D` that objects of kind `O` own.
-async fn round<O, D>(ctx: &Context, owners: &Store<O>, dependents: &Store<D>, absences: &mut Absences, grace: Duration)
+async fn round<O, D>(client: &Client, owners: &Store<O>, dependents: &Store<D>, absences: &mut Absences, grace: Duration)
 where
     O: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + 'static,
     D: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + 'static,
@@ -86,12 +86,12 @@ where
     let found = dependents.state();
     let missing = found.iter().filter_map(|object| orphaned(&**object, &kind, &known)).collect();
     for owner in absences.due(missing, Instant::now(), grace) {
-        let outcome = match ctx.live::<O>(&owner.namespace, &owner.name, &owner.uid).await {
+        let outcome = match live::metadata_of::<O>(client, &owner.namespace, &owner.name, &owner.uid).await {
             // The watch is late.
             Ok(Some(_)) => continue,
             Ok(None) => {
                 let left = found.iter().filter(|object| orphaned(&***object, &kind, &known).as_ref() == Some(&owner));
-                delete(ctx, left.map(AsRef::as_ref)).await
+                delete(client, left.map(AsRef::as_ref)).await
             }
             Err(error) => Err(error),
         };
@@ -127,7 +127,7 @@ fn orphaned<K: Resource>(object: &K, kind: &str, known: &BTreeSet<String>) -> Op
 
 /// Deletes these objects as they were seen: one whose ownerReference was taken away meanwhile has another resource version and stays.
 /// Returns how many went.
-async fn delete<'a, D>(ctx: &Context, objects: impl Iterator<Item = &'a D>) -> Result<usize, kube::Error>
+async fn delete<'a, D>(client: &Client, objects: impl Iterator<Item = &'a D>) -> Result<usize, kube::Error>
 where
     D: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + 'a,
 {
@@ -140,9 +140,9 @@ where
         .collect();
     let results: Vec<Result<bool, kube::Error>> = stream::iter(chosen)
         .map(|(namespace, name, seen)| async move {
-            let api: Api<D> = Api::namespaced(ctx.client.clone(), &namespace);
+            let api: Api<D> = Api::namespaced(client.clone(), &namespace);
             let as_seen = DeleteParams { preconditions: Some(seen), ..DeleteParams::background() };
-            made_as_seen(api.delete(&name, &as_seen).await)
+            precondition_held(api.delete(&name, &as_seen).await)
         })
         .buffer_unordered(FAN_OUT)
         .collect()

@@ -1,7 +1,7 @@
 //! The pod of a runner, as a pure function of its Runner and the operator's defaults.
 //!
 //! ```text
-//! Runner -> template -> shape -> overrides [-> registration] -> finish (identity -> check) -> PodPlan
+//! Runner -> template -> shape -> overrides -> evidence | registration -> finish (identity -> check) -> PodPlan
 //! ```
 //!
 //! | stage | what it adds |
@@ -9,6 +9,7 @@
 //! | `template` | containers with the Runner's own env, resources and policies; the claimed `work` volume of job pods |
 //! | [`shape`] | what the runner image's contract asks for: env, volumes, docker sidecar or privileges. Also serves pod templates |
 //! | `overrides` | the remaining pod-level fields of the Runner, its own volumes and mounts last |
+//! | `evidence` | probe, hook and times by which the pod shows whether its runner has a job, and lets it finish |
 //! | `registration` | for a runner that only registers: what its container does instead of running the agent |
 //! | `identity` | name, owner, `RUNNER_NAME` and the reference to the registration token |
 //! | `check` | refuses what the API server would refuse, in words that name the field |
@@ -22,6 +23,7 @@
 //! - The label `pod-template-hash`, which was a hash of the registration token alone and compared with nothing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LocalObjectReference, Pod, PodTemplateSpec};
 use pacer_api::names::{DOCKER_CONTAINER, annotation, label};
@@ -33,6 +35,7 @@ mod check;
 mod containers;
 mod env;
 mod error;
+mod evidence;
 mod identity;
 mod overrides;
 mod registration;
@@ -44,6 +47,7 @@ mod warning;
 
 pub use access::{Account, GeneratedAccess, SharedAccount};
 pub use error::PodError;
+pub use evidence::shows_worker;
 pub use identity::PodIdentity;
 pub use registration::{REGISTER, is_leftover, is_registration_only};
 pub use warning::PodWarning;
@@ -89,6 +93,8 @@ pub struct PodDefaults {
     pub status_hook: bool,
     /// Base URL that runners register at, for instance `https://github.com/`.
     pub github_url: String,
+    /// Grace period of pods that bring none: how long a runner may go on with its job when somebody deletes its pod (`--drain-timeout`).
+    pub grace: Duration,
     /// Version in the user agent of runners; `NA` when absent, as ARC says of an unversioned build.
     pub version: Option<String>,
 }
@@ -138,8 +144,20 @@ pub fn build(input: &PodInput<'_>) -> Result<PodPlan, PodError> {
     warnings.extend(shaped.warnings);
     let mut template = shaped.template;
     overrides::apply(template.spec.get_or_insert_default(), input)?;
-    if is_registration_only(input.runner) {
-        registration::apply(template.spec.get_or_insert_default());
+    let spec = template.spec.get_or_insert_default();
+    let shows_worker = match is_registration_only(input.runner) {
+        true => {
+            registration::apply(spec);
+            false
+        }
+        false => evidence::apply(spec, input.defaults),
+    };
+    let annotations = &mut template.metadata.get_or_insert_default().annotations;
+    if shows_worker {
+        annotations.get_or_insert_default().insert(annotation::WORKER_PROBE.to_owned(), "true".to_owned());
+    } else if let Some(annotations) = annotations {
+        // A Runner's annotations are its pod's, and this one is not for users to give.
+        annotations.remove(annotation::WORKER_PROBE);
     }
     let mut plan = finish(template, PodIdentity::of(input.runner)?, input.token)?;
     warnings.append(&mut plan.warnings);
@@ -150,14 +168,13 @@ pub fn build(input: &PodInput<'_>) -> Result<PodPlan, PodError> {
 ///
 /// # Errors
 ///
-/// When the API server would refuse the pod: two volumes or containers of one name, a mount of a volume that is not there, a
+/// When its runner would have another name than the pod, or the API server would refuse it: two volumes or containers of one name, a mount of a volume that is not there, a
 /// path mounted twice. Volumes that stand for claims must be in the template by now.
 pub fn finish(template: PodTemplateSpec, identity: PodIdentity, token: &TokenSource) -> Result<PodPlan, PodError> {
-    let mut warnings = Vec::new();
     let mut pod = Pod { metadata: template.metadata.unwrap_or_default(), spec: template.spec, status: None };
-    identity::apply(&mut pod, identity, token, &mut warnings);
+    identity::apply(&mut pod, identity, token)?;
     check::accept(pod.spec.get_or_insert_default())?;
-    Ok(PodPlan { pod, warnings })
+    Ok(PodPlan { pod, warnings: Vec::new() })
 }
 
 /// Adds to a pod template what the runner image's contract asks for: labels, env, volumes, docker. Parts of the template that

@@ -10,16 +10,25 @@ use pacer_core::room::NoRoom;
 use pacer_core::scale_down::{seconds, since};
 use pacer_github::Budget;
 
-use crate::memory::Past;
+use crate::published::Past;
 use crate::template;
 
-/// The pool that a set is.
+/// When the number of runners last changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scaled {
+    /// The last complete increase.
+    pub up: Option<Timestamp>,
+    /// The last decrease.
+    pub down: Option<Timestamp>,
+}
+
+/// The pool that a RunnerReplicaSet is.
 #[must_use]
 pub fn of_set(
     set: &RunnerReplicaSet,
     members: &[(RunnerFacts, Assessment)],
     budget: Option<ApiBudget>,
-    scaled: (Option<Timestamp>, Option<Timestamp>),
+    scaled: Scaled,
     past: Past,
     now: Timestamp,
 ) -> Pool {
@@ -33,8 +42,8 @@ pub fn of_set(
         max_replicas: past.bounds.map(|bounds| bounds.max),
         desired: set.spec.replicas_or_default(),
         counts: counts(members.iter().map(|(_, assessment)| assessment.phase)),
-        last_scale_up: scaled.0.map(|at| since(at, now)),
-        last_scale_down: scaled.1.map(|at| since(at, now)),
+        last_scale_up: scaled.up.map(|at| since(at, now)),
+        last_scale_down: scaled.down.map(|at| since(at, now)),
         revision: template::revision(set),
         ephemeral: config.is_ephemeral(),
         budget,
@@ -118,11 +127,11 @@ mod tests {
             arrivals: vec![2, 0, 1],
             bounds: Some(Bounds { min: 1, max: 9 }),
         };
-        let pool = of_set(&set, &members, None, (None, None), past, now);
+        let pool = of_set(&set, &members, None, Scaled::default(), past, now);
         assert_eq!((pool.start_time, pool.run_time, pool.arrivals), (Some(starts), Some(runs), vec![2, 0, 1]));
         assert_eq!((pool.min_replicas, pool.max_replicas), (Some(1), Some(9)));
         let expected = [("unschedulable", "1"), ("over-quota", "0"), ("no-room-seconds", "90")];
         assert_eq!(pool.attributes, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        assert_eq!(of_set(&set, &[], None, (None, None), Past::default(), now).attributes, []);
+        assert_eq!(of_set(&set, &[], None, Scaled::default(), Past::default(), now).attributes, []);
     }
 }

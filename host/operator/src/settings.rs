@@ -4,11 +4,12 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+pub use pacer_cluster::FAN_OUT;
 use pacer_core::restart::RestartLimits;
 use pacer_core::stop::StopLimits;
+use pacer_demand::redelivery;
 
 use crate::pod::PodDefaults;
-use crate::redelivery;
 
 /// Settings of the controllers. The binary fills them from flags and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +24,8 @@ pub struct Settings {
     pub sync_period: Duration,
     /// Reconciles that run at once, per kind.
     pub concurrency: u16,
-    /// How long a runner has to be proved idle before it may be offered to the scale-down policy.
+    /// How long a runner has to be proved idle before it may be offered to the scale-down policy, and how long nothing may say that it works
+    /// from when runners are to go until GitHub is asked to remove it.
     pub idle_confirmation: Duration,
     /// How long an autoscaler's number stays after it was raised, where its spec does not say (`--default-scale-down-delay`).
     pub scale_down_delay: Duration,
@@ -60,10 +62,3 @@ pub const QUIET_START: Duration = Duration::from_secs(60);
 
 /// What lost its owner is left to the cluster's garbage collector for this long, or for the sync period where that is shorter.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);
-
-/// A watch that failed is tried again after this at the latest. There is one per kind and one operator that acts, so that a short time costs
-/// the API server little, and until then decisions are made on what was true before.
-pub const WATCH_RETRY: Duration = Duration::from_secs(5);
-
-/// Requests of one reconcile that run at once.
-pub const FAN_OUT: usize = 16;

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
@@ -12,7 +11,9 @@ use pacer_api::names::{annotation, label};
 use pacer_api::{
     HorizontalRunnerAutoscaler, Runner, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerReplicaSet, RunnerSet, RunnerSpec,
 };
-use tokio::sync::watch;
+use pacer_cluster::object::Uid;
+use pacer_cluster::owner::controller;
+use pacer_cluster::watch::{Filled, trim, trim_metadata};
 
 use crate::pod::{GeneratedAccess, SharedAccount, is_registration_only};
 use crate::target::{Target, TargetRef, owner_of};
@@ -34,42 +35,33 @@ pub struct Stores {
     pub claims: Store<PersistentVolumeClaim>,
     /// Autoscalers.
     pub autoscalers: Store<HorizontalRunnerAutoscaler>,
-    /// Whether each of them has been filled. A store's own way to wait for that wakes one waiter only.
-    pub(crate) filled: Vec<watch::Receiver<bool>>,
+    /// Whether each of them has been filled.
+    pub(crate) filled: Filled,
 }
 
 impl Stores {
     /// Waits until every store holds what the API server has. False when a watch ended before.
     pub async fn full(&self) -> bool {
-        for filled in &self.filled {
-            if filled.clone().wait_for(|filled| *filled).await.is_err() {
-                return false;
-            }
-        }
-        true
+        self.filled.wait().await
     }
 
     /// Runners that a set owns.
     #[must_use]
-    pub fn runners_of(&self, set: &str) -> Vec<Arc<Runner>> {
-        self.runners.state_filter(|runner| {
-            owner(runner, "RunnerReplicaSet").is_some_and(|(uid, _)| uid == set) && !is_registration_only(runner)
-        })
+    pub fn runners_of(&self, set: &Uid) -> Vec<Arc<Runner>> {
+        self.runners.state_filter(|runner| is_owned_by::<RunnerReplicaSet>(runner, set) && !is_registration_only(runner))
     }
 
     /// Runners that a deployment keeps for their registration.
     #[must_use]
-    pub fn registrations_of(&self, deployment: &str) -> Vec<Arc<Runner>> {
-        self.runners.state_filter(|runner| {
-            owner(runner, "RunnerDeployment").is_some_and(|(uid, _)| uid == deployment) && is_registration_only(runner)
-        })
+    pub fn registrations_of(&self, deployment: &Uid) -> Vec<Arc<Runner>> {
+        self.runners.state_filter(|runner| is_owned_by::<RunnerDeployment>(runner, deployment) && is_registration_only(runner))
     }
 
     /// Whom a runner can share a service account with: its RunnerDeployment, or its set where that stands alone.
     #[must_use]
     pub fn shared_account_of(&self, runner: &Runner) -> Option<SharedAccount> {
         let namespace = runner.namespace().unwrap_or_default();
-        let (_, set) = owner(runner, "RunnerReplicaSet")?;
+        let set = controller::<RunnerReplicaSet>(runner)?.name;
         let found = self.sets.get(&ObjectRef::new(set).within(&namespace));
         Some(found.map_or_else(|| SharedAccount::of_set(&namespace, set), |set| shared_account(&set)))
     }
@@ -101,7 +93,7 @@ impl Stores {
     /// Sets that a target owns, by its UID.
     #[must_use]
     pub fn sets_of(&self, target: &str) -> Vec<Arc<RunnerReplicaSet>> {
-        self.sets.state_filter(|set| owner_of(set).is_some_and(|(uid, _)| uid == target))
+        self.sets.state_filter(|set| owner_of(set).is_some_and(|owner| owner.uid.as_str() == target))
     }
 
     /// All RunnerDeployments and RunnerSets.
@@ -139,43 +131,59 @@ impl Stores {
     /// The set that owns a Runner, while it exists.
     #[must_use]
     pub fn set_of(&self, runner: &Runner) -> Option<Arc<RunnerReplicaSet>> {
-        let (uid, name) = owner(runner, "RunnerReplicaSet")?;
-        let set = self.sets.get(&ObjectRef::new(name).within(&runner.namespace().unwrap_or_default()))?;
-        (set.uid().as_deref() == Some(uid)).then_some(set)
+        let owner = controller::<RunnerReplicaSet>(runner)?;
+        let set = self.sets.get(&ObjectRef::new(owner.name).within(&runner.namespace().unwrap_or_default()))?;
+        (set.uid().as_deref() == Some(owner.uid)).then_some(set)
     }
 
     /// The target that owns a set, while it exists.
     #[must_use]
     pub fn target_of(&self, set: &RunnerReplicaSet) -> Option<Target> {
-        let (uid, target) = owner_of(set)?;
-        self.target(&target).filter(|target| target.uid() == uid)
+        let owner = owner_of(set)?;
+        self.target(&owner.target).filter(|target| target.uid() == owner.uid.as_str())
+    }
+
+    /// Name of the policy set that a target's runners ask for: its own, or that of an autoscaler that scales it, the first by name.
+    #[must_use]
+    pub fn policy_set_of_target(&self, target: &Target) -> Option<String> {
+        target.policies().cloned().or_else(|| {
+            let mut autoscalers = self.autoscalers_of(&target.reference());
+            autoscalers.sort_by_key(|autoscaler| autoscaler.name_any());
+            autoscalers.iter().find_map(|autoscaler| autoscaler.annotations().get(annotation::POLICIES).cloned())
+        })
+    }
+
+    /// Name of the policy set that a RunnerReplicaSet asks for: that of its owner while there is one, whatever it was when it was made.
+    #[must_use]
+    pub fn policy_set_of(&self, set: &RunnerReplicaSet) -> Option<String> {
+        match self.target_of(set) {
+            Some(target) => self.policy_set_of_target(&target),
+            None => set.annotations().get(annotation::POLICIES).cloned(),
+        }
     }
 }
 
 fn shared_account(set: &RunnerReplicaSet) -> SharedAccount {
     let namespace = set.namespace().unwrap_or_default();
     match owner_of(set) {
-        Some((_, target)) => SharedAccount::of_target(target.kind, &namespace, &target.name),
+        Some(owner) => SharedAccount::of_target(owner.target.kind, &namespace, &owner.target.name),
         None => SharedAccount::of_set(&namespace, &set.name_any()),
     }
 }
 
-/// UID and name of the controlling owner of that kind.
-#[must_use]
-pub fn owner<'a, K: Resource>(object: &'a K, kind: &str) -> Option<(&'a str, &'a str)> {
-    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
-    owners
-        .iter()
-        .find(|owner| owner.controller == Some(true) && owner.kind == kind)
-        .map(|owner| (owner.uid.as_str(), owner.name.as_str()))
+fn is_owned_by<O: Resource<DynamicType = ()>>(runner: &Runner, owner: &Uid) -> bool {
+    controller::<O>(runner).is_some_and(|found| found.uid == owner.as_str())
 }
 
 /// Drops what no decision reads: a pod is some 10 KiB, of which facts need a few hundred bytes.
 pub fn trim_pod(pod: &mut Pod) {
     trim_metadata(&mut pod.metadata);
-    // ARC's note of GitHub's id, on pods that it made.
-    let id = pod.metadata.annotations.take().and_then(|mut all| all.remove_entry(annotation::RUNNER_ID));
-    pod.metadata.annotations = id.map(|id| [id].into());
+    // ARC's note of GitHub's id, on pods that it made; ours, on those whose readiness tells of a worker process.
+    let read = [annotation::RUNNER_ID, annotation::WORKER_PROBE];
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.retain(|name, _| read.contains(&name.as_str()));
+    }
+    pod.metadata.annotations.take_if(|annotations| annotations.is_empty());
     let set = pod.metadata.labels.take().and_then(|mut all| all.remove_entry(label::RUNNER_SET_NAME));
     pod.metadata.labels = set.map(|set| [set].into());
     if let Some(spec) = &mut pod.spec {
@@ -195,6 +203,7 @@ pub fn trim_pod(pod: &mut Pod) {
             for container in &mut containers {
                 *container = k8s_openapi::api::core::v1::ContainerStatus {
                     name: std::mem::take(&mut container.name),
+                    ready: container.ready,
                     state: container.state.take(),
                     ..Default::default()
                 };
@@ -251,19 +260,4 @@ fn share<T: PartialEq>(known: &mut Vec<Weak<T>>, part: &mut Arc<T>) {
         known.remove(0);
     }
     known.push(Arc::downgrade(part));
-}
-
-/// Drops what nobody reads of any kind.
-pub fn trim<K: Resource>(object: &mut K) {
-    trim_metadata(object.meta_mut());
-    if let Some(annotations) = &mut object.meta_mut().annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-}
-
-/// Lists that were read from JSON have room for four entries at least, and they are kept for as long as their object is.
-fn trim_metadata(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    metadata.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
-    metadata.finalizers.iter_mut().for_each(Vec::shrink_to_fit);
 }

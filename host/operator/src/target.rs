@@ -15,10 +15,12 @@ use pacer_api::names::{annotation, label};
 use pacer_api::{
     HorizontalRunnerAutoscaler, RunnerConfig, RunnerDeployment, RunnerDeploymentSpec, RunnerReplicaSet, RunnerSet, RunnerTemplate,
 };
+use pacer_cluster::answer::ignore_not_found;
+use pacer_cluster::object::Uid;
+use pacer_cluster::owner::{Controller, controller};
+use pacer_policyset::receipts::Owner;
 use serde_json::Value;
 
-use crate::error::gone_is_fine;
-use crate::stores::owner;
 use crate::template;
 
 /// A RunnerDeployment or a RunnerSet.
@@ -57,14 +59,35 @@ impl fmt::Display for TargetRef {
     }
 }
 
-/// UID and reference of the target that owns a set, whether that exists or not.
+/// The target that owns a RunnerReplicaSet, whether that exists or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwningTarget {
+    /// Its UID.
+    pub uid: Uid,
+    /// Which one it is.
+    pub target: TargetRef,
+}
+
+impl From<&Target> for Owner {
+    fn from(target: &Target) -> Self {
+        match target {
+            Target::Deployment(deployment) => Self::of(deployment.as_ref()),
+            Target::Set(set) => Self::of(set.as_ref()),
+        }
+    }
+}
+
+/// The target that owns a RunnerReplicaSet; none when that stands alone.
 #[must_use]
-pub fn owner_of(set: &RunnerReplicaSet) -> Option<(&str, TargetRef)> {
-    let namespace = set.metadata.namespace.clone().unwrap_or_default();
-    [ScaleTargetKind::RunnerDeployment, ScaleTargetKind::RunnerSet].into_iter().find_map(|kind| {
-        let (uid, name) = owner(set, kind.as_str())?;
-        Some((uid, TargetRef { kind, namespace: namespace.clone(), name: name.to_owned() }))
-    })
+pub fn owner_of(set: &RunnerReplicaSet) -> Option<OwningTarget> {
+    let of_kind = |kind, owner: Option<Controller<'_>>| {
+        let owner = owner?;
+        let namespace = set.metadata.namespace.clone().unwrap_or_default();
+        let target = TargetRef { kind, namespace, name: owner.name.to_owned() };
+        Some(OwningTarget { uid: Uid::new(owner.uid)?, target })
+    };
+    of_kind(ScaleTargetKind::RunnerDeployment, controller::<RunnerDeployment>(set))
+        .or_else(|| of_kind(ScaleTargetKind::RunnerSet, controller::<RunnerSet>(set)))
 }
 
 impl Target {
@@ -102,6 +125,12 @@ impl Target {
     #[must_use]
     pub fn uid(&self) -> &str {
         self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// Its UID, to keep; none when it was not read from an API server.
+    #[must_use]
+    pub fn owned_uid(&self) -> Option<Uid> {
+        Uid::new(self.uid())
     }
 
     /// How it is named.
@@ -236,11 +265,11 @@ impl Target {
         match self {
             Self::Deployment(_) => {
                 let api: Api<RunnerDeployment> = Api::namespaced(client.clone(), self.namespace());
-                gone_is_fine(api.patch(self.name(), &params, &patch).await)
+                ignore_not_found(api.patch(self.name(), &params, &patch).await)
             }
             Self::Set(_) => {
                 let api: Api<RunnerSet> = Api::namespaced(client.clone(), self.namespace());
-                gone_is_fine(api.patch(self.name(), &params, &patch).await)
+                ignore_not_found(api.patch(self.name(), &params, &patch).await)
             }
         }
     }
@@ -250,16 +279,16 @@ impl Target {
     /// # Errors
     ///
     /// When the API server refuses.
-    pub async fn patch_status(&self, client: &Client, status: &Value) -> Result<(), kube::Error> {
-        let (params, patch) = (PatchParams::default(), Patch::Merge(serde_json::json!({ "status": status })));
+    pub async fn patch_status(&self, client: &Client, patch: &Patch<Value>) -> Result<(), kube::Error> {
+        let params = PatchParams::default();
         match self {
             Self::Deployment(_) => {
                 let api: Api<RunnerDeployment> = Api::namespaced(client.clone(), self.namespace());
-                gone_is_fine(api.patch_status(self.name(), &params, &patch).await)
+                ignore_not_found(api.patch_status(self.name(), &params, patch).await)
             }
             Self::Set(_) => {
                 let api: Api<RunnerSet> = Api::namespaced(client.clone(), self.namespace());
-                gone_is_fine(api.patch_status(self.name(), &params, &patch).await)
+                ignore_not_found(api.patch_status(self.name(), &params, patch).await)
             }
         }
     }

@@ -1,16 +1,11 @@
 //! Templates: what a set makes, and whether a runner or set was made from a given template.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
-use pacer_api::names::{annotation, finalizer, label};
-use pacer_api::{
-    EmbeddedMetadata, Runner, RunnerPodSpec, RunnerReplicaSet, RunnerReplicaSetSpec, RunnerSetSpec, RunnerSpec, RunnerTemplate,
-};
-
-use crate::target::Target;
+use pacer_api::names::{finalizer, label};
+use pacer_api::{EmbeddedMetadata, Runner, RunnerPodSpec, RunnerReplicaSet, RunnerSetSpec, RunnerSpec, RunnerTemplate};
 
 /// What the runners of a RunnerSet are made from: all that its pod template says, and its labels and annotations on the Runners as well.
 #[must_use]
@@ -34,40 +29,6 @@ pub fn of_runner_set(set: &RunnerSetSpec) -> RunnerTemplate {
             pod: Arc::new(pod),
             volume_claim_templates: stateful.volume_claim_templates.clone().filter(|claims| !claims.is_empty()),
         },
-    }
-}
-
-/// The set that a target wants for this template.
-#[must_use]
-pub fn replica_set(target: &Target, template: &RunnerTemplate, replicas: u32) -> RunnerReplicaSet {
-    let revision = template.revision();
-    let mut template = template.clone();
-    let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
-    labels.insert(label::RUNNER_TEMPLATE_HASH.to_owned(), revision.clone());
-    labels.insert(target.name_label().to_owned(), target.name().to_owned());
-    let labels = labels.clone();
-    let mut selector = target.selector().cloned().unwrap_or_default();
-    let selected = selector.match_labels.get_or_insert_default();
-    if selected.is_empty() {
-        selected.insert(target.name_label().to_owned(), target.name().to_owned());
-    }
-    selected.insert(label::RUNNER_TEMPLATE_HASH.to_owned(), revision.clone());
-    RunnerReplicaSet {
-        metadata: ObjectMeta {
-            name: Some(pacer_core::name::replica_set(target.name(), &revision)),
-            namespace: Some(target.namespace().to_owned()),
-            labels: Some(labels),
-            annotations: target.policies().map(|set| BTreeMap::from([(annotation::POLICIES.to_owned(), set.clone())])),
-            owner_references: target.owner_ref().map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: RunnerReplicaSetSpec {
-            replicas: Some(i32::try_from(replicas).unwrap_or(i32::MAX)),
-            effective_time: target.effective_time().cloned(),
-            selector: Some(selector),
-            template,
-        },
-        status: None,
     }
 }
 

@@ -13,14 +13,15 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use pacer_api::names::annotation;
+use pacer_cluster::answer::{ignore_not_found, status};
+use pacer_cluster::fence::{Fence, NotLeader};
 use pacer_core::scope::Scope;
 use pacer_github::ClientId;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use crate::access::Access;
-use crate::error::{Error, gone_is_fine, status};
-use crate::fence::{Fence, NotLeader};
+use crate::error::Error;
 use crate::pod::TokenSource;
 
 /// A token is renewed when it has less than this left; ARC's margin. GitHub issues them for an hour.
@@ -181,7 +182,7 @@ impl Tokens {
             let entry = self.known.lock().await.remove(&(namespace.clone(), name.clone()));
             drop(entry);
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-            gone_is_fine(secrets.delete(&name, &kube::api::DeleteParams::default()).await)?;
+            ignore_not_found(secrets.delete(&name, &kube::api::DeleteParams::default()).await)?;
             tracing::info!(namespace, secret = name, "unused registration token deleted");
             deleted += 1;
         }

@@ -15,7 +15,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{print, run, table};
+use crate::{connection, print, table};
 
 /// Exit code when something has to be done before this operator may run.
 const FIRST: u8 = 3;
@@ -95,8 +95,8 @@ pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 async fn look(arguments: &Arguments) -> Result<Report> {
-    let config = run::kube_config(arguments.kubeconfig.as_deref()).await?;
-    let client = run::client(&config, None, None)?;
+    let config = connection::config(arguments.kubeconfig.as_deref()).await?;
+    let client = connection::builder(&config)?.build();
     client.apiserver_version().await.context("asking the API server for its version")?;
     let mut reader = reading::Reader::new(client, arguments.namespace.clone());
     let objects = reading::objects(&mut reader).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use pacer_api::duration;
-use pacer_operator::receiver::JobLabel;
+use pacer_demand::receiver::JobLabel;
 
 /// Runs and scales self-hosted GitHub Actions runners.
 #[derive(Debug, Parser)]
@@ -38,9 +38,9 @@ pub(crate) enum Command {
     /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
     #[command(args_override_self = true)]
     Webhook(Box<WebhookArguments>),
-    /// Compiles a policy for the operator that started this process: from standard input to standard output.
-    #[command(name = crate::policy::compile::VERB, hide = true)]
-    CompilePolicy,
+    /// Reads, compiles and runs policies for the process that started this one, over a socket that is its standard input.
+    #[command(name = crate::policy::jail::VERB, hide = true)]
+    PolicyProcess(crate::policy::jail::Arguments),
     /// Prints the CustomResourceDefinitions as YAML.
     Crds,
     /// Prints a script that completes verbs and flags in a shell.
@@ -105,8 +105,9 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value_t = 0, value_name = "RUNNERS")]
     pub(crate) max_new_runners_per_minute: u32,
 
-    /// How long a runner must have been idle in every listing before it may be removed.
-    #[arg(long, default_value = "3s", value_parser = duration::parse, value_name = "DURATION")]
+    /// How long a runner must have been idle in every listing before it may be removed, and how long nothing may say that it works, from when
+    /// runners are to go until GitHub is asked. A job shows in its pod's status some seven seconds after its start.
+    #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) idle_confirmation: Duration,
 
     /// How long a runner that is to go may finish its job. GitHub ends jobs after five days.
@@ -134,6 +135,10 @@ pub(crate) struct RunArguments {
     /// ConfigMap with the policies of everybody who names none: NAMESPACE/NAME, or NAME in the operator's own namespace; empty for none.
     #[arg(long, default_value = "pacer-policies", value_name = "CONFIGMAP")]
     pub(crate) policies: String,
+
+    /// Refuses to start where the kernel can't lock in the processes that touch policies of users; docs/isolation.md says what that takes.
+    #[arg(long)]
+    pub(crate) require_policy_isolation: bool,
 
     /// Only the shipped policies decide; ConfigMaps have no say.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
-
-use crate::arguments::Pacer;
 
 /// Arguments of `pacer completion`.
 #[derive(clap::Args, Debug)]
@@ -23,18 +21,18 @@ pub(crate) struct ManArguments {
     directory: PathBuf,
 }
 
-/// A script that completes verbs and flags.
-pub(crate) fn completion(arguments: &CompletionArguments) -> String {
+/// A script that completes the verbs and flags of a command line.
+pub(crate) fn completion(arguments: &CompletionArguments, mut command: Command) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Pacer::command(), "pacer", &mut script);
+    clap_complete::generate(arguments.shell, &mut command, "pacer", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
 /// A page for each verb. Returns what was written.
-pub(crate) fn man(arguments: &ManArguments) -> Result<String> {
+pub(crate) fn man(arguments: &ManArguments, command: Command) -> Result<String> {
     let directory = arguments.directory.as_path();
     std::fs::create_dir_all(directory).with_context(|| format!("{} can't be made", directory.display()))?;
-    clap_mangen::generate_to(Pacer::command().disable_help_subcommand(true), directory)
+    clap_mangen::generate_to(command.disable_help_subcommand(true), directory)
         .with_context(|| format!("man pages can't be written to {}", directory.display()))?;
     let pages = std::fs::read_dir(directory).map_or(0, |entries| entries.flatten().filter(is_page).count());
     Ok(format!("{pages} pages in {}\n", directory.display()))
@@ -46,9 +44,10 @@ fn is_page(entry: &std::fs::DirEntry) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
+    use clap::{CommandFactory, ValueEnum};
 
     use super::*;
+    use crate::arguments::Pacer;
 
     /// Every verb with its whole path: `policy replay`.
     fn verbs(command: &clap::Command, path: &str, found: &mut Vec<String>) {
@@ -69,7 +68,7 @@ mod tests {
     #[test]
     fn every_shell_completes_every_verb() {
         for shell in Shell::value_variants() {
-            let script = completion(&CompletionArguments { shell: *shell });
+            let script = completion(&CompletionArguments { shell: *shell }, Pacer::command());
             for verb in all() {
                 let last = verb.rsplit(' ').next().unwrap_or_default();
                 assert!(script.contains(last), "{shell} does not know {verb}");
@@ -81,7 +80,7 @@ mod tests {
     #[test]
     fn every_verb_has_a_page() {
         let directory = tempfile::tempdir().unwrap();
-        let said = man(&ManArguments { directory: directory.path().join("man1") }).unwrap();
+        let said = man(&ManArguments { directory: directory.path().join("man1") }, Pacer::command()).unwrap();
         for verb in all() {
             let page = directory.path().join(format!("man1/pacer-{}.1", verb.replace(' ', "-")));
             let text = std::fs::read_to_string(&page).unwrap_or_default();

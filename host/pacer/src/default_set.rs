@@ -1,7 +1,8 @@
 //! Which ConfigMap is the cluster's default policy set: that of the operator's `--policies`.
 
 use anyhow::{Result, bail};
-use pacer_operator::policies::{DEFAULT_NAME, SetKey};
+use pacer_cluster::object::ObjectKey;
+use pacer_policyset::DEFAULT_NAME;
 
 /// Where the operator is unless somebody put it elsewhere.
 pub(crate) const OPERATOR_NAMESPACE: &str = "actions-runner-system";
@@ -19,13 +20,13 @@ pub(crate) struct DefaultSetArguments {
 
 impl DefaultSetArguments {
     /// The set; none where there is to be none.
-    pub(crate) fn key(&self) -> Result<Option<SetKey>> {
+    pub(crate) fn key(&self) -> Result<Option<ObjectKey>> {
         parse(&self.policies, &self.operator_namespace)
     }
 }
 
 /// Reads `--policies`: `namespace/name`, a name in the operator's own namespace, or empty for no default set.
-pub(crate) fn parse(text: &str, own: &str) -> Result<Option<SetKey>> {
+pub(crate) fn parse(text: &str, own: &str) -> Result<Option<ObjectKey>> {
     let text = text.trim();
     let (namespace, name) = text.split_once('/').unwrap_or((own, text));
     if !text.is_empty() && (namespace.is_empty() || name.is_empty() || name.contains('/')) {
@@ -33,5 +34,5 @@ pub(crate) fn parse(text: &str, own: &str) -> Result<Option<SetKey>> {
             "--policies {text:?}: say NAMESPACE/NAME of a ConfigMap, NAME for one in the operator's own namespace, or nothing for none"
         );
     }
-    Ok((!text.is_empty()).then(|| SetKey { namespace: namespace.to_owned(), name: name.to_owned() }))
+    Ok((!text.is_empty()).then(|| ObjectKey::new(namespace, name)))
 }

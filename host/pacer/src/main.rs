@@ -8,11 +8,13 @@ mod arguments;
 mod cluster;
 mod completion;
 mod connection;
+mod default_github;
 mod default_set;
 mod explain;
 mod health;
 mod policy;
 mod run;
+mod signal;
 mod table;
 mod telemetry;
 mod webhook;
@@ -21,7 +23,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use arguments::{Command, Pacer};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
     // Two TLS back ends in one process would make rustls refuse to choose.
@@ -31,11 +33,11 @@ fn main() -> ExitCode {
         Command::Adopt(arguments) => return end(adopt::main(&arguments)),
         Command::Run(arguments) => run::main(*arguments),
         Command::Webhook(arguments) => webhook::main(*arguments),
-        Command::CompilePolicy => return end(policy::compile::compile()),
+        Command::PolicyProcess(arguments) => return policy::jail::main(&arguments),
         Command::Crds => pacer_api::crd::yaml().map_err(anyhow::Error::from).and_then(|yaml| print(&yaml)),
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
-        Command::Completion(arguments) => print(&completion::completion(&arguments)),
-        Command::Man(arguments) => completion::man(&arguments).and_then(|text| print(&text)),
+        Command::Completion(arguments) => print(&completion::completion(&arguments, Pacer::command())),
+        Command::Man(arguments) => completion::man(&arguments, Pacer::command()).and_then(|text| print(&text)),
         Command::Policy { verb } => policy::main(&verb).and_then(|report| tell(&report)),
         Command::Version => print(&format!("pacer {}\n", env!("CARGO_PKG_VERSION"))),
     };

@@ -7,7 +7,17 @@ use tracing_subscriber::EnvFilter;
 use crate::arguments::LogFormat;
 
 /// Crates of this workspace; others speak from `warn` on.
-const OURS: [&str; 6] = ["pacer", "pacer_core", "pacer_api", "pacer_github", "pacer_policy", "pacer_operator"];
+const OURS: [&str; 9] = [
+    "pacer",
+    "pacer_core",
+    "pacer_api",
+    "pacer_cluster",
+    "pacer_github",
+    "pacer_policy",
+    "pacer_demand",
+    "pacer_policyset",
+    "pacer_operator",
+];
 
 /// Installs the subscriber. `RUST_LOG` wins over the flag.
 pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {

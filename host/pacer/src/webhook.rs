@@ -14,14 +14,14 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use kube::Client;
-use pacer_github::webhook::Verifier;
-use pacer_github::{ClientOptions, Secret};
-use pacer_operator::fence::Fence;
-use pacer_operator::ledger::Ledgers;
-use pacer_operator::metrics::Metrics;
-use pacer_operator::receiver::{
+use pacer_cluster::fence::Fence;
+use pacer_demand::ledger::Ledgers;
+use pacer_demand::receiver::{
     Answer, JobMetricsSettings, Parts, Receiver, ReceiverMetrics, RunnerGroups, VisibleGroups, Watches, watches,
 };
+use pacer_github::Secret;
+use pacer_github::webhook::Verifier;
+use pacer_operator::metrics::Metrics;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{GitHubArguments, ReceiverArguments, WebhookArguments};
 use crate::health::{self, Health, Phase};
-use crate::{run, telemetry};
+use crate::{connection, default_github, signal, telemetry};
 
 /// Longest time for a body to arrive, which is as long as GitHub waits for an answer.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ pub(crate) fn main(arguments: WebhookArguments) -> anyhow::Result<()> {
 async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let mut parts = JoinSet::new();
-    parts.spawn(run::stop_on_signal(stop.clone())?);
+    parts.spawn(signal::stop_on_signal(stop.clone())?);
     let metrics = Arc::new(Metrics::default());
     let health = Health::new(metrics.clone());
     health.set(Phase::Receiving);
@@ -60,14 +60,14 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
         tracing::info!(metrics_addr = %health::address(&listener)?, "serving");
         parts.spawn(health::serve(listener, health.clone(), stop.clone()));
     }
-    let config = run::kube_config(arguments.kubeconfig.as_deref()).await?;
+    let config = connection::config(arguments.kubeconfig.as_deref()).await?;
     let server = Server::new(Setting {
         address: &arguments.webhook_addr,
         namespace: &arguments.watch_namespace,
         common_labels: &arguments.common_runner_labels,
         receiver: &arguments.receiver,
         github: &arguments.github,
-        client: run::client(&config, Some(Fence::open()), Some(metrics.clone()))?,
+        client: connection::fenced_client(&config, Fence::open(), metrics.clone())?,
         metrics: metrics.receiver().clone(),
     })
     .await?;
@@ -259,8 +259,7 @@ fn job_metrics(arguments: &ReceiverArguments) -> JobMetricsSettings {
 
 /// GitHub, to ask which groups are open to a repository; none without credentials.
 fn groups(arguments: &GitHubArguments) -> anyhow::Result<Option<Box<dyn RunnerGroups>>> {
-    let options = ClientOptions { ca_file: arguments.github_ca_file.clone(), ..ClientOptions::default() };
-    let github = run::default_github(arguments, &run::endpoints(arguments)?, &options)?;
+    let github = default_github::client(arguments)?;
     if github.is_none() {
         tracing::info!("no GitHub credentials: every runner group is taken to be open to every repository");
     }

@@ -21,22 +21,22 @@ use std::sync::Arc;
 
 use pacer_core::gate::scrub;
 use serde::{Deserialize, Serialize};
-use wasmparser::Parser;
 
-use crate::component::{CONTRACT, Digest, inspect};
-use crate::decision::{Decision, PerDecision};
-use crate::encode::componentize;
-use crate::generation::{Assignment, Chosen, StagedSet};
+use crate::component::{CONTRACT, Digest};
+use crate::decision::Decision;
+use crate::generation::StagedSet;
 use crate::host::PolicyHost;
+use crate::jail::{Jail, Stager};
 use crate::limits::Limits;
-use crate::load::{LoadError, NO_SETTINGS, Refusal};
+use crate::load::{LoadError, NO_SETTINGS};
+use crate::protocol::Preparation;
 
 mod manifest;
 mod packing;
 
 use manifest::Written;
 
-pub use packing::{pack, unpack};
+pub use packing::pack;
 
 /// The key of `data` that holds the set.
 pub const FILE: &str = "policies.yaml";
@@ -117,6 +117,8 @@ pub struct Entry {
 /// A policy set that reads well and whose modules look like policies. Nothing has been compiled yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
+    /// The namespace that has it.
+    owner: String,
     entries: BTreeMap<(Decision, Mode), Entry>,
     digest: Digest,
 }
@@ -195,46 +197,40 @@ fn among(keys: &[String]) -> String {
 }
 
 impl Bundle {
-    /// Reads a set. Blocks for some milliseconds per MiB of modules.
+    /// Reads the set of a namespace. Its modules are decompressed and inspected in a process of their own.
     ///
     /// # Errors
     ///
     /// The first thing that is wrong.
-    pub fn parse(data: &BTreeMap<String, String>, binary_data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BundleError> {
-        let text = data.get(FILE).ok_or_else(|| BundleError::NoFile { found: data.keys().cloned().collect() })?;
-        let manifest = manifest::read(text)?;
-        let mut modules = BTreeMap::new();
-        let mut entries = BTreeMap::new();
-        for (decision, written) in manifest {
-            for Written { module: (key, line), settings: (settings, settings_line), mode, limits: (limits, limits_line) } in
-                written
-            {
-                let place = manifest::field(decision, mode);
-                let wrong = |line, field: &str, message: &str| BundleError::Field {
-                    line,
-                    field: format!("{place}{field}"),
-                    message: scrub(message, MESSAGE_BYTES),
-                };
-                let settings = json(&settings).map_err(|message| wrong(settings_line, ".settings", &message))?;
-                let limits = Limits::lowered(limits).map_err(|error| wrong(limits_line, "", &error.to_string()))?;
-                if key != BUILTIN && !modules.contains_key(&key) {
-                    let bytes = binary_data.get(&key).ok_or_else(|| BundleError::NoModule {
-                        line,
-                        field: format!("{place}.module"),
-                        key: scrub(&key, 253),
-                        found: binary_data.keys().cloned().collect(),
-                    })?;
-                    let refused = |error| BundleError::Refused { field: place.clone(), module: key.clone(), error };
-                    modules.insert(key.clone(), component(&key, bytes).map_err(refused)?);
-                }
-                let module = modules.get(&key).cloned().unwrap_or(Module::Builtin);
-                if entries.insert((decision, mode), Entry { module, settings, limits }).is_some() {
-                    return Err(wrong(line, "", &format!("there are two entries with mode {mode}, and only one can be meant")));
-                }
-            }
-        }
-        let digest = identity(&entries);
-        Ok(Self { entries, digest })
+    pub async fn parse(
+        host: &PolicyHost,
+        owner: &str,
+        data: &BTreeMap<String, String>,
+        binary_data: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, BundleError> {
+        let draft = Draft::read(data, binary_data)?;
+        let Some(first) = draft.first() else { return Ok(draft.bundle(owner, &BTreeMap::new())) };
+        let modules = draft.modules.clone();
+        let prepared = host.staging(owner, move |stager| components(stager, modules)).await;
+        let unprepared = |error| BundleError::Refused { field: first.0, module: first.1, error };
+        Ok(draft.bundle(owner, &prepared.map_err(unprepared)??))
+    }
+
+    /// The same outside of the operator, for no namespace. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bundle::parse`].
+    pub fn read(
+        jail: &Jail,
+        data: &BTreeMap<String, String>,
+        binary_data: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, BundleError> {
+        let draft = Draft::read(data, binary_data)?;
+        let Some((field, module)) = draft.first() else { return Ok(draft.bundle("", &BTreeMap::new())) };
+        let mut stager = jail.stager().map_err(|error| BundleError::Refused { field, module, error })?;
+        let components = components(&mut stager, draft.modules.clone())?;
+        Ok(draft.bundle("", &components))
     }
 
     /// Identifies what the set means: policies, settings, limits, modes and the version of the contract; not how it is written or compressed.
@@ -254,29 +250,15 @@ impl Bundle {
         self.entries.iter().map(|((decision, mode), entry)| (*decision, *mode, entry))
     }
 
-    /// Compiles and tries every policy with its settings. Takes a second of processor time per MiB of modules, once per module.
+    /// Compiles and tries every policy with its settings, in a process of its own. Takes a second of processor time per MiB of modules, once per
+    /// module.
     ///
     /// # Errors
     ///
     /// The first check that one of them failed.
     pub async fn stage(&self, host: &PolicyHost) -> Result<StagedSet, BundleError> {
-        let mut enforced = PerDecision::<Option<Assignment>>::default();
-        let mut shadows = PerDecision::default();
-        for ((decision, mode), entry) in &self.entries {
-            let chosen = match &entry.module {
-                Module::Builtin => Chosen::Shipped,
-                Module::Component { bytes, .. } => {
-                    Chosen::Policy(host.load(bytes.to_vec()).await.map_err(|error| self.refused(*decision, *mode, error))?)
-                }
-            };
-            let assignment = Assignment { chosen, settings: Arc::clone(&entry.settings), limits: entry.limits };
-            let place = match mode {
-                Mode::Enforce => &mut enforced,
-                Mode::Shadow => &mut shadows,
-            };
-            *place.get_mut(*decision) = Some(assignment);
-        }
-        let staged = host.stage(self.digest, enforced, shadows).await;
+        let entries = self.entries.iter().map(|(place, entry)| (*place, entry.clone())).collect();
+        let staged = host.stage(&self.owner, self.digest, entries).await;
         staged.map_err(|(decision, mode, error)| self.refused(decision, mode, error))
     }
 
@@ -298,24 +280,81 @@ fn json(value: &serde_json::Value) -> Result<Arc<str>, String> {
     Ok(Arc::from(text))
 }
 
-/// Decompresses a module and makes it a component.
-fn component(key: &str, bytes: &[u8]) -> Result<Module, LoadError> {
-    let raw = unpack(bytes)?;
-    let component = if Parser::is_core_wasm(&raw) {
-        componentize(&raw).map_err(|error| {
-            let message = format!(
-                "it is a core module that can't be made a component ({}); build it with the SDK for wasm32-unknown-unknown, or embed the \
-                 contract's types with `wasm-tools component embed`",
-                error.message
-            );
-            LoadError::new(Refusal::CoreModule, message)
-        })?
-    } else {
-        raw.into_owned()
+/// Modules by their keys, each with the field that names it first.
+type Modules = BTreeMap<String, (String, Vec<u8>)>;
+
+/// An entry with the name of its module.
+type Named = ((Decision, Mode), String, Arc<str>, Limits);
+
+/// A set whose modules nobody has looked at.
+struct Draft {
+    modules: Modules,
+    entries: Vec<Named>,
+}
+
+impl Draft {
+    fn read(data: &BTreeMap<String, String>, binary_data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BundleError> {
+        let text = data.get(FILE).ok_or_else(|| BundleError::NoFile { found: data.keys().cloned().collect() })?;
+        let manifest = manifest::read(text)?;
+        // Each module is prepared once, for the first entry that names it.
+        let mut modules = Modules::new();
+        let mut entries: Vec<Named> = Vec::new();
+        for (decision, written) in manifest {
+            for Written { module: (key, line), settings: (settings, settings_line), mode, limits: (limits, limits_line) } in
+                written
+            {
+                let place = manifest::field(decision, mode);
+                let wrong = |line, field: &str, message: &str| BundleError::Field {
+                    line,
+                    field: format!("{place}{field}"),
+                    message: scrub(message, MESSAGE_BYTES),
+                };
+                let settings = json(&settings).map_err(|message| wrong(settings_line, ".settings", &message))?;
+                let limits = Limits::lowered(limits).map_err(|error| wrong(limits_line, "", &error.to_string()))?;
+                if key != BUILTIN && !modules.contains_key(&key) {
+                    let bytes = binary_data.get(&key).ok_or_else(|| BundleError::NoModule {
+                        line,
+                        field: format!("{place}.module"),
+                        key: scrub(&key, 253),
+                        found: binary_data.keys().cloned().collect(),
+                    })?;
+                    modules.insert(key.clone(), (place.clone(), bytes.clone()));
+                }
+                if entries.iter().any(|((taken, of_mode), ..)| (*taken, *of_mode) == (decision, mode)) {
+                    return Err(wrong(line, "", &format!("there are two entries with mode {mode}, and only one can be meant")));
+                }
+                entries.push(((decision, mode), key, settings, limits));
+            }
+        }
+        Ok(Self { modules, entries })
+    }
+
+    /// A field and the module that it names, to say where staging as a whole failed.
+    fn first(&self) -> Option<(String, String)> {
+        self.modules.iter().next().map(|(key, (field, _))| (field.clone(), key.clone()))
+    }
+
+    fn bundle(self, owner: &str, components: &BTreeMap<String, Module>) -> Bundle {
+        let entries = self.entries.into_iter().map(|(place, key, settings, limits)| {
+            let module = components.get(&key).cloned().unwrap_or(Module::Builtin);
+            (place, Entry { module, settings, limits })
+        });
+        let entries = entries.collect();
+        let digest = identity(&entries);
+        Bundle { owner: owner.to_owned(), entries, digest }
+    }
+}
+
+/// Decompresses modules and makes them components.
+fn components(stager: &mut Stager, modules: Modules) -> Result<BTreeMap<String, Module>, BundleError> {
+    let prepare = |(key, (field, bytes)): (String, (String, Vec<u8>))| match stager.prepare(Preparation::Module, &bytes) {
+        Ok(component) => {
+            let digest = Digest::of(&component);
+            Ok((key.clone(), Module::Component { key, bytes: Arc::from(component), digest }))
+        }
+        Err(error) => Err(BundleError::Refused { field, module: key, error }),
     };
-    inspect(&component)?;
-    let digest = Digest::of(&component);
-    Ok(Module::Component { key: key.to_owned(), bytes: Arc::from(component), digest })
+    modules.into_iter().map(prepare).collect()
 }
 
 fn identity(entries: &BTreeMap<(Decision, Mode), Entry>) -> Digest {

@@ -1,82 +1,28 @@
-//! A single call: a fresh store and instance, everything limited, everything measured.
+//! What a single call takes.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use wasmtime::Store;
-use wasmtime::component::{Instance, InstancePre};
+use serde::{Deserialize, Serialize};
 
-use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::limits::Limits;
-use crate::log::{Guest, LogLine};
+use crate::log::LogLine;
 
 /// What a call took.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Usage {
-    pub(crate) fuel: u64,
-    pub(crate) duration: Duration,
-    pub(crate) peak_memory: usize,
-    pub(crate) lines: Vec<LogLine>,
-    pub(crate) dropped: u32,
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Instructions executed, in wasmtime's units of fuel.
+    pub fuel: u64,
+    /// From store to answer, in the process that ran it.
+    pub inside: Duration,
+    /// The same and the way there and back, as the caller saw it.
+    pub duration: Duration,
+    /// Most linear memory held at once, in bytes.
+    pub peak_memory: usize,
+    /// What the policy said.
+    pub lines: Vec<LogLine>,
+    /// Lines beyond those that are kept.
+    pub dropped: u32,
 }
 
 /// An answer, or why there is none, and what it took.
-pub(crate) type Called<T> = (Result<T, Fault>, Usage);
-
-/// Instantiates and lets `body` call. Blocks for at most the deadline, or as long as one bulk operation on the guest's memory takes.
-///
-/// A panic of the host ends the call and not the process: no policy may find a bug that stops the operator.
-pub(crate) fn call<T>(
-    engine: &Engine,
-    policy: &InstancePre<Guest>,
-    limits: &Limits,
-    items: usize,
-    body: impl FnOnce(&mut Store<Guest>, &Instance) -> wasmtime::Result<Result<T, Fault>>,
-) -> Called<T> {
-    let started = Instant::now();
-    let called = catch_unwind(AssertUnwindSafe(|| {
-        let fuel = limits.fuel(items);
-        let (mut store, _watch) = match engine.store(limits, fuel) {
-            Ok(store) => store,
-            Err(error) => return (Err(Fault::Instantiate(format!("{error:#}"))), Usage::default()),
-        };
-        let mut instantiated = false;
-        let answer = policy.instantiate(&mut store).and_then(|instance| {
-            instantiated = true;
-            body(&mut store, &instance)
-        });
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) => Err(Fault::classify(&error, &store.data().meter, instantiated)),
-        };
-        let used = fuel.saturating_sub(store.get_fuel().unwrap_or(0));
-        let guest = store.into_data();
-        let (peak_memory, duration) = (guest.meter.peak(), Duration::ZERO);
-        (answer, Usage { fuel: used, duration, peak_memory, lines: guest.lines, dropped: guest.dropped })
-    }));
-    let (answer, mut usage) = called.unwrap_or_else(|_| (Err(Fault::HostPanic), Usage::default()));
-    usage.duration = started.elapsed();
-    (answer, usage)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::SHIPPED;
-    use crate::policy::Policy;
-
-    #[test]
-    fn a_panic_of_the_host_is_a_fault_and_the_next_call_is_well() {
-        let engine = Engine::new().unwrap();
-        let policy = Policy::load(&engine, SHIPPED).unwrap();
-        let limits = Limits::default();
-        let (answer, usage) = call::<()>(&engine, &policy.linked.pre, &limits, 0, |_, _| panic!("a bug of the engine"));
-        assert_eq!((answer, usage.fuel), (Err(Fault::HostPanic), 0));
-        let (answer, usage) = call(&engine, &policy.linked.pre, &limits, 0, |store, instance| {
-            Ok(Ok(policy.linked.lifecycle.load(&mut *store, instance)?.call_describe(store)?.name))
-        });
-        assert_eq!(answer.as_ref(), Ok(&policy.description.name));
-        assert!(usage.fuel > 0 && usage.peak_memory >= 1 << 16 && usage.duration > Duration::ZERO);
-    }
-}
+pub type Called<T> = (Result<T, Fault>, Usage);

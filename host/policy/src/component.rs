@@ -1,22 +1,18 @@
-//! What can be said about a file without running or compiling it.
+//! What identifies a component, and how large it may be where it lies.
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use wasmparser::{ComponentExternalKind, Parser, Payload, Validator, WasmFeatures};
 
-use crate::decision::Decision;
-use crate::limits::{COMPRESSED_BYTES, FUNCTIONS, RAW_BYTES};
+use crate::limits::COMPRESSED_BYTES;
 use crate::load::{LoadError, Refusal};
-
-/// What components may import: the log, and the types that its neighbours share.
-const IMPORTS: [&str; 2] = ["pacer:policy/log@0.1.", "pacer:policy/types@0.1."];
 
 /// The version of the contract that this host speaks.
 pub const CONTRACT: &str = "pacer:policy@0.1.0";
 
 /// SHA-256 of some bytes, printed as `sha256:` and hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
@@ -70,138 +66,4 @@ pub fn compressed_fits(bytes: usize) -> Result<(), LoadError> {
         return Err(LoadError::new(Refusal::TooLarge, message));
     }
     Ok(())
-}
-
-/// Checks size, form, features, imports and exports; returns the decisions it exports.
-pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
-    form(bytes)?;
-    Validator::new_with_features(features()).validate_all(bytes).map_err(|error| {
-        LoadError::new(Refusal::Invalid, format!("it is not valid WebAssembly for this host, or is truncated: {error}"))
-    })?;
-    let mut functions = 0_u32;
-    let mut decisions = Vec::new();
-    let mut lifecycle = false;
-    let mut foreign = None;
-    let mut depth = 0_usize;
-    for payload in Parser::new(0).parse_all(bytes) {
-        match payload.map_err(|error| LoadError::new(Refusal::Invalid, error.to_string()))? {
-            Payload::Version { .. } => depth += 1,
-            Payload::End(_) => depth = depth.saturating_sub(1),
-            Payload::CodeSectionStart { count, .. } => functions = functions.saturating_add(count),
-            Payload::ComponentImportSection(imports) if depth == 1 => {
-                for import in imports {
-                    let import = import.map_err(|error| LoadError::new(Refusal::Invalid, error.to_string()))?;
-                    allowed(import.name.name)?;
-                }
-            }
-            Payload::ComponentExportSection(exports) if depth == 1 => {
-                for export in exports {
-                    let export = export.map_err(|error| LoadError::new(Refusal::Invalid, error.to_string()))?;
-                    if export.kind != ComponentExternalKind::Instance {
-                        continue;
-                    }
-                    match offered(export.name.name) {
-                        Export::Decision(decision) => decisions.push(decision),
-                        Export::Lifecycle => lifecycle = true,
-                        Export::OtherVersion => foreign = Some(export.name.name.to_owned()),
-                        Export::Other => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    if functions > FUNCTIONS {
-        let message = format!("it has {functions} functions and may have {FUNCTIONS}");
-        return Err(LoadError::new(Refusal::TooLarge, message));
-    }
-    if let (Some(name), true) = (&foreign, decisions.is_empty() || !lifecycle) {
-        let message = format!("it exports {name} and this host speaks {CONTRACT}: build it for that version");
-        return Err(LoadError::new(Refusal::Contract, message));
-    }
-    if decisions.is_empty() {
-        let message = "it exports none of the interfaces scale-down, restart and capacity of pacer:policy";
-        return Err(LoadError::new(Refusal::Exports, message));
-    }
-    if !lifecycle {
-        return Err(LoadError::new(Refusal::Exports, "it does not export the interface lifecycle of pacer:policy"));
-    }
-    Ok(decisions)
-}
-
-/// What the file is, by its first bytes; a file in a ConfigMap is quickly the wrong one.
-fn form(bytes: &[u8]) -> Result<(), LoadError> {
-    if bytes.len() > RAW_BYTES {
-        let message = format!("it has {} bytes and may have {RAW_BYTES}", bytes.len());
-        return Err(LoadError::new(Refusal::TooLarge, message));
-    }
-    if Parser::is_component(bytes) {
-        return Ok(());
-    }
-    if Parser::is_core_wasm(bytes) {
-        let message = "it is a core module and not a component: make one of it with `pacer policy componentize`";
-        return Err(LoadError::new(Refusal::CoreModule, message));
-    }
-    let looks_like = match bytes {
-        [] => "it is empty",
-        [0x7f, b'E', b'L', b'F', ..] => {
-            let message = "it is native code (ELF), for instance a precompiled component, which is never loaded";
-            return Err(LoadError::new(Refusal::NativeCode, message));
-        }
-        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is compressed once more",
-        [0, b'a', b's', b'm', ..] => "it is truncated, or made for another version of WebAssembly",
-        [b'(', ..] => "it is WebAssembly text, and only components are accepted: make one of it with `pacer policy componentize`",
-        _ => "it is not WebAssembly",
-    };
-    Err(LoadError::new(Refusal::NotWebAssembly, looks_like))
-}
-
-fn allowed(import: &str) -> Result<(), LoadError> {
-    if IMPORTS.iter().any(|allowed| import.starts_with(allowed)) {
-        return Ok(());
-    }
-    let advice = if import.starts_with("wasi:") {
-        "policies have no WASI: build for wasm32-unknown-unknown, or with the toolchain's option for components without WASI"
-    } else if import.starts_with("pacer:policy/") {
-        "build it for pacer:policy@0.1.0"
-    } else {
-        "the only import a policy has is pacer:policy/log"
-    };
-    let import = pacer_core::gate::scrub(import, 128);
-    Err(LoadError::new(Refusal::Import, format!("it imports {import}, which is not offered: {advice}")))
-}
-
-enum Export {
-    Decision(Decision),
-    Lifecycle,
-    OtherVersion,
-    Other,
-}
-
-fn offered(export: &str) -> Export {
-    let Some((interface, version)) = export.strip_prefix("pacer:policy/").and_then(|name| name.split_once('@')) else {
-        return Export::Other;
-    };
-    let decision = Decision::ALL.into_iter().find(|decision| decision.as_str() == interface);
-    match (decision, interface) {
-        (None, "lifecycle") | (Some(_), _) if !version.starts_with("0.1.") => Export::OtherVersion,
-        (Some(decision), _) => Export::Decision(decision),
-        (None, "lifecycle") => Export::Lifecycle,
-        (None, _) => Export::Other,
-    }
-}
-
-/// What the engine is configured for, so that a refusal names the feature before anything is compiled.
-fn features() -> WasmFeatures {
-    WasmFeatures::MUTABLE_GLOBAL
-        | WasmFeatures::SATURATING_FLOAT_TO_INT
-        | WasmFeatures::SIGN_EXTENSION
-        | WasmFeatures::REFERENCE_TYPES
-        | WasmFeatures::MULTI_VALUE
-        | WasmFeatures::BULK_MEMORY
-        | WasmFeatures::SIMD
-        | WasmFeatures::TAIL_CALL
-        | WasmFeatures::FLOATS
-        | WasmFeatures::EXTENDED_CONST
-        | WasmFeatures::COMPONENT_MODEL
 }

@@ -2,15 +2,9 @@
 
 use pacer_core::gate::{GateError, scrub};
 use serde::{Deserialize, Serialize};
-use wasmtime::Trap;
-
-use crate::limits::Meter;
 
 /// Longest text of a fault, in bytes.
 const TEXT_BYTES: usize = 512;
-
-/// What wasmtime says when a value from a guest exceeds the budget for host calls; its error type is private.
-const HOSTCALL_TEXT: &str = "too much data is being copied between the host and the guest";
 
 /// A call that gave no usable answer. The texts are scrubbed: one line, no control characters, at most 512 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -43,6 +37,9 @@ pub enum Fault {
     /// The host failed while it ran the policy.
     #[error("the host failed while it ran the policy")]
     HostPanic,
+    /// The process that ran it ended, or answered what is no answer.
+    #[error("it brought down the process that ran it: {0}")]
+    Crash(String),
     /// Too many calls were waiting.
     #[error("too many policy calls were waiting")]
     QueueFull,
@@ -56,7 +53,7 @@ pub enum Fault {
 
 impl Fault {
     /// All values of [`Fault::kind`], for metrics that must be there before the first fault.
-    pub const KINDS: [&'static str; 12] = [
+    pub const KINDS: [&'static str; 13] = [
         "fuel",
         "deadline",
         "memory",
@@ -66,6 +63,7 @@ impl Fault {
         "policy-error",
         "invalid-output",
         "host-panic",
+        "crash",
         "queue-full",
         "instantiate",
         "load",
@@ -74,7 +72,7 @@ impl Fault {
     /// Name for metrics and statuses, one of [`Fault::KINDS`].
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        let [fuel, deadline, memory, stack, panic, hostcall, policy, output, host, queue, instantiate, load] = Self::KINDS;
+        let [fuel, deadline, memory, stack, panic, hostcall, policy, output, host, crash, queue, instantiate, load] = Self::KINDS;
         match self {
             Self::Fuel => fuel,
             Self::Deadline => deadline,
@@ -85,6 +83,7 @@ impl Fault {
             Self::PolicyError(_) => policy,
             Self::InvalidOutput(_) => output,
             Self::HostPanic => host,
+            Self::Crash(_) => crash,
             Self::QueueFull => queue,
             Self::Instantiate(_) => instantiate,
             Self::Load(_) => load,
@@ -97,35 +96,51 @@ impl Fault {
         !matches!(self, Self::HostPanic | Self::QueueFull)
     }
 
-    /// A clean `err` of the policy.
-    pub(crate) fn declined(text: &str) -> Self {
-        Self::PolicyError(scrub(text, TEXT_BYTES))
+    /// What distinguishes faults of one kind; none where there is nothing more to say.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Self::PolicyError(text)
+            | Self::InvalidOutput(text)
+            | Self::Crash(text)
+            | Self::Instantiate(text)
+            | Self::Load(text) => Some(text),
+            Self::Fuel
+            | Self::Deadline
+            | Self::Memory
+            | Self::Stack
+            | Self::Panic
+            | Self::HostcallData
+            | Self::HostPanic
+            | Self::QueueFull => None,
+        }
     }
 
-    /// What an error of the engine means.
-    ///
-    /// The meter is asked first: a guest that is refused memory ends in whatever its allocator does then, mostly `unreachable`.
-    pub(crate) fn classify(error: &wasmtime::Error, meter: &Meter, instantiated: bool) -> Self {
-        if meter.denied() {
-            return Self::Memory;
+    /// The fault of a [`Fault::kind`] with a text that is scrubbed here; one of the host for a kind that there is not.
+    #[must_use]
+    pub fn of_kind(kind: &str, text: &str) -> Self {
+        let text = || scrub(text, TEXT_BYTES);
+        match kind {
+            "fuel" => Self::Fuel,
+            "deadline" => Self::Deadline,
+            "memory" => Self::Memory,
+            "stack" => Self::Stack,
+            "panic" => Self::Panic,
+            "hostcall-data" => Self::HostcallData,
+            "policy-error" => Self::PolicyError(text()),
+            "invalid-output" => Self::InvalidOutput(text()),
+            "crash" => Self::Crash(text()),
+            "queue-full" => Self::QueueFull,
+            "instantiate" => Self::Instantiate(text()),
+            "load" => Self::Load(text()),
+            _ => Self::HostPanic,
         }
-        match error.downcast_ref::<Trap>() {
-            Some(Trap::OutOfFuel) => Self::Fuel,
-            Some(Trap::Interrupt) => Self::Deadline,
-            Some(Trap::StackOverflow) => Self::Stack,
-            Some(Trap::AllocationTooLarge) => Self::Memory,
-            Some(_) => Self::Panic,
-            None => {
-                let text = format!("{error:#}");
-                if text.contains(HOSTCALL_TEXT) {
-                    Self::HostcallData
-                } else if instantiated {
-                    Self::InvalidOutput(scrub(&text, TEXT_BYTES))
-                } else {
-                    Self::Instantiate(scrub(&text, TEXT_BYTES))
-                }
-            }
-        }
+    }
+
+    /// A clean `err` of the policy.
+    #[must_use]
+    pub fn declined(text: &str) -> Self {
+        Self::PolicyError(scrub(text, TEXT_BYTES))
     }
 }
 
@@ -151,6 +166,7 @@ mod tests {
             Fault::PolicyError("a".into()),
             Fault::InvalidOutput("b".into()),
             Fault::HostPanic,
+            Fault::Crash("e".into()),
             Fault::QueueFull,
             Fault::Instantiate("c".into()),
             Fault::Load("d".into()),

@@ -2,30 +2,25 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use pacer_compiler::Compiler;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
-use crate::bundle::Mode;
+use crate::bundle::{Entry, Mode, Module};
 use crate::component::Digest;
 use crate::decision::{Decision, PerDecision};
-use crate::engine::Engine;
 use crate::generation::{Assignment, Chosen, Generation, PolicySet, StagedSet};
+use crate::jail::{Ending, Isolation, Jail, Launcher, Stager};
 use crate::lane::{Candidate, Lane};
 use crate::load::{LoadError, Refusal};
 use crate::observer::Observer;
 use crate::policy::Policy;
+use crate::queue::Queue;
 use crate::sandbox::Sandbox;
 
 /// The policy pacer ships, as a component.
 pub const SHIPPED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/default.wasm"));
-
-/// How long a policy may take to load. Past this it counts as failed; compilation goes on where it is not in a process of its own.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Loads policies and holds the generation in force.
 pub struct PolicyHost {
@@ -34,37 +29,63 @@ pub struct PolicyHost {
     broken: Option<String>,
     numbers: AtomicU64,
     current: RwLock<Arc<Generation>>,
-    /// Policies that somebody still holds: the same component is compiled once, however many sets name it.
-    loaded: Mutex<HashMap<Digest, Weak<Policy>>>,
+    loaded: Loaded,
+    /// Who may stage a set now.
+    queue: Queue,
 }
 
 impl PolicyHost {
-    /// Starts the engine, tests that it stops runaway policies, and loads the shipped one. Blocks for some 200 ms.
-    ///
-    /// Always succeeds: where WebAssembly does not work, the linked policy decides and [`PolicyHost::broken`] says why.
+    /// Without a process that runs policies: the linked policy decides, and no other is accepted.
     #[must_use]
     pub fn new(observer: Arc<dyn Observer>) -> Self {
-        Self::compiling_in(None, observer)
+        Self::of(Err("no process for policies was asked for".to_owned()), observer)
     }
 
-    /// The same; policies are compiled in a process of their own. See [`Engine::compiling_in`].
+    /// Starts a process that tries out its locks and that runaway policies are stopped, and loads the shipped policy in another one. Blocks for
+    /// some 400 ms.
+    ///
+    /// Always succeeds: where policies can't be run, the linked policy decides and [`PolicyHost::broken`] says why.
     #[must_use]
-    pub fn compiling_in(compiler: impl Into<Option<Compiler>>, observer: Arc<dyn Observer>) -> Self {
-        let (engine, shipped, broken) = match start(compiler.into()) {
-            Ok((engine, shipped)) => (Some(Arc::new(engine)), Some(Arc::new(shipped)), None),
-            Err(reason) => {
-                tracing::error!(reason, "policies can't run in the sandbox here; the linked default decides");
-                (None, None, Some(reason))
-            }
+    pub fn jailed(launcher: Launcher, observer: Arc<dyn Observer>) -> Self {
+        let started = start(launcher);
+        if let Err(reason) = &started {
+            tracing::error!(reason, "policies can't run in the sandbox here; the linked default decides");
+        }
+        Self::of(started, observer)
+    }
+
+    fn of(started: Result<(Jail, Policy), String>, observer: Arc<dyn Observer>) -> Self {
+        let (jail, shipped, broken) = match started {
+            Ok((jail, shipped)) => (Some(Arc::new(jail)), Some(Arc::new(shipped)), None),
+            Err(reason) => (None, None, Some(reason)),
         };
-        let sandbox = Arc::new(Sandbox::new(engine, shipped, observer));
+        let sandbox = Arc::new(Sandbox::new(jail, shipped, observer));
         let first = Generation {
             number: 0,
             lanes: PerDecision::from_fn(Lane::shipped),
             shadows: PerDecision::default(),
             sandbox: Arc::clone(&sandbox),
         };
-        Self { sandbox, broken, numbers: AtomicU64::new(0), current: RwLock::new(Arc::new(first)), loaded: Mutex::default() }
+        Self {
+            sandbox,
+            broken,
+            numbers: AtomicU64::new(0),
+            current: RwLock::new(Arc::new(first)),
+            loaded: Loaded::default(),
+            queue: Queue::default(),
+        }
+    }
+
+    /// How well the processes that run policies are locked in; none where there are no such processes.
+    #[must_use]
+    pub fn isolation(&self) -> Option<&Isolation> {
+        self.jail().map(Jail::isolation)
+    }
+
+    /// Where policies run; none where they can't.
+    #[must_use]
+    pub fn jail(&self) -> Option<&Jail> {
+        self.sandbox.jail.as_deref()
     }
 
     /// Why policies of users are refused and the linked default decides; none when all is well.
@@ -85,21 +106,18 @@ impl PolicyHost {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Loads a policy on the blocking pool; see [`Policy::load`]. One that is still in use is not loaded again.
+    /// Loads a policy in a process of its own; see [`Policy::load`]. One that is still in use is not loaded again.
     ///
     /// # Errors
     ///
-    /// The check it failed, [`Refusal::CompileTimeout`] after 30 seconds.
+    /// The check it failed, or the part of its budget that was used up.
     pub async fn load(&self, bytes: Vec<u8>) -> Result<Arc<Policy>, LoadError> {
         let digest = Digest::of(&bytes);
-        if let Some(policy) = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).and_then(Weak::upgrade) {
+        if let Some(policy) = self.loaded.known(digest) {
             return Ok(policy);
         }
-        let policy = self.patiently(move |engine| Policy::load(engine, &bytes).map(Arc::new)).await?;
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        loaded.retain(|_, policy| policy.strong_count() > 0);
-        loaded.insert(digest, Arc::downgrade(&policy));
-        Ok(policy)
+        let loaded = self.loaded.clone();
+        self.staging("", move |stager| loaded.load(stager, digest, &bytes)).await?
     }
 
     /// Checks a set, settings and rehearsal included, and makes it a generation without putting it into force.
@@ -108,29 +126,45 @@ impl PolicyHost {
     ///
     /// The first check that an assignment failed, with the decision in the message.
     pub async fn prepare(&self, set: PolicySet) -> Result<Arc<Generation>, LoadError> {
-        for (decision, assignment) in set.iter() {
-            self.check(decision, assignment.clone()).await?;
-        }
         let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
+        if let Some(shipped) = self.shipped().cloned() {
+            let checked = move |stager: &mut Stager| {
+                set.iter().try_for_each(|(decision, assignment)| check(stager, &shipped, decision, assignment))
+            };
+            self.staging("", checked).await??;
+        }
         Ok(self.generation_of(lanes, PerDecision::default()))
     }
 
-    /// Checks who decides and who is compared with that, where anything is said about a decision.
+    /// Loads the components that are not loaded yet, and checks who decides and who is compared with that, where anything is said about a
+    /// decision: all in one process with one budget.
     ///
     /// # Errors
     ///
-    /// The decision, the mode, and the check that the policy failed.
+    /// Which of the assignments failed which check.
     pub(crate) async fn stage(
         &self,
+        owner: &str,
         digest: Digest,
-        enforced: PerDecision<Option<Assignment>>,
-        shadows: PerDecision<Option<Assignment>>,
+        entries: Vec<(Place, Entry)>,
     ) -> Result<StagedSet, (Decision, Mode, LoadError)> {
-        for (mode, assignments) in [(Mode::Enforce, &enforced), (Mode::Shadow, &shadows)] {
-            for (decision, assignment) in assignments.iter() {
-                let Some(assignment) = assignment else { continue };
-                self.check(decision, assignment.clone()).await.map_err(|error| (decision, mode, error))?;
+        let assignments = match self.shipped().cloned() {
+            Some(shipped) => {
+                let loaded = self.loaded.clone();
+                let staged = self.staging(owner, move |stager| loaded.stage(stager, &shipped, entries)).await;
+                staged.map_err(|error| (Decision::ScaleDown, Mode::Enforce, error))??
             }
+            // The linked policy decides, which needs no rehearsal.
+            None => entries.into_iter().map(|entry| self.unjailed(entry)).collect::<Result<_, _>>()?,
+        };
+        let mut enforced = PerDecision::<Option<Assignment>>::default();
+        let mut shadows = PerDecision::<Option<Assignment>>::default();
+        for ((decision, mode), assignment) in assignments {
+            let place = match mode {
+                Mode::Enforce => &mut enforced,
+                Mode::Shadow => &mut shadows,
+            };
+            *place.get_mut(decision) = Some(assignment);
         }
         let news = Arc::new(Notify::new());
         let lane = |decision, assignments: &PerDecision<Option<Assignment>>| {
@@ -164,16 +198,18 @@ impl PolicyHost {
         Arc::new(Generation { number, lanes, shadows, sandbox: Arc::clone(&self.sandbox) })
     }
 
-    async fn check(&self, decision: Decision, assignment: Assignment) -> Result<(), LoadError> {
-        let policy = match &assignment.chosen {
-            Chosen::Policy(policy) => Arc::clone(policy),
-            Chosen::Shipped | Chosen::Native => match &self.sandbox.shipped {
-                Some(shipped) => Arc::clone(shipped),
-                // Without an engine the linked policy decides, which needs no rehearsal.
-                None => return Ok(()),
-            },
-        };
-        self.patiently(move |engine| check(engine, &policy, decision, &assignment)).await
+    /// An entry as it counts where no process runs policies.
+    fn unjailed(&self, (place, entry): (Place, Entry)) -> Result<(Place, Assignment), (Decision, Mode, LoadError)> {
+        match entry.module {
+            Module::Builtin => {
+                Ok((place, Assignment { chosen: Chosen::Shipped, settings: entry.settings, limits: entry.limits }))
+            }
+            Module::Component { .. } => Err((place.0, place.1, self.unavailable())),
+        }
+    }
+
+    fn unavailable(&self) -> LoadError {
+        LoadError::new(Refusal::SelfTest, self.broken.as_deref().unwrap_or("policies are switched off"))
     }
 
     /// Waits for the comparisons and probes that are under way; for the end of the process.
@@ -186,39 +222,127 @@ impl PolicyHost {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = generation;
     }
 
-    async fn patiently<T: Send + 'static>(
+    /// Work on one policy set, or on one policy, in a process of its own. Waits until `owner`, a namespace, may have one; its budget begins then.
+    /// When nobody waits for it any more the process ends, and its place is free.
+    pub(crate) async fn staging<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Engine) -> Result<T, LoadError> + Send + 'static,
+        owner: &str,
+        work: impl FnOnce(&mut Stager) -> T + Send + 'static,
     ) -> Result<T, LoadError> {
-        let Some(engine) = self.sandbox.engine.clone() else {
-            let reason = self.broken.as_deref().unwrap_or("WebAssembly is switched off");
-            return Err(LoadError::new(Refusal::SelfTest, reason));
-        };
-        match timeout(PATIENCE, spawn_blocking(move || work(&engine))).await {
-            Ok(Ok(done)) => done,
-            Ok(Err(_)) => Err(LoadError::new(Refusal::Compile, "the host failed while it loaded the policy")),
-            Err(_) => {
-                let message = format!("loading it took longer than {} s", PATIENCE.as_secs());
-                Err(LoadError::new(Refusal::CompileTimeout, message))
-            }
+        let Some(jail) = self.sandbox.jail.clone() else { return Err(self.unavailable()) };
+        let turn = self.queue.turn(owner).await;
+        let abandoned = Abandoned::default();
+        let of_work = abandoned.clone();
+        let staging = spawn_blocking(move || {
+            let done = jail.stager().map(|mut stager| {
+                of_work.watch(&stager);
+                work(&mut stager)
+            });
+            drop(turn);
+            done
+        });
+        let _abandon = Abandon(abandoned);
+        staging.await.unwrap_or_else(|_| Err(LoadError::new(Refusal::Compile, "the host failed while it loaded the policy")))
+    }
+}
+
+/// How work that nobody waits for any more is ended.
+#[derive(Clone, Default)]
+struct Abandoned(Arc<Mutex<(bool, Option<Ending>)>>);
+
+impl Abandoned {
+    fn watch(&self, stager: &Stager) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 = stager.ending().ok();
+        if let (true, Some(ending)) = &*state {
+            ending.end();
         }
     }
 }
 
-fn start(compiler: Option<Compiler>) -> Result<(Engine, Policy), String> {
-    let engine = Engine::compiling_in(compiler).map_err(|error| error.to_string())?;
-    engine.self_test().map_err(|error| error.to_string())?;
-    let shipped = Policy::load(&engine, SHIPPED).map_err(|error| format!("the shipped policy does not load: {error}"))?;
-    Ok((engine, shipped))
+/// Ends the work when it is dropped; work that is done is over anyway.
+struct Abandon(Abandoned);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(ending) = &state.1 {
+            ending.end();
+        }
+    }
 }
 
-fn check(engine: &Engine, policy: &Policy, decision: Decision, assignment: &Assignment) -> Result<(), LoadError> {
+/// Which entry of a policy set.
+pub(crate) type Place = (Decision, Mode);
+
+/// Policies that somebody still holds: the same component is compiled once, however many sets name it.
+#[derive(Clone, Default)]
+struct Loaded(Arc<Mutex<HashMap<Digest, Weak<Policy>>>>);
+
+impl Loaded {
+    fn known(&self, digest: Digest) -> Option<Arc<Policy>> {
+        self.lock().get(&digest).and_then(Weak::upgrade)
+    }
+
+    fn load(&self, stager: &mut Stager, digest: Digest, component: &[u8]) -> Result<Arc<Policy>, LoadError> {
+        if let Some(policy) = self.known(digest) {
+            return Ok(policy);
+        }
+        let policy = Arc::new(stager.load(component)?.0);
+        let mut loaded = self.lock();
+        loaded.retain(|_, policy| policy.strong_count() > 0);
+        loaded.insert(digest, Arc::downgrade(&policy));
+        drop(loaded);
+        Ok(policy)
+    }
+
+    fn stage(
+        &self,
+        stager: &mut Stager,
+        shipped: &Policy,
+        entries: Vec<(Place, Entry)>,
+    ) -> Result<Vec<(Place, Assignment)>, (Decision, Mode, LoadError)> {
+        let mut assignments = Vec::with_capacity(entries.len());
+        for (place, Entry { module, settings, limits }) in entries {
+            let chosen = match module {
+                Module::Builtin => Chosen::Shipped,
+                Module::Component { bytes, digest, .. } => {
+                    Chosen::Policy(self.load(stager, digest, &bytes).map_err(|error| (place.0, place.1, error))?)
+                }
+            };
+            assignments.push((place, Assignment { chosen, settings, limits }));
+        }
+        for mode in [Mode::Enforce, Mode::Shadow] {
+            for ((decision, _), assignment) in assignments.iter().filter(|(place, _)| place.1 == mode) {
+                check(stager, shipped, *decision, assignment).map_err(|error| (*decision, mode, error))?;
+            }
+        }
+        Ok(assignments)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Weak<Policy>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn start(launcher: Launcher) -> Result<(Jail, Policy), String> {
+    let jail = Jail::start(launcher).map_err(|error| error.to_string())?;
+    let shipped = Policy::load(&jail, SHIPPED).map_err(|error| format!("the shipped policy does not load: {error}"))?;
+    Ok((jail, shipped))
+}
+
+fn check(stager: &mut Stager, shipped: &Policy, decision: Decision, assignment: &Assignment) -> Result<(), LoadError> {
+    let policy = match &assignment.chosen {
+        Chosen::Policy(policy) => policy,
+        Chosen::Shipped | Chosen::Native => shipped,
+    };
     if !policy.takes(decision) {
         let takes: Vec<&str> = policy.decisions().into_iter().map(Decision::as_str).collect();
         let message = format!("{policy} does not take the decision {decision}: it takes {}", takes.join(", "));
         return Err(LoadError::new(Refusal::Exports, message));
     }
     let named = |error: LoadError| LoadError::new(error.code, format!("{decision}: {}", error.message));
-    policy.validate_settings(engine, &assignment.settings, &assignment.limits).map_err(named)?;
-    policy.rehearse(engine, decision, &assignment.settings, &assignment.limits).map_err(named)
+    stager.validate(policy, &assignment.settings, &assignment.limits).map_err(named)?;
+    stager.rehearse(policy, decision, &assignment.settings, &assignment.limits).map_err(named)
 }

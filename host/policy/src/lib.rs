@@ -9,48 +9,44 @@
 //! [`Generation`] (how it is asked), [`Evaluation`] and [`Receipt`] (what comes back), [`Record`] (what is kept of it), [`Limits`] and [`Fault`] (what a call may use and how it fails).
 
 mod aside;
-mod bindings;
 mod breaker;
 pub mod bundle;
-mod call;
+pub mod call;
 mod component;
 mod decision;
-#[cfg(test)]
-mod differential;
-mod encode;
-mod engine;
 mod fault;
 mod generation;
 mod host;
 mod inquiry;
+pub mod jail;
 mod lane;
 mod limits;
 mod load;
 mod log;
 mod observer;
 mod policy;
+pub mod protocol;
 mod question;
+mod queue;
 mod receipt;
 pub mod record;
-mod rehearsal;
+pub mod rehearsal;
 mod sandbox;
 mod wire;
 
 pub use bundle::{Bundle, BundleError};
 pub use component::{CONTRACT, Digest, compressed_fits};
 pub use decision::{Decision, PerDecision};
-pub use encode::componentize;
-pub use engine::{Engine, EngineError, compile_for_parent};
 pub use fault::Fault;
 pub use generation::{Assignment, Chosen, Generation, PolicySet, StagedSet, Standing};
-pub use host::{PATIENCE, PolicyHost, SHIPPED};
+pub use host::{PolicyHost, SHIPPED};
 pub use inquiry::{Answer, Inquiry, Outcome};
+pub use jail::{Isolation, IsolationLevel, Jail, JailError, Launcher};
 pub use lane::{Health, Tally};
 pub use limits::{COMPRESSED_BYTES, FUNCTIONS, LimitError, LimitRequest, Limits, RAW_BYTES, TICK};
 pub use load::{LoadError, NO_SETTINGS, Refusal};
 pub use log::{Level, LogLine};
 pub use observer::{Comparison, Counters, Observation, Observer, Source};
-pub use pacer_compiler::{Compiler, REFUSED, Served};
 pub use policy::{Description, Policy};
 pub use question::Input;
 pub use receipt::{Attempt, DecidedBy, Receipt};

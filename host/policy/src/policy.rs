@@ -1,18 +1,12 @@
-//! A compiled policy and how it is asked.
+//! A compiled policy.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wasmtime::component::InstancePre;
 
-use crate::bindings::exports::pacer::policy::{capacity, lifecycle, restart, scale_down};
-use crate::call::{Called, call};
 use crate::component::Digest;
-use crate::decision::Decision;
-use crate::engine::Engine;
-use crate::limits::Limits;
-use crate::log::Guest;
-use crate::question::Question;
+use crate::decision::{Decision, PerDecision};
 
 /// What a policy says about itself; every text scrubbed and shortened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,21 +22,14 @@ pub struct Description {
     pub settings_schema: Option<String>,
 }
 
-/// A component linked to this host, with the places of its functions.
-pub(crate) struct Linked {
-    pub(crate) pre: InstancePre<Guest>,
-    pub(crate) lifecycle: lifecycle::GuestIndices,
-    pub(crate) scale_down: Option<scale_down::GuestIndices>,
-    pub(crate) restart: Option<restart::GuestIndices>,
-    pub(crate) capacity: Option<capacity::GuestIndices>,
-}
-
-/// A policy that passed every check of [`Policy::load`]. Immutable; calls share nothing.
+/// A policy that passed every check of [`Policy::load`]. Immutable; calls share nothing. It is held as native code, which is never loaded into
+/// this process.
 pub struct Policy {
-    pub(crate) linked: Linked,
     pub(crate) description: Description,
     pub(crate) digest: Digest,
     pub(crate) size: usize,
+    pub(crate) takes: PerDecision<bool>,
+    pub(crate) code: Arc<[u8]>,
 }
 
 impl Policy {
@@ -73,19 +60,7 @@ impl Policy {
     /// Whether it takes this decision.
     #[must_use]
     pub fn takes(&self, decision: Decision) -> bool {
-        match decision {
-            Decision::ScaleDown => self.linked.scale_down.is_some(),
-            Decision::Restart => self.linked.restart.is_some(),
-            Decision::Capacity => self.linked.capacity.is_some(),
-        }
-    }
-
-    /// One call, with its answer checked by the gate.
-    pub(crate) fn ask<Q: Question>(&self, engine: &Engine, request: &Q, settings: &str, limits: &Limits) -> Called<Q::Answer> {
-        let (answer, usage) = call(engine, &self.linked.pre, limits, request.items(), |store, instance| {
-            request.ask(settings, &self.linked, store, instance)
-        });
-        (answer.and_then(|answer| Ok(request.gate(answer)?)), usage)
+        *self.takes.get(decision)
     }
 }
 

@@ -8,22 +8,18 @@ use pacer_core::gate::{self, GateError};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Reservation, RestartRequest, ScaleDownRequest, Verdict};
 use pacer_policy_default::Default as Shipped;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sha2::Sha256;
-use wasmtime::Store;
-use wasmtime::component::Instance;
 
 use crate::component::Digest;
 use crate::decision::Decision;
-use crate::fault::Fault;
 use crate::inquiry::{Answer, Inquiry};
-use crate::log::Guest;
-use crate::policy::Linked;
 use crate::wire;
 
 /// A request that knows how to be put to a component and to the linked policy.
 pub(crate) trait Question: Serialize + Send + Sync + 'static {
     /// What is answered.
-    type Answer: Serialize + Clone + Debug + PartialEq + Into<Answer> + Send + 'static;
+    type Answer: Serialize + DeserializeOwned + Clone + Debug + PartialEq + Into<Answer> + Send + 'static;
     /// Which decision this is.
     const DECISION: Decision;
 
@@ -35,15 +31,6 @@ pub(crate) trait Question: Serialize + Send + Sync + 'static {
 
     /// The same as one of all three, for whoever writes it down.
     fn inquiry(&self) -> Inquiry;
-
-    /// Asks a component.
-    fn ask(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>>;
 
     /// Asks the shipped policy as it is linked into this program.
     fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String>;
@@ -134,10 +121,6 @@ pub(crate) fn digest(value: &impl Serialize) -> Digest {
     sink.into_inner().map_or_else(|_| Digest::of(&[]), |sink| Digest::finished(sink.0))
 }
 
-fn unanswered(decision: Decision) -> Fault {
-    Fault::Load(format!("it does not export {decision}"))
-}
-
 impl Question for ScaleDownRequest {
     type Answer = Vec<Choice>;
     const DECISION: Decision = Decision::ScaleDown;
@@ -152,19 +135,6 @@ impl Question for ScaleDownRequest {
 
     fn inquiry(&self) -> Inquiry {
         Inquiry::ScaleDown(self.clone())
-    }
-
-    fn ask(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
-        let Some(indices) = &linked.scale_down else { return Ok(Err(unanswered(Self::DECISION))) };
-        let request = wire::component::scale_down_request(self, settings);
-        let answer = indices.load(&mut *store, instance)?.call_select(store, &request)?;
-        Ok(answer.map(wire::component::choices).map_err(|text| Fault::declined(&text)))
     }
 
     fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String> {
@@ -205,19 +175,6 @@ impl Question for RestartRequest {
         Inquiry::Restart(self.clone())
     }
 
-    fn ask(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
-        let Some(indices) = &linked.restart else { return Ok(Err(unanswered(Self::DECISION))) };
-        let request = wire::component::restart_request(self, settings);
-        let answer = indices.load(&mut *store, instance)?.call_decide(store, &request)?;
-        Ok(answer.map(wire::component::verdicts).map_err(|text| Fault::declined(&text)))
-    }
-
     fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String> {
         pacer_policy_sdk::restart::answer::<Shipped>(&wire::sdk::restart_request(self, settings)).map(wire::sdk::verdicts)
     }
@@ -256,19 +213,6 @@ impl Question for CapacityRequest {
 
     fn inquiry(&self) -> Inquiry {
         Inquiry::Capacity(self.clone())
-    }
-
-    fn ask(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
-        let Some(indices) = &linked.capacity else { return Ok(Err(unanswered(Self::DECISION))) };
-        let request = wire::component::capacity_request(self, settings);
-        let answer = indices.load(&mut *store, instance)?.call_plan(store, &request)?;
-        Ok(answer.map(wire::component::plan).map_err(|text| Fault::declined(&text)))
     }
 
     fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String> {

@@ -3,15 +3,15 @@
 //! A record is JSON, compressed with gzip. It holds what policies are told and what they answer, which is never a secret: names, counts, times,
 //! messages of the cluster, settings of policies.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::bundle::unpack;
 use crate::decision::Decision;
 use crate::inquiry::{Answer, Inquiry};
 use crate::limits::RAW_BYTES;
@@ -179,7 +179,7 @@ impl Record {
     /// When it is damaged, or of a later version.
     pub fn read(bytes: &[u8]) -> Result<Self, RecordError> {
         let damaged = |error: &dyn std::fmt::Display| RecordError::Damaged(error.to_string());
-        let json = unpack(bytes).map_err(|error| damaged(&error.message))?;
+        let json = unpacked(bytes).map_err(|error| damaged(&error))?;
         let value: Value = serde_json::from_slice(&json).map_err(|error| damaged(&error))?;
         match value.get("version").and_then(Value::as_u64).and_then(|version| u32::try_from(version).ok()) {
             Some(version) if version > VERSION => Err(RecordError::Newer(version)),
@@ -236,6 +236,18 @@ impl TryFrom<Stored> for Record {
         let answer = Answer::read(receipt.decision, answer)?;
         Ok(Self { version, id, at, pool, receipt, input, answer, items, change, superseded })
     }
+}
+
+/// The JSON of a record, which may be compressed. Records are the operator's own; it writes them, and `pacer explain` reads them.
+fn unpacked(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let most = u64::try_from(RAW_BYTES).unwrap_or(u64::MAX);
+    let mut json = Vec::new();
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        GzDecoder::new(bytes).take(most).read_to_end(&mut json)?;
+    } else {
+        json.extend_from_slice(bytes);
+    }
+    Ok(json)
 }
 
 #[cfg(test)]

@@ -29,12 +29,15 @@ fn of_all_sizes<T>(request: impl Fn(u32) -> T) -> [(&'static str, T); 3] {
     [("empty", request(0)), ("single", request(1)), ("typical", request(TYPICAL))]
 }
 
-pub(crate) fn scale_down() -> [(&'static str, ScaleDownRequest); 3] {
+/// Requests for scale-down, by their size.
+#[must_use]
+pub fn scale_down() -> [(&'static str, ScaleDownRequest); 3] {
     of_all_sizes(scale_down_of)
 }
 
 /// A request about `count` things.
-pub(crate) fn scale_down_of(count: u32) -> ScaleDownRequest {
+#[must_use]
+pub fn scale_down_of(count: u32) -> ScaleDownRequest {
     let candidates: Vec<Candidate> = (0..count)
         .map(|n| Candidate {
             name: format!("runner-{n}"),
@@ -57,12 +60,15 @@ pub(crate) fn scale_down_of(count: u32) -> ScaleDownRequest {
     }
 }
 
-pub(crate) fn restart() -> [(&'static str, RestartRequest); 3] {
+/// Requests for restart, by their size.
+#[must_use]
+pub fn restart() -> [(&'static str, RestartRequest); 3] {
     of_all_sizes(restart_of)
 }
 
 /// A request about `count` things.
-pub(crate) fn restart_of(count: u32) -> RestartRequest {
+#[must_use]
+pub fn restart_of(count: u32) -> RestartRequest {
     let subjects = (0..count)
         .zip(ILLS.iter().cycle())
         .map(|(n, &(situation, cause, github))| Subject {
@@ -93,12 +99,15 @@ pub(crate) fn restart_of(count: u32) -> RestartRequest {
     }
 }
 
-pub(crate) fn capacity() -> [(&'static str, CapacityRequest); 3] {
+/// Requests for capacity, by their size.
+#[must_use]
+pub fn capacity() -> [(&'static str, CapacityRequest); 3] {
     of_all_sizes(capacity_of)
 }
 
 /// A request about `count` things.
-pub(crate) fn capacity_of(count: u32) -> CapacityRequest {
+#[must_use]
+pub fn capacity_of(count: u32) -> CapacityRequest {
     let jobs: Vec<Job> = (0..count)
         .map(|n| Job {
             id: 7_000_000_000 + u64::from(n),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -13,9 +13,9 @@ use crate::aside::Aside;
 use crate::breaker::Admission;
 use crate::call::{Called, Usage};
 use crate::component::Digest;
-use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::generation::{Assignment, Chosen};
+use crate::jail::Jail;
 use crate::lane::{Candidate, Lane};
 use crate::limits::{Limits, TICK};
 use crate::load::NO_SETTINGS;
@@ -45,8 +45,8 @@ pub struct Evaluation<T> {
 
 /// What all generations share.
 pub(crate) struct Sandbox {
-    /// Absent when this machine can't run WebAssembly, or can't stop it.
-    pub(crate) engine: Option<Arc<Engine>>,
+    /// Absent when this machine can't run policies, or can't stop them.
+    pub(crate) jail: Option<Arc<Jail>>,
     pub(crate) shipped: Option<Arc<Policy>>,
     pub(crate) observer: Arc<dyn Observer>,
     /// As many as there are processors.
@@ -57,10 +57,10 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    pub(crate) fn new(engine: Option<Arc<Engine>>, shipped: Option<Arc<Policy>>, observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(jail: Option<Arc<Jail>>, shipped: Option<Arc<Policy>>, observer: Arc<dyn Observer>) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         Self {
-            engine,
+            jail,
             shipped,
             observer,
             slots: Arc::new(Semaphore::new(processors)),
@@ -200,7 +200,7 @@ impl Sandbox {
         // What was set for another policy means nothing to the shipped one.
         let unset = || (Arc::from(NO_SETTINGS), Limits::default());
         let (custom, (settings, limits)) = match &assignment.chosen {
-            _ if self.engine.is_none() => return Vec::new(),
+            _ if self.jail.is_none() => return Vec::new(),
             Chosen::Native => return Vec::new(),
             Chosen::Shipped => (None, assigned()),
             Chosen::Policy(policy) => (Some(Arc::clone(policy)), unset()),
@@ -224,21 +224,27 @@ impl Sandbox {
     ) -> Called<Q::Answer> {
         let fault = |fault, started: Instant| (Err(fault), Usage { duration: started.elapsed(), ..Usage::default() });
         let began = Instant::now();
-        let Some(engine) = self.engine.clone() else {
-            return fault(Fault::Load("WebAssembly is switched off".to_owned()), began);
+        let Some(jail) = self.jail.clone() else {
+            return fault(Fault::Load("policies are switched off".to_owned()), began);
         };
         let Ok(Ok(slot)) = timeout(limits.deadline(), Arc::clone(slots).acquire_owned()).await else {
             return fault(Fault::QueueFull, began);
         };
         let (policy, asked) = (Arc::clone(policy), Arc::clone(asked));
+        let (begin, begun) = oneshot::channel();
         let started = Instant::now();
-        // A call that is given up keeps its slot until its own deadline ends it, so the bound on running calls holds.
+        // A call that is abandoned keeps its slot until its process has ended it, so the bound on running calls holds.
         let call = spawn_blocking(move || {
-            let called = policy.ask(&engine, &asked.request, &settings, &limits);
+            let called = policy.ask(&jail, &asked.request, &settings, &limits, || {
+                // Nobody listens any more when the decision is abandoned.
+                let _ = begin.send(());
+            });
             asked.input();
             drop((slot, place));
             called
         });
+        // Starting a process is the host's affair and does not count; it has a bound of its own, after which the call ends.
+        let started = if begun.await.is_ok() { Instant::now() } else { started };
         match timeout(limits.deadline().saturating_add(TICK), call).await {
             Ok(Ok(called)) => called,
             Ok(Err(_)) => fault(Fault::HostPanic, started),
@@ -316,76 +322,24 @@ fn finish<Q: Question>(
 
 #[cfg(test)]
 mod tests {
-    use pacer_core::policy::CapacityRequest;
-
     use super::*;
     use crate::decision::{Decision, PerDecision};
     use crate::generation::{Generation, PolicySet};
     use crate::observer::Counters;
     use crate::rehearsal;
 
-    fn generation(engine: Option<Engine>, set: &PolicySet, counters: &Arc<Counters>) -> Generation {
-        let engine = engine.map(Arc::new);
-        let shipped = engine.as_ref().map(|engine| Arc::new(Policy::load(engine, crate::SHIPPED).unwrap()));
-        let sandbox = Arc::new(Sandbox::new(engine, shipped, Arc::clone(counters) as _));
-        let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
-        Generation { number: 7, lanes, shadows: PerDecision::default(), sandbox }
-    }
-
     #[tokio::test]
-    async fn without_an_engine_the_linked_policy_decides() {
+    async fn the_linked_policy_decides_when_no_process_runs_policies() {
         let counters = Arc::new(Counters::default());
-        let generation = generation(None, &PolicySet::default(), &counters);
+        let sandbox = Arc::new(Sandbox::new(None, None, Arc::clone(&counters) as _));
+        let set = PolicySet::default();
+        let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
+        let generation = Generation { number: 7, lanes, shadows: PerDecision::default(), sandbox };
         let [_, _, (_, request)] = rehearsal::scale_down();
         let surplus = request.surplus as usize;
         let evaluation = generation.scale_down(request).await;
         assert_eq!((evaluation.answer.len(), &evaluation.decided_by, &evaluation.fault), (surplus, &DecidedBy::Native, &None));
         assert_eq!((evaluation.receipt.policy.as_str(), evaluation.receipt.generation), ("native", 7));
         assert_eq!(counters.evaluations(Decision::ScaleDown), 1);
-    }
-
-    #[tokio::test]
-    async fn all_decisions_are_the_same_either_way() {
-        let counters = Arc::new(Counters::default());
-        let native = Assignment { chosen: Chosen::Native, ..Default::default() };
-        let native = PolicySet { scale_down: native.clone(), restart: native.clone(), capacity: native };
-        let native = generation(Some(Engine::new().unwrap()), &native, &counters);
-        let component = generation(Some(Engine::new().unwrap()), &PolicySet::default(), &counters);
-        for (case, request) in rehearsal::restart() {
-            let (one, other) = (component.restart(request.clone()).await, native.restart(request).await);
-            assert_eq!((one.answer, one.receipt.input_hash), (other.answer, other.receipt.input_hash), "{case}");
-            assert_ne!(one.decided_by, other.decided_by, "{case}");
-        }
-        for (case, request) in rehearsal::capacity() {
-            let (one, other) = (component.capacity(request.clone()).await, native.capacity(request).await);
-            assert_eq!((one.answer, one.receipt.output_hash), (other.answer, other.receipt.output_hash), "{case}");
-        }
-        assert_eq!((counters.evaluations(Decision::Restart), counters.evaluations(Decision::Capacity)), (6, 6));
-        assert_eq!(counters.fallbacks(), 0);
-    }
-
-    #[tokio::test]
-    async fn settings_nobody_accepts_change_nothing() {
-        let counters = Arc::new(Counters::default());
-        let wrong = Assignment { settings: Arc::from("{\"noSuchSetting\": 1}"), ..Default::default() };
-        let set = PolicySet { capacity: wrong, ..Default::default() };
-        let generation = generation(Some(Engine::new().unwrap()), &set, &counters);
-        let [_, _, (_, request)] = rehearsal::capacity();
-        let evaluation = generation.capacity(CapacityRequest { settings: "ignored".into(), ..request }).await;
-        assert_eq!(evaluation.answer, CapacityRequest::nothing());
-        assert_eq!(evaluation.decided_by, DecidedBy::Native);
-        assert_eq!(counters.faults("policy-error"), 2);
-    }
-
-    #[tokio::test]
-    async fn a_receipt_survives_being_written_down() {
-        let counters = Arc::new(Counters::default());
-        let generation = generation(Some(Engine::new().unwrap()), &PolicySet::default(), &counters);
-        let [_, _, (_, request)] = rehearsal::scale_down();
-        let receipt = generation.scale_down(request).await.receipt;
-        assert_eq!(receipt.output_items, 8);
-        assert!(receipt.policy.contains("@sha256:") && receipt.policy.len() < 64, "{}", receipt.policy);
-        let text = serde_json::to_string(&receipt).unwrap();
-        assert_eq!(serde_json::from_str::<Receipt>(&text).unwrap(), receipt);
     }
 }

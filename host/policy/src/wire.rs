@@ -1,8 +1,10 @@
-//! Between the operator's own types and their generated twins: wasmtime's, and the SDK's for the policy that is linked natively.
+//! Between the operator's own types and their generated twins: wasmtime's in the crate `pacer-jail`, and the SDK's for the policy that is linked
+//! natively.
 //!
 //! The two sets of twins have the same fields, so one macro writes both conversions and a field that is missing anywhere does not compile.
 
 /// Functions that convert requests to, and answers from, the types found in the given modules.
+#[macro_export]
 macro_rules! conversions {
     ($types:path, $scale_down:path, $restart:path, $capacity:path) => {
         use pacer_core::policy as ours;
@@ -186,20 +188,6 @@ macro_rules! conversions {
             }
         }
     };
-}
-
-/// To and from components.
-pub(crate) mod component {
-    /// Under the names that the SDK gives its twins.
-    mod capacity_named {
-        pub(crate) use crate::bindings::exports::pacer::policy::capacity::{CapacityPlan as Plan, Job, Request, Reservation};
-    }
-    conversions!(
-        crate::bindings::pacer::policy::types,
-        crate::bindings::exports::pacer::policy::scale_down,
-        crate::bindings::exports::pacer::policy::restart,
-        self::capacity_named
-    );
 }
 
 /// To and from the SDK.

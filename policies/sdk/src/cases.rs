@@ -186,10 +186,10 @@ pub fn scale_down<P: ScaleDown>(directory: impl AsRef<Path>) -> Result<usize, St
     })
 }
 
-/// As [`scale_down`], of the cases about restart.
+/// As [`scale_down()`], of the cases about restart.
 ///
 /// # Errors
-/// As [`scale_down`].
+/// As [`scale_down()`].
 pub fn restart<P: Restart>(directory: impl AsRef<Path>) -> Result<usize, String> {
     run(directory.as_ref(), "restart", |request: &mut restart::Request, settings| {
         request.settings = settings.unwrap_or_else(|| std::mem::take(&mut request.settings));
@@ -199,10 +199,10 @@ pub fn restart<P: Restart>(directory: impl AsRef<Path>) -> Result<usize, String>
     })
 }
 
-/// As [`scale_down`], of the cases about capacity.
+/// As [`scale_down()`], of the cases about capacity.
 ///
 /// # Errors
-/// As [`scale_down`].
+/// As [`scale_down()`].
 pub fn capacity<P: Capacity>(directory: impl AsRef<Path>) -> Result<usize, String> {
     run(directory.as_ref(), "capacity", |request: &mut capacity::Request, settings| {
         request.settings = settings.unwrap_or_else(|| std::mem::take(&mut request.settings));

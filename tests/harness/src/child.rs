@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::watch;
+
+/// Longest wait until a process that was told to stop has stopped.
+const STOP: Duration = Duration::from_secs(1);
 
 /// Why a child process could not be started or ended.
 #[derive(Debug, thiserror::Error)]
@@ -124,9 +127,16 @@ impl Child {
         self.exited().await
     }
 
-    /// Stops it in the middle of whatever it does (SIGSTOP), until [`Child::resume`].
+    /// Stops it in the middle of whatever it does (SIGSTOP), until [`Child::resume`]. Returns when it has stopped: on a loaded machine the signal
+    /// takes its time, and until then threads go on answering.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        let Some(pid) = self.running() else { return };
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let asked = Instant::now();
+        while matches!(waitid(WaitId::Pid(pid), options), Ok(None)) && asked.elapsed() < STOP {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets a paused one go on (SIGCONT).
@@ -135,13 +145,15 @@ impl Child {
     }
 
     fn signal(&self, signal: Signal) {
-        // Once it is reaped its id may belong to another process.
-        if self.exit().is_none()
-            && let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw)
-        {
+        if let Some(pid) = self.running() {
             // ESRCH: it ended between the check and the call.
             let _ = kill_process(pid, signal);
         }
+    }
+
+    /// Its process id while it runs. Once it is reaped that may belong to another process.
+    fn running(&self) -> Option<Pid> {
+        self.exit().is_none().then(|| i32::try_from(self.pid).ok().and_then(Pid::from_raw)).flatten()
     }
 
     /// Path of the file that holds its output.

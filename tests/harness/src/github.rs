@@ -47,6 +47,7 @@ use ring::signature::KeyPair;
 use tokio::{net::TcpListener, time::Instant};
 use tokio_util::task::TaskTracker;
 
+mod behaviour;
 mod call;
 mod conformance;
 mod credential;
@@ -68,6 +69,7 @@ mod tests;
 
 use self::state::{Shared, State};
 pub use self::{
+    behaviour::Behaviour,
     call::{Call, RouteCount},
     credential::{Access, Installation, Person},
     fault::{Effect, Fault, FaultId, Lies, Routes, Tags},
@@ -76,7 +78,7 @@ pub use self::{
     limit::Budget,
     place::{DeliveryId, GroupId, GroupVisibility, HookId, JobId, NoScope, RunId, RunnerId, Scope},
     route::RouteKind,
-    runner::{Registered, Registration, RegistrationRefused, RemovalRefused, RunnerCounts},
+    runner::{Killed, Registered, Registration, RegistrationRefused, RemovalRefused, RunnerCounts},
     session::{Event, Session},
 };
 
@@ -121,8 +123,24 @@ pub struct Settings {
     pub limit_status: LimitStatus,
     /// The secondary limit in points per minute (a GET is 1, others 5), per caller; about 900 at GitHub, off when absent.
     pub points_per_minute: Option<u32>,
+    /// How truthful and how prompt it is.
+    pub behaviour: Behaviour,
     /// How many requests the log keeps; counters are exact whatever it is.
     pub call_log: usize,
+}
+
+impl Settings {
+    /// Times and behaviour of the real GitHub.
+    #[must_use]
+    pub fn real(seed: u64) -> Self {
+        Self {
+            // Measured for killed agents: offline within a minute, the job is given up after 9 min 36 s to 9 min 45 s.
+            offline_after: Duration::from_secs(60),
+            lost_after: Duration::from_secs(580),
+            behaviour: Behaviour::real(seed),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Settings {
@@ -136,6 +154,7 @@ impl Default for Settings {
             rate_limit: 5_000,
             limit_status: LimitStatus::default(),
             points_per_minute: None,
+            behaviour: Behaviour::prompt(),
             call_log: 100_000,
         }
     }
@@ -209,6 +228,12 @@ impl View<'_> {
             .collect();
         leaked.sort_by_key(|runner| runner.id);
         leaked
+    }
+
+    /// Jobs that their agents cancelled because their registration was removed under them.
+    #[must_use]
+    pub fn killed(&self) -> &[Killed] {
+        &self.0.killed
     }
 
     /// Requests of one kind.
@@ -632,6 +657,12 @@ impl SimGitHub {
     #[must_use]
     pub fn leaked(&self) -> Vec<Registered> {
         self.view(|view| view.leaked())
+    }
+
+    /// Jobs that their agents cancelled because their registration was removed under them.
+    #[must_use]
+    pub fn killed(&self) -> Vec<Killed> {
+        self.view(|view| view.killed().to_vec())
     }
 
     /// DELETE requests that were answered 422 because the runner had a job.

@@ -42,6 +42,7 @@ mod kubelet;
 mod life;
 mod loss;
 mod mount;
+mod probe;
 mod report;
 mod scheduler;
 mod status;

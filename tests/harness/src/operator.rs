@@ -154,10 +154,11 @@ impl Operator {
         Err(OperatorError::NotReady { problem, log: operator.child.log_tail(8_000) })
     }
 
-    /// Waits for the log line that holds the address it listens on.
+    /// Waits for the log lines that hold the addresses it listens on. Returns that of its metrics.
     async fn serving(&self) -> String {
+        let receives = self.command.get_args().any(|argument| argument.to_string_lossy().starts_with("--webhook-addr="));
         loop {
-            match self.announced("metrics_addr") {
+            match self.announced("metrics_addr").filter(|_| !receives || self.webhook_address().is_some()) {
                 Some(address) => return address,
                 // Another process's file announces nothing.
                 None => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -108,7 +108,7 @@ pub async fn nothing_left(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// No job was cut short by a deletion, and all that was said to GitHub and by it was as GitHub's description has it.
+/// No job was cut short by a deletion of its pod or the removal of its runner, and all that was said to GitHub and by it was as GitHub's description has it.
 ///
 /// # Errors
 ///
@@ -116,6 +116,10 @@ pub async fn nothing_left(world: &World) -> Result<()> {
 pub async fn no_busy_kill(world: &World) -> Result<()> {
     let kills = world.nodes.as_ref().map(|nodes| nodes.deleted_while_busy()).unwrap_or_default();
     let outcome = if kills.is_empty() { Ok(()) } else { Err(format!("{} busy kills: {kills:?}", kills.len())) };
+    world.check(outcome).await?;
+    let removed = world.github.killed();
+    let outcome =
+        if removed.is_empty() { Ok(()) } else { Err(format!("{} jobs killed by a removal: {removed:?}", removed.len())) };
     world.check(outcome).await?;
     let deviations = world.github.deviations();
     ensure!(deviations.is_empty(), "deviations from GitHub's description: {deviations:#?}");

@@ -294,3 +294,24 @@ async fn what_is_wrong_with_an_autoscaler_is_said_and_nothing_is_changed() -> Re
     settled(&world, 0).await?;
     end(world).await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autoscaler_that_can_no_longer_decide_keeps_its_fleet_at_its_number() -> Result<()> {
+    let world = hooked().await?;
+    pool(&world, 2, &autoscaler(2, 2, by_webhook())).await?;
+    settled(&world, 2).await?;
+    let mut broken = autoscaler(2, 2, by_webhook());
+    broken["spec"]["scheduledOverrides"] =
+        json!([{"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-02T00:00:00Z", "timeZone": "Mars/Olympus_Mons"}]);
+    apply(&world, &broken).await?;
+    status(&world, "a refusal", |status| {
+        status.conditions.iter().any(|it| it.type_ == ConditionType::Accepted.as_str() && it.status == "False")
+    })
+    .await?;
+    for done in 1..=3 {
+        queue(&world, "web", 2, Duration::from_secs(2))?;
+        succeeded(&world, 2 * done).await?;
+        settled(&world, 2).await?;
+    }
+    end(world).await
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
@@ -149,6 +149,31 @@ async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
     runners(&world, "it online again", |counts| counts.online == 1).await?;
     let left = only(api::<Runner>(&world).list(&kube::api::ListParams::default()).await?.items)?;
     ensure!(left.name_any() == "solo");
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_evicted_stand_alone_runner_is_made_again_without_a_storm_of_writes() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let runner = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "Runner",
+        "metadata": {"name": "solo", "namespace": "default"},
+        "spec": {"repository": "acme/app", "labels": ["solo"], "dockerEnabled": false},
+    });
+    apply(&world, &runner).await?;
+    runners(&world, "it online", |counts| counts.online == 1).await?;
+    let evicted = jiff::Timestamp::now();
+    world.nodes.as_ref().context("no nodes")?.evict("default", "solo").await?;
+    runners(&world, "it online again", |counts| counts.ever_registered == 2 && counts.online == 1 && counts.registered == 1)
+        .await?;
+    until::<Runner>(&world, "a new registration in its status", |all| {
+        all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.runner_id.is_some() && status.ready == Some(true)))
+    })
+    .await?;
+    // Taken down and made again; every repetition of a step would be a write or more.
+    let calls = world.operator_calls(Some(evicted))?;
+    ensure!(calls.total() <= 20, "{calls}");
     end(world).await
 }
 

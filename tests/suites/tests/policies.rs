@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 #[path = "policies/corpus.rs"]
 mod corpus;
-#[path = "../../../host/policy/tests/guest/mod.rs"]
+#[path = "../../../host/jail/tests/guest/mod.rs"]
 mod guest;
 #[path = "policies/outages.rs"]
 mod outages;

@@ -37,7 +37,7 @@ fn desired(demand: &Demand<'_>) -> u32 {
 
 /// arc-behaviour 9.9, "HRA compute (no metrics)" and "Override".
 #[test]
-fn vectors_without_metrics() {
+fn desired_is_that_of_arc_when_there_are_no_metrics() {
     for (min, reserved, expected) in [(1, 0, 1), (1, 3, 4), (1, 12, 10), (1, 2, 3), (0, 3, 3), (0, 0, 0)] {
         assert_eq!(
             desired(&Demand { spec_reserved: reserved, ..demand(min, 10) }),
@@ -64,7 +64,7 @@ fn vectors_without_metrics() {
 
 /// arc-behaviour 9.2; what the metric suggests is counted elsewhere.
 #[test]
-fn vectors_of_the_job_metric() {
+fn desired_is_that_of_arc_when_jobs_are_counted() {
     for (name, min, max, suggested, held, expected) in [
         ("0", 2, 3, 0, None, 2),
         ("1", 2, 3, 3, None, 3),
@@ -99,7 +99,7 @@ fn bounds_of_the_spec() {
 }
 
 #[test]
-fn jobs_beside_the_base() {
+fn jobs_are_added_to_the_base_when_there_are_reservations() {
     let with = |jobs_added_to_min, metric, planned, spec_reserved| {
         desired(&Demand { jobs_added_to_min, metric, planned, spec_reserved, ..demand(2, 50) })
     };
@@ -121,7 +121,7 @@ fn a_ceiling_only_lowers_and_not_below_the_minimum() {
 }
 
 #[test]
-fn the_delay_keeps_runners_and_makes_none() {
+fn delay_keeps_runners_and_makes_none_when_demand_falls() {
     let fell = |live, planned| Demand { previous: Some(9), live, planned, last_scale_out: Some(at(-60)), ..demand(1, 10) };
     for (live, planned, expected) in [(9, 0, 9), (5, 0, 5), (12, 0, 9), (0, 0, 1), (2, 3, 4), (6, 8, 9)] {
         let decision = decide(&fell(live, planned));
@@ -165,7 +165,7 @@ fn the_ramp_delays_and_does_not_refuse() {
 }
 
 #[test]
-fn reasons_in_plain_words() {
+fn reason_is_plain_when_the_number_is_decided() {
     let base = || Demand { jobs: 5, ..demand(2, 10) };
     let recent = [(at(-5), 4)];
     for (demand, expected) in [
@@ -242,7 +242,7 @@ proptest! {
 
     /// `min <= desired <= max`; where an override lifts the one above the other, the number is one of the two.
     #[test]
-    fn the_bounds_hold(demand in any_demand(), (per_minute, recent) in any_ramp()) {
+    fn desired_stays_within_bounds_when_demand_is_arbitrary(demand in any_demand(), (per_minute, recent) in any_ramp()) {
         let demand = Demand { ramp: Ramp { per_minute, recent: &recent }, ..demand };
         let decision = decide(&demand);
         let (min, max) = (min(&demand), demand.bounds.max);
@@ -255,7 +255,7 @@ proptest! {
 
     /// A brake works in its own direction only, and only as long as it says.
     #[test]
-    fn brakes_let_go(demand in any_demand(), (per_minute, recent) in any_ramp()) {
+    fn delay_and_ramp_work_in_their_own_direction_when_both_apply(demand in any_demand(), (per_minute, recent) in any_ramp()) {
         let demand = Demand { ramp: Ramp { per_minute, recent: &recent }, ..demand };
         let decision = decide(&demand);
         let previous = demand.previous.unwrap_or(0);
@@ -276,7 +276,7 @@ proptest! {
 
     /// More demand never lowers the number. (A metric that says nothing at all is not less demand: then the minimum has the word.)
     #[test]
-    fn more_demand_is_never_fewer_runners(
+    fn desired_never_falls_when_demand_grows(
         demand in any_demand(),
         (per_minute, recent) in any_ramp(),
         (planned, spec_reserved, metric) in (number(), number(), number()),
@@ -299,7 +299,7 @@ proptest! {
 
     /// Over any course of demand no minute sees more raises than the limit, but for what the minimum asks; and what is wanted is reached.
     #[test]
-    fn the_ramp_bounds_every_minute(
+    fn ramp_bounds_every_minute_when_demand_is_arbitrary(
         per_minute in 1..20_u32,
         steps in proptest::collection::vec((0..45_i64, 0..60_u32, 0..5_u32), 1..40),
     ) {

@@ -12,7 +12,7 @@ fn suggest(fields: &Fields<'_>, before: u32, busy: u32) -> u32 {
 
 /// arc-behaviour 9.9.
 #[test]
-fn vectors() {
+fn suggestion_is_that_of_arc_when_runners_are_busy() {
     let defaults = Fields::default();
     for (before, busy, expected) in [
         (10, 8, 13),
@@ -59,7 +59,7 @@ fn decimals_are_exact() {
 }
 
 #[test]
-fn no_runners() {
+fn suggestion_counts_runners_to_be_removed_when_no_others_are_there() {
     let defaults = rules(&Fields::default());
     let steps = rules(&Fields { scale_up_adjustment: Some(2), scale_up_threshold: Some("1.5"), ..Fields::default() });
     let none = Count::default();
@@ -71,7 +71,7 @@ fn no_runners() {
 }
 
 #[test]
-fn reasons() {
+fn reason_names_counts_and_thresholds_when_runners_are_busy() {
     let defaults = rules(&Fields::default());
     for (before, busy, terminating_busy, registered, expected) in [
         (10, 8, 0, 10, "8 of 10 busy, at or above 0.8: 10 -> 13"),
@@ -86,7 +86,7 @@ fn reasons() {
 }
 
 #[test]
-fn fields_that_make_no_sense_are_named() {
+fn field_is_named_when_it_makes_no_sense() {
     let none = Fields::default();
     for (fields, expected) in [
         (
@@ -126,7 +126,7 @@ fn fields_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn decimals_as_written() {
+fn decimal_is_shown_shortest_when_written_in_any_form() {
     for (text, expected) in [
         ("0.8", "0.8"),
         (".5", "0.5"),
@@ -166,7 +166,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
 
     #[test]
-    fn nothing_panics(
+    fn suggestion_never_panics_when_fields_and_counts_are_arbitrary(
         thresholds in (".*", any_number()),
         factors in (any_number(), any_number()),
         counts: (u32, u32, u32, u32),
@@ -192,13 +192,13 @@ proptest! {
 
     /// With thresholds in order, factors on their sides of 1 and busier runners, a fleet never gets a smaller number.
     #[test]
-    fn busier_is_never_fewer(before in 0..1000_u32, busy in 0..1000_u32, more in 0..1000_u32) {
+    fn suggestion_never_falls_when_more_runners_are_busy(before in 0..1000_u32, busy in 0..1000_u32, more in 0..1000_u32) {
         prop_assert!(suggest(&Fields::default(), before, busy) <= suggest(&Fields::default(), before, busy + more));
     }
 
     /// A decimal that is shown reads as the same one.
     #[test]
-    fn decimals_survive(text in any_number()) {
+    fn decimal_reads_the_same_when_shown(text in any_number()) {
         if let Ok(decimal) = text.parse::<Decimal>() {
             prop_assert_eq!(decimal.to_string().parse::<Decimal>(), Ok(decimal));
         }

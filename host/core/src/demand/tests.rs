@@ -52,7 +52,7 @@ fn open(demand: &Demand) -> Vec<u64> {
 }
 
 #[test]
-fn a_job_in_both_counts_once() {
+fn job_counts_once_when_ledger_and_listing_have_it() {
     let queued = event(1, State::Queued, 0, None);
     let polled = vec![queued.clone(), event(2, State::Queued, 0, None)];
     let demand = heard(&ledger(&[queued]), &[listing(30, polled)], &Fleet::default(), 31);

@@ -40,7 +40,7 @@ fn outdated(dead: &[usize], unstarted: &[usize], ask: u32) -> Plan {
 /// Owner sync of ARC, vectors S of arc-behaviour 9.9; owners oldest first. ARC says which owner goes; here the plan says how many idle ones
 /// the policy may choose, and only idle ones.
 #[test]
-fn vectors_of_the_owner_sync() {
+fn plan_is_that_of_arc_unless_a_runner_could_be_busy() {
     let cases = [
         ("S1", members(&[]), 3, Plan::Create(3)),
         ("S2", members(&[IDLE, Pending]), 3, Plan::Create(1)),
@@ -87,7 +87,7 @@ fn finished_runners_are_not_replaced_while_held() {
 }
 
 #[test]
-fn growing_and_shrinking() {
+fn plan_creates_or_shrinks_when_the_number_differs() {
     let cases = [
         ("nothing to do", members(&[IDLE, Busy, Starting, Offline, Pending, Dead]), 6, Plan::Settled),
         ("the dead hold their place", members(&[Dead, Dead]), 2, Plan::Settled),
@@ -125,7 +125,7 @@ fn creations_under_way_count() {
 }
 
 #[test]
-fn a_hundred_to_forty_with_thirty_busy() {
+fn plan_asks_for_idle_runners_when_thirty_of_a_hundred_are_busy() {
     let all = mixed(&[of(30, Busy, true), of(70, IDLE, true)].concat());
     assert_eq!(plan(&fleet(40, &all)), ask(60), "in one step, and no busy one");
 }

@@ -71,7 +71,7 @@ fn a_full_ledger_gives_up_tombstones_before_it_refuses_jobs() {
 }
 
 #[test]
-fn a_tombstone_ends() {
+fn tombstone_ends_when_its_time_is_over() {
     let mut ledger = Ledger::default();
     ledger.apply(&life(1)[0], &TERMS, at(0));
     assert!(ledger.complete(1, at(10)));
@@ -122,7 +122,7 @@ proptest! {
 
     /// Invariant 1: expiry alone drains the ledger, where every open job that expires is forgotten.
     #[test]
-    fn everything_ends((events, _) in shuffled(), later in 0_i64..1_000) {
+    fn ledger_is_empty_when_all_entries_have_expired((events, _) in shuffled(), later in 0_i64..1_000) {
         let mut ledger = Ledger::default();
         for event in &events {
             ledger.apply(event, &TERMS, at(0));
@@ -148,7 +148,7 @@ proptest! {
 
     /// More than the limit is never kept.
     #[test]
-    fn the_limit_holds(ids in prop::collection::vec((0_u64..50, 0_usize..3), 0..100)) {
+    fn ledger_stays_within_its_limit_when_jobs_are_arbitrary(ids in prop::collection::vec((0_u64..50, 0_usize..3), 0..100)) {
         let terms = Terms { limit: 10, ..TERMS };
         let mut ledger = Ledger::default();
         for (id, step) in ids {

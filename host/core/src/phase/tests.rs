@@ -98,6 +98,30 @@ fn listed(remote: Remote) -> RunnerFacts {
 
 /// The vectors of arc-behaviour 9.9, and the stricter ones.
 #[test]
+fn a_runner_that_keeps_waiting_hurries_no_listing() {
+    let started = |seconds| PodFacts { container: Container::Running { since: Some(ago_s(seconds)) }, ..running_pod() };
+    let over = |seconds| {
+        let container = Container::Terminated {
+            exit_code: 1,
+            reason: String::new(),
+            message: String::new(),
+            started: Some(ago_s(800)),
+            finished: Some(ago_s(seconds)),
+        };
+        RunnerFacts { known_id: Some(7), ..unregistered(PodFacts { container, ..running_pod() }) }
+    };
+    for (what, facts, expected) in [
+        ("starting", unregistered(started(59)), true),
+        ("starting for ever", unregistered(started(60)), false),
+        ("ended", over(59), true),
+        ("ended long ago", over(60), false),
+        ("kept for somebody to look at", RunnerFacts { quarantined: true, ..over(1) }, false),
+    ] {
+        assert_eq!(hurries(&facts, &assess(&facts, at(NOW)), at(NOW)), expected, "{what}");
+    }
+}
+
+#[test]
 fn stopped() {
     let cases = [
         ("succeeded", PodFacts { phase: PodPhase::Succeeded, ..PodFacts::default() }, true),
@@ -485,7 +509,7 @@ proptest! {
     fn idle_is_proved(facts in any_runner()) {
         if let Phase::Idle(idle) = assess(&facts, at(NOW)).phase {
             prop_assert_eq!(facts.remote, Remote::Online { id: 7, busy: false, idle });
-            prop_assert!(!facts.says_busy() && facts.deleting.is_none());
+            prop_assert!(!facts.says_busy(at(NOW)) && facts.deleting.is_none());
             let pod = facts.pod.unwrap();
             prop_assert!(!pod.stopped() && !pod.node_gone && pod.deleting.is_none());
         }
@@ -493,7 +517,7 @@ proptest! {
 
     #[test]
     fn a_job_in_a_live_pod_is_busy_or_leaving(facts in any_runner()) {
-        let busy = facts.says_busy() && facts.pod.as_ref().is_some_and(PodFacts::may_have_started)
+        let busy = facts.says_busy(at(NOW)) && facts.pod.as_ref().is_some_and(PodFacts::may_have_started)
             || matches!(facts.remote, Remote::Online { busy: true, .. });
         let live = facts.pod.as_ref().is_some_and(|pod| !pod.stopped() && !pod.node_gone && pod.deleting.is_none());
         if busy && live {

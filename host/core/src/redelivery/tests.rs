@@ -21,7 +21,7 @@ fn due(backlog: &Backlog, second: i64) -> Vec<String> {
 }
 
 #[test]
-fn answers_are_told_apart() {
+fn delivery_is_taken_failed_or_refused_when_its_status_says_so() {
     for (status, outcome) in [
         (200, Outcome::Taken),
         (202, Outcome::Taken),
@@ -166,7 +166,7 @@ fn built<'a>(raw: &[(u64, u8, i64, u16, bool)], names: &'a [String]) -> Vec<Atte
 proptest! {
     /// Whatever GitHub lists and however often: never more than so many times, never what is over, never more than a batch.
     #[test]
-    fn nothing_is_asked_for_too_often(raw in any_attempts(), turns in 1_i64..40) {
+    fn event_is_never_asked_for_too_often_when_deliveries_are_arbitrary(raw in any_attempts(), turns in 1_i64..40) {
         let names: Vec<String> = (0..4).map(|number| format!("e{number}")).collect();
         let attempts = built(&raw, &names);
         let taken: BTreeSet<&str> = attempts.iter().filter(|one| one.outcome != Outcome::Failed).map(|one| one.guid).collect();

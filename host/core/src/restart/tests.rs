@@ -47,7 +47,7 @@ fn wait(seconds: u64) -> Remedy {
 }
 
 #[test]
-fn remedies() {
+fn remedy_is_bounded_when_a_verdict_is_given() {
     // Action, after, cause, seconds in the situation, stand-alone, attempts.
     let cases = [
         ("replace", None, Cause::Completed, 0, false, 0, Remedy::Replace),

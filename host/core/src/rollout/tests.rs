@@ -26,7 +26,7 @@ fn step(newest: u32, old: &[u32]) -> Rollout {
 
 /// Vectors of arc-behaviour 9.9 (ARC doubles the fleet and then empties the old sets at once), and the rules of ours.
 #[test]
-fn steps() {
+fn step_is_planned_when_sets_are_in_any_state() {
     let fresh = Set { observed: true, ..Set::default() };
     let uncounted = |wanted| Set { wanted, alive: wanted, online: 0, busy: 0, present: u32::MAX, observed: false };
     let cases = [
@@ -347,7 +347,7 @@ impl Deployment {
 }
 
 #[test]
-fn a_hundred_idle_and_twenty_busy() {
+fn rollout_keeps_busy_runners_when_a_hundred_are_idle_and_twenty_busy() {
     let mut world = Deployment::new(120, 12, Fate::Idles, 1);
     world.converge().unwrap();
     for member in world.sets[0].members.iter_mut().take(20) {
@@ -384,7 +384,7 @@ proptest! {
 
     /// A rollout, and perhaps a second one or a change of size in its middle: bounded in size and capacity at every step, and it ends.
     #[test]
-    fn rollouts_converge(
+    fn rollout_reaches_its_end_when_steps_are_repeated(
         (desired, surge, seed) in (0..25_u32, 1..6_u32, any::<u64>()),
         first in any_fate(),
         second in prop_oneof![4 => any_fate(), 1 => Just(Fate::Broken)],
@@ -430,7 +430,7 @@ proptest! {
 
     /// Whatever the sets look like: no old set grows, nothing exceeds what is wanted, and only the empty are deleted.
     #[test]
-    fn every_step_is_sound(
+    fn step_keeps_online_runners_when_sets_are_arbitrary(
         desired in 0..50_u32,
         surge in 1..10_u32,
         sets in proptest::collection::vec((0..40_u32, 0..40_u32, (0..40_u32, 0..20_u32), 0..5_u32, any::<bool>()), 1..6),

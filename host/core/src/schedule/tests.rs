@@ -58,7 +58,7 @@ fn periods(entry: &Override, mut now: Timestamp, count: usize) -> Vec<Period> {
 
 /// arc-behaviour 9.3, and rows of the same table for the other frequencies.
 #[test]
-fn vectors_of_arc() {
+fn override_is_that_of_arc_when_schedules_repeat() {
     use Frequency::{Daily, Monthly, Weekly, Yearly};
     let day = |date: &str| at(&format!("{date}T00:00:00+09:00"));
     let two_days = ("2021-05-01", "2021-05-03");
@@ -167,7 +167,7 @@ fn the_next_occurrence_takes_over() {
 }
 
 #[test]
-fn too_long_to_repeat() {
+fn override_is_refused_when_it_is_longer_than_its_repetition() {
     for (frequency, most, more) in [
         (Frequency::Daily, "2026-01-02T00:00:00Z", "2026-01-02T00:00:01Z"),
         (Frequency::Weekly, "2026-01-08T00:00:00Z", "2026-01-08T00:00:01Z"),
@@ -294,7 +294,7 @@ fn the_first_that_holds_counts_and_the_earliest_that_comes() {
 }
 
 #[test]
-fn summaries() {
+fn summary_names_the_next_change_when_overrides_are_set() {
     let weekend = Override {
         min_replicas: Some(0),
         ..entry(Some(Frequency::Weekly), "2021-05-01T00:00:00+00:00", "2021-05-03T00:00:00+00:00")
@@ -361,7 +361,7 @@ proptest! {
 
     /// Any numbers at all: an answer or an error, and what is answered makes sense.
     #[test]
-    fn nothing_panics(
+    fn evaluation_never_panics_when_overrides_are_arbitrary(
         moments in proptest::collection::vec(any::<(i64, i64, i64)>(), 1..4),
         frequency in proptest::option::of(proptest::sample::select(&FREQUENCIES[..])),
         offset in -93_599..=93_599_i32,

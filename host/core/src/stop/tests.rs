@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::{Container, PodFacts, PodPhase};
+use crate::facts::{Container, PodFacts, PodPhase, Worker};
+
+#[path = "tests/evidence.rs"]
+mod evidence;
 
 const NOW: i64 = 2_000_000;
 const DAY: i64 = 24 * 3600;
@@ -10,6 +13,7 @@ const LIMITS: StopLimits = StopLimits {
     drain: Duration::from_secs(5 * 24 * 3600),
     registration: Duration::from_secs(600),
     linger: Duration::from_secs(60),
+    confirmation: Duration::ZERO,
 };
 
 const IDLE: Remote = Remote::Online { id: 7, busy: false, idle: Duration::from_secs(40) };
@@ -20,12 +24,14 @@ const ABSENT: Remote = Remote::Absent { since: Duration::from_secs(30) };
 
 const ASK: Step = Step::Unregister { id: 7 };
 const DELETE: Step = Step::DeletePod(PodDeletion::Graceful);
+const PATIENT: Step = Step::DeletePod(PodDeletion::Patient);
 const UNCHANGED: Step = Step::DeletePod(PodDeletion::IfUnchanged);
 const FORCE: Step = Step::DeletePod(PodDeletion::Force);
 const DRAINING: Step = wait(WaitReason::Draining, 30);
 const REGISTERING: Step = wait(WaitReason::Registering, 5);
 const LISTING: Step = wait(WaitReason::ListingUnknown, 5);
 const TERMINATING: Step = wait(WaitReason::PodTerminating, 60);
+const LEAVING: Step = wait(WaitReason::Leaving, 60);
 
 const fn wait(why: WaitReason, seconds: u64) -> Step {
     Step::Wait { why, recheck: Duration::from_secs(seconds) }
@@ -87,7 +93,7 @@ fn unknown(pod: impl Into<Option<PodFacts>>, remote: Remote) -> RunnerFacts {
 }
 
 fn removed(facts: RunnerFacts) -> RunnerFacts {
-    RunnerFacts { unregistered: true, ..facts }
+    RunnerFacts { unregistered: Some(Duration::from_secs(60)), ..facts }
 }
 
 fn check(cases: impl IntoIterator<Item = (&'static str, RunnerFacts, Option<u64>, Step)>) {
@@ -103,8 +109,8 @@ fn check(cases: impl IntoIterator<Item = (&'static str, RunnerFacts, Option<u64>
 fn rows_of_the_graceful_stop() {
     let late = PodFacts { ready_since: Some(ago(600)), ..running() };
     check([
-        ("1 unregistered", removed(known(running(), IDLE)), None, DELETE),
-        ("1 unregistered, a listing still says busy", removed(known(running(), BUSY)), Some(1), DELETE),
+        ("1 unregistered", removed(known(running(), IDLE)), None, PATIENT),
+        ("1 unregistered, a listing still says busy", removed(known(running(), BUSY)), Some(1), PATIENT),
         ("2 no id, running", unknown(running(), ABSENT), None, REGISTERING),
         ("2 no id, running, not ready", unknown(PodFacts { ready_since: None, ..running() }, ABSENT), None, REGISTERING),
         ("3 no id, pending", unknown(pending(), ABSENT), None, UNCHANGED),
@@ -151,7 +157,7 @@ fn stricter_rules() {
         ("no longer listed, pod runs, refused", known(running(), ABSENT), Some(3), DRAINING),
         ("not listed, its hook reports a job", hooked(unknown(running(), ABSENT)), None, DRAINING),
         ("not listed, its hook reports a job, late", hooked(unknown(unready(4000), ABSENT)), None, DRAINING),
-        ("listed as idle, its hook reports a job: GitHub decides", hooked(known(running(), IDLE)), None, ASK),
+        ("listed as idle, its hook reports a job", hooked(known(running(), IDLE)), None, DRAINING),
         // ARC would wait for ever.
         ("not ready for as long as registering may take", unknown(unready(600), ABSENT), None, DELETE),
         ("not ready, not as long", unknown(unready(599), ABSENT), None, REGISTERING),
@@ -241,7 +247,7 @@ fn a_pod_that_arc_made_is_let_go_when_nothing_holds_it_up() {
     let held = |pod| PodFacts { held: true, ..pod };
     let going = |pod| held(deleted(pod, -30));
     check([
-        ("unregistered", removed(known(held(running()), IDLE)), None, DELETE),
+        ("unregistered", removed(known(held(running()), IDLE)), None, PATIENT),
         ("never started", unknown(held(pending()), ABSENT), None, UNCHANGED),
         ("going", removed(known(going(running()), ABSENT)), None, Step::FreePod),
         ("going, ended", known(going(ended()), ABSENT), None, Step::FreePod),
@@ -285,10 +291,12 @@ fn words_are_distinct() {
         WaitReason::Finishing,
         WaitReason::Registering,
         WaitReason::ListingUnknown,
+        WaitReason::Confirming,
+        WaitReason::Leaving,
         WaitReason::PodTerminating,
     ]
     .map(WaitReason::as_str);
-    assert_eq!(words.into_iter().collect::<std::collections::HashSet<_>>().len(), 5);
+    assert_eq!(words.into_iter().collect::<std::collections::HashSet<_>>().len(), 7);
 }
 
 /// What the agent in the pod does, in seconds since the removal was asked for.
@@ -310,6 +318,8 @@ struct Agent {
     leaks: bool,
     /// ARC made its pod, with finalizers.
     inherited: bool,
+    /// The kubelet looks for its worker process.
+    watched: bool,
 }
 
 /// What GitHub's API does.
@@ -321,6 +331,8 @@ struct Service {
     listings_fail_until: i64,
     /// Listings lag by so much in their busy flag (and in nothing else).
     flag_lags: i64,
+    /// Removals go by that flag.
+    trusts_flag: bool,
 }
 
 const PLAIN: Agent = Agent {
@@ -332,9 +344,14 @@ const PLAIN: Agent = Agent {
     node_gone_from: None,
     leaks: false,
     inherited: false,
+    watched: false,
 };
 
-const HEALTHY: Service = Service { removals_fail_until: i64::MIN, listings_fail_until: i64::MIN, flag_lags: 0 };
+const HEALTHY: Service =
+    Service { removals_fail_until: i64::MIN, listings_fail_until: i64::MIN, flag_lags: 0, trusts_flag: false };
+
+/// A job shows in the pod's status so long after its beginning: the probe's period, and the way to the operator.
+const POD_LAGS: i64 = 6;
 
 const GRACE: i64 = 30;
 
@@ -438,7 +455,7 @@ impl World {
             pod: (!self.pod_gone).then(|| self.pod()),
             remote,
             unlisted_since: self.time < self.service.listings_fail_until,
-            unregistered: self.removed.is_some(),
+            unregistered: self.removed.map(|at| Duration::from_secs((self.time - at).unsigned_abs())),
             ..RunnerFacts::default()
         }
     }
@@ -469,6 +486,11 @@ impl World {
             held: self.held,
             ready_since: starts.filter(|_| !exited && !self.silent()),
             container,
+            worker: match self.agent.watched && self.lives() && !self.silent() {
+                false => Worker::Unknown,
+                true if self.busy_at(self.time - POD_LAGS) => Worker::Running,
+                true => Worker::Absent { since: None },
+            },
             ..PodFacts::default()
         }
     }
@@ -493,11 +515,15 @@ impl World {
                 self.asked += 1;
                 if self.time < self.service.removals_fail_until {
                     10
-                } else if self.registered() && self.busy_at_github(self.time) {
+                } else if self.registered() && self.refuses() {
                     self.refused = Some(self.time);
                     // Something wakes the operator early, or nothing does.
                     if self.asked.is_multiple_of(2) { 30 } else { 7 }
                 } else {
+                    // The agent cancels a job whose registration is gone. One that has just begun can be seen by nobody.
+                    let visible = self.lives() && self.busy_at(self.time) && self.busy_at(self.time - POD_LAGS) && !self.silent();
+                    let spared = !self.agent.watched || self.overdue(limits) || self.node_gone();
+                    prop_assert!(spared || !visible, "removed under its job: {:?}", self.trace);
                     self.removed = Some(self.time);
                     0
                 }
@@ -507,7 +533,7 @@ impl World {
                 self.deletion_asked.get_or_insert(self.time);
                 match how {
                     PodDeletion::Force => self.remove(),
-                    PodDeletion::Graceful => {
+                    PodDeletion::Graceful | PodDeletion::Patient => {
                         self.pod_deleting.get_or_insert(self.time + GRACE);
                     }
                     // Nothing to stop: the API server takes it away, unless the agent has started in the meantime.
@@ -534,6 +560,10 @@ impl World {
         Ok(false)
     }
 
+    fn refuses(&self) -> bool {
+        self.busy_at_github(if self.service.trusts_flag { self.time - self.service.flag_lags } else { self.time })
+    }
+
     /// The API server has no reason to keep the pod but its finalizers.
     fn remove(&mut self) {
         self.over = true;
@@ -551,7 +581,8 @@ impl World {
             return Ok(());
         }
         prop_assert!(!self.registered(), "pod deleted while registered: {:?}", self.trace);
-        prop_assert!(!(self.lives() && self.busy_at_github(self.time)), "job killed: {:?}", self.trace);
+        let known = self.agent.watched || !self.service.trusts_flag;
+        prop_assert!(!(known && self.lives() && self.busy_at_github(self.time)), "job killed: {:?}", self.trace);
         prop_assert!(how != PodDeletion::IfUnchanged || !self.started(), "taken for unstarted: {:?}", self.trace);
         Ok(())
     }
@@ -585,19 +616,19 @@ fn registered_at(agent: &Agent) -> Option<i64> {
 fn whole_stops() {
     let busy = Agent { job: Some((-100, 1000)), ..PLAIN };
     let cases = [
-        ("idle", PLAIN, HEALTHY, vec![ASK, DELETE, TERMINATING, Step::Release]),
+        ("idle", PLAIN, HEALTHY, vec![ASK, LEAVING, PATIENT, TERMINATING, Step::Release]),
         ("busy, then done and gone", busy, HEALTHY, vec![DRAINING, DELETE, TERMINATING, Step::Release]),
         (
             "persistent: unregistered after its job",
             Agent { ephemeral: false, ..busy },
             HEALTHY,
-            vec![DRAINING, ASK, DELETE, TERMINATING, Step::Release],
+            vec![DRAINING, ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
         ),
         (
             "422 while the flag says idle",
             Agent { job: Some((-100, 50)), ephemeral: false, ..PLAIN },
             Service { flag_lags: 200, ..HEALTHY },
-            vec![ASK, DRAINING, ASK, DELETE, TERMINATING, Step::Release],
+            vec![ASK, DRAINING, ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
         ),
         (
             "never registers",
@@ -609,7 +640,7 @@ fn whole_stops() {
             "registers in the middle",
             Agent { starts: Some(-10), registers: Some(20), ..PLAIN },
             HEALTHY,
-            vec![REGISTERING, ASK, DELETE, TERMINATING, Step::Release],
+            vec![REGISTERING, ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
         ),
         ("pod pending", Agent { starts: None, registers: None, ..PLAIN }, HEALTHY, vec![UNCHANGED, Step::Release]),
         (
@@ -622,25 +653,25 @@ fn whole_stops() {
             "node silent under a job",
             Agent { silent_from: Some(0), ephemeral: false, ..busy },
             HEALTHY,
-            vec![DRAINING, ASK, DELETE, TERMINATING, FORCE, Step::Release],
+            vec![DRAINING, ASK, LEAVING, PATIENT, TERMINATING, FORCE, Step::Release],
         ),
         (
             "no listing, known by id",
             PLAIN,
             Service { listings_fail_until: 10_000, ..HEALTHY },
-            vec![ASK, DELETE, TERMINATING, Step::Release],
+            vec![ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
         ),
         (
             "no listing, never seen",
             Agent { starts: Some(-50), ..PLAIN },
             Service { listings_fail_until: 300, ..HEALTHY },
-            vec![LISTING, ASK, DELETE, TERMINATING, Step::Release],
+            vec![LISTING, ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
         ),
         (
             "403 and 5xx are asked again",
             PLAIN,
             Service { removals_fail_until: 3600, ..HEALTHY },
-            vec![ASK, DELETE, TERMINATING, Step::Release],
+            vec![ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
         ),
         (
             "killed without removing itself",
@@ -691,11 +722,11 @@ fn any_agent() -> impl Strategy<Value = Agent> {
         proptest::option::weighted(0.9, -900..200_i64),
         proptest::option::weighted(0.8, 1..500_i64),
         job,
-        any::<(bool, bool, bool)>(),
+        any::<(bool, bool, bool, bool)>(),
         proptest::option::weighted(0.2, -100..4000_i64),
         proptest::option::weighted(0.2, -100..4000_i64),
     )
-        .prop_map(|(starts, registers, job, (ephemeral, leaks, inherited), silent_from, node_gone_from)| Agent {
+        .prop_map(|(starts, registers, job, (ephemeral, leaks, inherited, watched), silent_from, node_gone_from)| Agent {
             starts,
             registers,
             job: job.map(|(begin, lasts)| (begin, begin + lasts)),
@@ -704,14 +735,20 @@ fn any_agent() -> impl Strategy<Value = Agent> {
             node_gone_from,
             leaks,
             inherited,
+            watched,
         })
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
     let until = || prop_oneof![3 => Just(i64::MIN), 3 => 0..3000_i64, 1 => Just(i64::MAX)];
-    (until(), until(), prop_oneof![Just(0_i64), 0..600_i64]).prop_map(|(removals_fail_until, listings_fail_until, flag_lags)| {
-        Service { removals_fail_until, listings_fail_until, flag_lags }
-    })
+    (until(), until(), prop_oneof![Just(0_i64), 0..600_i64], any::<bool>()).prop_map(
+        |(removals_fail_until, listings_fail_until, flag_lags, trusts_flag)| Service {
+            removals_fail_until,
+            listings_fail_until,
+            flag_lags,
+            trusts_flag,
+        },
+    )
 }
 
 proptest! {
@@ -721,6 +758,10 @@ proptest! {
     /// step), and the stop ends.
     #[test]
     fn every_stop_is_safe_and_ends(agent in any_agent(), service in any_service(), drain in 600..20_000_u64) {
-        World::new(agent, service).run(&StopLimits { drain: Duration::from_secs(drain), ..LIMITS })?;
+        World::new(agent, service).run(&StopLimits {
+            drain: Duration::from_secs(drain),
+            confirmation: Duration::from_secs(10),
+            ..LIMITS
+        })?;
     }
 }

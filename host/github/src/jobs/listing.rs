@@ -1,4 +1,4 @@
-//! Reading a repository's queue: its workflow runs, and then the jobs of each.
+//! Reading one job, or a repository's queue: its workflow runs, and then the jobs of each.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Described, JobState, QueueListing, RemoteJob, Repository, RunCounts, WireJob};
+use super::{
+    Described, JobState, Known, LastListing, QueueListing, RUNS_AT_MOST, RemoteJob, Repository, Run, RunCounts, RunsPage, WireJob,
+};
 use crate::call::Endpoint;
 use crate::client::{GitHub, Read};
 use crate::error::{Error, ErrorKind};
-use crate::stack::cache::Version;
 
 /// Runs or jobs per page: the most that GitHub gives.
 const PER_PAGE: u64 = 100;
@@ -23,49 +24,10 @@ const LISTED_RUNS: u64 = 1_000;
 const JOB_PAGES: u64 = 100;
 /// Requests of one listing that are under way at a time.
 const AT_A_TIME: usize = 8;
-/// Runs whose jobs one listing asks for: together with the runs themselves this fits into ten seconds of the share that
-/// [`crate::pace::Pace::queues`] takes of GitHub's secondary limit.
-pub(crate) const RUNS_AT_MOST: usize = 60;
 /// Runs without an answer after which a listing stops asking for more.
 const FAILURES: u32 = 8;
 /// Repositories whose last listing is kept to be compared with the next.
 const REMEMBERED: usize = 1_024;
-
-/// The last listing of a repository.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Memory {
-    pages: HashMap<String, RunsPage>,
-    runs: HashMap<u64, Known>,
-    jobs: Option<Arc<[RemoteJob]>>,
-}
-
-#[derive(Clone, Debug)]
-struct RunsPage {
-    version: Option<Version>,
-    total: u64,
-    runs: Arc<[Run]>,
-}
-
-/// A run as a list of runs shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Run {
-    id: u64,
-    state: JobState,
-    attempt: u32,
-    updated_at: Option<Timestamp>,
-    created_at: Option<Timestamp>,
-    workflow: Option<Arc<str>>,
-}
-
-/// What is known about a run's jobs.
-#[derive(Clone, Debug)]
-struct Known {
-    /// The run when its jobs were read in full; none after a failure.
-    read_as: Option<Run>,
-    /// When they were last asked for.
-    asked: Instant,
-    jobs: Arc<[RemoteJob]>,
-}
 
 /// The jobs of many runs.
 struct Jobs {
@@ -114,6 +76,19 @@ struct Reading<'a> {
 }
 
 impl GitHub {
+    /// Looks at one job; none when there is no such job. GitHub says the same to those who may not see the repository.
+    ///
+    /// # Errors
+    ///
+    /// As GitHub refuses; see [`ErrorKind`].
+    pub async fn job(&self, repository: &Repository, id: u64) -> Result<Option<RemoteJob>, Error> {
+        match self.get(Endpoint::GetJob, repository, &format!("actions/jobs/{id}")).await {
+            Ok(read) => Ok(Some(read.json::<WireJob>()?.job(&repository.to_string().into(), &Described::default()))),
+            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Lists a repository's jobs: of its workflow runs that are queued or in progress, every job, all by conditional requests.
     ///
     /// The jobs of at most 60 runs are asked for: first of those that changed since the last listing, then of those that were
@@ -161,10 +136,10 @@ impl GitHub {
         let pages = pages.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = failed {
             // What was read is not asked for again, but only a listing that succeeds has told anyone of its jobs.
-            self.remember_queue(repository, Memory { pages, runs: known, jobs: before.jobs.clone() });
+            self.remember_queue(repository, LastListing { pages, runs: known, jobs: before.jobs.clone() });
             return Err(error);
         }
-        self.remember_queue(repository, Memory { pages, runs: known, jobs: Some(Arc::clone(&jobs)) });
+        self.remember_queue(repository, LastListing { pages, runs: known, jobs: Some(Arc::clone(&jobs)) });
         Ok(QueueListing {
             repository: repository.clone(),
             fetched_at,
@@ -179,12 +154,12 @@ impl GitHub {
         })
     }
 
-    fn recall_queue(&self, repository: &Repository) -> Arc<Memory> {
+    fn recall_queue(&self, repository: &Repository) -> Arc<LastListing> {
         let memory = self.queues_memory().lock().unwrap_or_else(PoisonError::into_inner);
         memory.get(repository).cloned().unwrap_or_default()
     }
 
-    fn remember_queue(&self, repository: &Repository, listing: Memory) {
+    fn remember_queue(&self, repository: &Repository, listing: LastListing) {
         let mut memory = self.queues_memory().lock().unwrap_or_else(PoisonError::into_inner);
         if memory.len() >= REMEMBERED && !memory.contains_key(repository) {
             memory.clear();

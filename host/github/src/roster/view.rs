@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_equal_names_the_living_one_is_found() {
+    async fn online_runner_is_found_when_names_are_equal() {
         let same = |id, online| RemoteRunner { name: "x".into(), ..runner(id, online, false) };
         for order in [[same(1, false), same(2, true), same(3, false)], [same(3, false), same(2, true), same(1, false)]] {
             let (view, _) = RosterView::follow(None, listing(Instant::now(), order.to_vec(), true));

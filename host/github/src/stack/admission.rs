@@ -10,7 +10,8 @@ use tokio::sync::Semaphore;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use crate::stack::{Fault, Next, Request};
+use crate::error::Fault;
+use crate::stack::{Next, Request};
 
 /// The service that octocrab talks to.
 pub(crate) type Entrance = BoxCloneSyncService<http::Request<OctoBody>, http::Response<Full<Bytes>>, BoxError>;

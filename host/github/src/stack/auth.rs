@@ -17,10 +17,10 @@ use tower::{Layer, ServiceExt};
 
 use crate::call::{Call, Endpoint, Subject};
 use crate::credentials::CredentialKind;
-use crate::error::{Attempt, ErrorKind};
+use crate::error::{Attempt, ErrorKind, Fault};
 use crate::jwt::AppKey;
 use crate::limit;
-use crate::stack::{Fault, Next, Request, checked, service};
+use crate::stack::{Next, Request, checked, service};
 
 /// From here on one caller fetches the next token while the others go on with the old one.
 const EARLY: Duration = Duration::from_secs(5 * 60);

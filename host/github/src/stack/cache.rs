@@ -11,7 +11,8 @@ use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt};
 
 use crate::counters::CacheUse;
-use crate::stack::{Fault, Next, Request, Response, service};
+use crate::error::Fault;
+use crate::stack::{Next, Request, Response, service};
 
 /// Headers of a stored answer that its readers need.
 const KEPT: [http::HeaderName; 4] = [CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK];

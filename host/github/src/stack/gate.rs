@@ -8,7 +8,8 @@ use tower::{Layer, ServiceExt};
 use crate::budget::Ledger;
 use crate::call::Call;
 use crate::counters::Counters;
-use crate::stack::{Fault, Next, Request, service};
+use crate::error::Fault;
+use crate::stack::{Next, Request, service};
 
 /// Fails fast while a limit stands: a call never sleeps, its caller decides what to do meanwhile.
 pub(crate) fn layer(ledger: Arc<Ledger>, counters: Arc<Counters>) -> impl Layer<Next, Service = Next> {

@@ -5,7 +5,8 @@ use http::{Method, Uri};
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt};
 
-use crate::stack::{Fault, Next, Request, Response, service};
+use crate::error::Fault;
+use crate::stack::{Next, Request, Response, service};
 
 /// Redirects followed for one call.
 const HOPS: usize = 3;

@@ -81,7 +81,7 @@ pub fn open(verifier: &Verifier, headers: &HeaderMap, body: &[u8]) -> Result<Del
     let name = text(headers, "x-github-event");
     let is_form = is_form(headers)?;
     let json = || -> Result<Cow<'_, [u8]>, Refusal> {
-        if is_form { form::field(body, "payload").map(Cow::Owned).ok_or(Refusal::NoPayload) } else { Ok(Cow::Borrowed(body)) }
+        if is_form { form::field(body, "payload").ok_or(Refusal::NoPayload) } else { Ok(Cow::Borrowed(body)) }
     };
     let event = match name.as_str() {
         "" => return Err(Refusal::NoEvent),

@@ -182,7 +182,7 @@ fn refusals_have_the_status_that_says_so() {
 
 proptest! {
     #[test]
-    fn no_body_is_too_odd(event in "ping|workflow_job|push|.*", form: bool, body: Vec<u8>) {
+    fn delivery_is_opened_or_refused_when_its_body_is_arbitrary(event in "ping|workflow_job|push|.*", form: bool, body: Vec<u8>) {
         let content_type = if form { "application/x-www-form-urlencoded" } else { "application/json" };
         let mut headers = headers("ping", content_type, &body);
         if let Ok(event) = HeaderValue::from_str(&event) {
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn no_cut_or_bent_payload_is_too_odd(which in 0_usize..9, at in 0_usize..20_000, byte: u8) {
+    fn delivery_is_read_or_refused_when_its_payload_is_damaged(which in 0_usize..9, at in 0_usize..20_000, byte: u8) {
         let mut body = examples("workflow_job")[which].to_string().into_bytes();
         let at = at % body.len();
         body[at] = byte;

@@ -126,7 +126,7 @@ async fn pages_that_do_not_fit_together_are_read_again_and_then_said_to_be_incom
 }
 
 #[tokio::test]
-async fn removals() {
+async fn removal_is_told_from_refusal_when_github_answers() {
     let busy = r#"{"message":"Runner \"r\" is currently running a job and cannot be deleted."}"#;
     let wrong = r#"{"message":"Not Found"}"#;
     // DELETE, GET runner, GET runners -> outcome, calls

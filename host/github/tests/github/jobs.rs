@@ -117,7 +117,7 @@ async fn jobs_of_queued_and_running_runs_are_listed() {
 
 /// The inputs of ARC's metric that say something about listing; which labels count is decided elsewhere.
 #[tokio::test]
-async fn arcs_vectors() {
+async fn jobs_are_listed_as_arc_lists_them_when_runs_vary() {
     let labels = ["self-hosted", "custom"];
     let five = BTreeMap::from([
         (1, vec![job(11, 1, "queued", &labels), job(12, 1, "queued", &labels)]),

@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_cluster::pace::Passes;
 use pacer_core::demand::Demand;
 use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
+use pacer_core::reservation::Held;
 use pacer_core::running::Running;
+use pacer_demand::receiver::WAITS;
 use pacer_github::Repository;
 use pacer_github::queues::Interest;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::metrics::WAITS;
-use crate::pace::Passes;
+use crate::pool::Scaled;
+use crate::written::Written;
 
 /// Raises older than this do not count against the limit per minute.
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
@@ -31,28 +34,43 @@ pub struct AutoscalerMemo {
     within: HashMap<u64, Timestamp>,
     /// When how many more runners were asked for.
     raises: Vec<(Timestamp, u32)>,
-    /// The capacity policy's reservations, and when they were made.
-    pub(super) reservations: Vec<(Timestamp, Reservation)>,
+    /// The capacity policy's reservations.
+    pub(super) reservations: Vec<Held>,
     /// Queues that are read for it, with their intervals.
     pub(super) interests: BTreeMap<Repository, (Duration, Interest)>,
-    /// The number that was last sent to the target, and the target's version it was computed from.
-    pub(super) applied: Option<(Option<String>, u32)>,
-    /// The `effectiveTime` that went with it, and when it was sent.
-    pub(super) effective: Option<(Timestamp, Instant)>,
-    /// How many runners had finished when a number was last sent.
-    pub(super) accounted: Option<u64>,
-    /// The last status that was written, when, and the version it was computed from.
-    pub(super) status: Option<(Option<String>, serde_json::Value, Instant)>,
-    /// The last event about a change.
-    pub(super) told: Option<Instant>,
-    /// When the number last changed: up, down.
-    pub(super) scaled: (Option<Timestamp>, Option<Timestamp>),
+    /// The number that was last sent to the target.
+    pub(super) sent: Option<Sent>,
+    /// The `effectiveTime` that was last sent.
+    pub(super) effective: Option<Effective>,
+    /// The last status that was written.
+    pub(super) status: Option<Written>,
+    /// When the last Event about a change was published.
+    pub(super) published: Option<Instant>,
+    /// When the number last changed.
+    pub(super) scaled: Scaled,
     /// When the oldest job that waits was queued.
     pub(super) waiting_since: Option<Timestamp>,
     /// What the metrics last said.
     pub(super) gauges: Option<MetricGauges>,
     /// Times from a job's queueing to its runner being online.
     online: Option<Histogram>,
+}
+
+/// A number that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// The target's version it was computed from.
+    pub(super) version: Option<String>,
+    pub(super) desired: u32,
+    /// How many runners had finished by then.
+    pub(super) finished: u64,
+}
+
+/// An `effectiveTime` that was sent, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effective {
+    pub(super) time: Timestamp,
+    pub(super) sent: Instant,
 }
 
 /// What the metrics of an autoscaler last said, under ARC's names.
@@ -100,7 +118,7 @@ impl AutoscalerMemo {
 
     /// Reservations that the capacity policy holds now.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
-        self.reservations.iter().map(|(_, reservation)| reservation)
+        self.reservations.iter().map(|held| &held.reservation)
     }
 
     /// Since when a job has been within the maximum.
@@ -108,7 +126,7 @@ impl AutoscalerMemo {
         self.within.get(&id).copied()
     }
 
-    /// Takes note of which queued jobs are within the maximum: those that run come first, then whoever waits longest.
+    /// Records which queued jobs are within the maximum: those that run come first, then whoever waits longest.
     pub(super) fn count_within(&mut self, demand: &Demand, max: u32, now: Timestamp) {
         let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
         let mut queued: Vec<(Timestamp, u64)> =

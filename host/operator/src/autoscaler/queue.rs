@@ -12,7 +12,7 @@ use pacer_github::queues;
 use pacer_github::{GitHub, JobState, QueueListing, RemoteJob, Repository};
 
 use super::spec::Spec;
-use crate::context::Context;
+use super::{Autoscalers, Subject};
 
 /// How often the queues are read whose events also come by webhook: only what was lost has to be found.
 const CHECK: Duration = Duration::from_secs(60);
@@ -32,36 +32,38 @@ pub(super) struct Queues {
     pub(super) trouble: Option<String>,
 }
 
-/// Has the right queues read, and gives what is known of them.
-pub(super) fn read(ctx: &Context, uid: &str, spec: &Spec, github: Option<&GitHub>, ledger: &Ledger) -> Queues {
-    let Some(github) = github else { return Queues { all_read: true, ..Queues::default() } };
-    let wanted = wanted(spec, ledger);
-    let mut result = Queues { all_read: true, ..Queues::default() };
-    ctx.memory.autoscaler(uid, |memo| {
-        memo.interests.retain(|repository, (interval, interest)| {
-            wanted.get(repository) == Some(interval) && interest.client() == github.id()
-        });
-        for (repository, interval) in wanted {
-            let (_, interest) = memo
-                .interests
-                .entry(repository)
-                .or_insert_with_key(|repository| (interval, ctx.queues.want(github, repository, interval)));
-            if let Some(error) = &interest.health().borrow().error {
-                result.trouble = Some(format!("reading the queue of {} failed: {error}", interest.repository()));
-                // An old listing may miss jobs and show some that are over; it is still the best there is for what it lists.
-                result.all_read = false;
-            }
-            match interest.latest() {
-                Some(listing) => {
-                    result.all_read &= listing.complete;
-                    result.count(&listing);
-                    result.listings.push(of_listing(&listing, spec));
+impl Autoscalers {
+    /// Has the right job lists read, and gives what is known of them.
+    pub(super) fn queues(&self, of: Subject<'_>, spec: &Spec, github: Option<&GitHub>, ledger: &Ledger) -> Queues {
+        let Some(github) = github else { return Queues { all_read: true, ..Queues::default() } };
+        let wanted = wanted(spec, ledger);
+        let mut result = Queues { all_read: true, ..Queues::default() };
+        self.memory.memos.change(of.uid, |memo| {
+            memo.interests.retain(|repository, (interval, interest)| {
+                wanted.get(repository) == Some(interval) && interest.client() == github.id()
+            });
+            for (repository, interval) in wanted {
+                let (_, interest) = memo
+                    .interests
+                    .entry(repository)
+                    .or_insert_with_key(|repository| (interval, self.demand.queues.want(github, repository, interval)));
+                if let Some(error) = &interest.health().borrow().error {
+                    result.trouble = Some(format!("reading the queue of {} failed: {error}", interest.repository()));
+                    // An old listing may miss jobs and show some that are over; it is still the best there is for what it lists.
+                    result.all_read = false;
                 }
-                None => result.all_read = false,
+                match interest.latest() {
+                    Some(listing) => {
+                        result.all_read &= listing.complete;
+                        result.count(&listing);
+                        result.listings.push(of_listing(&listing, spec));
+                    }
+                    None => result.all_read = false,
+                }
             }
-        }
-    });
-    result
+        });
+        result
+    }
 }
 
 impl Queues {
@@ -84,9 +86,7 @@ fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Duration> {
         let known = known.into_iter().filter_map(repository);
         wanted.extend(own.into_iter().chain(known).take(CHECKED).map(|repository| (repository, CHECK)));
     }
-    wanted.extend(
-        super::metric::repositories(spec).unwrap_or_default().into_iter().map(|repository| (repository, queues::INTERVAL)),
-    );
+    wanted.extend(spec.repositories().unwrap_or_default().into_iter().map(|repository| (repository, queues::INTERVAL)));
     wanted
 }
 

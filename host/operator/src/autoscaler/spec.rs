@@ -10,11 +10,11 @@ use pacer_api::autoscaler::{Frequency as ApiFrequency, MetricSpec, ScheduledOver
 use pacer_core::autoscale::Bounds;
 use pacer_core::autoscale::metric::{self, Metric};
 use pacer_core::schedule::{self, Frequency, Override};
-use pacer_github::GitHub;
+use pacer_core::scope::Scope;
+use pacer_github::Repository;
 
 use super::Problem;
-use crate::context::Context;
-use crate::error::Error;
+use crate::stores::Stores;
 use crate::target::{Target, TargetRef};
 
 /// A spec that makes sense, and its target.
@@ -44,6 +44,26 @@ impl Spec {
         self.primary.is_some()
     }
 
+    /// Repositories whose job lists a metric of this autoscaler counts.
+    pub(super) fn repositories(&self) -> Result<Vec<Repository>, Problem> {
+        let runs = Metric::QueuedAndInProgressRuns;
+        let Some(metric) = self.metrics.iter().find(|metric| metric.type_.as_deref() == Some(runs.name())) else {
+            return Ok(Vec::new());
+        };
+        let scope = self.target.config().scope().map_err(|error| Problem::Scope(error.to_string()))?;
+        match scope {
+            Scope::Repository { owner, name } => Ok(vec![Repository::new(owner, name)]),
+            Scope::Organization(organization) => {
+                let names = metric.repository_names.clone().unwrap_or_default();
+                if names.is_empty() {
+                    return Err(Problem::RepositoryNames);
+                }
+                Ok(names.into_iter().map(|name| Repository::new(organization.clone(), name)).collect())
+            }
+            Scope::Enterprise(enterprise) => Err(Problem::Enterprise(enterprise)),
+        }
+    }
+
     /// Types of the metrics, in order.
     pub(super) fn types(&self) -> Vec<&str> {
         self.metrics.iter().map(|metric| metric.type_.as_deref().unwrap_or_default()).collect()
@@ -51,11 +71,16 @@ impl Spec {
 }
 
 /// Reads and checks a spec.
-pub(super) fn read(autoscaler: &HorizontalRunnerAutoscaler, ctx: &Context, now: Timestamp) -> Result<Spec, Problem> {
+pub(super) fn read(
+    autoscaler: &HorizontalRunnerAutoscaler,
+    stores: &Stores,
+    scale_down_delay: Duration,
+    now: Timestamp,
+) -> Result<Spec, Problem> {
     let spec = &autoscaler.spec;
     let namespace = autoscaler.namespace().unwrap_or_default();
     let named = TargetRef::of(autoscaler).ok_or(Problem::NoTarget)?;
-    let target = ctx.stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
+    let target = stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
     let bounds = Bounds::new(&format!("{namespace}/{}", autoscaler.name_any()), spec.min_replicas, spec.max_replicas)?;
     let overrides = spec.scheduled_overrides.iter().flatten().enumerate().map(|(index, entry)| override_of(index, entry));
     let overrides = overrides.collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +99,7 @@ pub(super) fn read(autoscaler: &HorizontalRunnerAutoscaler, ctx: &Context, now: 
         summary: schedule.summary(&overrides, spec.min_replicas.and_then(|min| u32::try_from(min).ok())),
         has_trigger: trigger.is_some(),
         life: SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX),
-        delay: delay.map_or(ctx.settings.scale_down_delay, Duration::from_secs),
+        delay: delay.map_or(scale_down_delay, Duration::from_secs),
         metrics,
         primary: None,
     };
@@ -98,10 +123,4 @@ fn override_of(index: usize, entry: &ScheduledOverride) -> Result<Override, Prob
         min_replicas: entry.min_replicas.and_then(|min| u32::try_from(min).ok()),
         time_zone: entry.time_zone.as_deref().filter(|name| !name.is_empty()).map(zone).transpose()?,
     })
-}
-
-/// GitHub for an autoscaler: its own credentials, else those of its target's runners, else the operator's.
-pub(super) async fn github(ctx: &Context, autoscaler: &HorizontalRunnerAutoscaler, target: &Target) -> Result<GitHub, Error> {
-    let secret = autoscaler.spec.credentials_secret().or_else(|| target.config().credentials_secret());
-    ctx.accesses.github(&autoscaler.namespace().unwrap_or_default(), secret).await
 }

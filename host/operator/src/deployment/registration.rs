@@ -10,99 +10,91 @@ use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use pacer_api::names::{annotation, finalizer, label};
 use pacer_api::{Runner, RunnerDeployment, RunnerSpec, RunnerTemplate};
+use pacer_cluster::answer::status;
+use pacer_cluster::clock::Clock;
+use pacer_cluster::events::Reason;
+use pacer_cluster::object::Uid;
 use pacer_core::registration::{self, Fleet, Plan, Registration};
 
-use crate::context::Context;
+use super::Targets;
 use crate::error::Error;
-use crate::events::Reason;
-use crate::memory::IN_FLIGHT;
-use crate::observe::Clock;
-use crate::runner;
+use crate::published::IN_FLIGHT;
 
-/// Makes and removes it as the deployment wants. Returns whether the last runner that works has to stay until it is registered.
-///
-/// # Errors
-///
-/// When the API server refuses.
-pub(super) async fn keep(
-    deployment: &RunnerDeployment,
-    ctx: &Context,
-    template: &RunnerTemplate,
-    online: u32,
-    clock: Clock,
-) -> Result<bool, Error> {
-    let opted_in = deployment.spec.registration_only_at_zero == Some(true);
-    let uid = deployment.uid().unwrap_or_default();
-    let runners = ctx.stores.registrations_of(&uid);
-    if !opted_in && runners.is_empty() {
-        return Ok(false);
-    }
-    let revision = template.revision();
-    let mut registrations: Vec<Registration> = runners.iter().map(|runner| look(runner, ctx, &revision)).collect();
-    if is_in_flight(ctx, &uid, &runners, clock) {
-        registrations.push(Registration { current: true, ..Registration::default() });
-    }
-    let desired = deployment.spec.replicas_or_default();
-    let Plan { create, remove, hold_last } =
-        registration::plan(&Fleet { opted_in, desired, online, registrations: &registrations });
-    for gone in remove.iter().filter_map(|index| runners.get(*index)) {
-        let (name, uid) = (gone.name_any(), gone.uid().unwrap_or_default());
-        runner::delete(ctx, &gone.namespace().unwrap_or_default(), &name, &uid).await?;
-        ctx.memory.runner(&uid, |memo| memo.let_go = Some(clock.now));
-        let note = format!("removed registration-only runner {name}: it is not needed any more");
-        ctx.events.publish(Reason::RunnerRemoved, &deployment.object_ref(&()), Some(gone.object_ref(&())), &note).await;
-    }
-    if create {
-        make(deployment, ctx, template, &revision, clock).await?;
-    }
-    Ok(hold_last)
-}
-
-fn look(runner: &Runner, ctx: &Context, revision: &str) -> Registration {
-    Registration {
-        current: runner.annotations().get(label::RUNNER_TEMPLATE_HASH).is_some_and(|made_of| made_of == revision),
-        registered: runner.status.as_ref().is_some_and(|status| status.runner_id.is_some()),
-        leaving: ctx.memory.is_leaving(runner),
-    }
-}
-
-/// Whether one was made that the watch has not shown.
-fn is_in_flight(ctx: &Context, deployment: &str, seen: &[Arc<Runner>], clock: Clock) -> bool {
-    ctx.memory.target(deployment, |memo| {
-        memo.registration.take_if(|(name, since)| {
-            seen.iter().any(|runner| runner.name_any() == *name) || clock.instant.saturating_duration_since(*since) >= IN_FLIGHT
-        });
-        memo.registration.is_some()
-    })
-}
-
-async fn make(
-    deployment: &RunnerDeployment,
-    ctx: &Context,
-    template: &RunnerTemplate,
-    revision: &str,
-    clock: Clock,
-) -> Result<(), Error> {
-    let uid = deployment.uid().unwrap_or_default();
-    let name = pacer_core::name::registration(&deployment.name_any(), ctx.random());
-    let runner = runner_of(deployment, template, revision, name.clone());
-    // Remembered before it is sent: an answer that is lost may still mean a runner.
-    ctx.memory.target(&uid, |memo| memo.registration = Some((name.clone(), clock.instant)));
-    match ctx.runners(deployment).create(&PostParams::default(), &runner).await {
-        Ok(made) => {
-            let note = format!(
-                "created registration-only runner {name}: no runner is wanted, and jobs must find their labels registered"
-            );
-            let about = Some(made.object_ref(&()));
-            ctx.events.publish(Reason::RunnersCreated, &deployment.object_ref(&()), about, &note).await;
-            Ok(())
+impl Targets {
+    /// Makes and removes it as the deployment wants. Returns whether the last runner that works has to stay until it is registered.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub(super) async fn keep_registration(
+        &self,
+        deployment: &RunnerDeployment,
+        template: &RunnerTemplate,
+        online: u32,
+        clock: Clock,
+    ) -> Result<bool, Error> {
+        let opted_in = deployment.spec.registration_only_at_zero == Some(true);
+        let uid = Uid::of(deployment)?;
+        let runners = self.cluster.stores.registrations_of(&uid);
+        if !opted_in && runners.is_empty() {
+            return Ok(false);
         }
-        Err(error) => {
-            if crate::error::status(&error).is_some() {
-                ctx.memory.target(&uid, |memo| memo.registration = None);
+        let revision = template.revision();
+        let describe = |runner: &Arc<Runner>| Registration {
+            current: runner.annotations().get(label::RUNNER_TEMPLATE_HASH).is_some_and(|made_of| *made_of == revision),
+            registered: runner.status.as_ref().is_some_and(|status| status.runner_id.is_some()),
+            leaving: self.memory.removals.is_leaving(runner),
+        };
+        let mut registrations: Vec<Registration> = runners.iter().map(describe).collect();
+        if self.is_in_flight(&uid, &runners, clock) {
+            registrations.push(Registration { current: true, ..Registration::default() });
+        }
+        let desired = deployment.spec.replicas_or_default();
+        let Plan { create, remove, hold_last } =
+            registration::plan(&Fleet { opted_in, desired, online, registrations: &registrations });
+        for gone in remove.iter().filter_map(|index| runners.get(*index)) {
+            self.memory.removals.delete(gone.clone(), clock).await?;
+            let note = format!("removed registration-only runner {}: it is not needed any more", gone.name_any());
+            let about = Some(gone.object_ref(&()));
+            self.cluster.events.publish(Reason::RunnerRemoved, &deployment.object_ref(&()), about, &note).await;
+        }
+        if create {
+            let name = pacer_core::name::registration(&deployment.name_any(), self.memory.seed.draw());
+            // Remembered before it is sent: an answer that is lost may still mean a runner.
+            self.memory.memos.change(&uid, |memo| memo.registration = Some((name.clone(), clock.instant)));
+            self.make_registration(deployment, &uid, runner_of(deployment, template, &revision, name)).await?;
+        }
+        Ok(hold_last)
+    }
+
+    /// Whether one was made that the watch has not shown.
+    fn is_in_flight(&self, deployment: &Uid, seen: &[Arc<Runner>], clock: Clock) -> bool {
+        self.memory.memos.change(deployment, |memo| {
+            memo.registration.take_if(|(name, since)| {
+                let late = clock.instant.saturating_duration_since(*since) >= IN_FLIGHT;
+                late || seen.iter().any(|runner| runner.name_any() == *name)
+            });
+            memo.registration.is_some()
+        })
+    }
+
+    async fn make_registration(&self, deployment: &RunnerDeployment, uid: &Uid, runner: Runner) -> Result<(), Error> {
+        let error = match self.cluster.beside::<Runner>(deployment).create(&PostParams::default(), &runner).await {
+            Ok(made) => {
+                let name = made.name_any();
+                let note = format!(
+                    "created registration-only runner {name}: no runner is wanted, and jobs must find their labels registered"
+                );
+                let about = Some(made.object_ref(&()));
+                self.cluster.events.publish(Reason::RunnersCreated, &deployment.object_ref(&()), about, &note).await;
+                return Ok(());
             }
-            Err(error.into())
+            Err(error) => error,
+        };
+        if status(&error).is_some() {
+            self.memory.memos.change(uid, |memo| memo.registration = None);
         }
+        Err(error.into())
     }
 }
 

@@ -6,11 +6,13 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::job_ledger::JobState;
+use pacer_cluster::object::Uid;
 use pacer_core::policy::Reservation;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 
 use super::{Sources, counter, gauge};
+use crate::autoscaler::AutoscalerMemo;
 
 type Rows = Vec<(Vec<(&'static str, String)>, i64)>;
 
@@ -79,10 +81,11 @@ fn demand(
             labels.push(("state", word(state).to_owned()));
             jobs.push((labels, i64::try_from(count).unwrap_or(i64::MAX)));
         }
-        let uid = one.uid().unwrap_or_default();
-        let (since, held, online) = sources
-            .memory
-            .autoscaler(&uid, |memo| (memo.waiting_since(), Reserved::of(one, memo.reservations(), now), memo.online().cloned()));
+        let default = AutoscalerMemo::default();
+        let read =
+            |memo: &AutoscalerMemo| (memo.waiting_since(), Reserved::of(one, memo.reservations(), now), memo.online().cloned());
+        let known = Uid::of(&**one).ok().and_then(|uid| sources.autoscalers.read(&uid, read));
+        let (since, held, online) = known.unwrap_or_else(|| read(&default));
         waiting.push((labels(one), since.map_or(0, |since| now.duration_since(since).as_secs().max(0))));
         for (reason, runners) in held.by_reason() {
             let mut labels = labels(one);
@@ -167,8 +170,8 @@ fn of_metrics(
 ) -> Result<(), std::fmt::Error> {
     let mut rows: BTreeMap<&str, Rows> = BTreeMap::new();
     for one in all {
-        let gauges = sources.memory.autoscaler(&one.uid().unwrap_or_default(), |memo| memo.gauges().cloned());
-        let Some(gauges) = gauges else { continue };
+        let gauges = Uid::of(&**one).ok().and_then(|uid| sources.autoscalers.read(&uid, |memo| memo.gauges().cloned()));
+        let Some(gauges) = gauges.flatten() else { continue };
         let [enterprise, organization, repository] = &gauges.scope;
         for (end, value) in &gauges.values {
             let mut labels = labels(one);

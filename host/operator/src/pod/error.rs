@@ -10,6 +10,16 @@ pub enum PodError {
         /// Path of the missing field.
         field: &'static str,
     },
+    /// A `RUNNER_NAME` of the user's. Runners are matched to pods by name: this one would never be found at GitHub, and its pod would be
+    /// deleted under its job when the registration timeout is over.
+    #[error(
+        "env of the runner container sets RUNNER_NAME, so the runner would not register as its pod {pod:?} and could not be found at \
+         GitHub: remove it"
+    )]
+    RunnerRenamed {
+        /// Name of the pod, which the runner has to register under.
+        pod: String,
+    },
     /// Container mode `kubernetes` without a claim.
     #[error(
         "containerMode kubernetes needs a work volume that job pods can share: set workVolumeClaimTemplate \

@@ -6,7 +6,7 @@ use kube::Resource;
 use pacer_api::Runner;
 use pacer_api::names::env as var;
 
-use super::{PodError, PodWarning, TokenSource, containers, env};
+use super::{PodError, TokenSource, containers, env};
 
 /// Name and owner of a pod. The runner registers under the name of its pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,16 +43,21 @@ impl PodIdentity {
 }
 
 /// Gives the pod its name and owner, and tells the runner its name and where its token is.
-pub(super) fn apply(pod: &mut Pod, identity: PodIdentity, token: &TokenSource, warnings: &mut Vec<PodWarning>) {
+///
+/// # Errors
+///
+/// When the user gave the runner another name.
+pub(super) fn apply(pod: &mut Pod, identity: PodIdentity, token: &TokenSource) -> Result<(), PodError> {
     let PodIdentity { name, namespace, owner } = identity;
     let spec = pod.spec.get_or_insert_default();
     containers::edit_runner(&mut spec.containers, |container| {
         env::supply(container, env::literal(var::RUNNER_NAME, name.as_str()));
         if !registers_as(container, &name) {
-            warnings.push(PodWarning::RunnerRenamed { pod: name.clone() });
+            return Err(PodError::RunnerRenamed { pod: name.clone() });
         }
         env::supply(container, env::of_secret(var::RUNNER_TOKEN, token));
-    });
+        Ok(())
+    })?;
     // Only with a host name of its own is a pod found under its subdomain; a name with dots is none.
     if spec.subdomain.is_some() && !name.contains('.') {
         spec.hostname.get_or_insert_with(|| name.clone());
@@ -60,6 +65,7 @@ pub(super) fn apply(pod: &mut Pod, identity: PodIdentity, token: &TokenSource, w
     pod.metadata.name = Some(name);
     pod.metadata.namespace = Some(namespace);
     pod.metadata.owner_references = Some(vec![owner]);
+    Ok(())
 }
 
 /// Whether the runner gets the name of its pod, in clear or from the pod's own metadata.

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use kube::ResourceExt;
-use pacer_api::Runner;
 use pacer_api::names::{RUNNER_CONTAINER, annotation, env as var};
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_cluster::owner::controller;
 
 use super::{containers, env};
-use crate::stores::owner;
 
 /// What its container runs, by bash: the configuration that ARC's entry point does, and no agent after it.
 ///
@@ -38,7 +38,7 @@ pub fn is_registration_only(runner: &Runner) -> bool {
 /// Whether a Runner is one that ARC before 0.21 kept for each of its empty sets. Here a RunnerDeployment keeps it, where it is told to.
 #[must_use]
 pub fn is_leftover(runner: &Runner) -> bool {
-    is_registration_only(runner) && owner(runner, "RunnerReplicaSet").is_some()
+    is_registration_only(runner) && controller::<RunnerReplicaSet>(runner).is_some()
 }
 
 /// Makes the pod register its runner and end.

@@ -36,11 +36,6 @@ pub enum PodWarning {
         /// The container.
         container: String,
     },
-    /// A `RUNNER_NAME` of the user's. GitHub's runners are matched to pods by name.
-    RunnerRenamed {
-        /// Name of the pod, which the runner should register under.
-        pod: String,
-    },
 }
 
 impl fmt::Display for PodWarning {
@@ -76,10 +71,6 @@ impl fmt::Display for PodWarning {
                 f,
                 "securityContext.privileged: false of container {container:?} is replaced by true, which dockerd needs: set \
                  dockerdWithinRunnerContainer: false, or seLinuxOptions in the pod's securityContext"
-            ),
-            Self::RunnerRenamed { pod } => write!(
-                f,
-                "RUNNER_NAME is set in env, so the runner does not register as {pod:?} and cannot be found at GitHub: remove it"
             ),
         }
     }

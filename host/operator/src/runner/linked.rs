@@ -8,28 +8,29 @@ use std::fmt::Debug;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::label;
+use pacer_cluster::answer::ignore_not_found;
 use serde::de::DeserializeOwned;
 
-use crate::context::Context;
-use crate::error::{Error, gone_is_fine};
+use crate::cluster::Cluster;
+use crate::error::Error;
 
 /// Deletes what the jobs of a runner left, once its pod is over. Nothing to do for runners without job pods.
 ///
 /// # Errors
 ///
 /// When the API server refuses.
-pub(super) async fn remove(runner: &Runner, ctx: &Context) -> Result<(), Error> {
+pub(super) async fn remove(runner: &Runner, cluster: &Cluster) -> Result<(), Error> {
     if !runner.spec.config.is_kubernetes_mode() {
         return Ok(());
     }
-    remove_kind::<Pod>(runner, ctx).await?;
-    remove_kind::<Secret>(runner, ctx).await
+    remove_kind::<Pod>(runner, cluster).await?;
+    remove_kind::<Secret>(runner, cluster).await
 }
 
-async fn remove_kind<K>(runner: &Runner, ctx: &Context) -> Result<(), Error>
+async fn remove_kind<K>(runner: &Runner, cluster: &Cluster) -> Result<(), Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
@@ -38,7 +39,7 @@ where
     if pod.len() > 63 {
         return Ok(());
     }
-    let api: Api<K> = Api::namespaced(ctx.client.clone(), &namespace);
+    let api = cluster.api::<K>(&namespace);
     let listed = api.list_metadata(&ListParams::default().labels(&format!("{}={pod}", label::RUNNER_POD_NAME))).await?;
     for left in listed.items.iter().filter(|left| left.meta().deletion_timestamp.is_none()) {
         let name = left.name_any();
@@ -46,7 +47,7 @@ where
             preconditions: Some(Preconditions { uid: left.uid(), resource_version: None }),
             ..DeleteParams::default()
         };
-        gone_is_fine(api.delete(&name, &only_this).await)?;
+        ignore_not_found(api.delete(&name, &only_this).await)?;
         tracing::info!(namespace, runner = pod, kind = %K::kind(&()), name, "left by a job of the runner; deleted");
     }
     Ok(())

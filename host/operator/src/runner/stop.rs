@@ -2,144 +2,135 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::finalizer;
-use pacer_core::phase;
+use pacer_cluster::answer::ignore_not_found;
+use pacer_cluster::events::Reason;
 use pacer_core::stop::{self, PodDeletion, Step, WaitReason};
 use pacer_github::Removal;
 use pacer_github::roster::Haste;
 use serde_json::json;
 
-use super::{linked, report};
+use super::{Runners, Subject, linked};
 use crate::access::{Access, NEXT_TURN};
-use crate::context::Context;
-use crate::error::{Error, gone_is_fine, made_as_seen};
-use crate::events::Reason;
-use crate::inherited;
-use crate::observe::{Clock, Observed};
+use crate::arc;
+use crate::error::Error;
+use crate::observe::Observed;
 
-/// Takes the next steps until one has to be waited for.
-pub(super) async fn step(
-    runner: &Runner,
-    ctx: &Context,
-    access: Result<Access, Error>,
-    mut observed: Observed,
-    clock: Clock,
-) -> Result<Action, Error> {
-    if observed.facts.left_for_good() && !observed.facts.unregistered {
-        // Remembered, since no listing will be newer than the deletion of its pod.
-        ctx.memory.runner(&observed.facts.uid, |memo| memo.unregistered = true);
-        observed.facts.unregistered = true;
-    }
-    let step = stop::next(&observed.facts, observed.refused_busy, &ctx.settings.stop, clock.now);
-    let turn = match (&step, &access) {
-        (Step::Unregister { .. }, Ok(access)) => match access.turn() {
-            None => return Ok(Action::requeue(NEXT_TURN)),
-            turn => turn,
-        },
-        _ => None,
-    };
-    let step = match (step, &access) {
-        (Step::Unregister { id }, Ok(access)) => match unregister(ctx, access, id).await? {
-            Removal::Removed | Removal::Absent => {
-                tracing::info!(runner = %observed.facts.name, namespace = runner.namespace(), id, "runner unregistered");
-                ctx.memory.runner(&observed.facts.uid, |memo| memo.unregistered = true);
-                observed.facts.unregistered = true;
-                stop::next(&observed.facts, None, &ctx.settings.stop, clock.now)
-            }
-            Removal::Busy { message } => {
-                let first = ctx.memory.runner(&observed.facts.uid, |memo| memo.refused_busy.replace(clock.instant).is_none());
-                if first {
-                    let note = format!("GitHub keeps the runner until its job is done: {message}");
-                    ctx.events.publish(Reason::RunnerDraining, &runner.object_ref(&()), None, &note).await;
-                }
-                Step::Wait { why: WaitReason::Draining, recheck: stop::BUSY_RETRY }
-            }
-        },
-        (step, _) => step,
-    };
-    drop(turn);
-    act(runner, ctx, access, &observed, step, clock).await
-}
-
-/// Asks GitHub to remove a registration.
-///
-/// # Errors
-///
-/// When GitHub's answer says neither that it is gone nor that it is busy.
-pub(crate) async fn unregister(ctx: &Context, access: &Access, id: u64) -> Result<Removal, Error> {
-    if !ctx.fence.holds() {
-        return Err(crate::fence::NotLeader.into());
-    }
-    Ok(access.github().remove_runner(access.scope(), id).await?)
-}
-
-async fn act(
-    runner: &Runner,
-    ctx: &Context,
-    access: Result<Access, Error>,
-    observed: &Observed,
-    step: Step,
-    clock: Clock,
-) -> Result<Action, Error> {
-    match step {
-        Step::Release => {
-            linked::remove(runner, ctx).await?;
-            release(ctx, runner).await?;
-            ctx.memory.runner(&observed.facts.uid, |memo| memo.released = runner.resource_version());
-            Ok(Action::await_change())
+impl Runners {
+    /// Takes the next steps until one has to be waited for.
+    pub(super) async fn stop(
+        &self,
+        of: Subject<'_>,
+        access: Result<Access, Error>,
+        mut observed: Observed,
+    ) -> Result<Action, Error> {
+        let limits = &self.settings.stop;
+        if observed.facts.left_for_good() && observed.facts.unregistered.is_none() {
+            // Remembered, since no listing will be newer than the deletion of its pod.
+            self.memory.observer.removals.confirm(of.uid, of.clock);
+            observed.facts.unregistered = Some(Duration::ZERO);
         }
-        Step::DeletePod(how) => {
-            delete_pod(ctx, runner, observed, how).await?;
-            if how == PodDeletion::Force {
-                let note = format!("Forcefully deleted pod '{}': its node no longer answers for it", observed.facts.name);
-                ctx.events.publish(Reason::PodDeleted, &runner.object_ref(&()), None, &note).await;
-            }
-            Ok(Action::requeue(Duration::from_secs(5)))
-        }
-        Step::FreePod => {
-            if let Some(pod) =
-                ctx.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&runner.namespace().unwrap_or_default()))
-            {
-                inherited::free(ctx, &pod).await?;
-            }
-            Ok(Action::requeue(Duration::from_secs(5)))
-        }
-        Step::Wait { why, recheck } => {
-            if let Ok(access) = &access {
-                match why {
-                    WaitReason::ListingUnknown | WaitReason::Finishing => {
-                        access.await_listing(&observed.facts.name, Haste::Removal);
+        observed.facts.github_refuses = match &access {
+            Ok(access) => access.outage().is_some_and(|outage| outage.refused),
+            Err(error) => !matches!(error, Error::Kube(_)),
+        };
+        let step = match (stop::next(&observed.facts, observed.refused_busy, limits, of.clock.now), &access) {
+            (Step::Unregister { id }, Ok(access)) => {
+                let Some(_turn) = access.turn() else { return Ok(Action::requeue(NEXT_TURN)) };
+                match self.memory.observer.removals.unregister(access, of.uid, id, of.clock).await? {
+                    Removal::Removed | Removal::Absent => {
+                        tracing::info!(runner = %observed.facts.name, namespace = of.runner.namespace(), id, "runner unregistered");
+                        observed.facts.unregistered = Some(Duration::ZERO);
+                        stop::next(&observed.facts, None, limits, of.clock.now)
                     }
-                    WaitReason::Registering => access.await_listing(&observed.facts.name, Haste::Registration),
-                    WaitReason::Draining | WaitReason::PodTerminating => {}
+                    Removal::Busy { message } => {
+                        if observed.refused_busy.is_none() {
+                            let note = format!("GitHub keeps the runner until its job is done: {message}");
+                            self.cluster.events.publish(Reason::RunnerDraining, &of.runner.object_ref(&()), None, &note).await;
+                        }
+                        Step::Wait { why: WaitReason::Draining, recheck: stop::BUSY_RETRY }
+                    }
                 }
             }
-            // A pod that ends in its own time is no news; a wait for anything else is.
-            if !matches!(why, WaitReason::PodTerminating | WaitReason::Finishing) {
-                let assessment = phase::assess(&observed.facts, clock.now);
-                let note = waiting(why, access.as_ref().err(), observed);
-                report::stopping(runner, ctx, observed, &assessment, why, &note, clock).await?;
+            (step, _) => step,
+        };
+        self.take(of, access, &observed, step).await
+    }
+
+    async fn take(
+        &self,
+        of: Subject<'_>,
+        access: Result<Access, Error>,
+        observed: &Observed,
+        step: Step,
+    ) -> Result<Action, Error> {
+        let namespace = of.runner.namespace().unwrap_or_default();
+        match step {
+            Step::Release => {
+                linked::remove(of.runner, &self.cluster).await?;
+                self.release(of.runner).await?;
+                self.memory.released.set(of.uid, of.runner.resource_version());
+                Ok(Action::await_change())
             }
-            Ok(Action::requeue(recheck.min(ctx.settings.sync_period)))
+            Step::DeletePod(how) => {
+                self.memory.observer.removals.delete_pod(&namespace, &observed.facts, how).await?;
+                if how == PodDeletion::Force {
+                    let note = format!("Forcefully deleted pod '{}': its node no longer answers for it", observed.facts.name);
+                    self.cluster.events.publish(Reason::PodDeleted, &of.runner.object_ref(&()), None, &note).await;
+                }
+                Ok(Action::requeue(Duration::from_secs(5)))
+            }
+            Step::FreePod => {
+                if let Some(pod) = self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace)) {
+                    arc::finalizer::free(&self.cluster.client, &pod).await?;
+                }
+                Ok(Action::requeue(Duration::from_secs(5)))
+            }
+            Step::Wait { why, recheck } => {
+                if let Ok(access) = &access {
+                    await_listing(access, &observed.facts.name, why);
+                }
+                if !why.is_passing() {
+                    let note = waiting(why, access.as_ref().err(), observed);
+                    self.memory.statuses.write_stopping(of, observed, why, &note).await?;
+                }
+                Ok(Action::requeue(recheck.min(self.settings.sync_period)))
+            }
+            Step::Unregister { id } => {
+                // Only without credentials: with them the step was taken above.
+                let note = match access {
+                    Err(error) => format!(
+                        "runner {id} can't be removed from GitHub: {error}; give the credentials back, or take the finalizer away by hand and remove the runner in GitHub's settings"
+                    ),
+                    Ok(_) => format!("runner {id} is to be removed from GitHub"),
+                };
+                self.memory.statuses.write_stopping(of, observed, WaitReason::ListingUnknown, &note).await?;
+                Ok(Action::requeue(self.settings.sync_period))
+            }
         }
-        Step::Unregister { id } => {
-            // Only without credentials: with them the step was taken above.
-            let note = match access {
-                Err(error) => format!(
-                    "runner {id} can't be removed from GitHub: {error}; give the credentials back, or take the finalizer away by hand and remove the runner in GitHub's settings"
-                ),
-                Ok(_) => format!("runner {id} is to be removed from GitHub"),
-            };
-            let assessment = phase::assess(&observed.facts, clock.now);
-            report::stopping(runner, ctx, observed, &assessment, WaitReason::ListingUnknown, &note, clock).await?;
-            Ok(Action::requeue(ctx.settings.sync_period))
-        }
+    }
+
+    /// Takes the finalizer away; others stay, they are not ours.
+    async fn release(&self, runner: &Runner) -> Result<(), Error> {
+        let left: Vec<&String> = runner.finalizers().iter().filter(|name| *name != finalizer::RUNNER).collect();
+        let patch = json!({"metadata": {"resourceVersion": runner.resource_version(), "finalizers": left}});
+        let runners: Api<Runner> = self.cluster.beside(runner);
+        ignore_not_found(runners.patch_metadata(&runner.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+        Ok(())
+    }
+}
+
+/// Hurries the listing that a stop waits for, if it waits for one.
+pub(super) fn await_listing(access: &Access, runner: &str, why: WaitReason) {
+    match why {
+        WaitReason::ListingUnknown | WaitReason::Finishing => access.await_listing(runner, Haste::Removal),
+        WaitReason::Registering => access.await_listing(runner, Haste::Registration),
+        WaitReason::Draining | WaitReason::Confirming | WaitReason::Leaving | WaitReason::PodTerminating => {}
     }
 }
 
@@ -153,39 +144,8 @@ fn waiting(why: WaitReason, credentials: Option<&Error>, observed: &Observed) ->
         }
         (WaitReason::ListingUnknown, _) => format!("waiting for a listing from GitHub that says whether {name} is registered"),
         (WaitReason::Finishing, _) => format!("{name} has done its job and removes itself from GitHub"),
+        (WaitReason::Confirming, _) => format!("nothing may say for a moment that {name} runs a job before it is removed"),
+        (WaitReason::Leaving, _) => format!("GitHub has removed {name}, which ends by itself"),
         (WaitReason::PodTerminating, _) => format!("the pod of {name} takes its time to end"),
     }
-}
-
-/// Deletes the pod of a Runner as it was observed, once.
-///
-/// # Errors
-///
-/// When the API server refuses for any reason but that it is gone or another one by now.
-pub(crate) async fn delete_pod(ctx: &Context, runner: &Runner, observed: &Observed, how: PodDeletion) -> Result<(), Error> {
-    let Some(pod) = &observed.facts.pod else { return Ok(()) };
-    let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &runner.namespace().unwrap_or_default());
-    let asked = (pod.resource_version.clone(), how);
-    if ctx.memory.runner(&observed.facts.uid, |memo| memo.pod_deleted.as_ref() == Some(&asked)) {
-        return Ok(());
-    }
-    let unchanged = (how == PodDeletion::IfUnchanged).then(|| pod.resource_version.clone());
-    let params = DeleteParams {
-        grace_period_seconds: (how == PodDeletion::Force).then_some(0),
-        preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: unchanged }),
-        ..DeleteParams::default()
-    };
-    // Where it changed or was replaced since, the step is decided anew.
-    if made_as_seen(pods.delete(&runner.name_any(), &params).await)? {
-        ctx.memory.runner(&observed.facts.uid, |memo| memo.pod_deleted = Some(asked));
-    }
-    Ok(())
-}
-
-/// Takes the finalizer away; others stay, they are not ours.
-async fn release(ctx: &Context, runner: &Runner) -> Result<(), Error> {
-    let left: Vec<&String> = runner.finalizers().iter().filter(|name| *name != finalizer::RUNNER).collect();
-    let patch = json!({"metadata": {"resourceVersion": runner.resource_version(), "finalizers": left}});
-    gone_is_fine(ctx.runners(runner).patch_metadata(&runner.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
-    Ok(())
 }

@@ -26,6 +26,7 @@ fn defaults() -> PodDefaults {
         docker_registry_mirror: None,
         status_hook: false,
         github_url: "api.github.com".to_owned(),
+        grace: std::time::Duration::from_secs(432_000),
         version: None,
     }
 }

@@ -94,20 +94,96 @@ fn the_token_is_a_reference_unless_the_user_brings_a_source() {
 }
 
 #[test]
-fn a_name_of_the_users_is_kept_and_reported() {
-    let renamed = PodWarning::RunnerRenamed { pod: "runner".to_owned() };
-    for (env, warnings) in [
-        ("[]", vec![]),
-        ("[{name: RUNNER_NAME, value: ''}]", vec![]),
-        ("[{name: RUNNER_NAME, value: runner}]", vec![]),
-        ("[{name: RUNNER_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]", vec![]),
-        ("[{name: RUNNER_NAME, value: other}]", vec![renamed.clone()]),
-        ("[{name: RUNNER_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]", vec![renamed]),
+fn a_runner_is_refused_when_it_would_not_register_as_its_pod() {
+    for (env, accepted) in [
+        ("[]", true),
+        ("[{name: RUNNER_NAME, value: ''}]", true),
+        ("[{name: RUNNER_NAME, value: runner}]", true),
+        ("[{name: RUNNER_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]", true),
+        ("[{name: RUNNER_NAME, value: other}]", false),
+        ("[{name: RUNNER_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]", false),
     ] {
-        let plan = build(&runner(spec(&format!("env: {env}"))), &defaults()).unwrap();
-        assert_eq!(plan.warnings, warnings, "{env}");
-        assert_eq!(variables(container(&plan.pod, "runner"), "RUNNER_NAME").len(), 1, "{env}");
+        match build(&runner(spec(&format!("env: {env}"))), &defaults()) {
+            Ok(plan) => {
+                assert!(accepted, "{env}");
+                assert_eq!(
+                    (plan.warnings.len(), variables(container(&plan.pod, "runner"), "RUNNER_NAME").len()),
+                    (0, 1),
+                    "{env}"
+                );
+            }
+            Err(error) => {
+                assert_eq!((accepted, &error), (false, &PodError::RunnerRenamed { pod: "runner".to_owned() }), "{env}");
+                assert!(error.to_string().contains("remove it"), "{error}");
+            }
+        }
     }
+}
+
+/// What the pod does so that a job shows and may finish: `(probe, hook, grace period, graceful stop of the runner and of dockerd)`.
+#[test]
+fn a_pod_shows_its_worker_and_lets_it_finish_unless_the_user_says_otherwise() {
+    let own_probe = "containers: [{name: runner, readinessProbe: {exec: {command: [mine]}}}]";
+    let own_startup = "containers: [{name: runner, startupProbe: {exec: {command: [mine]}}}]";
+    let own_hook = "containers: [{name: runner, lifecycle: {preStop: {exec: {command: [mine]}}}}]";
+    for (spec_text, probe, hook, grace, patience, docker) in [
+        ("dockerEnabled: false", true, true, 432_000, Some("431970"), None),
+        ("{}", true, true, 432_000, Some("431970"), Some("431970")),
+        (own_probe, false, true, 432_000, Some("431970"), Some("431970")),
+        (own_startup, false, true, 432_000, Some("431970"), Some("431970")),
+        (own_hook, true, false, 432_000, Some("431970"), Some("431970")),
+        ("terminationGracePeriodSeconds: 110", true, true, 110, Some("80"), Some("80")),
+        ("terminationGracePeriodSeconds: 30", true, true, 30, None, None),
+        ("env: [{name: RUNNER_GRACEFUL_STOP_TIMEOUT, value: '90'}]", true, true, 432_000, Some("90"), Some("90")),
+        ("envFrom: [{configMapRef: {name: a}}]", true, true, 432_000, None, None),
+    ] {
+        let plan = build(&runner(spec(spec_text)), &defaults()).unwrap();
+        let pod = plan.pod.spec.as_ref().unwrap();
+        let found = container(&plan.pod, "runner");
+        let script = found.readiness_probe.iter().filter_map(|probe| probe.exec.as_ref()?.command.as_ref()?.last());
+        assert_eq!(script.filter(|script| script.contains("Runner.Worker")).count(), usize::from(probe), "{spec_text}");
+        assert_eq!(
+            plan.pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("actions.summerwind.dev/worker-probe")),
+            probe
+        );
+        let hooks =
+            found.lifecycle.iter().filter_map(|lifecycle| lifecycle.pre_stop.as_ref()?.exec.as_ref()?.command.as_ref()?.last());
+        assert_eq!(hooks.filter(|script| script.contains("Runner.Worker")).count(), usize::from(hook), "{spec_text}");
+        assert_eq!(pod.termination_grace_period_seconds, Some(grace), "{spec_text}");
+        let stop = |name: &str| {
+            let of = pod.containers.iter().find(|container| container.name == name)?;
+            of.env.iter().flatten().find(|variable| variable.name == "RUNNER_GRACEFUL_STOP_TIMEOUT")?.value.clone()
+        };
+        assert_eq!((stop("runner").as_deref(), stop("docker").as_deref()), (patience, docker), "{spec_text}");
+    }
+}
+
+/// The scripts as a shell runs them: a process named like the agent's worker is seen for as long as it lives.
+#[test]
+fn the_scripts_see_a_worker_process_while_it_runs() {
+    let plan = build(&runner(spec("dockerEnabled: false")), &defaults()).unwrap();
+    let found = container(&plan.pod, "runner");
+    let command = |exec: Option<&k8s_openapi::api::core::v1::ExecAction>| exec.unwrap().command.clone().unwrap();
+    let probe = command(found.readiness_probe.as_ref().unwrap().exec.as_ref());
+    let hook = command(found.lifecycle.as_ref().unwrap().pre_stop.as_ref().unwrap().exec.as_ref());
+    let run = |command: &[String]| std::process::Command::new(&command[0]).args(&command[1..]).spawn().unwrap();
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("worker");
+    std::fs::create_dir_all(&directory).unwrap();
+    let worker = directory.join("Runner.Worker");
+    std::fs::copy("/bin/sh", &worker).unwrap();
+    assert!(run(&probe).wait().unwrap().success() && run(&hook).wait().unwrap().success(), "nobody works");
+    let works = std::process::Command::new(&worker).args(["-c", "read end; :"]).stdin(std::process::Stdio::piped()).spawn();
+    let mut process = works.unwrap();
+    // The name is there once the child has become that program.
+    while !std::fs::read_to_string(format!("/proc/{}/comm", process.id())).unwrap().starts_with("Runner.Worker") {
+        std::thread::yield_now();
+    }
+    let mut waiting = run(&hook);
+    assert_eq!(run(&probe).wait().unwrap().code(), Some(1));
+    assert!(waiting.try_wait().unwrap().is_none(), "the hook waits");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(waiting.wait().unwrap().success() && run(&probe).wait().unwrap().success(), "the work is over");
 }
 
 #[test]

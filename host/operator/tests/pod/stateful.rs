@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use pacer_api::RunnerSet;
+use pacer_operator::deployment;
 use pacer_operator::pod::{self, ClaimedVolume, PodInput, PodPlan, PodWarning, TokenSource};
 use pacer_operator::target::Target;
 use pacer_operator::template;
@@ -16,7 +17,7 @@ fn plan_of(yaml: &str, claims: &[ClaimedVolume]) -> PodPlan {
     set.metadata.namespace = Some("ci".to_owned());
     set.metadata.uid = Some("uid of the set".to_owned());
     let target = Target::Set(Arc::new(set));
-    let replica_set = template::replica_set(&target, &target.template(&[]), 1);
+    let replica_set = deployment::replica_set(&target, &target.template(&[]), 1);
     let mut runner = template::runner(&replica_set, "cached-bcdfgh-3".to_owned(), Some(3));
     identify(&mut runner);
     let token = TokenSource { name: "registration".to_owned(), key: "token".to_owned() };

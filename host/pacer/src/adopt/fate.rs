@@ -10,8 +10,10 @@ use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_cluster::owner::controller;
+use pacer_operator::arc::finalizer;
+use pacer_operator::deployment;
 use pacer_operator::target::Target;
-use pacer_operator::{deployment, inherited, stores};
 use serde::Serialize;
 
 use super::reading::Objects;
@@ -54,7 +56,7 @@ pub(super) fn all(objects: &Objects, common_labels: &[String], now: Timestamp) -
     fates.extend(objects.sets.iter().map(|set| Fate::new(set, world.set(set))));
     fates.extend(objects.runners.iter().map(|runner| Fate::new(runner, world.runner(runner))));
     fates.extend(objects.runner_sets.iter().map(|set| Fate::new(set, world.runner_set(set))));
-    let of_runner_sets = |set: &&StatefulSet| stores::owner(*set, "RunnerSet").is_some();
+    let of_runner_sets = |set: &&StatefulSet| controller::<RunnerSet>(*set).is_some();
     fates.extend(objects.stateful_sets.iter().filter(of_runner_sets).map(|set| Fate::new(set, STATEFUL_SET)));
     fates.extend(objects.pods.iter().map(|pod| Fate::new(pod, world.pod(pod))));
     fates
@@ -85,14 +87,14 @@ impl<'a> World<'a> {
     fn new(objects: &'a Objects, common_labels: &'a [String]) -> Self {
         let named =
             |deployment: &'a RunnerDeployment| ((deployment.namespace().unwrap_or_default(), deployment.name_any()), deployment);
-        let of_runner = |pod: &'a Pod| stores::owner(pod, "Runner").map(|(uid, _)| (uid.to_owned(), pod));
+        let of_runner = |pod: &'a Pod| controller::<Runner>(pod).map(|owner| (owner.uid.to_owned(), pod));
         Self {
             common_labels,
             deployments: objects.deployments.iter().map(named).collect(),
             sets: objects.sets.iter().map(|set| (key(set), set)).collect(),
             runners: objects.runners.iter().map(|runner| (key(runner), runner)).collect(),
             pods: objects.pods.iter().filter_map(of_runner).collect(),
-            of_stateful_sets: objects.pods.iter().filter(|pod| stores::owner(*pod, "StatefulSet").is_some()).collect(),
+            of_stateful_sets: objects.pods.iter().filter(|pod| controller::<StatefulSet>(*pod).is_some()).collect(),
         }
     }
 
@@ -101,7 +103,7 @@ impl<'a> World<'a> {
         let mut sets: Vec<&RunnerReplicaSet> = self
             .sets
             .values()
-            .filter(|set| stores::owner(**set, "RunnerDeployment").is_some_and(|(owner, _)| owner == uid))
+            .filter(|set| controller::<RunnerDeployment>(**set).is_some_and(|owner| owner.uid == uid))
             .copied()
             .collect();
         sets.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
@@ -129,7 +131,7 @@ impl<'a> World<'a> {
         let uid = key(set);
         self.runners
             .values()
-            .filter(|runner| stores::owner(**runner, "RunnerReplicaSet").is_some_and(|(owner, _)| owner == uid))
+            .filter(|runner| controller::<RunnerReplicaSet>(**runner).is_some_and(|owner| owner.uid == uid))
             .count()
     }
 
@@ -157,10 +159,10 @@ impl<'a> World<'a> {
         if is_leaving(set) {
             return "its deletion goes on: its runners finish their jobs first".to_owned();
         }
-        let Some((_, owner)) = stores::owner(set, "RunnerDeployment") else {
+        let Some(owner) = controller::<RunnerDeployment>(set) else {
             return format!("stays as it is, with its {count} runners, which belong to it by ownerReference from now on");
         };
-        let owner = self.deployments.get(&(set.namespace().unwrap_or_default(), owner.to_owned()));
+        let owner = self.deployments.get(&(set.namespace().unwrap_or_default(), owner.name.to_owned()));
         match owner {
             None => format!("is deleted with its {count} runners, which finish their jobs first: its RunnerDeployment is gone"),
             Some(deployment) if self.newest(deployment).is_some_and(|newest| newest.uid() == set.uid()) => {
@@ -202,16 +204,16 @@ impl<'a> World<'a> {
     }
 
     fn pod(&self, pod: &Pod) -> String {
-        if stores::owner(pod, "StatefulSet").is_some() {
+        if controller::<StatefulSet>(pod).is_some() {
             return "runs on as it is, as the pod of a Runner of its RunnerSet; its claims go to the next runner".to_owned();
         }
-        let held = inherited::is_held(pod);
-        match stores::owner(pod, "Runner") {
+        let held = finalizer::is_held(pod);
+        match controller::<Runner>(pod) {
             None => "left alone: no Runner owns it".to_owned(),
-            Some((uid, _)) if self.runners.contains_key(uid) && held => {
+            Some(owner) if self.runners.contains_key(owner.uid) && held => {
                 "runs on as it is; ARC's finalizers are taken away when its runner is done".to_owned()
             }
-            Some((uid, _)) if self.runners.contains_key(uid) => "runs on as it is".to_owned(),
+            Some(owner) if self.runners.contains_key(owner.uid) => "runs on as it is".to_owned(),
             Some(_) if held => {
                 "its Runner is gone: unregistered at GitHub after its job, then ARC's finalizers are taken away".to_owned()
             }

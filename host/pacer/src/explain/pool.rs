@@ -12,11 +12,12 @@ use kube::{Api, Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, job_ledger};
+use pacer_cluster::object::ObjectKey;
 use pacer_core::ledger::State;
-use pacer_operator::policies::report::Report as SetReport;
-use pacer_operator::policies::{Phase, SetKey};
 use pacer_operator::target::{Target, TargetRef};
 use pacer_policy::{Decision, Record};
+use pacer_policyset::Phase;
+use pacer_policyset::report::Report as SetReport;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -61,7 +62,7 @@ struct Found {
 /// A policy set that a pool asks for.
 #[derive(Debug)]
 struct Set {
-    key: SetKey,
+    key: ObjectKey,
     /// It is everybody's who asks for none.
     default: bool,
     seen: Seen,
@@ -113,7 +114,7 @@ pub(super) async fn explain(
     cluster: &Cluster,
     kind: Kind,
     name: &str,
-    default: Option<&SetKey>,
+    default: Option<&ObjectKey>,
     format: Format,
 ) -> Result<Report> {
     let found = find(cluster, kind, name, default).await?;
@@ -142,7 +143,7 @@ where
     Ok(listed.with_context(|| format!("listing {} of namespace {}", K::plural(&()), cluster.namespace))?.items)
 }
 
-async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&SetKey>) -> Result<Found> {
+async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&ObjectKey>) -> Result<Found> {
     let deployments = list::<RunnerDeployment>(cluster).await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
     let runner_sets = list::<RunnerSet>(cluster).await?.into_iter().map(|one| Target::Set(Arc::new(one)));
     let targets: Vec<Target> = deployments.chain(runner_sets).collect();
@@ -193,7 +194,7 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&SetKey
     let annotated = autoscalers.iter().map(ResourceExt::annotations).chain(sets.iter().map(ResourceExt::annotations));
     let asked = target.as_ref().and_then(Target::policies).cloned();
     let asked = asked.or_else(|| annotated.into_iter().find_map(|annotations| annotations.get(annotation::POLICIES).cloned()));
-    let own = asked.map(|name| SetKey { namespace: cluster.namespace.clone(), name: name.trim().to_owned() });
+    let own = asked.map(|name| ObjectKey { namespace: cluster.namespace.clone(), name: name.trim().to_owned() });
     let set = match (own, default) {
         (Some(key), _) => Some(look(cluster, key, false).await),
         (None, Some(key)) => Some(look(cluster, key.clone(), true).await),
@@ -202,7 +203,7 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&SetKey
     Ok(Found { target, autoscalers, sets, runners, set })
 }
 
-async fn look(cluster: &Cluster, key: SetKey, default: bool) -> Set {
+async fn look(cluster: &Cluster, key: ObjectKey, default: bool) -> Set {
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &key.namespace);
     let seen = match config_maps.get_metadata_opt(&key.name).await {
         Ok(Some(set)) => Seen::There(set.annotations().get(annotation::POLICY_STATUS).and_then(|status| SetReport::read(status))),
@@ -505,7 +506,7 @@ mod tests {
         ];
         let report = r#"{"phase":"LastGood","digest":"sha256:ab","decisions":{"scale-down":{"enforced":{"policy":"mine@sha256:12","breaker":"open"}}},
             "lastError":{"reason":"PolicySetInvalid","message":"line 2","at":"2026-01-01T00:00:00Z"}}"#;
-        let key = SetKey { namespace: "default".into(), name: "opinions".into() };
+        let key = ObjectKey { namespace: "default".into(), name: "opinions".into() };
         found.set = Some(Set { key, default: false, seen: Seen::There(SetReport::read(report)) });
         let text = Story::new(&found, &[]).text(Timestamp::UNIX_EPOCH);
         for part in [
@@ -521,7 +522,7 @@ mod tests {
 
     #[test]
     fn which_set_is_looked_for_is_said_where_it_is_not_found() {
-        let key = SetKey { namespace: "ci".into(), name: "opinions".into() };
+        let key = ObjectKey { namespace: "ci".into(), name: "opinions".into() };
         for (default, seen, expected) in [
             (
                 true,

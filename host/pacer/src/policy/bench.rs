@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use pacer_policy::{Decision, Engine, Inquiry, Limits, LoadError, Outcome, Policy};
+use pacer_policy::{Decision, Inquiry, Jail, Limits, LoadError, Outcome, Policy};
 
 use super::case::ask;
 use super::settings::SettingsArgument;
-use super::source::{Source, engine};
+use super::source::{Source, jail};
 use super::{Report, table};
 
 /// How many things the requests are about.
@@ -37,17 +37,17 @@ pub(crate) struct Arguments {
 /// `pacer policy bench`.
 pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
     let settings = arguments.settings.read()?;
-    let engine = engine()?;
-    let component = arguments.file.read()?;
+    let jail = jail()?;
+    let component = arguments.file.read(&jail)?;
     let began = Instant::now();
-    let policy = Policy::load(&engine, &component).map_err(|error| super::cure::refused(&arguments.file, &error))?;
+    let policy = Policy::load(&jail, &component).map_err(|error| super::cure::refused(&arguments.file, &error))?;
     let loaded = began.elapsed();
     let native = arguments.file == Source::Builtin;
-    let ask = |inquiry: &Inquiry| ask(&engine, &policy, inquiry, &settings, &Limits::default());
+    let ask = |inquiry: &Inquiry| ask(&jail, &policy, inquiry, &settings, &Limits::default());
     let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, native, &settings, ask));
     let measured = measured.collect::<Result<Vec<_>>>()?;
     if arguments.table {
-        let staging = Staging::of(&engine, &component, &policy, &settings)?;
+        let staging = Staging::of(&jail, &component, &policy, &settings)?;
         return Ok(Report::text(markdown(&policy, component.len(), &measured, &staging)));
     }
     let mut text = format!("{policy}: {}, loaded in {} ms\n", table::bytes(component.len()), loaded.as_millis());
@@ -68,8 +68,10 @@ struct Size {
     items: u32,
     limit: u64,
     outcome: Outcome,
-    /// Fastest, and the middle one.
+    /// Fastest, and the middle one, with the way to the process that runs the policy and back.
     times: (Duration, Duration),
+    /// The middle one without that way.
+    inside: Duration,
     /// The fastest of the same policy linked natively.
     native: Option<Duration>,
 }
@@ -97,6 +99,7 @@ impl Measured {
                 limit: Limits::default().fuel(inquiry.items()),
                 outcome,
                 times: times(|| call(&inquiry).duration),
+                inside: times(|| call(&inquiry).inside).1,
                 native: native.then(|| times(natively).0),
             });
         }
@@ -105,7 +108,7 @@ impl Measured {
 
     fn plain(&self) -> String {
         let limits = Limits::default();
-        let mut head = vec!["items", "fuel", "of limit", "best", "p50", "of deadline", "memory", "of limit"];
+        let mut head = vec!["items", "fuel", "of limit", "best", "p50", "of deadline", "inside p50", "memory", "of limit"];
         head.extend(self.sizes.iter().any(|size| size.native.is_some()).then_some("native best"));
         let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_owned).collect()];
         rows.extend(self.sizes.iter().map(|size| {
@@ -117,6 +120,7 @@ impl Measured {
                 shown(*best),
                 shown(*middle),
                 table::percent(micros(*middle), micros(limits.deadline())),
+                shown(size.inside),
                 table::bytes(outcome.peak_memory),
                 table::percent(outcome.peak_memory as u64, limits.memory() as u64),
             ];
@@ -157,19 +161,19 @@ struct Staging {
 const HELD: usize = 16;
 
 impl Staging {
-    fn of(engine: &Engine, component: &[u8], policy: &Policy, settings: &str) -> Result<Self> {
+    fn of(jail: &Jail, component: &[u8], policy: &Policy, settings: &str) -> Result<Self> {
         let refused = |error: LoadError| anyhow!("{policy} is refused: {error}");
-        let compile = (0..3).map(|_| engine.time_to_compile(component)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let compile = (0..3).map(|_| jail.time_to_compile(component)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
         let began = Instant::now();
         let limits = Limits::default();
-        let staged = Policy::load(engine, component).map_err(refused)?;
-        staged.validate_settings(engine, settings, &limits).map_err(refused)?;
+        let staged = Policy::load(jail, component).map_err(refused)?;
+        staged.validate_settings(jail, settings, &limits).map_err(refused)?;
         for decision in staged.decisions() {
-            staged.rehearse(engine, decision, settings, &limits).map_err(refused)?;
+            staged.rehearse(jail, decision, settings, &limits).map_err(refused)?;
         }
         let whole = began.elapsed();
         let before = resident();
-        let held = (0..HELD).map(|_| Policy::load(engine, component)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let held = (0..HELD).map(|_| Policy::load(jail, component)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
         let after = resident();
         drop(held);
         Ok(Self {
@@ -190,16 +194,18 @@ fn resident() -> Option<usize> {
 
 fn markdown(policy: &Policy, bytes: usize, measured: &[Measured], staging: &Staging) -> String {
     let mut text = String::from(
-        "| decision | items | fresh call, best | fresh call, p50 | native, best | fuel | memory |\n| --- | --: | --: | --: | --: | --: | --: |\n",
+        "| decision | items | fresh call, best | fresh call, p50 | inside, p50 | native, best | fuel | memory |\n\
+         | --- | --: | --: | --: | --: | --: | --: | --: |\n",
     );
     for decision in measured {
         for size in &decision.sizes {
             text.push_str(&format!(
-                "| {} | {} | {} | {} | {} | {} | {} |\n",
+                "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
                 decision.decision,
                 table::number(u64::from(size.items)),
                 shown(size.times.0),
                 shown(size.times.1),
+                shown(size.inside),
                 size.native.map_or_else(|| "-".to_owned(), shown),
                 table::number(size.outcome.fuel),
                 table::bytes(size.outcome.peak_memory),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use pacer_policy::{Answer, Decision, Engine, Fault, Inquiry, Limits, Outcome, Policy, Record};
+use pacer_policy::{Answer, Decision, Fault, Inquiry, Jail, Limits, Outcome, Policy, Record};
 use pacer_policy_sdk::cases::{self, Expected};
 use pacer_policy_sdk::lifecycle::Problem;
 use serde::de::IgnoredAny;
@@ -94,9 +94,9 @@ impl Case {
     }
 
     /// Puts it to a policy. `settings` on the command line win over the case's.
-    pub(crate) fn ask(&self, engine: &Engine, policy: &Policy, settings: &SettingsArgument) -> Result<Outcome> {
+    pub(crate) fn ask(&self, jail: &Jail, policy: &Policy, settings: &SettingsArgument) -> Result<Outcome> {
         let settings = settings.or(self.settings.as_deref(), self.inquiry.settings())?;
-        Ok(ask(engine, policy, &self.inquiry, &settings, &Limits::default()))
+        Ok(ask(jail, policy, &self.inquiry, &settings, &Limits::default()))
     }
 
     /// The answer in JSON, with the names of the runners; or the words of the policy that declines.
@@ -115,8 +115,8 @@ pub(crate) fn takes(policy: &Policy) -> String {
 }
 
 /// One call. A busy machine may steal a call's whole deadline, so that gets a second and a third chance.
-pub(crate) fn ask(engine: &Engine, policy: &Policy, inquiry: &Inquiry, settings: &str, limits: &Limits) -> Outcome {
-    let once = || policy.answer(engine, inquiry, settings, limits);
+pub(crate) fn ask(jail: &Jail, policy: &Policy, inquiry: &Inquiry, settings: &str, limits: &Limits) -> Outcome {
+    let once = || policy.answer(jail, inquiry, settings, limits);
     let mut outcome = once();
     for _ in 0..2 {
         if outcome.answer != Err(Fault::Deadline) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::case::takes;
 use super::cure::refused;
 use super::settings::SettingsArgument;
-use super::source::{Source, engine};
+use super::source::{Source, jail};
 use super::{Report, table};
 
 /// Arguments of `pacer policy check`.
@@ -31,13 +31,13 @@ pub(crate) struct InspectArguments {
 pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
     let Arguments { file, settings } = arguments;
     let settings = settings.read()?;
-    let engine = engine()?;
-    let component = file.read()?;
-    let policy = Policy::load(&engine, &component).map_err(|error| refused(file, &error))?;
+    let jail = jail()?;
+    let component = file.read(&jail)?;
+    let policy = Policy::load(&jail, &component).map_err(|error| refused(file, &error))?;
     let limits = Limits::default();
-    policy.validate_settings(&engine, &settings, &limits).map_err(|error| refused(file, &error))?;
+    policy.validate_settings(&jail, &settings, &limits).map_err(|error| refused(file, &error))?;
     for decision in policy.decisions() {
-        policy.rehearse(&engine, decision, &settings, &limits).map_err(|error| refused(file, &error))?;
+        policy.rehearse(&jail, decision, &settings, &limits).map_err(|error| refused(file, &error))?;
     }
     let packed = pack(&component).len();
     let rows = [
@@ -61,8 +61,9 @@ pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
 
 /// `pacer policy inspect`.
 pub(crate) fn inspect(arguments: &InspectArguments) -> Result<Report> {
-    let component = arguments.file.read()?;
-    let policy = Policy::load(&engine()?, &component).map_err(|error| refused(&arguments.file, &error))?;
+    let jail = jail()?;
+    let component = arguments.file.read(&jail)?;
+    let policy = Policy::load(&jail, &component).map_err(|error| refused(&arguments.file, &error))?;
     let description = policy.description();
     let mut text = two_columns(&[
         ("name", description.name.clone()),

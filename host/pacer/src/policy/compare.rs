@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use pacer_policy::{Engine, Policy};
+use pacer_policy::{Jail, Policy};
 use serde_json::Value;
 
 use super::case::{self, Case};
 use super::settings::{self, SettingsArgument};
-use super::source::{Source, engine};
+use super::source::{Source, jail};
 use super::{Report, table};
 use crate::archive::{Archive, Filter};
 use crate::cluster::{self, ClusterArguments};
@@ -52,15 +52,15 @@ struct Side {
 }
 
 impl Side {
-    fn new(engine: &Engine, source: &Source, settings: Option<&PathBuf>) -> Result<Self> {
+    fn new(jail: &Jail, source: &Source, settings: Option<&PathBuf>) -> Result<Self> {
         // Unreadable settings are found before anything is asked.
         settings::read(settings.map(PathBuf::as_path))?;
-        Ok(Self { policy: source.load(engine)?, settings: SettingsArgument::of(settings.cloned()), fuel: 0 })
+        Ok(Self { policy: source.load(jail)?, settings: SettingsArgument::of(settings.cloned()), fuel: 0 })
     }
 
     /// What is compared, and what is shown.
-    fn answer(&mut self, engine: &Engine, case: &Case, reasons: bool) -> Result<(Value, String)> {
-        let outcome = case.ask(engine, &self.policy, &self.settings)?;
+    fn answer(&mut self, jail: &Jail, case: &Case, reasons: bool) -> Result<(Value, String)> {
+        let outcome = case.ask(jail, &self.policy, &self.settings)?;
         self.fuel = self.fuel.saturating_add(outcome.fuel);
         let rows = outcome.answer.as_ref().map(|answer| case::rows(&case.inquiry, answer)).unwrap_or_default();
         let (mut value, shown) = match case.named(&outcome) {
@@ -78,9 +78,9 @@ impl Side {
 /// `pacer policy diff`.
 pub(crate) fn diff(arguments: &Arguments) -> Result<Report> {
     let cases = cases(arguments)?;
-    let engine = engine()?;
-    let mut one = Side::new(&engine, &arguments.one, arguments.settings_one.as_ref())?;
-    let mut other = Side::new(&engine, &arguments.other, arguments.settings_other.as_ref())?;
+    let jail = jail()?;
+    let mut one = Side::new(&jail, &arguments.one, arguments.settings_one.as_ref())?;
+    let mut other = Side::new(&jail, &arguments.other, arguments.settings_other.as_ref())?;
     let mut text = String::new();
     let (mut compared, mut differing) = (0_usize, 0_usize);
     for case in &cases {
@@ -89,8 +89,8 @@ pub(crate) fn diff(arguments: &Arguments) -> Result<Report> {
             continue;
         }
         compared += 1;
-        let (left, shown_left) = one.answer(&engine, case, arguments.reasons)?;
-        let (right, shown_right) = other.answer(&engine, case, arguments.reasons)?;
+        let (left, shown_left) = one.answer(&jail, case, arguments.reasons)?;
+        let (right, shown_right) = other.answer(&jail, case, arguments.reasons)?;
         if left != right {
             differing += 1;
             text.push_str(&format!("{} ({decision})\n", case.path.display()));

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pacer_policy::bundle::{BUILTIN, FILE, Mode, pack};
-use pacer_policy::{Bundle, COMPRESSED_BYTES, Decision, Engine, Limits, Policy};
+use pacer_policy::{Bundle, COMPRESSED_BYTES, Decision, Jail, Limits, Policy};
 
-use pacer_operator::policies::DEFAULT_NAME;
+use pacer_policyset::DEFAULT_NAME;
 
 use super::case::takes;
 use super::cure::refused;
-use super::source::{Source, engine};
+use super::source::{Source, jail};
 use super::{Report, run, settings, table};
 
 /// `kubectl apply` on the client's side repeats the object in an annotation, which may have 256 KiB; base64 makes four bytes of three.
@@ -53,16 +53,16 @@ fn chosen(text: &str) -> Result<(Decision, Option<Source>), String> {
 
 /// `pacer policy configmap`.
 pub(crate) fn configmap(arguments: &Arguments) -> Result<Report> {
-    let engine = engine()?;
+    let jail = jail()?;
     let mode = if arguments.shadow { Mode::Shadow } else { Mode::Enforce };
     let mut modules = Modules { plain: arguments.plain, binary_data: BTreeMap::new() };
     let mut lines = String::new();
     let mut notes = String::new();
-    for (decision, candidate) in assignments(arguments, &engine)? {
+    for (decision, candidate) in assignments(arguments, &jail)? {
         let settings = settings_of(arguments, decision)?;
         let limits = Limits::default();
-        let fits = candidate.policy.validate_settings(&engine, &settings, &limits);
-        let fits = fits.and_then(|()| candidate.policy.rehearse(&engine, decision, &settings, &limits));
+        let fits = candidate.policy.validate_settings(&jail, &settings, &limits);
+        let fits = fits.and_then(|()| candidate.policy.rehearse(&jail, decision, &settings, &limits));
         fits.map_err(|error| refused(&candidate.source, &error))?;
         let module = modules.add(&candidate)?;
         lines.push_str(&format!("{decision}:\n  module: {module}\n  mode: {mode}\n  settings: {settings}\n"));
@@ -70,7 +70,8 @@ pub(crate) fn configmap(arguments: &Arguments) -> Result<Report> {
     }
     let data = BTreeMap::from([(FILE.to_owned(), lines)]);
     // The operator's own reader has the last word.
-    Bundle::parse(&data, &modules.binary_data).context("the set that was made is refused, which is a mistake of this command")?;
+    Bundle::read(&jail, &data, &modules.binary_data)
+        .context("the set that was made is refused, which is a mistake of this command")?;
     let size = data.values().map(String::len).chain(modules.binary_data.values().map(Vec::len)).sum::<usize>();
     ensure!(
         size <= COMPRESSED_BYTES,
@@ -93,19 +94,19 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn load(engine: &Engine, source: &Source) -> Result<Self> {
-        let component = source.read()?;
-        let policy = Policy::load(engine, &component).map_err(|error| refused(source, &error))?;
+    fn load(jail: &Jail, source: &Source) -> Result<Self> {
+        let component = source.read(jail)?;
+        let policy = Policy::load(jail, &component).map_err(|error| refused(source, &error))?;
         Ok(Self { source: source.clone(), component, policy })
     }
 }
 
 /// Who takes which decision.
-fn assignments(arguments: &Arguments, engine: &Engine) -> Result<BTreeMap<Decision, std::rc::Rc<Candidate>>> {
+fn assignments(arguments: &Arguments, jail: &Jail) -> Result<BTreeMap<Decision, std::rc::Rc<Candidate>>> {
     let mut taken = BTreeMap::new();
     for (decision, source) in &arguments.decisions {
         let Some(source) = source else { continue };
-        let candidate = Candidate::load(engine, source)?;
+        let candidate = Candidate::load(jail, source)?;
         ensure!(candidate.policy.takes(*decision), "{source} does not take the decision {decision}");
         ensure!(taken.insert(*decision, std::rc::Rc::new(candidate)).is_none(), "--decision {decision} is given twice");
     }
@@ -114,7 +115,7 @@ fn assignments(arguments: &Arguments, engine: &Engine) -> Result<BTreeMap<Decisi
     let wanted =
         |decision: &Decision| arguments.decisions.is_empty() || arguments.decisions.iter().any(|(only, _)| only == decision);
     for source in &arguments.files {
-        let candidate = std::rc::Rc::new(Candidate::load(engine, source)?);
+        let candidate = std::rc::Rc::new(Candidate::load(jail, source)?);
         offered.push(format!("{source} takes {} only", takes(&candidate.policy)));
         for decision in candidate.policy.decisions().into_iter().filter(wanted) {
             match taken.get(&decision) {
@@ -227,7 +228,7 @@ mod tests {
                 (data (i32.const 2060) "{name}"))"#
         );
         let file = directory.join(format!("{name}.wasm"));
-        std::fs::write(&file, pacer_policy::componentize(text.as_bytes()).unwrap()).unwrap();
+        std::fs::write(&file, jail().unwrap().componentize(text.as_bytes()).unwrap()).unwrap();
         Source::File(file)
     }
 
@@ -237,7 +238,7 @@ mod tests {
         let data = serde_json::from_value(manifest["data"].clone()).unwrap();
         let binary = manifest["binaryData"].as_object().into_iter().flatten();
         let binary = binary.map(|(key, value)| (key.clone(), STANDARD.decode(value.as_str().unwrap()).unwrap())).collect();
-        let bundle = Bundle::parse(&data, &binary).unwrap();
+        let bundle = Bundle::read(&jail().unwrap(), &data, &binary).unwrap();
         (manifest, bundle)
     }
 

@@ -135,8 +135,8 @@ mod tests {
         assert!(said.contains("scale-down-"), "{said}");
         let cases = Case::all(directory.path()).unwrap();
         let [case] = cases.as_slice() else { panic!("{said}") };
-        let engine = source::engine().unwrap();
-        let outcome = case.ask(&engine, &source::Source::Builtin.load(&engine).unwrap(), &SettingsArgument::default()).unwrap();
+        let jail = source::jail().unwrap();
+        let outcome = case.ask(&jail, &source::Source::Builtin.load(&jail).unwrap(), &SettingsArgument::default()).unwrap();
         assert_eq!(cases::differences(&case.expected, &case.named(&outcome)), []);
         assert!(case.about.contains("removed web-4, web-3"), "{}", case.about);
         // As it was recorded it is one as well.

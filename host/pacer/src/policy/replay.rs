@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use pacer_operator::policies::{RECORDS, read_set};
 use pacer_policy::bundle::Module;
 use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, LimitRequest, Limits, NO_SETTINGS, Policy, Record, SHIPPED};
+use pacer_policyset::history;
 
-use super::source::{Source, engine};
+use super::source::{Source, jail};
 use super::{Report, case, table};
 use crate::archive::{Archive, when};
 use crate::cluster::{self, Cluster, ClusterArguments};
@@ -43,7 +43,7 @@ enum Asked {
 pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
     let file = Path::new(&arguments.receipt);
     let mut asked = match &arguments.component {
-        Some(source) => Some(Asked::Component(source.read()?, source.to_string())),
+        Some(source) => Some(Asked::Component(source.read(&jail()?)?, source.to_string())),
         None => None,
     };
     let record = if file.is_file() {
@@ -124,9 +124,10 @@ fn at_hand(record: &Record) -> Option<Asked> {
 /// Looks through the sets that the operator keeps, and those of the pool's namespace.
 async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Option<Asked>> {
     let Some(DecidedBy::Policy { digest, .. }) = record.receipt.decisive().map(|attempt| &attempt.by) else { return Ok(None) };
-    let kept = ListParams::default().labels(RECORDS);
+    let kept = ListParams::default().labels(history::LABEL);
     let places = [(operator, kept), (operator, ListParams::default()), (&record.pool.namespace, ListParams::default())];
     let mut refused = None;
+    let jail = jail()?;
     for (namespace, which) in places {
         let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
         let sets = match api.list(&which).await {
@@ -137,7 +138,7 @@ async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Opti
             }
         };
         for set in sets.iter().filter(|set| set.binary_data.is_some()) {
-            let Ok(bundle) = read_set(set) else { continue };
+            let Ok(bundle) = history::read(&jail, set) else { continue };
             for (_, _, entry) in bundle.entries() {
                 if let Module::Component { bytes, digest: found, .. } = &entry.module
                     && found.to_string() == *digest
@@ -179,15 +180,15 @@ fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
     let (who, answer, fuel) = match asked {
         Asked::Native => ("native, this program".to_owned(), input.natively(settings), None),
         Asked::Component(bytes, from) => {
-            let engine = engine()?;
-            let policy = Policy::load(&engine, &bytes).map_err(|error| super::cure::refused(&from, &error))?;
+            let jail = jail()?;
+            let policy = Policy::load(&jail, &bytes).map_err(|error| super::cure::refused(&from, &error))?;
             // What it may take plays no part in what it answers: whatever it was allowed then is allowed now.
             let most = LimitRequest {
                 fuel: Some(Limits::FUEL_CAP),
                 memory_mebibytes: Some(Limits::MEMORY_MEBIBYTES),
                 ..LimitRequest::default()
             };
-            let outcome = case::ask(&engine, &policy, input, settings, &Limits::lowered(most)?);
+            let outcome = case::ask(&jail, &policy, input, settings, &Limits::lowered(most)?);
             (format!("{policy}, {from}"), outcome.answer, Some(outcome.fuel))
         }
     };

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::case::{self, Case};
 use super::settings::SettingsArgument;
-use super::source::{Source, engine};
+use super::source::{Source, jail};
 use super::{Report, table};
 
 /// Arguments of `pacer policy run`.
@@ -38,8 +38,8 @@ pub(crate) fn decision(text: &str) -> Result<Decision, String> {
 /// `pacer policy run`.
 pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
     let case = Case::read(&arguments.input, arguments.decision)?;
-    let engine = engine()?;
-    let policy = arguments.file.load(&engine)?;
+    let jail = jail()?;
+    let policy = arguments.file.load(&jail)?;
     let about = case.inquiry.decision();
     ensure!(
         policy.takes(about),
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
         arguments.input.display(),
         case::takes(&policy)
     );
-    let outcome = case.ask(&engine, &policy, &arguments.settings)?;
+    let outcome = case.ask(&jail, &policy, &arguments.settings)?;
     let failure =
         outcome.answer.as_ref().err().map(|fault| format!("{policy} gave no usable answer ({}): {fault}", fault.kind()));
     let text = if arguments.json {

@@ -19,7 +19,8 @@ pub(crate) fn scale_down(candidates: u32, surplus: u32) -> Record {
         ..ScaleDownRequest::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let evaluation = runtime.block_on(PolicyHost::new(Arc::new(Counters::default())).generation().scale_down(request));
+    let host = PolicyHost::jailed(super::jail::launcher().unwrap(), Arc::new(Counters::default()));
+    let evaluation = runtime.block_on(host.generation().scale_down(request));
     let at = Timestamp::from_millisecond(1_763_816_000_123).unwrap();
     let items =
         evaluation.answer.iter().map(|choice| Item { name: format!("web-{}", choice.index), done: Done::Removed }).collect();

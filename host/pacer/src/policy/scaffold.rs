@@ -263,7 +263,9 @@ fn write(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum;
-    use pacer_policy::{Engine, Policy};
+    use pacer_policy::Policy;
+
+    use crate::policy::source::jail;
 
     use super::*;
 
@@ -350,8 +352,9 @@ mod tests {
         for name in ["x", "a-much-longer-name-than-the-example-has"] {
             let directory = made(Language::Wat, name);
             let text = fs::read(directory.path().join(name).join("policy.wat")).unwrap();
-            let component = pacer_policy::componentize(&text).unwrap();
-            let policy = Policy::load(&Engine::new().unwrap(), &component).unwrap();
+            let jail = jail().unwrap();
+            let component = jail.componentize(&text).unwrap();
+            let policy = Policy::load(&jail, &component).unwrap();
             assert_eq!(policy.description().name, name);
         }
     }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow};
-use pacer_policy::bundle::{BUILTIN, pack, unpack};
-use pacer_policy::{Engine, Policy, SHIPPED};
+use pacer_policy::bundle::{BUILTIN, pack};
+use pacer_policy::{Jail, Policy, SHIPPED};
 
 use super::cure::refused;
+use super::jail::launcher;
 use super::{Report, table};
 
 /// A file, or the policy in this program.
@@ -40,25 +41,24 @@ impl fmt::Display for Source {
 
 impl Source {
     /// The component, decompressed.
-    pub(crate) fn read(&self) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, jail: &Jail) -> Result<Vec<u8>> {
         let path = match self {
             Self::Builtin => return Ok(SHIPPED.to_vec()),
             Self::File(path) => path,
         };
         let bytes = std::fs::read(path).with_context(|| format!("{self} can't be read"))?;
-        let component = unpack(&bytes).map_err(|error| refused(self, &error))?;
-        Ok(component.into_owned())
+        jail.unpack(&bytes).map_err(|error| refused(self, &error))
     }
 
     /// Loads it as the operator does.
-    pub(crate) fn load(&self, engine: &Engine) -> Result<Policy> {
-        Policy::load(engine, &self.read()?).map_err(|error| refused(self, &error))
+    pub(crate) fn load(&self, jail: &Jail) -> Result<Policy> {
+        Policy::load(jail, &self.read(jail)?).map_err(|error| refused(self, &error))
     }
 }
 
-/// Starts the engine that the operator runs policies with.
-pub(crate) fn engine() -> Result<Engine> {
-    Engine::new().map_err(|error| anyhow!("{error}: policies can't be run on this machine"))
+/// Where policies are read and run: the same processes, locks and limits as the operator's.
+pub(crate) fn jail() -> Result<Jail> {
+    Jail::start(launcher()?).map_err(|error| anyhow!("{error}"))
 }
 
 /// Arguments of `pacer policy componentize`.
@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
 pub(crate) fn componentize(arguments: &Arguments) -> Result<Report> {
     let Arguments { module, output } = arguments;
     let source = std::fs::read(module).with_context(|| format!("{} can't be read", module.display()))?;
-    let component = pacer_policy::componentize(&source).map_err(|error| refused(module.display(), &error))?;
+    let component = jail()?.componentize(&source).map_err(|error| refused(module.display(), &error))?;
     std::fs::write(output, &component).with_context(|| format!("{} can't be written", output.display()))?;
     let (size, packed) = (table::bytes(component.len()), table::bytes(pack(&component).len()));
     Ok(Report::text(format!("{}: {size}, {packed} compressed\n", output.display())))
@@ -89,6 +89,6 @@ mod tests {
     fn builtin_is_no_file() {
         assert_eq!("builtin".parse(), Ok(Source::Builtin));
         assert_eq!("./builtin".parse(), Ok(Source::File(PathBuf::from("./builtin"))));
-        assert!(Source::Builtin.load(&engine().unwrap()).is_ok_and(|policy| policy.decisions().len() == 3));
+        assert!(Source::Builtin.load(&jail().unwrap()).is_ok_and(|policy| policy.decisions().len() == 3));
     }
 }

@@ -8,8 +8,8 @@ use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerSet};
-use pacer_operator::policies::SetKey;
-use pacer_operator::policies::report::{Asked, Report as SetReport};
+use pacer_cluster::object::ObjectKey;
+use pacer_policyset::report::{Asked, Report as SetReport};
 use serde::Serialize;
 
 use super::{Report, cure, table};
@@ -145,7 +145,7 @@ where
 }
 
 impl Set {
-    fn of(object: &impl ResourceExt, default: Option<&SetKey>) -> Option<Self> {
+    fn of(object: &impl ResourceExt, default: Option<&ObjectKey>) -> Option<Self> {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let default = default.is_some_and(|default| default.namespace == namespace && default.name == name);
         let said = object.annotations().get(annotation::POLICY_STATUS);

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use pacer_policy::{Engine, Policy};
+use pacer_policy::{Jail, Policy};
 use pacer_policy_sdk::cases::{differences, one_line};
 use pacer_policy_sdk::lifecycle::Problem;
 
 use super::case::{Case, takes};
 use super::settings::SettingsArgument;
-use super::source::{Source, engine};
+use super::source::{Source, jail};
 use super::{Report, table};
 
 /// Arguments of `pacer policy test`.
@@ -26,12 +26,12 @@ pub(crate) struct Arguments {
 /// `pacer policy test`.
 pub(crate) fn test(arguments: &Arguments) -> Result<Report> {
     let cases = Case::all(&arguments.cases)?;
-    let engine = engine()?;
-    let policy = arguments.file.load(&engine)?;
+    let jail = jail()?;
+    let policy = arguments.file.load(&jail)?;
     let mut text = String::new();
     let mut failed = 0_usize;
     for case in &cases {
-        let (found, fuel) = problems(case, &engine, &policy, &arguments.settings)?;
+        let (found, fuel) = problems(case, &jail, &policy, &arguments.settings)?;
         let path = case.path.display();
         if found.is_empty() {
             text.push_str(&format!("ok    {path} ({}, fuel {})\n", case.inquiry.decision(), table::number(fuel)));
@@ -52,12 +52,12 @@ pub(crate) fn test(arguments: &Arguments) -> Result<Report> {
 }
 
 /// Where the answer is not the expected one, and the fuel it took.
-fn problems(case: &Case, engine: &Engine, policy: &Policy, settings: &SettingsArgument) -> Result<(Vec<Problem>, u64)> {
+fn problems(case: &Case, jail: &Jail, policy: &Policy, settings: &SettingsArgument) -> Result<(Vec<Problem>, u64)> {
     if !policy.takes(case.inquiry.decision()) {
         let message = format!("it is about {}, and the policy takes {} only", case.inquiry.decision(), takes(policy));
         return Ok((vec![Problem::new("decision", message)], 0));
     }
-    let outcome = case.ask(engine, policy, settings)?;
+    let outcome = case.ask(jail, policy, settings)?;
     let mut found = differences(&case.expected, &case.named(&outcome));
     if let Some(most) = case.fuel_at_most.filter(|most| outcome.fuel > *most) {
         let message = format!("it took {}, more than {}", table::number(outcome.fuel), table::number(most));

@@ -147,10 +147,25 @@ impl State {
             let message = format!("API rate limit exceeded for {name}.");
             return limit_headers(Answer { caller: name, ..Answer::error(status, &message, LIMITS_DOCUMENTATION) }, budget);
         }
-        if let Some(limit) = self.settings.points_per_minute {
+        let endpoint = route.map_or("", Route::template);
+        let limits = [
+            (name.clone(), self.settings.points_per_minute),
+            (format!("{name} at {} {endpoint}", asked.method), self.settings.behaviour.points_per_endpoint),
+        ];
+        for (spender, limit) in limits.into_iter().filter_map(|(spender, limit)| Some((spender, limit?))) {
             let points = if *asked.method == Method::GET { 1 } else { 5 };
-            if let Some(wait) = self.budgets.spend_points(&name, points, limit, now) {
-                return limit_headers(Answer { caller: name, ..Answer::secondary_limit(wait) }, budget);
+            if let Some(wait) = self.budgets.spend_points(&spender, points, limit, now) {
+                let mut answer = Answer::secondary_limit(wait);
+                // GitHub uses both statuses, and leaves the time out now and then.
+                if self.settings.behaviour.points_per_endpoint.is_some() {
+                    if self.chance.happens(0.5) {
+                        answer.status = StatusCode::TOO_MANY_REQUESTS;
+                    }
+                    if self.chance.happens(0.3) {
+                        answer.headers.retain(|(name, _)| *name != "retry-after");
+                    }
+                }
+                return limit_headers(Answer { caller: name, ..answer }, budget);
             }
         }
         let mut answer = match route {
@@ -179,7 +194,9 @@ impl State {
     /// Tags a 200, or turns it into a 304 when the client has it already.
     fn conditional(&mut self, asked: &Asked<'_>, mut answer: Answer) -> Answer {
         use super::Tags;
-        let tag = match self.lies.tags {
+        let per_token = self.settings.behaviour.tags_per_token;
+        let tags = if per_token && self.lies.tags == Tags::OfContent { Tags::PerToken } else { self.lies.tags };
+        let mut tag = match tags {
             Tags::OfContent => match answer.headers.iter().position(|(name, _)| *name == "etag") {
                 Some(rendered) => answer.headers.remove(rendered).1,
                 None => tag_of(&[&answer.body]),
@@ -188,12 +205,18 @@ impl State {
             Tags::NeverEqual => tag_of(&[&answer.body, &self.number().to_be_bytes()]),
         };
         answer.headers.retain(|(name, _)| *name != "etag");
+        if per_token && self.chance.happens(0.5) {
+            tag = tag.trim_start_matches("W/").to_owned();
+        }
         let known = asked.header("if-none-match").is_some_and(|tags| {
             tags.split(',').any(|known| known.trim().trim_start_matches("W/") == tag.trim_start_matches("W/"))
         });
         if known {
             answer.status = StatusCode::NOT_MODIFIED;
             answer.body = Bytes::new();
+            if per_token {
+                answer.headers.retain(|(name, _)| *name != "link");
+            }
         }
         answer
             .header("etag", tag)

@@ -290,7 +290,7 @@ impl State {
         self.jobs.all.insert(id, job);
         self.jobs.counts.queued += 1;
         self.job_changed(id, JobAction::Queued);
-        match self.settings.assignment_latency {
+        match self.assigned_late() {
             Duration::ZERO => self.offer_job(id),
             latency => self.after(latency, Due::JobReady(id)),
         }

@@ -125,6 +125,39 @@ pub struct Registered {
     pub registered_at: Timestamp,
 }
 
+/// A job that its agent cancelled because its registration was removed under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Killed {
+    /// The job.
+    pub job: JobId,
+    /// Name of the runner.
+    pub runner: String,
+    /// When the registration was removed.
+    pub removed_at: Timestamp,
+    /// When the job had begun.
+    pub job_began: Option<Timestamp>,
+}
+
+/// An agent whose registration was removed.
+#[derive(Debug)]
+pub(super) struct Orphan {
+    name: String,
+    /// The job that it works on.
+    job: Option<JobId>,
+    /// It cancels its job when it notices.
+    cancels: bool,
+    noticed: bool,
+    removed_at: Timestamp,
+    wake: Arc<Notify>,
+}
+
+impl Orphan {
+    pub(super) fn notices(&mut self) {
+        self.noticed = true;
+        self.wake.notify_one();
+    }
+}
+
 /// Numbers of registrations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunnerCounts {
@@ -172,6 +205,9 @@ impl Runner {
     }
 }
 
+/// A flag that turns false in mid-job does so this long after it was up, and for as long; a choice.
+const DROP: Duration = Duration::from_secs(60);
+
 /// What an agent learns when it asks for messages.
 pub(super) enum Message {
     Job(JobId, Duration),
@@ -195,11 +231,30 @@ impl State {
     /// Registers a runner that connects at once.
     pub(super) fn register(&mut self, request: &Registration) -> Result<Opened, RegistrationRefused> {
         let opened = self.enroll(request)?;
-        match self.settings.assignment_latency {
-            Duration::ZERO => self.offer_runner(opened.runner),
-            latency => self.after(latency, Due::RunnerReady(opened.runner)),
+        let late = self.chance.within(&self.settings.behaviour.online_late);
+        if late.is_zero() {
+            self.listens(opened.runner, opened.session);
+        } else {
+            self.after(late, Due::Listens { runner: opened.runner, session: opened.session });
         }
         Ok(opened)
+    }
+
+    /// The agent of a session listens from now on.
+    pub(super) fn listens(&mut self, id: RunnerId, session: u64) {
+        let Some(runner) = self.runners.get_mut(&id).filter(|runner| runner.session == Some(session)) else { return };
+        runner.online = true;
+        let place = runner.place;
+        self.runner_changed(place);
+        match self.assigned_late() {
+            Duration::ZERO => self.offer_runner(id),
+            latency => self.after(latency, Due::RunnerReady(id)),
+        }
+    }
+
+    /// How long a job or a runner waits before they are brought together.
+    pub(super) fn assigned_late(&mut self) -> Duration {
+        self.settings.assignment_latency.max(self.chance.within(&self.settings.behaviour.assigned_late))
     }
 
     /// Registers a runner that nobody runs.
@@ -259,7 +314,7 @@ impl State {
             ephemeral: request.ephemeral,
             disable_update: request.disable_update,
             registered_at: now,
-            online: true,
+            online: false,
             job: None,
             delivered: false,
             shown_busy: false,
@@ -318,7 +373,7 @@ impl State {
     pub(super) fn message(&mut self, runner: RunnerId, session: u64) -> Option<Message> {
         let deprecated = self.deprecated;
         let Some(runner) = self.runners.get_mut(&runner).filter(|runner| runner.session == Some(session)) else {
-            return Some(Message::Removed);
+            return self.message_of_orphan(session);
         };
         match runner.job {
             Some(_) if runner.delivered => None,
@@ -331,17 +386,63 @@ impl State {
         }
     }
 
-    /// DELETE through the API: decided by the truth, in the same step in which assignments are.
+    /// What an agent whose registration is gone learns: nothing until its poll ends, and nothing at all while it finishes its job.
+    fn message_of_orphan(&mut self, session: u64) -> Option<Message> {
+        let Some(orphan) = self.orphans.get(&session) else { return Some(Message::Removed) };
+        if !orphan.noticed || (orphan.job.is_some() && !orphan.cancels) {
+            return None;
+        }
+        let orphan = self.orphans.remove(&session)?;
+        if let Some(job) = orphan.job
+            && self.complete_job(job, super::Conclusion::Cancelled, false)
+        {
+            let job_began = self.jobs.all.get(&job).and_then(|job| job.started_at);
+            self.killed.push(Killed { job, runner: orphan.name, removed_at: orphan.removed_at, job_began });
+        }
+        Some(Message::Removed)
+    }
+
+    /// Ends the job of an agent whose registration was removed; none when there is no such agent.
+    pub(super) fn orphan_finishes(&mut self, session: u64, job: JobId, conclusion: super::Conclusion) -> Option<bool> {
+        let orphan = self.orphans.get_mut(&session).filter(|orphan| orphan.job == Some(job))?;
+        orphan.job = None;
+        Some(self.complete_job(job, conclusion, false))
+    }
+
+    /// Leaves the agent of a registration alone that is about to be removed.
+    fn orphan(&mut self, id: RunnerId) {
+        let now = self.now();
+        let Some((session, runner)) = self.runners.get(&id).and_then(|runner| Some((runner.session?, runner))) else { return };
+        let mut orphan = Orphan {
+            name: runner.name.clone(),
+            job: runner.job,
+            cancels: false,
+            noticed: false,
+            removed_at: now,
+            wake: Arc::clone(&runner.wake),
+        };
+        orphan.cancels = self.chance.happens(self.settings.behaviour.cancels_when_removed);
+        let noticed = self.chance.within(&self.settings.behaviour.removal_noticed);
+        if noticed.is_zero() {
+            orphan.notices();
+        } else {
+            self.after(noticed, Due::RemovalNoticed { session });
+        }
+        self.orphans.insert(session, orphan);
+    }
+
+    /// DELETE through the API: decided by the truth, in the same step in which assignments are, or by the flag that listings show.
     pub(super) fn delete_runner(&mut self, place: PlaceId, id: RunnerId) -> Result<(), DeletionRefused> {
         match self.runners.get(&id).filter(|runner| runner.place == place) {
             None => Err(DeletionRefused::Unknown),
-            Some(runner) if runner.job.is_some() => {
+            Some(runner) if if self.settings.behaviour.delete_trusts_flag { runner.shown_busy } else { runner.job.is_some() } => {
                 self.totals.busy_deletes_refused += 1;
                 self.signals.changed = true;
                 Err(DeletionRefused::Busy)
             }
             Some(_) => {
                 self.totals.deleted += 1;
+                self.orphan(id);
                 self.remove_runner(id);
                 Ok(())
             }
@@ -367,6 +468,9 @@ impl State {
 
     /// The agent is gone without a word.
     pub(super) fn vanish(&mut self, id: RunnerId, session: u64) {
+        if let Some(job) = self.orphans.remove(&session).and_then(|orphan| orphan.job) {
+            self.after(self.settings.lost_after, Due::Lost(job));
+        }
         let Some(runner) = self.runners.get(&id).filter(|runner| runner.session == Some(session)) else { return };
         let job = runner.job;
         self.disconnect(id);
@@ -408,7 +512,7 @@ impl State {
             runner.wake.notify_one();
         }
         self.runner_changed(place);
-        match self.settings.assignment_latency {
+        match self.assigned_late() {
             Duration::ZERO => self.offer_runner(id),
             latency => self.after(latency, Due::RunnerReady(id)),
         }
@@ -437,9 +541,14 @@ impl State {
 
     /// Shows a change of the busy flag, as late and as wrongly as was asked for.
     pub(super) fn busy_changed(&mut self, id: RunnerId, job: JobId, busy: bool) {
-        match self.lies.busy_late_by {
+        let late = self.lies.busy_late_by.max(self.chance.within(&self.settings.behaviour.busy_late));
+        match late {
             Duration::ZERO => self.show_busy(id, busy),
             late => self.after(late, Due::ShowBusy { runner: id, busy }),
+        }
+        if busy && self.chance.happens(self.settings.behaviour.busy_drops) {
+            self.after(late + DROP, Due::ShowIdleDuring { runner: id, job });
+            self.after(late + DROP + DROP, Due::ShowBusyDuring { runner: id, job });
         }
         if let Some(after) = self.lies.busy_false_after.filter(|_| busy) {
             self.after(after, Due::ShowIdleDuring { runner: id, job });

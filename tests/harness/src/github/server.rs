@@ -35,7 +35,7 @@ use super::{
     endpoint::{Answer, Asked},
     fault::{Effect, Spoil},
     listing::Query,
-    route::Route,
+    route::{Route, RouteKind},
     state::Shared,
 };
 
@@ -156,11 +156,15 @@ async fn exchange(shared: &Shared, request: Request<Incoming>) -> Result<Respons
         _ => ("", parts.uri.path()),
     };
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let (route, spoil, origin) = shared.with(|state| {
+    let (route, spoil, origin, takes) = shared.with(|state| {
         let route = Route::parse(&parts.method, path, &state.accounts);
         let spoil = state.faults.meet(route.as_ref(), &full);
-        (route, spoil, state.origin.clone())
+        let takes = state.chance.within(&state.settings.behaviour.page_takes);
+        (route, spoil, state.origin.clone(), takes)
     });
+    if route.as_ref().is_some_and(|route| route.kind == RouteKind::ListRunners) && !takes.is_zero() {
+        tokio::time::sleep(takes).await;
+    }
     let asked = Asked {
         method: &parts.method,
         base: host.map_or_else(|| format!("{origin}{prefix}"), |host| format!("http://{host}{prefix}")),

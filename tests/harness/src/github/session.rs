@@ -66,6 +66,9 @@ impl Session {
     /// False when the job is not this runner's (any more): it was cancelled, or the registration is gone.
     pub fn finish(&mut self, job: JobId, conclusion: Conclusion) -> bool {
         self.shared.with(|state| {
+            if let Some(ended) = state.orphan_finishes(self.session, job, conclusion) {
+                return ended;
+            }
             let has_it = state
                 .runners
                 .get(&self.runner)

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Settings,
+    behaviour::Chance,
     call::Calls,
     conformance::Conformance,
     credential::Credentials,
@@ -24,7 +25,7 @@ use super::{
     limit::Budgets,
     listing::Pages,
     place::{Accounts, JobId, PlaceId, RunnerId},
-    runner::{Pool, Runner},
+    runner::{Killed, Orphan, Pool, Runner},
 };
 
 /// Wall time that follows tokio's clock, so that it stands still or leaps with it in tests.
@@ -56,6 +57,9 @@ pub(super) enum Due {
     Lost(JobId),
     ShowBusy { runner: RunnerId, busy: bool },
     ShowIdleDuring { runner: RunnerId, job: JobId },
+    ShowBusyDuring { runner: RunnerId, job: JobId },
+    Listens { runner: RunnerId, session: u64 },
+    RemovalNoticed { session: u64 },
 }
 
 /// What must be woken once the mutex is free again.
@@ -101,6 +105,10 @@ pub(super) struct State {
     pub(super) deprecated: bool,
     pub(super) totals: Totals,
     pub(super) signals: Signals,
+    pub(super) chance: Chance,
+    /// Agents whose registration was removed, by session, until they notice or have finished their job.
+    pub(super) orphans: HashMap<u64, Orphan>,
+    pub(super) killed: Vec<Killed>,
     clock: Clock,
     timers: BTreeMap<(Instant, u64), Due>,
     numbers: u64,
@@ -109,6 +117,9 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(settings: Settings, origin: String) -> Self {
         Self {
+            chance: Chance::new(settings.behaviour.seed),
+            orphans: HashMap::new(),
+            killed: Vec::new(),
             budgets: Budgets::new(settings.rate_limit),
             calls: Calls::new(settings.call_log),
             settings,
@@ -172,6 +183,17 @@ impl State {
                 Due::ShowIdleDuring { runner, job } => {
                     if self.runners.get(&runner).is_some_and(|runner| runner.job == Some(job)) {
                         self.show_busy(runner, false);
+                    }
+                }
+                Due::ShowBusyDuring { runner, job } => {
+                    if self.runners.get(&runner).is_some_and(|runner| runner.job == Some(job)) {
+                        self.show_busy(runner, true);
+                    }
+                }
+                Due::Listens { runner, session } => self.listens(runner, session),
+                Due::RemovalNoticed { session } => {
+                    if let Some(orphan) = self.orphans.get_mut(&session) {
+                        orphan.notices();
                     }
                 }
             }

@@ -15,6 +15,7 @@ use super::*;
 mod agents;
 mod api;
 mod conduct;
+mod late;
 mod load;
 mod schema;
 mod webhooks;

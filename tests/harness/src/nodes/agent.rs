@@ -221,6 +221,7 @@ impl<'a, N: Fn(Progress)> Agent<'a, N> {
                         self.job = Some((id, Instant::now() + duration));
                         (self.tell)(Progress::Job(id));
                     }
+                    // With its registration gone it cancels the job that it still has, which GitHub has noted.
                     Event::Removed | Event::VersionDeprecated => {
                         self.job = None;
                         return Exit::MASKED;

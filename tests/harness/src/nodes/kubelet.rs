@@ -18,7 +18,7 @@ use super::environment::{self, Environment, EnvironmentError};
 use super::fault::{Trouble, TroubleId};
 use super::life::Stage;
 use super::status::{RUNNER, Sandbox};
-use super::{job_pod, report};
+use super::{job_pod, probe, report};
 use crate::github::{JobId, JobState, SimGitHub};
 
 /// Exit code of a process that was killed: 128 + SIGKILL.
@@ -162,7 +162,7 @@ impl PodWorker {
         loop {
             self.shared.lives.start(&self.uid);
             self.publish(sandbox).await;
-            let (exit_code, reason) = match self.supervise(&environment).await {
+            let (exit_code, reason) = match self.supervise(&environment, sandbox).await {
                 RunnerEnd::Exited(exit) => (exit.code, if exit.code == 0 { "Completed" } else { "Error" }),
                 RunnerEnd::Killed(reason, code) => (code, reason),
                 RunnerEnd::Pod(end) => return end,
@@ -265,7 +265,7 @@ impl PodWorker {
     }
 
     /// Runs the agent once, to its own end or that of the pod.
-    async fn supervise(&mut self, environment: &Environment) -> RunnerEnd {
+    async fn supervise(&mut self, environment: &Environment, sandbox: &mut Sandbox) -> RunnerEnd {
         let shared = Arc::clone(&self.shared);
         let uid = self.uid.clone();
         let reports = report::is_enabled(environment);
@@ -273,7 +273,10 @@ impl PodWorker {
         let hooks_failed = AtomicBool::new(false);
         // A runner makes a few steps per job, and each is taken out before the next.
         let (steps_sender, mut steps) = mpsc::channel(8);
+        // The agent has a worker process for its job, and at no other time.
+        let (worker, mut work) = watch::channel(false);
         let tell = |progress| {
+            worker.send_replace(matches!(progress, Progress::Job(_)));
             match progress {
                 Progress::Registering => {}
                 Progress::Registered | Progress::JobDone => shared.lives.enter(&uid, Stage::Idle),
@@ -305,6 +308,12 @@ impl PodWorker {
         let trouble = self.trouble.clone().filter(|(id, _)| shared.troubles.is_active(*id));
         let mut kill_at: Option<Instant> = None;
         let mut cause = Cause::Deleted;
+        let mut ends = false;
+        let mut probes =
+            probe::period(&self.pod).map(|period| tokio::time::interval(shared.options.pace.second * seconds(period)));
+        if let Some(probes) = &mut probes {
+            probes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
         let end = {
             let process = async {
                 match trouble {
@@ -333,9 +342,19 @@ impl PodWorker {
                     biased;
                     exit = &mut process => break RunnerEnd::Exited(exit),
                     () = at(kill_at) => break RunnerEnd::Killed("Error", KILLED),
+                    // The hook has ended: the signal follows.
+                    () = without_worker(&mut work), if ends && !terminated.is_cancelled() => terminated.cancel(),
+                    () = tick(probes.as_mut()) => {
+                        if sandbox.probe_runner(!*worker.borrow()) {
+                            self.publish(sandbox).await;
+                        }
+                    }
                     interrupt = self.interrupt() => match interrupt {
                         Interrupt::Deletion(grace) => {
-                            terminated.cancel();
+                            ends = true;
+                            if !probe::waits_for_worker(&self.pod) {
+                                terminated.cancel();
+                            }
                             let end = Instant::now() + grace;
                             kill_at = Some(kill_at.map_or(end, |earlier| earlier.min(end)));
                             cause = match disruption(&self.pod) {
@@ -464,6 +483,24 @@ async fn resolve_all(shared: &Shared, pod: &Pod, node: &str) -> Result<Environme
         }
     }
     Ok(runner)
+}
+
+/// Waits until there is no worker process.
+async fn without_worker(work: &mut watch::Receiver<bool>) {
+    // Its sender lives as long as the agent.
+    drop(work.wait_for(|works| !works).await);
+}
+
+/// Waits for the next tick; for ever where there is none.
+async fn tick(interval: Option<&mut tokio::time::Interval>) {
+    match interval {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// Whether GitHub still waits for that job's end: nobody cancelled it meanwhile.

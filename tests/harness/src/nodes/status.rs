@@ -55,6 +55,10 @@ struct ContainerState {
     state: State,
     restarts: u32,
     last: Option<Termination>,
+    /// It has a readiness probe, without which a running container is ready.
+    probed: bool,
+    /// The last probe succeeded.
+    passed: bool,
 }
 
 impl ContainerState {
@@ -65,7 +69,13 @@ impl ContainerState {
             state: State::waiting("ContainerCreating"),
             restarts: 0,
             last: None,
+            probed: container.readiness_probe.is_some(),
+            passed: false,
         }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_running() && (self.passed || !self.probed)
     }
 
     fn is_running(&self) -> bool {
@@ -73,6 +83,7 @@ impl ContainerState {
     }
 
     fn end(&mut self, exit_code: i32, reason: &str, now: Timestamp) {
+        self.passed = false;
         if let State::Running { since } = self.state {
             self.state = State::Terminated(Termination { exit_code, reason: reason.to_owned(), started: since, finished: now });
         }
@@ -93,7 +104,7 @@ impl ContainerState {
             "name": self.name,
             "image": self.image,
             "imageID": "",
-            "ready": self.is_running(),
+            "ready": self.is_ready(),
             "started": self.is_running(),
             "restartCount": self.restarts,
             "state": state,
@@ -183,6 +194,11 @@ impl Sandbox {
         }
     }
 
+    /// What the readiness probe of the runner's container found. Returns whether that is news.
+    pub(super) fn probe_runner(&mut self, passed: bool) -> bool {
+        self.runner().is_some_and(|runner| std::mem::replace(&mut runner.passed, passed) != passed)
+    }
+
     /// The runner's container waits, for instance for its image.
     pub(super) fn hold_runner(&mut self, reason: &str, message: &str) {
         if let Some(runner) = self.runner() {
@@ -256,7 +272,7 @@ impl Sandbox {
         let phase = self.phase();
         let over = self.is_over();
         let unready: Vec<&str> =
-            self.containers.iter().filter(|container| !container.is_running()).map(|c| c.name.as_str()).collect();
+            self.containers.iter().filter(|container| !container.is_ready()).map(|c| c.name.as_str()).collect();
         let ready = unready.is_empty();
         let initialized = self.has_started() || self.init_containers.is_empty();
         let (reason, message) = match (over, phase) {

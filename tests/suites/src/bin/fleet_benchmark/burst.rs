@@ -11,9 +11,8 @@ use pacer_harness::world::World;
 use pacer_suites::{api, deployment, queue};
 use serde_json::json;
 
-use crate::figure::{AtMost, Figure, Page};
+use crate::figure::{AtMost, Figure, Page, share_of};
 use crate::fleet::{NAME, PATIENCE, harm, nodes};
-use crate::latency::share_of;
 use crate::meter::{self, Meter};
 
 /// Secret of the webhooks.

@@ -155,6 +155,14 @@ fn line(text: &mut String, cells: &[String; 5], widths: &[usize; 5]) {
     text.push_str("|\n");
 }
 
+/// The time that so many in a hundred are within.
+pub(crate) fn share_of(times: &[Duration], share: usize) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let at = times.len().saturating_mul(share) / 100;
+    times.get(at.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

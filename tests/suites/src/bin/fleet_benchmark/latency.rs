@@ -8,7 +8,7 @@ use pacer_harness::world::World;
 use pacer_suites::queue;
 
 use crate::burst::{prepare, start};
-use crate::figure::{AtMost, Figure, Page};
+use crate::figure::{AtMost, Figure, Page, share_of};
 use crate::fleet::{NAME, PATIENCE, harm, nodes};
 use crate::meter::{self, Meter};
 
@@ -57,12 +57,4 @@ async fn singles(world: &World, jobs: u32, page: &mut Page<'_>) -> Result<()> {
     page.ratio("runners made for each job", counts.ever_registered, jobs, Some(AtMost::Limit(1.0)));
     page.ratio("paid GitHub calls for each job", meter.read()?.paid(), jobs, None);
     harm(world, page)
-}
-
-/// The time that so many in a hundred are within.
-pub(crate) fn share_of(times: &[Duration], share: usize) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    let at = times.len().saturating_mul(share) / 100;
-    times.get(at.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }

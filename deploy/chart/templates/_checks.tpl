@@ -1,0 +1,29 @@
+{{/* What would lose jobs or let strangers in is refused, with the cure. */}}
+{{- define "pacer.checks" -}}
+{{- if not .Values.pacer }}
+{{- fail "the chart's own defaults are missing, as with `helm upgrade --reuse-values` over a release of another chart. Use --reset-then-reuse-values, or --values with your file" }}
+{{- end }}
+{{- if and (not .Values.enableLeaderElection) (gt (int .Values.replicaCount) 1) }}
+{{- fail (printf "enableLeaderElection is false and replicaCount is %d: all replicas would act at once and delete each other's runners. Set enableLeaderElection=true, or replicaCount=1" (int .Values.replicaCount)) }}
+{{- end }}
+{{- if and .Values.scope.watchNamespace (not .Values.scope.singleNamespace) }}
+{{- fail (printf "scope.watchNamespace is %q and scope.singleNamespace is false: all namespaces would be served. Set scope.singleNamespace=true, or leave scope.watchNamespace empty" .Values.scope.watchNamespace) }}
+{{- end }}
+{{- $server := .Values.githubWebhookServer }}
+{{- if and $server.enabled (not (include "pacer.webhookSecretSource" .)) }}
+{{- $name := include "pacer.webhookSecretName" . }}
+{{- fail (printf "githubWebhookServer has no webhook secret: whoever reaches it could start runners. If Secret %q with key github_webhook_secret_token exists in namespace %q, set githubWebhookServer.secret.enabled=true. To have it made, set githubWebhookServer.secret.create=true and githubWebhookServer.secret.github_webhook_secret_token. Or give GITHUB_WEBHOOK_SECRET_TOKEN in githubWebhookServer.env" $name (include "pacer.namespace" .)) }}
+{{- end }}
+{{- if and .Values.actionsMetricsServer.enabled (not (include "pacer.actionsMetricsSecretSource" .)) }}
+{{- if or (not $server.enabled) .Values.actionsMetricsServer.secret.create }}
+{{- $name := include "pacer.actionsMetricsSecretName" . }}
+{{- fail (printf "actionsMetricsServer has no webhook secret: whoever reaches it could start runners. If Secret %q with key github_webhook_secret_token exists in namespace %q, set actionsMetricsServer.secret.enabled=true. To have it made, set actionsMetricsServer.secret.create=true and actionsMetricsServer.secret.github_webhook_secret_token" $name (include "pacer.namespace" .)) }}
+{{- end }}
+{{- end }}
+{{- if and (include "pacer.receives" .) (eq (include "pacer.deploymentName" .) (include "pacer.webhookDeploymentName" .)) }}
+{{- fail (printf "the release's name is so long that the operator and the webhook server would both be called %q. Set githubWebhookServer.fullnameOverride, or fullnameOverride" (include "pacer.deploymentName" .)) }}
+{{- end }}
+{{- if and .Values.authSecret.create (not .Values.authSecret.enabled) }}
+{{- fail "authSecret.create is true and authSecret.enabled is false: the operator would not read the Secret that is made. Set authSecret.enabled=true, or authSecret.create=false" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,181 @@
+//! Watches that fill stores, and say whom a change concerns.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::utils::Backoff;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch::Receiver;
+
+/// A watch that failed is tried again after this at the latest. There is one per kind and one operator that acts, so that a short time costs
+/// the API server little, and until then decisions are made on what was true before.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Objects that changed, appeared or vanished, for as long as they are polled.
+pub type Changes<K> = futures::stream::BoxStream<'static, Result<K, watcher::Error>>;
+
+/// Whether each of some stores holds what the API server has. A store's own way to wait for that wakes one waiter only.
+#[derive(Clone, Debug, Default)]
+pub struct Filled(Vec<Receiver<bool>>);
+
+impl Filled {
+    /// Waits until all of them do. False when a watch ended before.
+    pub async fn wait(&self) -> bool {
+        for filled in &self.0 {
+            if filled.clone().wait_for(|filled| *filled).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether all of them do.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.0.iter().all(|filled| *filled.borrow())
+    }
+}
+
+/// Prepares a watch and its store, in one namespace or in all. `trim` drops what is never read before an object is stored; `filled` learns of
+/// the store.
+pub fn watch<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    config: watcher::Config,
+    trim: impl FnMut(&mut K) + Send + 'static,
+    filled: &mut Filled,
+) -> (Store<K>, Changes<K>)
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
+    let api: Api<K> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let (store, writer) = reflector::store();
+    let (is_filled, receiver) = tokio::sync::watch::channel(false);
+    filled.0.push(receiver);
+    let events = watcher(api, config).backoff(WatchBackoff::default()).modify(trim).reflect(writer).inspect_ok(move |event| {
+        if matches!(event, watcher::Event::InitDone) {
+            is_filled.send_replace(true);
+        }
+    });
+    let listed = store.clone();
+    (store, changed(events, move || listed.state()).boxed())
+}
+
+/// kube's pauses after failures, cut off at [`RETRY`].
+#[derive(Default)]
+struct WatchBackoff(watcher::DefaultBackoff);
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| pause.min(RETRY))
+    }
+}
+
+impl Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+/// The objects to reconcile because of a watch's events.
+///
+/// What a listing brings is in the store only once the listing is complete, so that everything is reconciled then: an object whose turn came
+/// earlier would not be found, and would not be reconciled again. What the listing lacks vanished while the watch was interrupted.
+fn changed<K, E>(
+    events: impl Stream<Item = Result<watcher::Event<K>, E>> + Send,
+    stored: impl Fn() -> Vec<Arc<K>> + Send,
+) -> impl Stream<Item = Result<K, E>> + Send
+where
+    K: Resource + Clone + Send + Sync,
+    E: Send,
+{
+    let mut before = Vec::new();
+    events
+        .map(move |event| match event {
+            Err(error) => vec![Err(error)],
+            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => vec![Ok(object)],
+            Ok(watcher::Event::Init) => {
+                before = stored();
+                Vec::new()
+            }
+            Ok(watcher::Event::InitApply(_)) => Vec::new(),
+            Ok(watcher::Event::InitDone) => {
+                let now = stored();
+                let present: HashSet<_> = now.iter().filter_map(|object| object.uid()).collect();
+                let vanished = std::mem::take(&mut before);
+                let vanished = vanished.iter().filter(|object| object.uid().is_some_and(|uid| !present.contains(&uid)));
+                vanished.chain(&now).map(|object| Ok(K::clone(object))).collect()
+            }
+        })
+        .flat_map(futures::stream::iter)
+}
+
+/// Drops what no controller reads of any kind.
+pub fn trim<K: Resource>(object: &mut K) {
+    trim_metadata(object.meta_mut());
+    if let Some(annotations) = &mut object.meta_mut().annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+/// As [`trim`], of metadata alone and without its annotations. Lists that were read from JSON have room for four entries at least, and they
+/// are kept for as long as their object is.
+pub fn trim_metadata(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    metadata.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
+    metadata.finalizers.iter_mut().for_each(Vec::shrink_to_fit);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use kube::runtime::watcher::Event;
+    use pacer_api::Runner;
+
+    use super::*;
+
+    fn runner(name: &str) -> Runner {
+        let mut runner = Runner::default();
+        runner.metadata.name = Some(name.to_owned());
+        runner.metadata.uid = Some(format!("uid of {name}"));
+        runner
+    }
+
+    #[tokio::test]
+    async fn new_listing_shows_what_came_and_went_when_it_is_stored() {
+        let stored = Mutex::new(vec![Arc::new(runner("old")), Arc::new(runner("gone"))]);
+        let events: [Event<Runner>; 5] = [
+            Event::Init,
+            Event::InitApply(runner("old")),
+            Event::InitApply(runner("new")),
+            Event::InitDone,
+            Event::Delete(runner("old")),
+        ];
+        // The store is exchanged before the end of a listing is passed on.
+        let events = futures::stream::iter(events).map(|event| {
+            if matches!(event, Event::InitDone) {
+                *stored.lock().unwrap() = vec![Arc::new(runner("old")), Arc::new(runner("new"))];
+            }
+            Ok::<_, watcher::Error>(event)
+        });
+        let seen: Vec<String> =
+            changed(events, || stored.lock().unwrap().clone()).map(|object| object.unwrap().name_any()).collect().await;
+        assert_eq!(seen, ["gone", "old", "new", "old"]);
+    }
+}

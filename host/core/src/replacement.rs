@@ -1,0 +1,182 @@
+//! How many finished ephemeral runners are not replaced (arc-behaviour 2.7 A).
+//!
+//! The desired number was set at `effectiveTime`, when the jobs of the runners that finish later were not over. Whoever sets the number sets it
+//! again, and says for how many finished runners it accounts; where nobody does, because the autoscaler is gone, the hold ends as ARC's does.
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// ARC's delay before finished ephemeral runners are replaced although the demand has not been renewed.
+pub const HOLD: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long a RunnerReplicaSet whose process has just started waits for its autoscaler to account for runners that are missing.
+pub const UNSEEN: Duration = Duration::from_secs(10);
+
+/// A desired number, and the finished runners that it accounts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accounted {
+    /// The `effectiveTime` that goes with the number.
+    pub effective: Timestamp,
+    /// How many runners had finished when the number was made, counted since the process started.
+    pub finished: u64,
+}
+
+/// A RunnerReplicaSet as far as the hold goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// `spec.effectiveTime`.
+    pub effective: Option<Timestamp>,
+    /// Its runners are ephemeral.
+    pub ephemeral: bool,
+    /// An autoscaler sets the number.
+    pub autoscaled: bool,
+    /// When it was last scaled up completely.
+    pub scaled_up: Option<Timestamp>,
+    /// When its newest runner was made.
+    pub newest: Option<Timestamp>,
+    /// Runners that are missing from the desired number.
+    pub missing: u32,
+}
+
+/// What is known of the finished runners of one RunnerReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplacementHold {
+    /// Runners that finished since the process started.
+    finished: u64,
+    /// The number that the set has.
+    current: Option<Accounted>,
+    /// Runners that are missing since before the process started, and may have finished, are not replaced until this.
+    unseen_until: Option<Instant>,
+}
+
+impl ReplacementHold {
+    /// Counts runners that finished their job.
+    pub fn count(&mut self, finished: u64) {
+        self.finished = self.finished.saturating_add(finished);
+    }
+
+    /// Runners that finished since the process started.
+    #[must_use]
+    pub fn finished(&self) -> u64 {
+        self.finished
+    }
+
+    /// What the number accounts for that the set has; none before the first decision.
+    #[must_use]
+    pub fn current(&self) -> Option<Accounted> {
+        self.current
+    }
+
+    /// How many of the missing runners are not replaced now. `announced` are the numbers that the autoscaler has sent.
+    pub fn held(&mut self, set: &Replicas, announced: &[Accounted], now: Timestamp, instant: Instant) -> u32 {
+        let Some(effective) = set.effective.filter(|_| set.ephemeral) else { return 0 };
+        let met = set.scaled_up.or(set.newest).filter(|met| *met > effective);
+        if !set.autoscaled && met.is_none_or(|met| now.duration_since(met) >= HOLD) {
+            return 0;
+        }
+        if self.current.is_none() && announced.is_empty() && set.scaled_up.is_some() {
+            // The set had runners before this process started. Those that are missing may have finished unseen: the autoscaler knows.
+            self.current = Some(Accounted { effective, finished: self.finished });
+            self.finished = self.finished.saturating_add(u64::from(set.missing));
+            self.unseen_until = instant.checked_add(UNSEEN);
+        }
+        if self.unseen_until.is_some_and(|until| until <= instant) {
+            self.unseen_until = None;
+            self.current = Some(Accounted { effective, finished: self.finished });
+        }
+        let current = match self.current.filter(|current| current.effective == effective) {
+            Some(current) => current,
+            None => {
+                self.unseen_until = None;
+                let announced = announced.iter().find(|announced| announced.effective == effective);
+                announced.copied().unwrap_or(Accounted { effective, finished: self.finished })
+            }
+        };
+        self.current = Some(current);
+        u32::try_from(self.finished.saturating_sub(current.finished)).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
+    fn replicas(effective: i64, missing: u32) -> Replicas {
+        Replicas { effective: Some(at(effective)), ephemeral: true, autoscaled: true, scaled_up: None, newest: None, missing }
+    }
+
+    fn announced(effective: i64, finished: u64) -> Accounted {
+        Accounted { effective: at(effective), finished }
+    }
+
+    #[test]
+    fn finished_runners_are_held_until_a_number_accounts_for_them() {
+        let start = Instant::now();
+        let mut hold = ReplacementHold::default();
+        let sent = [announced(1, 0)];
+        assert_eq!(hold.held(&replicas(1, 0), &sent, at(1), start), 0);
+        hold.count(3);
+        assert_eq!(hold.held(&replicas(1, 3), &sent, at(2), start), 3);
+        let sent = [announced(1, 0), announced(5, 2)];
+        assert_eq!(hold.held(&replicas(5, 3), &sent, at(5), start), 1, "one finished after the number was made");
+        assert_eq!((hold.finished(), hold.current()), (3, Some(announced(5, 2))));
+        assert_eq!(hold.held(&replicas(9, 3), &sent, at(9), start), 0, "a number that nobody announced accounts for all");
+    }
+
+    #[test]
+    fn missing_runners_are_held_for_a_while_when_the_process_has_just_started() {
+        let start = Instant::now();
+        let set = Replicas { scaled_up: Some(at(2)), ..replicas(1, 4) };
+        let mut hold = ReplacementHold::default();
+        assert_eq!(hold.held(&set, &[], at(3), start), 4);
+        let late = start + UNSEEN;
+        assert_eq!(hold.clone().held(&set, &[], at(13), late), 0, "nobody accounted for them");
+        let renewed = Replicas { effective: Some(at(4)), ..set };
+        assert_eq!(hold.held(&renewed, &[announced(4, 1)], at(4), start), 3, "the autoscaler knew of one");
+        assert_eq!(hold.held(&renewed, &[announced(4, 1)], at(14), late), 3);
+    }
+
+    #[test]
+    fn nothing_is_held_where_nobody_sets_the_number_again() {
+        let start = Instant::now();
+        for (name, set, expected) in [
+            ("persistent runners", Replicas { ephemeral: false, ..replicas(1, 2) }, 0),
+            ("no effectiveTime", Replicas { effective: None, ..replicas(1, 2) }, 0),
+            ("never met", Replicas { autoscaled: false, ..replicas(1, 2) }, 0),
+            ("met lately", Replicas { autoscaled: false, newest: Some(at(500)), ..replicas(1, 2) }, 2),
+            ("met long ago", Replicas { autoscaled: false, newest: Some(at(2)), ..replicas(1, 2) }, 0),
+            ("autoscaled", replicas(1, 2), 2),
+        ] {
+            let mut hold = ReplacementHold::default();
+            hold.held(&replicas(1, 0), &[announced(1, 0)], at(1), start);
+            hold.count(2);
+            assert_eq!(hold.held(&set, &[announced(1, 0)], at(700), start), expected, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_are_held_than_finished_or_were_missing(
+            steps in prop::collection::vec((0_u64..5, 0_i64..4, 0_u32..9, any::<bool>()), 1..20)
+        ) {
+            let start = Instant::now();
+            let mut hold = ReplacementHold::default();
+            let mut most = 0;
+            for (index, (finished, effective, missing, scaled)) in steps.into_iter().enumerate() {
+                hold.count(finished);
+                let set = Replicas { scaled_up: scaled.then(|| at(1)), ..replicas(effective, missing) };
+                let held = hold.held(&set, &[], at(10), start + Duration::from_secs(index as u64));
+                most = hold.finished();
+                prop_assert!(u64::from(held) <= most);
+            }
+            prop_assert_eq!(hold.current().map(|current| current.finished <= most), Some(true));
+        }
+    }
+}

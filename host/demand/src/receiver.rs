@@ -1,0 +1,349 @@
+//! Webhooks: from a delivery to an entry in the ledger of the autoscaler that its job belongs to.
+//!
+//! ```text
+//! delivery --open--> event --effect--> what it means --known or search--> autoscaler --Ledgers--> in the cluster --> answer
+//! ```
+//!
+//! A 2xx about a job is given only once the job is in a ledger. Everything is idempotent, so GitHub, or anybody, may deliver again whatever
+//! was answered otherwise. The transport is the caller's: this knows methods, headers and bodies only.
+//!
+//! Read first: [`Receiver::answer`].
+
+mod answer;
+mod autoscalers;
+mod effect;
+mod job_metrics;
+mod metrics;
+mod visibility;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, Method, StatusCode};
+use jiff::Timestamp;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource as _, ResourceExt};
+use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_core::ledger::{Change, JobEvent, State};
+use pacer_core::target::{Choice, Reach, Search, Wanted, Why, search};
+use pacer_github::webhook::{Account, Delivery, Event, Ping, Verifier, WorkflowJob, open};
+use tokio::sync::Semaphore;
+
+use crate::ledger::{LedgerError, Ledgers};
+
+pub use answer::Answer;
+pub use autoscalers::{Autoscalers, Watches, watches};
+pub use job_metrics::{JobLabel, JobMetricsSettings};
+pub use metrics::{ReceiverMetrics, WAITS};
+pub use visibility::{RunnerGroups, VisibleGroups};
+
+use effect::Effect;
+use metrics::Outcome;
+
+/// Longest time until a job has to be in its ledger. GitHub gives a delivery up after ten seconds, and shows what was answered before.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// When to try again what was refused because there is too much to do, or because the cluster is still being read.
+const SOON: Duration = Duration::from_secs(1);
+
+/// When to try again what did not get into a ledger for lack of time or room.
+const LATER: Duration = Duration::from_secs(5);
+
+/// Autoscalers that an answer or a log line names at most.
+const NAMED: usize = 5;
+
+/// Answers deliveries.
+pub struct Receiver {
+    verifier: Verifier,
+    autoscalers: Autoscalers,
+    visible: VisibleGroups,
+    common_labels: Vec<String>,
+    ledgers: Ledgers,
+    work: Semaphore,
+    metrics: ReceiverMetrics,
+    job_metrics: JobMetricsSettings,
+}
+
+/// What a receiver is made of.
+pub struct Parts {
+    /// Who may deliver.
+    pub verifier: Verifier,
+    /// Autoscalers and their targets.
+    pub autoscalers: Autoscalers,
+    /// Which runner groups repositories may use.
+    pub visible: VisibleGroups,
+    /// Labels that all runners have (`--common-runner-labels`).
+    pub common_labels: Vec<String>,
+    /// Where jobs are written.
+    pub ledgers: Ledgers,
+    /// Deliveries that are worked on at a time (`--queue-limit`); more are refused until one is done.
+    pub limit: u16,
+    /// Counts.
+    pub metrics: ReceiverMetrics,
+    /// What is counted about jobs.
+    pub job_metrics: JobMetricsSettings,
+}
+
+/// Where the events of one job go.
+struct Found {
+    autoscaler: Arc<HorizontalRunnerAutoscaler>,
+    how: How,
+    /// Others that would do, as `namespace/name`, the preferred ones first.
+    others: Vec<String>,
+}
+
+/// Why an autoscaler was chosen.
+enum How {
+    /// The job is in its ledger.
+    Known,
+    /// Its runners will get the job.
+    Search(Reach),
+}
+
+impl Receiver {
+    /// A receiver of these parts.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            verifier: parts.verifier,
+            autoscalers: parts.autoscalers,
+            visible: parts.visible,
+            common_labels: parts.common_labels,
+            ledgers: parts.ledgers,
+            work: Semaphore::new(usize::from(parts.limit)),
+            metrics: parts.metrics,
+            job_metrics: parts.job_metrics,
+        }
+    }
+
+    /// Waits until autoscalers and targets are known. False when a watch ended before.
+    pub async fn ready(&self) -> bool {
+        self.autoscalers.full().await
+    }
+
+    /// Drops what belongs to an autoscaler that is gone.
+    pub fn forget(&self, gone: &ObjectRef<HorizontalRunnerAutoscaler>) {
+        self.ledgers.retain(|other| other != gone);
+        self.metrics.forget(gone.namespace.as_deref().unwrap_or_default(), &gone.name);
+    }
+
+    /// Answers a request whose body has been read. Safe to be dropped at any time: what was not answered may or may not be in a ledger.
+    pub async fn answer(&self, method: &Method, headers: &HeaderMap, body: &[u8]) -> Answer {
+        match *method {
+            Method::GET | Method::HEAD => Answer::ok("webhook server is running\n"),
+            Method::POST => self.deliver(headers, body).await,
+            _ => Answer::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "send POST to deliver a webhook, or GET to see whether this server runs\n",
+            ),
+        }
+    }
+
+    /// The answer to a request that never got a body, and its place in the counts.
+    #[must_use]
+    pub fn refuse(&self, status: StatusCode, why: &str) -> Answer {
+        self.metrics.count(None, if status.is_server_error() { Outcome::Unavailable } else { Outcome::Refused }, Duration::ZERO);
+        let answer = Answer::new(status, why);
+        if status == StatusCode::SERVICE_UNAVAILABLE { answer.again_after(SOON) } else { answer }
+    }
+
+    async fn deliver(&self, headers: &HeaderMap, body: &[u8]) -> Answer {
+        let begun = Instant::now();
+        let Ok(_permit) = self.work.try_acquire() else {
+            return self
+                .refuse(StatusCode::SERVICE_UNAVAILABLE, "too many events are in work (--queue-limit); deliver it again\n");
+        };
+        let delivery = match open(&self.verifier, headers, body) {
+            Ok(delivery) => delivery,
+            Err(refusal) => {
+                let status = refusal.status().as_u16();
+                // Without the header it is a scanner, of which every public address sees many.
+                if headers.contains_key("x-github-event") {
+                    tracing::warn!(status, %refusal, "delivery refused");
+                } else {
+                    tracing::debug!(status, %refusal, "delivery refused");
+                }
+                self.metrics.count(None, Outcome::Refused, begun.elapsed());
+                return Answer::new(refusal.status(), &format!("{refusal}\n"));
+            }
+        };
+        let (answer, outcome) = match &delivery.event {
+            Event::Ping(ping) => {
+                greet(&delivery, ping);
+                (Answer::ok("pong"), Outcome::Ignored)
+            }
+            Event::Other(name) => {
+                tracing::debug!(event = name, delivery = delivery.guid, hook = delivery.hook, "event of no use");
+                (Answer::ok(""), Outcome::Ignored)
+            }
+            Event::WorkflowJob(job) => {
+                self.metrics.jobs().observe(job, &self.job_metrics);
+                self.job(&delivery, job).await
+            }
+        };
+        self.metrics.count(Some(&delivery.event), outcome, begun.elapsed());
+        answer
+    }
+
+    async fn job(&self, delivery: &Delivery, job: &WorkflowJob) -> (Answer, Outcome) {
+        let effect = effect::of(job, Timestamp::now());
+        if matches!(effect, Effect::Nothing) {
+            return (Answer::ok(""), Outcome::Ignored);
+        }
+        if !self.autoscalers.is_full() {
+            let why = "the autoscalers are not known yet, this server has just started; deliver it again\n";
+            return (Answer::new(StatusCode::SERVICE_UNAVAILABLE, why).again_after(SOON), Outcome::Unavailable);
+        }
+        let (event, only_known) = match effect {
+            Effect::Nothing => return (Answer::ok(""), Outcome::Ignored),
+            Effect::Record(event) => (event, false),
+            Effect::RecordIfKnown(event) => (event, true),
+        };
+        let known = self.autoscalers.knowing(job.id).map(|autoscaler| Found { autoscaler, how: How::Known, others: Vec::new() });
+        let found = match known {
+            None if only_known => return (Answer::ok(""), Outcome::Ignored),
+            None => self.search(delivery, job).await,
+            known => known,
+        };
+        let Some(found) = found else {
+            return (Answer::ok("no horizontalrunnerautoscaler to scale for this github event"), Outcome::NoTarget);
+        };
+        self.record(delivery, job, event, &found).await
+    }
+
+    /// The autoscaler whose runners will get the job; why there is none goes to the log.
+    async fn search(&self, delivery: &Delivery, job: &WorkflowJob) -> Option<Found> {
+        let pool = self.autoscalers.pool();
+        let candidates: Vec<_> = pool.members.iter().map(|member| member.candidate(&self.common_labels)).collect();
+        let repository = &job.repository;
+        let wanted = Wanted {
+            owner: &repository.owner,
+            repository: &repository.name,
+            owner_is_user: repository.account == Account::User,
+            enterprise: job.enterprise.as_deref(),
+            labels: job.labels.iter().map(String::as_str).collect(),
+        };
+        let mut outcome = search(&wanted, &candidates, None);
+        if outcome == Search::Ask {
+            let visibility = self.visible.to(&repository.owner, &repository.name).await;
+            outcome = search(&wanted, &candidates, Some(&visibility));
+        }
+        let name = |index: usize| pool.members.get(index).map_or_else(String::new, |member| full_name(&member.autoscaler));
+        let why = match outcome {
+            Search::Found(Choice { index, reach, others }) => {
+                let autoscaler = pool.members.get(index)?.autoscaler.clone();
+                return Some(Found { autoscaler, how: How::Search(reach), others: others.into_iter().map(name).collect() });
+            }
+            // Asked for what was given: it can't happen, and nothing is lost by saying that there is no target.
+            Search::Ask | Search::None(Why::Reach) => "none has runners where this repository's jobs may run".to_owned(),
+            Search::None(Why::Labels { nearest, missing }) => {
+                format!("{} comes closest; its runners lack the labels {missing:?}", name(nearest))
+            }
+            Search::None(Why::Hidden { nearest }) => {
+                format!("{} would do, but its runner group is not open to this repository", name(nearest))
+            }
+        };
+        let broken = pool.broken.join("; ");
+        tracing::info!(
+            job = job.id, action = ?job.action, owner = repository.owner, repository = repository.name, labels = ?job.labels,
+            delivery = delivery.guid, why, broken, "no autoscaler for this job"
+        );
+        None
+    }
+
+    async fn record(&self, delivery: &Delivery, job: &WorkflowJob, event: JobEvent, found: &Found) -> (Answer, Outcome) {
+        let autoscaler = &found.autoscaler;
+        let (state, waited) = (event.state, event.at.duration_since(event.queued_at));
+        let life = autoscaler.spec.workflow_job_trigger().and_then(|trigger| trigger.duration_or_default().ok());
+        let life = life.unwrap_or(pacer_api::autoscaler::ScaleUpTrigger::DEFAULT_DURATION);
+        let begun = Instant::now();
+        let name = full_name(autoscaler);
+        let recording = self.ledgers.record(autoscaler, event, life);
+        let change = match tokio::time::timeout(PATIENCE, recording).await {
+            Ok(Ok(recorded)) => recorded.changes.first().copied().unwrap_or(Change::None),
+            Ok(Err(error)) => return unavailable(delivery, job, &error),
+            Err(_) => {
+                let error =
+                    LedgerError::Refused { autoscaler: name, reason: format!("no answer within {} s", PATIENCE.as_secs()) };
+                return unavailable(delivery, job, &error);
+            }
+        };
+        tracing::info!(
+            autoscaler = name,
+            job = job.id,
+            action = ?job.action,
+            owner = job.repository.owner,
+            repository = job.repository.name,
+            change = ?change,
+            because = found.how.as_str(),
+            others = found.others.join(","),
+            delivery = delivery.guid,
+            micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+            "job recorded"
+        );
+        match change {
+            Change::Overflow => {
+                let why = format!("the ledger of {name} is full; deliver it again\n");
+                (Answer::new(StatusCode::SERVICE_UNAVAILABLE, &why).again_after(LATER), Outcome::Unavailable)
+            }
+            Change::None => (accepted(found, state, job), Outcome::Known),
+            Change::Added | Change::Advanced => {
+                if state == State::InProgress {
+                    let namespace = autoscaler.namespace().unwrap_or_default();
+                    self.metrics.started(&namespace, &autoscaler.name_any(), waited);
+                }
+                (accepted(found, state, job), Outcome::Recorded)
+            }
+        }
+    }
+}
+
+impl How {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Known => "its ledger has the job",
+            Self::Search(reach) => reach.as_str(),
+        }
+    }
+}
+
+/// ARC's text, where it has one; others that would do are named behind it.
+fn accepted(found: &Found, state: State, job: &WorkflowJob) -> Answer {
+    let name = found.autoscaler.name_any();
+    let mut text = match state {
+        State::Queued => format!("scaled {name} by 1"),
+        State::Completed => format!("scaled {name} by -1"),
+        State::InProgress => format!("recorded job {} in progress for {name}", job.id),
+    };
+    let others = found.others.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if !others.is_empty() {
+        text.push_str(&format!("; these match as well: {others}"));
+    }
+    Answer::ok(&text)
+}
+
+fn unavailable(delivery: &Delivery, job: &WorkflowJob, error: &LedgerError) -> (Answer, Outcome) {
+    tracing::warn!(job = job.id, action = ?job.action, delivery = delivery.guid, %error, "job not recorded");
+    match error.retry_after() {
+        Some(wait) => {
+            let answer = Answer::new(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}; deliver it again\n"));
+            (answer.again_after(wait), Outcome::Unavailable)
+        }
+        // The autoscaler went away since the search, and its demand with it.
+        None => (Answer::ok("no horizontalrunnerautoscaler to scale for this github event"), Outcome::NoTarget),
+    }
+}
+
+fn greet(delivery: &Delivery, ping: &Ping) {
+    let (hook, guid) = (ping.hook, &delivery.guid);
+    if ping.sends_jobs() {
+        tracing::info!(hook, delivery = guid, "ping");
+    } else {
+        tracing::warn!(hook, delivery = guid, events = ?ping.events, "ping of a webhook that sends no workflow_job events; choose \"Workflow jobs\" in its settings");
+    }
+}
+
+fn full_name(autoscaler: &HorizontalRunnerAutoscaler) -> String {
+    let meta = autoscaler.meta();
+    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}

@@ -1,0 +1,344 @@
+//! Autoscalers and what they scale, as watches show them.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
+use pacer_cluster::watch::{Changes, Filled, trim, watch};
+use pacer_core::scope::{Scope, ScopeError};
+use pacer_core::target::{Architecture, Candidate};
+
+use super::full_name;
+
+/// Label of nodes that tells what they run on, in node selectors.
+const NODE_ARCHITECTURE: &str = "kubernetes.io/arch";
+
+/// The stores.
+#[derive(Clone)]
+pub struct Autoscalers {
+    autoscalers: Store<HorizontalRunnerAutoscaler>,
+    deployments: Store<RunnerDeployment>,
+    runner_sets: Store<RunnerSet>,
+    filled: Filled,
+}
+
+/// The watches that fill the stores, not yet running.
+pub struct Watches {
+    autoscalers: Changes<HorizontalRunnerAutoscaler>,
+    deployments: Changes<RunnerDeployment>,
+    runner_sets: Changes<RunnerSet>,
+    stored: Store<HorizontalRunnerAutoscaler>,
+}
+
+/// Prepares the watches and their stores. Any number of replicas may have them: nothing is written here.
+#[must_use]
+pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Autoscalers) {
+    let mut filled = Filled::default();
+    let all = watcher::Config::default();
+    let (autoscaler_store, autoscalers) = watch(client, namespace, all.clone(), trim, &mut filled);
+    let (deployment_store, deployments) = watch(client, namespace, all.clone(), trim_deployment, &mut filled);
+    let (runner_set_store, runner_sets) = watch(client, namespace, all, trim_runner_set, &mut filled);
+    let watches = Watches { autoscalers, deployments, runner_sets, stored: autoscaler_store.clone() };
+    (watches, Autoscalers { autoscalers: autoscaler_store, deployments: deployment_store, runner_sets: runner_set_store, filled })
+}
+
+impl Watches {
+    /// Drives the watches for as long as it is polled, and tells of autoscalers that are gone. Ends when one of the watches does, which it
+    /// must not.
+    pub async fn run(self, gone: impl Fn(&ObjectRef<HorizontalRunnerAutoscaler>)) {
+        let (stored, gone) = (&self.stored, &gone);
+        let autoscalers = self.autoscalers.for_each(|event| async move {
+            let Some(changed) = seen(event) else { return };
+            let reference = ObjectRef::from_obj(&changed);
+            // Another one may have its name by now.
+            if stored.get(&reference).is_none_or(|now| now.uid() != changed.uid()) {
+                gone(&reference);
+            }
+        });
+        let deployments = self.deployments.for_each(|event| async move {
+            seen(event);
+        });
+        let runner_sets = self.runner_sets.for_each(|event| async move {
+            seen(event);
+        });
+        tokio::select! {
+            () = autoscalers => {}
+            () = deployments => {}
+            () = runner_sets => {}
+        }
+    }
+}
+
+fn seen<K: kube::Resource<DynamicType = ()>>(event: Result<K, watcher::Error>) -> Option<K> {
+    event.inspect_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again")).ok()
+}
+
+/// Autoscalers that jobs may go to, and what is wrong with others.
+pub(super) struct Pool {
+    pub(super) members: Vec<Member>,
+    /// One sentence each.
+    pub(super) broken: Vec<String>,
+}
+
+/// The scale target of an autoscaler.
+enum Target {
+    Deployment(Arc<RunnerDeployment>),
+    RunnerSet(Arc<RunnerSet>),
+}
+
+impl Target {
+    fn config(&self) -> &RunnerConfig {
+        match self {
+            Self::Deployment(deployment) => &deployment.spec.template.spec.config,
+            Self::RunnerSet(set) => &set.spec.config,
+        }
+    }
+
+    /// What its pods run on, where the template says so.
+    fn architecture(&self) -> Option<Architecture> {
+        let selector = match self {
+            Self::Deployment(deployment) => deployment.spec.template.spec.pod.node_selector.as_ref(),
+            Self::RunnerSet(set) => set.spec.stateful.template.spec.as_ref().and_then(|spec| spec.node_selector.as_ref()),
+        };
+        selector.and_then(|selector| selector.get(NODE_ARCHITECTURE)).map(|value| Architecture::of_node(value))
+    }
+}
+
+/// An autoscaler and its scale target.
+pub(super) struct Member {
+    pub(super) autoscaler: Arc<HorizontalRunnerAutoscaler>,
+    target: Target,
+    scope: Scope,
+}
+
+/// Why an autoscaler takes no jobs although it has triggers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Broken {
+    #[error("of its scaleUpTriggers exactly one may be there, with githubEvent.workflowJob")]
+    Trigger,
+    #[error("spec.scaleTargetRef names nothing")]
+    NoName,
+    #[error("{0:?} {1} does not exist")]
+    NoTarget(ScaleTargetKind, String),
+    #[error("its target's spec: {0}")]
+    Scope(#[from] ScopeError),
+    #[error("its trigger's duration: {0}")]
+    Duration(#[from] pacer_api::duration::DurationError),
+}
+
+impl Autoscalers {
+    /// Waits until every store holds what the API server has. False when a watch ended before.
+    pub(super) async fn full(&self) -> bool {
+        self.filled.wait().await
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.filled.is_complete()
+    }
+
+    /// The autoscaler that has the job in its ledger: the oldest, should there be several.
+    pub(super) fn knowing(&self, job: u64) -> Option<Arc<HorizontalRunnerAutoscaler>> {
+        let job = i64::try_from(job).ok()?;
+        let has = |autoscaler: &HorizontalRunnerAutoscaler| {
+            let entries = autoscaler.status.iter().flat_map(|status| &status.ledger);
+            autoscaler.metadata.deletion_timestamp.is_none() && entries.flat_map(|entry| &entry.jobs).any(|id| *id == job)
+        };
+        let knowing = self.autoscalers.state_filter(has);
+        knowing.into_iter().min_by_key(|autoscaler| (created(autoscaler), autoscaler.namespace(), autoscaler.name_any()))
+    }
+
+    /// Every autoscaler with a workflowJob trigger whose target is there. What is wrong with one of them concerns no other.
+    pub(super) fn pool(&self) -> Pool {
+        let mut pool = Pool { members: Vec::new(), broken: Vec::new() };
+        for autoscaler in self.autoscalers.state() {
+            let is_triggered = autoscaler.spec.scale_up_triggers.as_ref().is_some_and(|triggers| !triggers.is_empty());
+            if !is_triggered || autoscaler.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            match self.target(&autoscaler) {
+                Ok((target, scope)) => pool.members.push(Member { autoscaler, target, scope }),
+                Err(broken) => pool.broken.push(format!("{}: {broken}", full_name(&autoscaler))),
+            }
+        }
+        pool
+    }
+
+    fn target(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(Target, Scope), Broken> {
+        autoscaler.spec.workflow_job_trigger().ok_or(Broken::Trigger)?.duration_or_default()?;
+        let name = autoscaler.spec.target_name().ok_or(Broken::NoName)?;
+        let namespace = autoscaler.namespace().unwrap_or_default();
+        let kind = autoscaler.spec.target_kind();
+        let target = match kind {
+            ScaleTargetKind::RunnerDeployment => {
+                self.deployments.get(&ObjectRef::new(name).within(&namespace)).map(Target::Deployment)
+            }
+            ScaleTargetKind::RunnerSet => self.runner_sets.get(&ObjectRef::new(name).within(&namespace)).map(Target::RunnerSet),
+        };
+        let target = target.ok_or_else(|| Broken::NoTarget(kind, name.to_owned()))?;
+        let scope = target.config().scope()?;
+        Ok((target, scope))
+    }
+}
+
+impl Member {
+    /// What the search has to know.
+    pub(super) fn candidate<'a>(&'a self, common_labels: &'a [String]) -> Candidate<'a> {
+        let meta = &self.autoscaler.metadata;
+        let config = self.target.config();
+        Candidate {
+            namespace: meta.namespace.as_deref().unwrap_or_default(),
+            name: meta.name.as_deref().unwrap_or_default(),
+            created: created(&self.autoscaler),
+            scope: self.scope.clone(),
+            group: config.group.as_deref(),
+            labels: config.labels.iter().flatten().chain(common_labels).map(String::as_str).collect(),
+            architecture: self.target.architecture(),
+        }
+    }
+}
+
+fn created(autoscaler: &HorizontalRunnerAutoscaler) -> Timestamp {
+    autoscaler.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0)
+}
+
+/// Drops what the search does not read: most of a template is the pod's.
+fn trim_deployment(deployment: &mut RunnerDeployment) {
+    trim(deployment);
+    deployment.status = None;
+    let pod = &mut deployment.spec.template.spec.pod;
+    *pod = Arc::new(RunnerPodSpec { node_selector: pod.node_selector.clone(), ..RunnerPodSpec::default() });
+}
+
+/// The same for RunnerSets.
+fn trim_runner_set(set: &mut RunnerSet) {
+    trim(set);
+    set.status = None;
+    set.spec.stateful.volume_claim_templates = None;
+    set.spec.stateful.template.metadata = None;
+    if let Some(spec) = &mut set.spec.stateful.template.spec {
+        let node_selector = spec.node_selector.take();
+        *spec = k8s_openapi::api::core::v1::PodSpec { node_selector, ..Default::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::reflector;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn store<K>(objects: Vec<Value>) -> Store<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + 'static,
+    {
+        let (store, mut writer) = reflector::store();
+        for object in objects {
+            writer.apply_watcher_event(&Event::Apply(serde_json::from_value(object).unwrap()));
+        }
+        store
+    }
+
+    fn autoscalers(autoscalers: Vec<Value>, deployments: Vec<Value>, runner_sets: Vec<Value>) -> Autoscalers {
+        Autoscalers {
+            autoscalers: store(autoscalers),
+            deployments: store(deployments),
+            runner_sets: store(runner_sets),
+            filled: Filled::default(),
+        }
+    }
+
+    fn object(kind: &str, name: &str, spec: Value) -> Value {
+        let metadata = json!({"name": name, "namespace": "ci", "creationTimestamp": "2024-01-01T00:00:00Z"});
+        let mut object = json!({"apiVersion": "actions.summerwind.dev/v1alpha1", "kind": kind, "metadata": metadata});
+        object["spec"] = spec;
+        object
+    }
+
+    fn autoscaler(name: &str, kind: &str, target: &str, triggers: Value) -> Value {
+        let mut spec = json!({"scaleTargetRef": {"kind": kind, "name": target}});
+        spec["scaleUpTriggers"] = triggers;
+        object("HorizontalRunnerAutoscaler", name, spec)
+    }
+
+    fn trigger() -> Value {
+        json!([{"githubEvent": {"workflowJob": {}}, "duration": "30m"}])
+    }
+
+    #[test]
+    fn broken_autoscaler_does_not_affect_others() {
+        let web = object(
+            "RunnerDeployment",
+            "web",
+            json!({"template": {"spec": {
+                "organization": "acme", "labels": ["web"], "group": "Big", "nodeSelector": {"kubernetes.io/arch": "arm64"},
+            }}}),
+        );
+        let nowhere = object("RunnerDeployment", "nowhere", json!({"template": {"spec": {"repository": "acme"}}}));
+        let set =
+            object("RunnerSet", "set", json!({"repository": "acme/app", "serviceName": "", "selector": {}, "template": {}}));
+        let mut going = autoscaler("going", "RunnerDeployment", "web", trigger());
+        going["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+        let two = json!([trigger()[0], trigger()[0]]);
+        let all = autoscalers(
+            vec![
+                autoscaler("good", "RunnerDeployment", "web", trigger()),
+                autoscaler("set", "RunnerSet", "set", trigger()),
+                autoscaler("pull", "RunnerDeployment", "web", json!([])),
+                autoscaler("two", "RunnerDeployment", "web", two),
+                autoscaler("push", "RunnerDeployment", "web", json!([{"githubEvent": {"push": {}}}])),
+                autoscaler("soon", "RunnerDeployment", "web", json!([{"githubEvent": {"workflowJob": {}}, "duration": "soon"}])),
+                autoscaler("gone", "RunnerDeployment", "gone", trigger()),
+                autoscaler("lost", "RunnerDeployment", "nowhere", trigger()),
+                autoscaler("nothing", "RunnerDeployment", "", trigger()),
+                going,
+            ],
+            vec![web, nowhere],
+            vec![set],
+        );
+        let mut pool = all.pool();
+        pool.members.sort_by_key(|member| member.autoscaler.name_any());
+        let common = ["common".to_owned()];
+        let candidates: Vec<_> = pool.members.iter().map(|member| member.candidate(&common)).collect();
+        let [good, set] = candidates.as_slice() else { panic!("{candidates:?}") };
+        assert_eq!((good.name, good.group, good.architecture), ("good", Some("Big"), Some(Architecture::Arm64)));
+        assert_eq!((good.labels.as_slice(), &good.scope), (["web", "common"].as_slice(), &Scope::Organization("acme".into())));
+        assert_eq!((set.name, set.architecture), ("set", None));
+        pool.broken.sort();
+        let names: Vec<&str> = pool.broken.iter().filter_map(|text| text.split(':').next()).collect();
+        assert_eq!(names, ["ci/gone", "ci/lost", "ci/nothing", "ci/push", "ci/soon", "ci/two"], "{:?}", pool.broken);
+        assert_eq!(pool.broken.first().unwrap(), "ci/gone: RunnerDeployment gone does not exist");
+    }
+
+    #[test]
+    fn known_job_belongs_to_the_ledger_that_has_it() {
+        let with = |name: &str, jobs: &[i64]| {
+            let mut autoscaler = autoscaler(name, "RunnerDeployment", "none", json!([]));
+            let times = "2024-01-01T00:00:00Z";
+            autoscaler["status"] = json!({"ledger": [{"state": "Queued", "since": times, "expires": times, "jobs": jobs}]});
+            autoscaler
+        };
+        let all = autoscalers(vec![with("b", &[1, 2]), with("a", &[2, 3]), with("c", &[])], vec![], vec![]);
+        for (job, expected) in [(1, Some("b")), (2, Some("a")), (3, Some("a")), (4, None), (u64::MAX, None)] {
+            assert_eq!(all.knowing(job).map(|one| one.name_any()).as_deref(), expected, "{job}");
+        }
+    }
+
+    #[test]
+    fn trimmed_deployment_keeps_what_the_search_reads() {
+        let mut deployment: RunnerDeployment = serde_json::from_value(object("RunnerDeployment", "web", json!({"template": {"spec": {
+            "organization": "acme", "labels": ["web"], "nodeSelector": {"kubernetes.io/arch": "amd64"}, "env": [{"name": "A"}],
+        }}})))
+        .unwrap();
+        trim_deployment(&mut deployment);
+        let target = Target::Deployment(Arc::new(deployment));
+        assert_eq!(target.architecture(), Some(Architecture::X64));
+        assert_eq!(target.config().labels.as_deref(), Some(["web".to_owned()].as_slice()));
+    }
+}

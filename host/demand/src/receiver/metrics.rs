@@ -1,0 +1,149 @@
+//! What happened to deliveries. Labels are from closed sets, or of autoscalers that exist.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use pacer_github::webhook::{Event, JobAction};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::job_metrics::JobMetrics;
+
+/// Upper ends of the buckets for waits of jobs, seconds: from a warm runner to an hour.
+pub const WAITS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 900.0, 3_600.0];
+
+/// Upper ends of the buckets for answers, seconds: GitHub waits for ten.
+const ANSWERS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 8.0];
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Outcome {
+    /// A ledger has changed.
+    Recorded,
+    /// The ledger had it already.
+    Known,
+    /// It is of no use.
+    Ignored,
+    /// No autoscaler is responsible.
+    NoTarget,
+    /// It was not taken: not signed, or not to be understood.
+    Refused,
+    /// It could not be recorded now.
+    Unavailable,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Recorded => "recorded",
+            Self::Known => "known",
+            Self::Ignored => "ignored",
+            Self::NoTarget => "no_target",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    event: &'static str,
+    action: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AutoscalerLabels {
+    namespace: String,
+    horizontalrunnerautoscaler: String,
+}
+
+/// The figures; clones share them.
+#[derive(Clone, Debug)]
+pub struct ReceiverMetrics {
+    events: Family<EventLabels, Counter>,
+    answers: Histogram,
+    waits: Family<AutoscalerLabels, Histogram, fn() -> Histogram>,
+    jobs: JobMetrics,
+}
+
+impl ReceiverMetrics {
+    /// Registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let wait: fn() -> Histogram = || Histogram::new(WAITS);
+        let metrics = Self {
+            events: Family::default(),
+            answers: Histogram::new(ANSWERS),
+            waits: Family::new_with_constructor(wait),
+            jobs: JobMetrics::register(registry),
+        };
+        registry.register("pacer_webhook_events", "Webhook deliveries by what became of them", metrics.events.clone());
+        registry.register("pacer_webhook_seconds", "Time from a delivery's body to its answer", metrics.answers.clone());
+        let help = "Time from a job's queueing to its start, as webhooks tell it";
+        registry.register("pacer_job_queue_seconds", help, metrics.waits.clone());
+        metrics
+    }
+
+    /// Those of jobs.
+    pub(super) fn jobs(&self) -> &JobMetrics {
+        &self.jobs
+    }
+
+    /// Counts a delivery; one that could not be read has no event.
+    pub(super) fn count(&self, event: Option<&Event>, outcome: Outcome, took: Duration) {
+        let (event, action) = match event {
+            None => ("unknown", "none"),
+            Some(Event::Ping(_)) => ("ping", "none"),
+            Some(Event::Other(_)) => ("other", "none"),
+            Some(Event::WorkflowJob(job)) => {
+                let action = match job.action {
+                    JobAction::Queued => "queued",
+                    JobAction::InProgress => "in_progress",
+                    JobAction::Completed => "completed",
+                    JobAction::Waiting => "waiting",
+                    JobAction::Other => "other",
+                };
+                ("workflow_job", action)
+            }
+        };
+        self.events.get_or_create(&EventLabels { event, action, outcome: outcome.as_str() }).inc();
+        self.answers.observe(took.as_secs_f64());
+    }
+
+    /// A job of this autoscaler has started.
+    pub(super) fn started(&self, namespace: &str, autoscaler: &str, waited: SignedDuration) {
+        // GitHub's clocks may disagree with each other by a second.
+        self.waits.get_or_create(&labels(namespace, autoscaler)).observe(waited.as_secs_f64().max(0.0));
+    }
+
+    /// Drops the figures of an autoscaler that is gone.
+    pub(super) fn forget(&self, namespace: &str, autoscaler: &str) {
+        self.waits.remove(&labels(namespace, autoscaler));
+    }
+}
+
+fn labels(namespace: &str, autoscaler: &str) -> AutoscalerLabels {
+    AutoscalerLabels { namespace: namespace.to_owned(), horizontalrunnerautoscaler: autoscaler.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_of_autoscaler_are_removed_when_it_is_gone() {
+        let mut registry = Registry::default();
+        let metrics = ReceiverMetrics::register(&mut registry);
+        metrics.started("ci", "web", SignedDuration::from_secs(3));
+        metrics.started("ci", "old", SignedDuration::from_secs(-1));
+        metrics.count(Some(&Event::Other("push".to_owned())), Outcome::Ignored, Duration::from_millis(20));
+        metrics.forget("ci", "old");
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.contains(r#"pacer_webhook_events_total{event="other",action="none",outcome="ignored"} 1"#), "{text}");
+        assert!(text.contains(r#"horizontalrunnerautoscaler="web""#) && !text.contains(r#"="old""#), "{text}");
+    }
+}

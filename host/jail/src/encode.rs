@@ -1,0 +1,212 @@
+//! From what compilers write to a component: text, and core modules with or without their component type.
+//!
+//! Authors then need nothing but their compiler. A module that carries no component type gets it from the names it exports, and one that
+//! imports `wasi_snapshot_preview1` gets answers from inside the component ([`PREVIEW1`]), because policies have no WASI.
+
+use std::borrow::Cow;
+
+use pacer_policy::{CONTRACT, Decision, LoadError, Refusal};
+use wasmparser::{Parser, Payload};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::{Resolve, WorldId};
+
+use crate::caps;
+use crate::component::inspect;
+
+/// The contract's text, to which the world of a module is added.
+const WIT: &str = include_str!("../../../wit/policy/v0.1.0/policy.wit");
+
+/// Name of the core module that old WASI is imported from.
+const PREVIEW1: &str = "wasi_snapshot_preview1";
+
+/// Name of the world of a module without a type.
+const WORLD: &str = "detected";
+
+/// What stands in for it.
+const PREVIEW1_ADAPTER: &str = include_str!("encode/preview1.wat");
+
+/// Turns WebAssembly text or a core module into a component. A component is only checked.
+///
+/// A module must export the contract's functions under their full names, such as `pacer:policy/scale-down@0.1.0#select`, or carry a
+/// component type as guest toolchains write it.
+///
+/// # Errors
+///
+/// When it is no WebAssembly, exports no decision, imports anything that is not offered, or its functions differ from the contract's.
+pub(crate) fn componentize(source: &[u8]) -> Result<Vec<u8>, LoadError> {
+    let module = binary(source)?;
+    if Parser::is_component(&module) || !Parser::is_core_wasm(&module) {
+        return inspect(&module).map(|_| module);
+    }
+    caps::check(&module)?;
+    let found = Module::read(&module)?;
+    let invalid = |error| LoadError::new(Refusal::Invalid, format!("the module can't be made a component: {error:#}"));
+    let mut module = module;
+    if !found.typed {
+        let (contract, world) = found.world()?;
+        embed_component_metadata(&mut module, &contract, world, StringEncoding::UTF8).map_err(invalid)?;
+    }
+    let mut encoder = ComponentEncoder::default().validate(true).module(&module).map_err(invalid)?;
+    if found.preview1 {
+        encoder = encoder.adapter(PREVIEW1, &binary(PREVIEW1_ADAPTER.as_bytes())?).map_err(invalid)?;
+    }
+    let component = encoder.encode().map_err(invalid)?;
+    // A type section of something else makes an empty component, which is no error for the encoder.
+    inspect(&component).map(|_| component)
+}
+
+/// The component of a module as it lies in a policy set: made of a core module, or passed on. It is not checked yet.
+pub(crate) fn component_of(raw: Cow<'_, [u8]>) -> Result<Vec<u8>, LoadError> {
+    if !Parser::is_core_wasm(&raw) {
+        return Ok(raw.into_owned());
+    }
+    componentize(&raw).map_err(|error| {
+        let message = format!(
+            "it is a core module that can't be made a component ({}); build it with the SDK for wasm32-unknown-unknown, or embed the \
+             contract's types with `wasm-tools component embed`",
+            error.message
+        );
+        LoadError::new(Refusal::CoreModule, message)
+    })
+}
+
+/// The binary form of text; anything else as it is.
+fn binary(source: &[u8]) -> Result<Vec<u8>, LoadError> {
+    if !source.trim_ascii_start().starts_with(b"(") && !source.trim_ascii_start().starts_with(b";;") {
+        return Ok(source.to_vec());
+    }
+    let parsed = wat::parse_bytes(source);
+    parsed.map(Cow::into_owned).map_err(|error| LoadError::new(Refusal::Invalid, format!("the text is no WebAssembly: {error}")))
+}
+
+/// What matters about a core module here.
+#[derive(Default)]
+struct Module {
+    /// It carries its component type.
+    typed: bool,
+    /// It imports old WASI.
+    preview1: bool,
+    /// What it exports under the contract's names.
+    decisions: Vec<Decision>,
+    /// A function of another version of the contract.
+    foreign: Option<String>,
+}
+
+impl Module {
+    fn read(bytes: &[u8]) -> Result<Self, LoadError> {
+        let malformed = |error: wasmparser::BinaryReaderError| LoadError::new(Refusal::Invalid, error.to_string());
+        let mut found = Self::default();
+        for payload in Parser::new(0).parse_all(bytes) {
+            match payload.map_err(malformed)? {
+                Payload::CustomSection(section) => found.typed |= section.name().starts_with("component-type"),
+                Payload::ImportSection(imports) => {
+                    for import in imports.into_imports() {
+                        found.preview1 |= import.map_err(malformed)?.module == PREVIEW1;
+                    }
+                }
+                Payload::ExportSection(exports) => {
+                    for export in exports {
+                        found.export(export.map_err(malformed)?.name);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn export(&mut self, name: &str) {
+        let Some((interface, _)) = name.strip_prefix("pacer:policy/").and_then(|name| name.split_once('#')) else { return };
+        let Some((interface, version)) = interface.split_once('@') else { return };
+        if format!("pacer:policy@{version}") != CONTRACT {
+            self.foreign = Some(name.to_owned());
+        } else if let Some(decision) = Decision::ALL.into_iter().find(|decision| decision.as_str() == interface) {
+            self.decisions.push(decision);
+        }
+    }
+
+    /// The contract with a world of exactly what the module exports.
+    fn world(&self) -> Result<(Resolve, WorldId), LoadError> {
+        if self.decisions.is_empty() {
+            return Err(match &self.foreign {
+                Some(name) => LoadError::new(
+                    Refusal::Contract,
+                    format!("it exports {name} and this host speaks {CONTRACT}: build it for that version"),
+                ),
+                None => LoadError::new(
+                    Refusal::Exports,
+                    format!(
+                        "it carries no component type and exports no function of {CONTRACT}: export for instance \
+                         pacer:policy/scale-down@0.1.0#select, or build it with a component toolchain"
+                    ),
+                ),
+            });
+        }
+        let exports: String = self.decisions.iter().map(|decision| format!("export {decision};")).collect();
+        let text = format!("{WIT}\nworld {WORLD} {{ import log; export lifecycle; {exports} }}\n");
+        let broken = |what: String| LoadError::new(Refusal::Invalid, format!("the contract can't be read: {what}"));
+        let mut contract = Resolve::default();
+        let package = contract.push_str("policy.wit", &text).map_err(|error| broken(format!("{error:#}")))?;
+        let world = contract.select_world(&[package], Some(WORLD)).map_err(|error| broken(format!("{error:#}")))?;
+        Ok((contract, world))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::load;
+
+    /// A policy that keeps every runner, as text.
+    fn keeper(more: &str) -> String {
+        format!(
+            r#"(module
+                {more}
+                (memory (export "memory") 1)
+                (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096))
+                (func (export "pacer:policy/lifecycle@0.1.0#describe") (result i32) (i32.const 1024))
+                (func (export "pacer:policy/lifecycle@0.1.0#validate-settings") (param i32 i32) (result i32) (i32.const 2048))
+                (func (export "pacer:policy/scale-down@0.1.0#select") (param i32) (result i32) (i32.const 2048))
+                (data (i32.const 1024) "\0c\08\00\00\01\00\00\00\0c\08\00\00\01\00\00\00")
+                (data (i32.const 2060) "k"))"#
+        )
+    }
+
+    #[test]
+    fn text_becomes_a_policy_that_loads() {
+        let component = componentize(keeper("").as_bytes()).unwrap();
+        let (policy, _) = load::load(&Engine::new().unwrap(), &component).unwrap();
+        let takes = policy.linked.takes();
+        assert_eq!((policy.description.name.as_str(), takes.scale_down, takes.restart), ("k", true, false));
+        assert_eq!(componentize(&component), Ok(component));
+    }
+
+    #[test]
+    fn old_wasi_is_answered_inside() {
+        let printing = keeper(
+            r#"(import "wasi_snapshot_preview1" "fd_write" (func (param i32 i32 i32 i32) (result i32)))
+               (import "wasi_snapshot_preview1" "poll_oneoff" (func (param i32 i32 i32 i32) (result i32)))
+               (import "wasi_snapshot_preview1" "path_open" (func (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))"#,
+        );
+        let component = componentize(printing.as_bytes()).unwrap();
+        assert_eq!(inspect(&component), Ok(vec![Decision::ScaleDown]));
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let version = keeper("").replace("@0.1.0", "@9.0.0");
+        for (source, code, says) in [
+            ("(module)", Refusal::Exports, "carries no component type"),
+            ("(module", Refusal::Invalid, "the text is no WebAssembly"),
+            (version.as_str(), Refusal::Contract, "pacer:policy@0.1.0"),
+            (&keeper("(import \"env\" \"now\" (func))"), Refusal::Invalid, "env"),
+            (&keeper("").replace("#select\") (param i32)", "#select\") (param i64)"), Refusal::Invalid, "select"),
+            ("just words", Refusal::NotWebAssembly, "not WebAssembly"),
+        ] {
+            let error = componentize(source.as_bytes()).unwrap_err();
+            assert_eq!(error.code, code, "{source}: {error}");
+            assert!(error.message.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the host keeps for a call: limits in force and what was said.
+
+use pacer_core::gate::scrub;
+use pacer_policy::{Level, Limits, LogLine};
+
+use crate::bindings::pacer::policy::log::{Host, Level as Contract};
+use crate::bindings::pacer::policy::types;
+use crate::meter::Meter;
+
+/// What the host keeps for a call: limits in force and what was said.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) meter: Meter,
+    pub(crate) lines: Vec<LogLine>,
+    pub(crate) dropped: u32,
+    lines_limit: usize,
+    line_limit: usize,
+}
+
+impl Guest {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            meter: Meter::new(limits),
+            lines: Vec::new(),
+            dropped: 0,
+            lines_limit: limits.log_lines(),
+            line_limit: limits.log_line(),
+        }
+    }
+}
+
+impl Host for Guest {
+    fn write(&mut self, level: Contract, message: String) {
+        if self.lines.len() >= self.lines_limit {
+            self.dropped = self.dropped.saturating_add(1);
+            return;
+        }
+        let level = match level {
+            Contract::Debug => Level::Debug,
+            Contract::Info => Level::Info,
+            Contract::Warn => Level::Warn,
+        };
+        self.lines.push(LogLine { level, message: scrub(&message, self.line_limit) });
+    }
+}
+
+impl types::Host for Guest {}

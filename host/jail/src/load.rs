@@ -1,0 +1,267 @@
+//! From bytes to a policy that may be asked.
+
+use pacer_core::gate::{KEY_BYTES, REASON_BYTES, scrub};
+use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
+use pacer_policy::call::Called;
+use pacer_policy::{Decision, Description, Fault, Limits, LoadError, NO_SETTINGS, Refusal, rehearsal};
+
+use crate::ask::{Question, ask};
+use crate::bindings::exports::pacer::policy::{capacity, lifecycle, restart, scale_down};
+use crate::call::call;
+use crate::component::inspect;
+use crate::engine::{Compiled, Engine};
+use crate::linked::Linked;
+
+/// Largest JSON Schema of settings that is kept, in bytes.
+const SCHEMA_BYTES: usize = 64 << 10;
+
+/// Problems of settings that are reported at once.
+const PROBLEMS: usize = 8;
+
+/// How often a trial that missed its deadline is repeated.
+const FURTHER_CHANCES: u32 = 3;
+
+/// A component that passed every check.
+pub(crate) struct Loaded {
+    pub(crate) linked: Linked,
+    pub(crate) description: Description,
+}
+
+/// Checks, compiles, links, starts and tries a component, in this order. The trial uses no settings, with which a policy may decline to answer;
+/// [`Linked::rehearse`] is for the settings it will have.
+///
+/// # Errors
+///
+/// The first check that failed.
+pub(crate) fn load(engine: &Engine, bytes: &[u8]) -> Result<(Loaded, Compiled), LoadError> {
+    let decisions = inspect(bytes)?;
+    let refused = |code| move |error: wasmtime::Error| LoadError::new(code, format!("{error:#}"));
+    let compiled = engine.compile(bytes)?;
+    let pre = engine.link(&compiled.component).map_err(refused(Refusal::Import))?;
+    let takes = |decision| decisions.contains(&decision).then_some(&pre);
+    let linked = Linked {
+        lifecycle: lifecycle::GuestIndices::new(&pre).map_err(refused(Refusal::Exports))?,
+        scale_down: takes(Decision::ScaleDown)
+            .map(scale_down::GuestIndices::new)
+            .transpose()
+            .map_err(refused(Refusal::Exports))?,
+        restart: takes(Decision::Restart).map(restart::GuestIndices::new).transpose().map_err(refused(Refusal::Exports))?,
+        capacity: takes(Decision::Capacity).map(capacity::GuestIndices::new).transpose().map_err(refused(Refusal::Exports))?,
+        pre,
+    };
+    linked.start(engine)?;
+    let description = linked.describe(engine)?;
+    for decision in decisions {
+        linked.smoke(engine, decision, NO_SETTINGS, &Limits::default(), Declining::Allowed)?;
+    }
+    Ok((Loaded { linked, description }, compiled))
+}
+
+impl Linked {
+    /// Has the policy check settings. Blocks for at most the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed.
+    pub(crate) fn validate_settings(&self, engine: &Engine, settings: &str, limits: &Limits) -> Result<(), LoadError> {
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(settings) {
+            return Err(LoadError::new(Refusal::Settings, format!("the settings are not JSON: {error}")));
+        }
+        let (answer, _) = with_chances(|| {
+            call(engine, &self.pre, limits, 0, |store, instance| {
+                let validated = self.lifecycle.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
+                Ok(Ok(validated))
+            })
+        });
+        match answer {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(problems)) => {
+                let list: Vec<String> = problems
+                    .iter()
+                    .take(PROBLEMS)
+                    .map(|problem| {
+                        let message = scrub(&problem.message, REASON_BYTES);
+                        match scrub(&problem.path, KEY_BYTES) {
+                            path if path.is_empty() => message,
+                            path => format!("{path}: {message}"),
+                        }
+                    })
+                    .collect();
+                Err(LoadError::new(Refusal::Settings, list.join("; ")))
+            }
+            Err(fault) => Err(LoadError::new(Refusal::Settings, format!("validate-settings failed: {fault}"))),
+        }
+    }
+
+    /// Tries ordinary requests for one decision with the settings and limits it will have. Blocks for at most a dozen deadlines.
+    ///
+    /// # Errors
+    ///
+    /// When an answer is an error, invalid, or not the same twice.
+    pub(crate) fn rehearse(&self, engine: &Engine, decision: Decision, settings: &str, limits: &Limits) -> Result<(), LoadError> {
+        self.smoke(engine, decision, settings, limits, Declining::Refused)
+    }
+
+    fn smoke(
+        &self,
+        engine: &Engine,
+        decision: Decision,
+        settings: &str,
+        limits: &Limits,
+        declining: Declining,
+    ) -> Result<(), LoadError> {
+        let trial = Trial { linked: self, engine, settings, limits, declining };
+        match decision {
+            Decision::ScaleDown => rehearsal::scale_down().iter().try_for_each(|case| trial.twice::<ScaleDownRequest>(case)),
+            Decision::Restart => rehearsal::restart().iter().try_for_each(|case| trial.twice::<RestartRequest>(case)),
+            Decision::Capacity => rehearsal::capacity().iter().try_for_each(|case| trial.twice::<CapacityRequest>(case)),
+        }
+    }
+}
+
+/// Whether a policy may answer a trial with an error of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Declining {
+    Allowed,
+    Refused,
+}
+
+struct Trial<'a> {
+    linked: &'a Linked,
+    engine: &'a Engine,
+    settings: &'a str,
+    limits: &'a Limits,
+    declining: Declining,
+}
+
+impl Trial<'_> {
+    fn twice<Q: Question>(&self, (case, request): &(&str, Q)) -> Result<(), LoadError> {
+        let (first, second) = (self.once(request), self.once(request));
+        // Which of two calls a busy machine lets run past its deadline says nothing about the policy's answers.
+        let late = first.0 == Err(Fault::Deadline) || second.0 == Err(Fault::Deadline);
+        let answer = if late { Err(Fault::Deadline) } else { same(Q::DECISION, case, first, &second)? };
+        match answer {
+            Ok(_) => Ok(()),
+            Err(Fault::PolicyError(_)) if self.declining == Declining::Allowed => Ok(()),
+            Err(fault) => {
+                let message = format!("{} fails on the {case} request: {fault}", Q::DECISION);
+                Err(LoadError::new(Refusal::Smoke, message))
+            }
+        }
+    }
+
+    fn once<Q: Question>(&self, request: &Q) -> (Result<Q::Answer, Fault>, u64) {
+        let (answer, usage) = with_chances(|| {
+            let (answer, usage) = ask(self.engine, self.linked, request, self.settings, self.limits);
+            (answer.and_then(|answer| Ok(request.gate(answer)?)), usage)
+        });
+        // Where a deadline strikes is chance.
+        let fuel = if answer == Err(Fault::Deadline) { 0 } else { usage.fuel };
+        (answer, fuel)
+    }
+}
+
+/// A busy machine may miss a deadline that the policy would have met, so that gets further chances.
+fn with_chances<T>(attempt: impl Fn() -> Called<T>) -> Called<T> {
+    let mut called = attempt();
+    for _ in 0..FURTHER_CHANCES {
+        if !matches!(called.0, Err(Fault::Deadline)) {
+            break;
+        }
+        called = attempt();
+    }
+    called
+}
+
+/// What was answered twice, if it was the same for the same effort.
+fn same<A: PartialEq>(decision: Decision, case: &str, first: (A, u64), second: &(A, u64)) -> Result<A, LoadError> {
+    if first != *second {
+        let message = format!("{decision} answers the {case} request differently the second time");
+        return Err(LoadError::new(Refusal::Unstable, message));
+    }
+    Ok(first.0)
+}
+
+impl Linked {
+    /// Instantiates under limits and resolves every function, which is where wrong record types show.
+    fn start(&self, engine: &Engine) -> Result<(), LoadError> {
+        let (answer, _) = with_chances(|| {
+            call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+                let typed = (|| {
+                    self.lifecycle.load(&mut *store, instance)?;
+                    if let Some(indices) = &self.scale_down {
+                        indices.load(&mut *store, instance)?;
+                    }
+                    if let Some(indices) = &self.restart {
+                        indices.load(&mut *store, instance)?;
+                    }
+                    if let Some(indices) = &self.capacity {
+                        indices.load(&mut *store, instance)?;
+                    }
+                    Ok::<(), wasmtime::Error>(())
+                })();
+                Ok(Ok(typed.map_err(|error| LoadError::new(Refusal::Types, format!("it differs from the contract: {error:#}")))))
+            })
+        });
+        match answer {
+            Ok(typed) => typed,
+            Err(Fault::Instantiate(text)) => Err(LoadError::new(Refusal::Instantiate, text)),
+            Err(fault) => Err(LoadError::new(Refusal::Instantiate, format!("starting it failed: {fault}"))),
+        }
+    }
+
+    fn describe(&self, engine: &Engine) -> Result<Description, LoadError> {
+        let (answer, _) = with_chances(|| {
+            call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+                Ok(Ok(self.lifecycle.load(&mut *store, instance)?.call_describe(store)?))
+            })
+        });
+        let said = answer.map_err(|fault| LoadError::new(Refusal::Describe, format!("describe failed: {fault}")))?;
+        let name = scrub(&said.name, KEY_BYTES);
+        if name.is_empty() {
+            return Err(LoadError::new(Refusal::Describe, "describe gives no name"));
+        }
+        let settings_schema = said.settings_schema.filter(|schema| schema.len() <= SCHEMA_BYTES);
+        Ok(Description {
+            name,
+            version: scrub(&said.version, KEY_BYTES),
+            summary: scrub(&said.summary, REASON_BYTES),
+            settings_schema,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No policy can do it, having neither clock nor chance nor memory: this is for defects of the engine, and for features to come.
+    #[test]
+    fn a_missed_deadline_gets_further_chances_and_nothing_else_does() {
+        for (misses, chances, last) in [(0, 1, Ok(0)), (2, 3, Ok(2)), (9, 4, Err(Fault::Deadline))] {
+            let tried = std::cell::Cell::new(0_u32);
+            let (answer, _) = with_chances(|| {
+                let before = tried.replace(tried.get() + 1);
+                (if before < misses { Err(Fault::Deadline) } else { Ok(before) }, pacer_policy::call::Usage::default())
+            });
+            assert_eq!((answer, tried.get()), (last, chances), "{misses} missed");
+        }
+        let tried = std::cell::Cell::new(0);
+        let (answer, _) = with_chances(|| {
+            tried.set(tried.get() + 1);
+            (Err::<(), _>(Fault::Fuel), pacer_policy::call::Usage::default())
+        });
+        assert_eq!((answer, tried.get()), (Err(Fault::Fuel), 1));
+    }
+
+    #[test]
+    fn answers_that_differ_are_refused_and_so_is_an_effort_that_does() {
+        let twice = |first, second| same(Decision::Restart, "typical", first, &second);
+        assert_eq!(twice(("a", 7), ("a", 7)), Ok("a"));
+        for second in [("b", 7), ("a", 8)] {
+            let refused = twice(("a", 7), second).unwrap_err();
+            assert_eq!(refused.code, Refusal::Unstable);
+            assert_eq!(refused.message, "restart answers the typical request differently the second time");
+        }
+    }
+}

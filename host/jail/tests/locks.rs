@@ -1,0 +1,98 @@
+//! What a child can't do, and what becomes of a decision when its process is gone.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pacer_policy::{Assignment, Chosen, Counters, Fault, IsolationLevel, Limits, PolicySet};
+
+mod child;
+mod guest;
+
+use child::jail;
+use guest::{Guest, request};
+
+#[test]
+fn a_child_gets_nothing_where_seccomp_holds() {
+    let isolation = jail().isolation();
+    // A machine without seccomp says so; what is said of one with it has to be all that there is.
+    assert_ne!(isolation.level, IsolationLevel::None, "{isolation}");
+    let possible: Vec<&String> = isolation.missing.iter().filter(|what| what.starts_with("denial of")).collect();
+    assert!(possible.is_empty(), "{isolation}");
+}
+
+/// A value of `/proc/PID/status`.
+fn status(process: u32, field: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{field} in {status}")).trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_is_locked_while_it_waits() {
+    let counters = Arc::new(Counters::default());
+    let host = child::host(&counters);
+    assert!(host.jail().unwrap().idle_runners().is_empty(), "runners are started when they are needed");
+    assert_eq!(host.generation().scale_down(request(4, 2)).await.fault, None);
+    let runners = host.jail().unwrap().idle_runners();
+    assert_eq!(runners.len(), 1);
+    // 2 is a filter; new privileges would undo it.
+    assert_eq!((status(runners[0], "Seccomp"), status(runners[0], "NoNewPrivs")), ("2".to_owned(), "1".to_owned()));
+    assert_eq!(std::fs::read_to_string(format!("/proc/{}/oom_score_adj", runners[0])).unwrap().trim(), "1000");
+    let environment = std::fs::read(format!("/proc/{}/environ", runners[0])).unwrap();
+    assert_eq!(String::from_utf8_lossy(&environment), "MALLOC_ARENA_MAX=1\0");
+    // Another call finds the same one.
+    assert_eq!(host.generation().scale_down(request(4, 2)).await.fault, None);
+    assert_eq!(host.jail().unwrap().idle_runners(), runners);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_is_killed_while_it_decides_is_one_fault_and_is_replaced() {
+    let counters = Arc::new(Counters::default());
+    let host = child::host(&counters);
+    let slow = Guest::select("(loop $again (br $again)) unreachable");
+    let policy = host.load(slow.component()).await.unwrap();
+    let set = PolicySet {
+        scale_down: Assignment { chosen: Chosen::Policy(policy), limits: Limits::default(), ..Default::default() },
+        ..Default::default()
+    };
+    let generation = host.prepare(set).await.unwrap();
+    // Its runner is there before the call that is disturbed.
+    host.generation().scale_down(request(4, 2)).await;
+    let [runner] = host.jail().unwrap().idle_runners()[..] else { panic!("one runner waits") };
+    let asked = tokio::spawn({
+        let generation = Arc::clone(&generation);
+        async move { generation.scale_down(request(1_000, 2)).await }
+    });
+    while !host.jail().unwrap().idle_runners().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert!(Command::new("kill").args(["-9", &runner.to_string()]).status().unwrap().success());
+    let evaluation = asked.await.unwrap();
+    assert!(matches!(&evaluation.fault, Some(Fault::Crash(why)) if why.contains("signal 9")), "{:?}", evaluation.fault);
+    // The shipped policy decided, in another process, at once.
+    assert_eq!((evaluation.answer.len(), counters.faults("crash"), counters.fallbacks()), (2, 1, 1));
+    let [other] = host.jail().unwrap().idle_runners()[..] else { panic!("one runner waits") };
+    assert_ne!(other, runner);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_died_while_nobody_asked_is_no_fault() {
+    let counters = Arc::new(Counters::default());
+    let host = child::host(&counters);
+    host.generation().scale_down(request(4, 2)).await;
+    let [runner] = host.jail().unwrap().idle_runners()[..] else { panic!("one runner waits") };
+    assert!(Command::new("kill").args(["-9", &runner.to_string()]).status().unwrap().success());
+    while std::fs::read_to_string(format!("/proc/{runner}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    let evaluation = host.generation().scale_down(request(4, 2)).await;
+    let took = began.elapsed();
+    assert_eq!((evaluation.fault, counters.fallbacks()), (None, 0));
+    println!("replaced and asked in {took:?}");
+    // A hundred milliseconds on a machine that has nothing else to do.
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}

@@ -1,0 +1,167 @@
+//! The number: what the metrics and the capacity policy ask for, within the bounds.
+
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_api::names::annotation;
+use pacer_core::autoscale::{self, Decision, Demand, Ramp};
+use pacer_core::ledger::State;
+use pacer_core::policy::{ApiBudget, CapacityPlan, CapacityRequest, Pool};
+use pacer_core::reservation::{self, Held, InForce};
+use pacer_core::scale_down::{since, unix};
+use pacer_policy::Evaluation;
+use pacer_policy::record::Change;
+use pacer_policyset::receipts::{Draft, Owner};
+
+use super::metric::Metrics;
+use super::observe::Fleet;
+use super::spec::Spec;
+use super::{Autoscalers, Observation, Problem, Subject};
+use crate::pool::{Scaled, api_budget};
+use crate::published::{JobHistory, Past};
+
+/// The contract's attribute: how long a reservation for a queued job lasts, in seconds.
+const LIFE: &str = "reservation-seconds";
+
+/// The number, and what else a reconcile goes on with.
+pub(super) struct Decided {
+    pub(super) decision: Decision,
+    /// When the answer changes by itself.
+    pub(super) next: Option<Timestamp>,
+    /// What was missing to decide it.
+    pub(super) trouble: Option<String>,
+}
+
+/// An answer of the capacity policy.
+struct Planned {
+    in_force: InForce,
+    /// It holds other reservations than the one before, or is that of another policy because the first failed.
+    news: bool,
+    evaluation: Evaluation<CapacityPlan>,
+}
+
+impl Autoscalers {
+    /// Decides the number, and keeps what the next decision needs.
+    pub(super) async fn decide(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) -> Result<Decided, Problem> {
+        let metric = self.suggest(of, spec, seen).await?;
+        let planned = self.ask(of, spec, seen, &metric).await;
+        let previous = of.object.status.as_ref().and_then(|status| status.desired_replicas);
+        let previous = previous.and_then(|replicas| u32::try_from(replicas).ok());
+        let recent = self.memory.memos.change(of.uid, |memo| memo.raises(of.clock.now));
+        let last_scale_out = of.object.status.as_ref().and_then(|status| status.last_successful_scale_out_time.as_ref());
+        let mut decision = autoscale::decide(&Demand {
+            bounds: spec.bounds,
+            override_min: spec.override_min,
+            metric: metric.suggestion,
+            jobs_added_to_min: spec.has_trigger,
+            planned: planned.in_force.replicas,
+            jobs: planned.in_force.jobs,
+            spec_reserved: of.object.spec.reserved(of.clock.now),
+            ceiling: planned.evaluation.answer.ceiling,
+            previous,
+            live: seen.fleet.live.unwrap_or_else(|| previous.unwrap_or_default()),
+            last_scale_out: last_scale_out.map(|time| time.0),
+            delay: spec.delay,
+            ramp: Ramp { per_minute: self.settings.ramp, recent: &recent },
+            now: of.clock.now,
+        });
+        if let (true, Some(previous)) = (metric.incomplete, previous) {
+            // What GitHub did not tell cannot be a reason to remove runners.
+            decision.desired = decision.desired.max(previous.min(spec.bounds.max));
+        }
+        let waiting = seen.demand.jobs.values().filter(|job| job.state == State::Queued).map(|job| job.queued).min();
+        self.memory.memos.change(of.uid, |memo| {
+            memo.raised(decision.raised, of.clock.now);
+            memo.reservations = Held::all(&planned.evaluation.answer, of.clock.now);
+            memo.waiting_since = waiting;
+        });
+        let ends = [
+            seen.demand.next,
+            planned.in_force.next,
+            decision.next,
+            spec.next_change,
+            spec_reservation_end(of.object, of.clock.now),
+        ];
+        if planned.news || previous != Some(decision.desired) {
+            let from = previous.unwrap_or_else(|| spec.target.replicas());
+            let change = Change { from, to: decision.desired, reason: decision.reason.to_string() };
+            let draft = Draft::capacity(Owner::from(&spec.target), planned.evaluation, change, of.clock.now);
+            self.decisions.receipts.leave(draft);
+        }
+        let trouble = metric.trouble.or_else(|| seen.queues.trouble.clone());
+        Ok(Decided { decision, next: ends.into_iter().flatten().min(), trouble })
+    }
+
+    /// Asks the capacity policy which reservations shall exist. Without jobs, reservations and triggers there is nothing the policy of somebody
+    /// who scales by percentage could add, yet it is asked: spare capacity and office hours are its business as well.
+    async fn ask(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, metric: &Metrics) -> Planned {
+        let now = of.clock.now;
+        let (held, scaled) = self.memory.memos.read(of.uid, |memo| (memo.reservations.clone(), memo.scaled)).unwrap_or_default();
+        let scope = spec.target.config().scope().ok();
+        let budget = seen.github.as_ref().zip(scope).and_then(|(github, scope)| github.budget(&scope)).as_ref().map(api_budget);
+        let jobs = seen.demand.jobs.iter().filter(|_| metric.jobs_counted);
+        let request = CapacityRequest {
+            now: unix(now),
+            settings: String::new(),
+            pool: pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now),
+            jobs: jobs.map(|(id, job)| reservation::job(*id, job, now)).collect(),
+            reservations: held.iter().filter_map(|held| held.at(now)).collect(),
+            attributes: vec![(LIFE.to_owned(), spec.life.as_secs().to_string())],
+        };
+        let asked = of.object.annotations().get(annotation::POLICIES).or_else(|| spec.target.policies());
+        let namespace = of.object.namespace().unwrap_or_default();
+        // Those of its own policy set, or of its target's.
+        let generation = self.decisions.policies.generation_for(&namespace, asked.map(String::as_str));
+        let evaluation = generation.capacity(request).await;
+        // It is asked at every pass, and seldom says something new.
+        let news = evaluation.receipt.fault().is_some() || reservation::differs(&evaluation.answer.reservations, &held);
+        if news {
+            self.decisions.report(&evaluation, &of.object.object_ref(&())).await;
+        }
+        Planned { in_force: InForce::of(&evaluation.answer, now), news, evaluation }
+    }
+
+    fn past(&self, spec: &Spec, now: Timestamp) -> Past {
+        let Some(pool) = spec.target.owned_uid() else { return Past::default() };
+        let (starts, jobs) = (self.memory.fleets.starts.get(&pool), self.memory.reports.history.read(&pool, JobHistory::clone));
+        Past::of(starts.as_ref(), jobs.as_ref(), now)
+    }
+}
+
+/// What a policy is told of a pool beside its objects.
+struct Told {
+    scaled: Scaled,
+    budget: Option<ApiBudget>,
+    past: Past,
+}
+
+fn pool(autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec, fleet: &Fleet, told: Told, now: Timestamp) -> Pool {
+    let target = &spec.target;
+    let config = target.config();
+    let Told { scaled, budget, past } = told;
+    Pool {
+        namespace: autoscaler.namespace().unwrap_or_default(),
+        name: target.name().to_owned(),
+        kind: target.kind().as_str().to_owned(),
+        labels: config.labels().to_vec(),
+        min_replicas: Some(spec.override_min.unwrap_or(spec.bounds.min)),
+        max_replicas: Some(spec.bounds.max),
+        desired: target.replicas(),
+        counts: fleet.counts.clone(),
+        last_scale_up: scaled.up.map(|at| since(at, now)),
+        last_scale_down: scaled.down.map(|at| since(at, now)),
+        revision: target.revision().unwrap_or_default().to_owned(),
+        ephemeral: config.is_ephemeral(),
+        budget,
+        start_time: past.start_time,
+        run_time: past.run_time,
+        arrivals: past.arrivals,
+        attributes: fleet.no_room.attributes(now),
+    }
+}
+
+/// When the next of the spec's reservations ends.
+fn spec_reservation_end(autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) -> Option<Timestamp> {
+    let ends = autoscaler.spec.capacity_reservations.iter().flatten().filter_map(|entry| entry.expiration_time.as_ref());
+    ends.map(|end| end.0).filter(|end| *end > now).min()
+}

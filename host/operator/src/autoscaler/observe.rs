@@ -1,0 +1,141 @@
+//! The runners of a target, as far as demand is concerned.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_cluster::object::Uid;
+use pacer_cluster::owner::controller;
+use pacer_core::demand;
+use pacer_core::ledger::{Job, Ledger, State};
+use pacer_core::policy::Counts;
+use pacer_core::replacement::Accounted;
+use pacer_core::room::NoRoom;
+
+use super::{Autoscalers, Subject};
+use crate::observe::Known;
+use crate::published::{FinishedRunners, RunnerJob};
+use crate::target::Target;
+
+/// What there is.
+pub(super) struct Fleet {
+    /// For [`demand::hear`].
+    pub(super) runners: demand::Fleet,
+    /// Runners that exist and are not on their way out; none while a RunnerReplicaSet has not been counted yet.
+    pub(super) live: Option<u32>,
+    /// By phase.
+    pub(super) counts: Counts,
+    /// Those that wait for room in the cluster.
+    pub(super) no_room: NoRoom,
+    /// Finished runners that the target's number still includes.
+    pub(super) finished_unaccounted: u64,
+    /// Each RunnerReplicaSet, and how many of its runners have finished.
+    sets: Vec<Finished>,
+    /// Its Runner objects.
+    objects: Vec<Arc<Runner>>,
+}
+
+struct Finished {
+    set: Uid,
+    count: u64,
+}
+
+impl Fleet {
+    /// How many runners have finished since the process started.
+    pub(super) fn finished(&self) -> u64 {
+        self.sets.iter().fold(0, |sum, set| sum.saturating_add(set.count))
+    }
+}
+
+impl Autoscalers {
+    /// The runners of a target.
+    pub(super) fn fleet(&self, target: &Target) -> Fleet {
+        let sets = self.cluster.stores.sets_of(target.uid());
+        let uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
+        let mut fleet = Fleet {
+            runners: demand::Fleet::default(),
+            live: Some(0),
+            counts: Counts::default(),
+            no_room: NoRoom::default(),
+            finished_unaccounted: 0,
+            sets: Vec::new(),
+            objects: Vec::new(),
+        };
+        // How many have finished is read before who has: whoever is counted is named as well.
+        for set in &sets {
+            self.add(&mut fleet, set);
+        }
+        let ended = self.memory.fleets.finished.read(&target.reference(), FinishedRunners::ends_by_name);
+        let ended: BTreeMap<Arc<str>, Timestamp> = ended.unwrap_or_default();
+        fleet.objects = self
+            .cluster
+            .stores
+            .runners
+            .state_filter(|runner| controller::<RunnerReplicaSet>(runner).is_some_and(|owner| uids.contains(owner.uid)));
+        let present = fleet.objects.iter().map(|runner| Arc::from(runner.name_any()));
+        let present = present.filter(|name: &Arc<str>| !ended.contains_key(name)).collect();
+        fleet.runners = demand::Fleet { present, ended };
+        fleet
+    }
+
+    fn add(&self, fleet: &mut Fleet, set: &RunnerReplicaSet) {
+        let Ok(uid) = Uid::of(set) else { return };
+        let summary = self.memory.fleets.summaries.get(&uid);
+        fleet.live = fleet.live.zip(summary.as_ref()).map(|(live, summary)| live.saturating_add(summary.alive));
+        let summary = summary.unwrap_or_default();
+        let effective = set.spec.effective_time.as_ref().map(|time| time.0);
+        // As many as had finished when the others were counted: a number that is held by who is alive must not be met twice.
+        let accounted = summary.accounted.filter(|accounted| Some(accounted.effective) == effective);
+        let unaccounted = accounted.map_or(0, |accounted| summary.finished.saturating_sub(accounted.finished));
+        fleet.finished_unaccounted = fleet.finished_unaccounted.saturating_add(unaccounted);
+        add(&mut fleet.counts, &summary.counts);
+        fleet.no_room = fleet.no_room.and(summary.no_room);
+        fleet.sets.push(Finished { set: uid, count: summary.finished });
+    }
+
+    /// Passes on what events say of single runners: who is named has registered, and is busy while its job is not over. That is known here
+    /// before any listing shows it, and where a job is shorter than the time between two of them, only here.
+    pub(super) async fn tell_runners(&self, of: Subject<'_>, fleet: &Fleet, ledger: &Ledger) {
+        let named: HashMap<&str, &Job> = ledger.all().filter_map(|(_, job)| Some((job.runner.as_deref()?, job))).collect();
+        for runner in &fleet.objects {
+            let Some(job) = named.get(runner.name_any().as_str()).copied() else { continue };
+            let Ok(uid) = Uid::of(&**runner) else { continue };
+            let working = job.state == State::InProgress;
+            let ended = (job.state == State::Completed).then_some(job.since);
+            let before = self.memory.reports.jobs.read(&uid, |before| *before);
+            let ended = ended.max(before.and_then(|before| before.ended));
+            self.memory.reports.jobs.set(&uid, RunnerJob { working, ended });
+            let online = self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten();
+            if let (None, Some(online)) = (before, online) {
+                self.memory.memos.change(of.uid, |memo| memo.came_online(online.duration_since(job.queued)));
+            }
+            if let (true, Some(set)) =
+                (before.map(|before| before.working) != Some(working), controller::<RunnerReplicaSet>(&**runner))
+            {
+                self.cluster.wake.set(&runner.namespace().unwrap_or_default(), set.name).await;
+            }
+        }
+    }
+
+    /// Tells the RunnerReplicaSets that a number with this `effectiveTime` accounts for those that had finished when they were counted.
+    pub(super) fn announce(&self, fleet: &Fleet, effective: Timestamp) {
+        for Finished { set, count } in &fleet.sets {
+            let number = Accounted { effective, finished: *count };
+            self.memory.reports.accepted.change(set, |accepted| accepted.announce(number));
+        }
+    }
+}
+
+fn add(sum: &mut Counts, more: &Counts) {
+    for (sum, more) in [
+        (&mut sum.pending, more.pending),
+        (&mut sum.starting, more.starting),
+        (&mut sum.idle, more.idle),
+        (&mut sum.busy, more.busy),
+        (&mut sum.stopping, more.stopping),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
+}

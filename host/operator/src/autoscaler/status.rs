@@ -1,0 +1,181 @@
+//! The status of an autoscaler: the number, and why it is this one.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use pacer_api::condition::{self, ConditionType, Statement, Verdict};
+use pacer_api::names::annotation;
+use pacer_api::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerStatus};
+use pacer_cluster::answer::ignore_not_found;
+use pacer_cluster::events::Reason;
+use pacer_core::autoscale::Reason as Why;
+use pacer_policyset::condition as policy_condition;
+use serde_json::json;
+
+use super::decide::Decided;
+use super::{Autoscalers, Problem, Subject, left};
+use crate::error::Error;
+use crate::written::Written;
+
+/// Events about an autoscaler come at most this often: a burst is one story.
+const EVENT_PACE: Duration = Duration::from_secs(10);
+
+/// What a pass came to.
+pub(super) enum Outcome {
+    /// A number.
+    Decided {
+        decided: Decided,
+        /// For the Schedule column.
+        summary: Option<String>,
+    },
+    /// None.
+    Problem(Problem),
+}
+
+impl Outcome {
+    /// How long until the answer changes by itself.
+    pub(super) fn next(&self, now: Timestamp) -> Option<Duration> {
+        match self {
+            Self::Decided { decided, .. } => {
+                // Past the moment, not just before it.
+                decided.next.map(|at| {
+                    at.duration_since(now).saturating_add(SignedDuration::from_millis(1)).max(SignedDuration::ZERO).unsigned_abs()
+                })
+            }
+            Self::Problem(_) => None,
+        }
+    }
+}
+
+impl Autoscalers {
+    /// Writes the status if it differs: at once when the number does, else at most once a second. Returns when to go on with a write that is
+    /// held back.
+    pub(super) async fn write_status(&self, of: Subject<'_>, outcome: &Outcome) -> Result<Duration, Error> {
+        let autoscaler = of.object;
+        let old = autoscaler.status.clone().unwrap_or_default();
+        let mut new = compute(autoscaler, outcome, &old, of.clock.now);
+        let asked = autoscaler.annotations().get(annotation::POLICIES).map(String::as_str);
+        let (namespace, generation) = (autoscaler.namespace().unwrap_or_default(), autoscaler.metadata.generation);
+        let policies = &self.decisions.policies;
+        policy_condition::put(&mut new.conditions, policies, &namespace, asked, generation, of.clock.now);
+        self.publish_change(of, outcome, &old, &new).await;
+        if new == old {
+            return Ok(self.settings.sync_period);
+        }
+        let version = autoscaler.resource_version();
+        // The ledger is written by whoever gets a job's event; see `crate::ledger`.
+        let value = json!({
+            "observedGeneration": new.observed_generation,
+            "desiredReplicas": new.desired_replicas,
+            "lastSuccessfulScaleOutTime": new.last_successful_scale_out_time,
+            "scheduledOverridesSummary": new.scheduled_overrides_summary,
+            "conditions": new.conditions,
+        });
+        let urgent = new.desired_replicas != old.desired_replicas;
+        let hold = |written: &Written| {
+            let again = written.version == version && written.value == value;
+            let wait = written.hold(version.as_deref(), &value, of.clock.instant, self.settings.sync_period);
+            wait.filter(|_| again || !urgent)
+        };
+        if let Some(wait) = self.memory.memos.read(of.uid, |memo| memo.status.as_ref().and_then(hold)).flatten() {
+            return Ok(wait);
+        }
+        let api: Api<HorizontalRunnerAutoscaler> = self.cluster.api(&namespace);
+        let patch = Patch::Merge(json!({ "status": value }));
+        ignore_not_found(api.patch_status(&autoscaler.name_any(), &PatchParams::default(), &patch).await)?;
+        self.memory.memos.change(of.uid, |memo| memo.status = Some(Written { version, value, at: of.clock.instant }));
+        Ok(self.settings.sync_period)
+    }
+
+    async fn publish_change(
+        &self,
+        of: Subject<'_>,
+        outcome: &Outcome,
+        old: &HorizontalRunnerAutoscalerStatus,
+        new: &HorizontalRunnerAutoscalerStatus,
+    ) {
+        let (reason, note) = match outcome {
+            Outcome::Problem(problem) if new.conditions != old.conditions => {
+                (Reason::RunnerAutoscalingFailure, problem.to_string())
+            }
+            Outcome::Decided { decided: Decided { decision, .. }, .. } if new.desired_replicas != old.desired_replicas => {
+                let up = new.desired_replicas > old.desired_replicas;
+                self.memory.memos.change(of.uid, |memo| {
+                    let side = if up { &mut memo.scaled.up } else { &mut memo.scaled.down };
+                    *side = Some(of.clock.now);
+                });
+                let before = old.desired_replicas.map_or_else(|| "no number".to_owned(), |before| before.to_string());
+                (Reason::Scaled, format!("from {before} to {} runners: {}", decision.desired, decision.reason))
+            }
+            Outcome::Problem(_) | Outcome::Decided { .. } => return,
+        };
+        let is_due = self.memory.memos.change(of.uid, |memo| {
+            let is_due = left(EVENT_PACE, memo.published, of.clock.instant).is_none();
+            if is_due {
+                memo.published = Some(of.clock.instant);
+            }
+            is_due
+        });
+        if is_due {
+            self.cluster.events.publish(reason, &of.object.object_ref(&()), None, &note).await;
+        }
+    }
+}
+
+fn compute(
+    autoscaler: &HorizontalRunnerAutoscaler,
+    outcome: &Outcome,
+    old: &HorizontalRunnerAutoscalerStatus,
+    now: Timestamp,
+) -> HorizontalRunnerAutoscalerStatus {
+    let mut new = old.clone();
+    let generation = autoscaler.metadata.generation;
+    new.observed_generation = generation;
+    let mut say = |type_, verdict: bool, reason: &str, message: &str| {
+        let statement = Statement { type_, verdict: Verdict::from(verdict), reason, message, generation };
+        condition::put(&mut new.conditions, &statement, now);
+    };
+    match outcome {
+        Outcome::Problem(problem) => {
+            say(ConditionType::Accepted, false, problem.reason(), &problem.to_string());
+            say(ConditionType::Scaling, false, problem.reason(), "the target keeps its number; see the condition Accepted");
+        }
+        Outcome::Decided { decided: Decided { decision, trouble, .. }, summary } => {
+            say(ConditionType::Accepted, true, "Accepted", "the spec makes sense and the target exists");
+            match trouble {
+                Some(trouble) => say(
+                    ConditionType::Scaling,
+                    false,
+                    "MetricUnavailable",
+                    &format!("{}; not lowered: {trouble}", decision.reason),
+                ),
+                None => say(ConditionType::Scaling, true, word(&decision.reason), &decision.reason.to_string()),
+            }
+            let desired = i32::try_from(decision.desired).unwrap_or(i32::MAX);
+            // ARC's rule: without a number before, more than one runner counts as an increase.
+            if desired > old.desired_replicas.unwrap_or(1) {
+                new.last_successful_scale_out_time = Timestamp::from_second(now.as_second()).ok().map(Time);
+            }
+            new.desired_replicas = Some(desired);
+            new.scheduled_overrides_summary.clone_from(summary);
+        }
+    }
+    new
+}
+
+/// The reason of the condition.
+fn word(reason: &Why) -> &'static str {
+    match reason {
+        Why::Minimum { scheduled: false } => "MinReplicas",
+        Why::Minimum { scheduled: true } => "ScheduledOverride",
+        Why::Metric(_) => "Metric",
+        Why::Reserved { .. } => "Reserved",
+        Why::Maximum { .. } => "MaxReplicas",
+        Why::Ceiling { .. } => "PolicyCeiling",
+        Why::Held { .. } => "ScaleDownDelay",
+        Why::Ramp { .. } => "RampLimit",
+    }
+}

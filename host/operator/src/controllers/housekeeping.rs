@@ -1,0 +1,103 @@
+//! Once per sync period: forgets what belongs to objects that are gone, closes listings nobody needs, removes unused tokens and accounts.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::core::Status;
+use kube::runtime::reflector::Store;
+use kube::{Resource, ResourceExt};
+use pacer_api::Runner;
+use pacer_cluster::answer::status;
+use pacer_cluster::object::Uid;
+
+use super::Operator;
+use crate::access::credentials_key;
+use crate::error::Error;
+use crate::stores::Stores;
+use crate::token::Tokens;
+
+/// UIDs of the objects that exist.
+struct Existing {
+    runners: HashSet<String>,
+    sets: HashSet<String>,
+    targets: HashSet<String>,
+    autoscalers: HashSet<String>,
+}
+
+impl Existing {
+    fn of(stores: &Stores) -> Self {
+        Self {
+            runners: uids(&stores.runners),
+            sets: uids(&stores.sets),
+            targets: stores.targets().iter().map(|target| target.uid().to_owned()).collect(),
+            autoscalers: uids(&stores.autoscalers),
+        }
+    }
+
+    fn has(&self, uid: &Uid) -> bool {
+        [&self.runners, &self.sets, &self.targets, &self.autoscalers].iter().any(|all| all.contains(uid.as_str()))
+    }
+}
+
+fn uids<K: Resource<DynamicType = ()> + Clone>(store: &Store<K>) -> HashSet<String> {
+    store.state().iter().filter_map(|object| object.uid()).collect()
+}
+
+impl Operator {
+    /// Keeps order for as long as it is polled.
+    pub(super) async fn keep_house(&self) {
+        loop {
+            tokio::time::sleep(self.settings.sync_period.max(Duration::from_secs(1))).await;
+            self.sweep().await;
+        }
+    }
+
+    async fn sweep(&self) {
+        self.sweep_accounts().await;
+        let stores = &self.cluster.stores;
+        let existing = Existing::of(stores);
+        self.runners.retain(|uid| existing.has(uid));
+        self.sets.retain(|uid| existing.has(uid), Timestamp::now());
+        self.targets.retain(|uid| existing.has(uid), Instant::now());
+        self.autoscalers.retain(|uid| existing.has(uid));
+        self.supplies.claims.sweep().await;
+        let runners = stores.runners.state();
+        // Which token a runner uses is known without its credentials: those of one tenant must not keep the tokens of the others.
+        let token = |runner: &Arc<Runner>| {
+            let (namespace, config) = (runner.namespace().unwrap_or_default(), &runner.spec.config);
+            let name = Tokens::name(&credentials_key(&namespace, config), &config.scope().ok()?);
+            Some((namespace, name))
+        };
+        let used: BTreeSet<(String, String)> = runners.iter().filter_map(token).collect();
+        let mut accesses = Vec::new();
+        let mut complete = true;
+        for runner in &runners {
+            match self.github.get(&runner.namespace().unwrap_or_default(), &runner.spec.config).await {
+                Ok(access) => accesses.push(access),
+                // Its listing may be needed in a moment.
+                Err(Error::Kube(_)) => complete = false,
+                Err(_) => {}
+            }
+        }
+        if complete {
+            self.github.retain(&accesses);
+        }
+        let is_used = |namespace: &str, name: &str| used.contains(&(namespace.to_owned(), name.to_owned()));
+        if let Err(error) = self.supplies.tokens.sweep(self.settings.namespace.as_deref(), is_used).await {
+            tracing::warn!(%error, "unused registration tokens not deleted");
+        }
+    }
+
+    async fn sweep_accounts(&self) {
+        let used = self.cluster.stores.shared_accounts(self.settings.pod.status_hook);
+        let is_used = |namespace: &str, name: &str| used.contains(&(namespace.to_owned(), name.to_owned()));
+        match self.supplies.accounts.sweep(self.settings.namespace.as_deref(), is_used).await {
+            Ok(()) => {}
+            // An installation may come without the right to make any.
+            Err(error) if status(&error).is_some_and(Status::is_forbidden) => tracing::debug!(%error, "accounts not swept"),
+            Err(error) => tracing::warn!(%error, "accounts of runners that are gone not deleted"),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Decisions of policies: which policies decide, what they are told, and what is kept of their answers.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use pacer_api::RunnerReplicaSet;
+use pacer_cluster::clock::Clock;
+use pacer_cluster::events::{Events, Reason};
+use pacer_cluster::nodes::Nodes;
+use pacer_core::facts::RunnerFacts;
+use pacer_core::phase::{Assessment, Cause, Situation, Trouble};
+use pacer_core::policy::{Pool, RestartRequest, Subject};
+use pacer_core::restart::{self, Remedy, RestartLimits};
+use pacer_core::scale_down;
+use pacer_policy::record::{Done, Item};
+use pacer_policy::{Evaluation, Generation};
+use pacer_policyset::PolicySets;
+use pacer_policyset::receipts::{Draft, Owner, Receipts};
+
+/// Asks policies.
+#[derive(Clone)]
+pub struct Decisions {
+    /// The policies.
+    pub policies: Arc<PolicySets>,
+    /// The cluster's nodes.
+    pub nodes: Arc<Nodes>,
+    /// Receipts.
+    pub receipts: Arc<Receipts>,
+    /// Events about faults.
+    pub events: Events,
+    /// Bounds of restarts.
+    pub limits: RestartLimits,
+}
+
+/// What becomes of one runner in trouble.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestartDecision {
+    /// Index of the runner in the members given.
+    pub member: usize,
+    /// What to do.
+    pub remedy: Remedy,
+    /// Why, for people.
+    pub reason: String,
+    /// Who decided: `default@sha256:ab12`.
+    pub policy: String,
+}
+
+/// Runners in trouble, and what is to be known about them.
+pub struct RestartQuestion<'a> {
+    /// The policies that are asked.
+    pub generation: &'a Generation,
+    /// Their pool.
+    pub pool: Pool,
+    /// Runners of the pool; those in trouble are asked about.
+    pub members: &'a [(RunnerFacts, Assessment)],
+    /// What Events are about.
+    pub about: ObjectReference,
+    /// What keeps the receipt.
+    pub owner: Owner,
+    /// The pool's failed attempts in a row before this one.
+    pub attempts: u32,
+    /// When it is asked.
+    pub clock: Clock,
+}
+
+/// A member that is asked about.
+struct Asked<'a> {
+    member: usize,
+    trouble: &'a Trouble,
+    /// Failed attempts in a row, this one included.
+    attempt: u32,
+}
+
+impl Decisions {
+    /// The policies that decide about a RunnerReplicaSet which asks for the policy set of this name. Take them once per reconcile.
+    #[must_use]
+    pub fn generation(&self, set: &RunnerReplicaSet, policy_set: Option<&str>) -> Arc<Generation> {
+        self.policies.generation_for(set.metadata.namespace.as_deref().unwrap_or_default(), policy_set)
+    }
+
+    /// Logs a decision, and publishes an Event when a policy failed.
+    pub async fn report<T>(&self, evaluation: &Evaluation<T>, about: &ObjectReference) {
+        let receipt = &evaluation.receipt;
+        tracing::info!(
+            decision = %receipt.decision,
+            policy = receipt.policy,
+            bypassed = receipt.bypassed,
+            input = receipt.input_hash,
+            output = receipt.output_hash,
+            items = receipt.output_items,
+            fuel = receipt.fuel(),
+            micros = u64::try_from(receipt.duration().as_micros()).unwrap_or(u64::MAX),
+            "policy decided"
+        );
+        if let Some(fault) = receipt.fault() {
+            let note = format!("the policy for {} failed: {fault}; {} decided", receipt.decision, receipt.policy);
+            tracing::warn!(decision = %receipt.decision, %fault, decided_by = receipt.policy, "policy fault");
+            // A fault of another kind is news, the same one again is counted.
+            let action = format!("{}:{}", receipt.decision, fault.kind());
+            self.events.publish_with_action(Reason::PolicyFault, &action, about, None, &note).await;
+        }
+    }
+
+    /// Asks about every member in trouble.
+    pub async fn restart(&self, question: RestartQuestion<'_>) -> Vec<RestartDecision> {
+        let RestartQuestion { generation, pool, members, about, owner, attempts, clock } = question;
+        let stand_alone = owner.is_runner();
+        // Runners that did their job are cleared away all the time, and nobody needs to know where they were.
+        let troubled = members.iter().filter(|(facts, assessment)| {
+            !facts.quarantined && assessment.trouble.as_ref().is_some_and(|trouble| !is_ordinary(trouble))
+        });
+        let known = self.nodes.about(&troubled.filter_map(|(facts, _)| scale_down::node_of(facts)).collect()).await;
+        let (nodes, index) = scale_down::nodes(members, &known, clock.now);
+        let mut asked = Vec::new();
+        let mut subjects = Vec::new();
+        for (member, (facts, assessment)) in members.iter().enumerate() {
+            let Some(trouble) = assessment.trouble.as_ref().filter(|_| !facts.quarantined) else { continue };
+            let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
+            asked.push(Asked { member, trouble, attempt });
+            subjects.push(Subject {
+                name: facts.name.clone(),
+                situation: trouble.situation.as_str().to_owned(),
+                cause: trouble.cause.as_str().to_owned(),
+                exit_code: trouble.exit_code,
+                message: trouble.message.clone(),
+                github: facts.remote.as_str().to_owned(),
+                was_registered: facts.was_registered(),
+                since: scale_down::since(trouble.since, clock.now),
+                // One that ended is as old as it got.
+                age: facts.pod.as_ref().map_or(0, |pod| {
+                    scale_down::since(pod.created, if trouble.situation == Situation::Ended { trouble.since } else { clock.now })
+                }),
+                attempts: attempt,
+                ephemeral: facts.ephemeral,
+                stand_alone,
+                current: facts.current,
+                node: facts.pod.as_ref().and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied(),
+                attributes: Vec::new(),
+            });
+        }
+        if subjects.is_empty() {
+            return Vec::new();
+        }
+        let request = RestartRequest { now: scale_down::unix(clock.now), pool, nodes, subjects, ..RestartRequest::default() };
+        let evaluation = generation.restart(request).await;
+        self.report(&evaluation, &about).await;
+        let policy = evaluation.receipt.policy.clone();
+        let decide = |(subject, asked): (usize, &Asked<'_>)| {
+            let Asked { member, trouble, attempt } = *asked;
+            let verdict =
+                evaluation.answer.iter().find(|verdict| usize::try_from(verdict.index).is_ok_and(|index| index == subject));
+            let remedy = restart::remedy(verdict, trouble, stand_alone, attempt, &self.limits, clock.now);
+            let reason = verdict.map_or_else(|| trouble.message.clone(), |verdict| verdict.reason.clone());
+            if !matches!(remedy, Remedy::Wait { .. }) || trouble.situation == Situation::Ended {
+                tracing::debug!(?remedy, cause = trouble.cause.as_str(), reason, policy, "restart decided");
+            }
+            RestartDecision { member, remedy, reason, policy: policy.clone() }
+        };
+        let decided: Vec<RestartDecision> = asked.iter().enumerate().map(decide).collect();
+        let items = items(&decided, members, stand_alone);
+        let acted = items.iter().any(|item| item.done.acted());
+        let draft = Draft::new(owner, &evaluation, items, clock.now);
+        // Somebody may ask in a moment about all but runners that did their job.
+        if acted && !asked.iter().all(|asked| is_ordinary(asked.trouble)) {
+            self.receipts.keep([draft]).await;
+        } else {
+            self.receipts.leave(draft.routine());
+        }
+        decided
+    }
+}
+
+/// Whether a runner did its job.
+fn is_ordinary(trouble: &Trouble) -> bool {
+    trouble.cause == Cause::Completed
+}
+
+/// What is done about each runner, for the receipt.
+fn items(decided: &[RestartDecision], members: &[(RunnerFacts, Assessment)], stand_alone: bool) -> Vec<Item> {
+    let item = |decision: &RestartDecision| {
+        let (facts, _) = members.get(decision.member)?;
+        let done = match decision.remedy {
+            Remedy::Replace if !stand_alone => Done::Replaced,
+            Remedy::Replace | Remedy::Recreate => Done::Recreated,
+            Remedy::Quarantine => Done::Quarantined,
+            Remedy::Wait { recheck } => Done::Waits { seconds: scale_down::seconds(recheck) },
+        };
+        Some(Item { name: facts.name.clone(), done })
+    };
+    decided.iter().filter_map(item).collect()
+}

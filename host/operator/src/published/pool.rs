@@ -1,0 +1,45 @@
+//! What this process has seen of a pool. By the UID of the scale target, or of the RunnerReplicaSet that none owns: a rollout changes the
+//! RunnerReplicaSet and not how long a start takes.
+
+use jiff::Timestamp;
+use pacer_core::arrivals::Arrivals;
+use pacer_core::autoscale::Bounds;
+use pacer_core::durations::Durations;
+use pacer_core::policy::Quantiles;
+
+/// Jobs of a pool, as its autoscaler has seen them.
+#[derive(Clone, Debug, Default)]
+pub struct JobHistory {
+    /// From a job's start to its end, in seconds.
+    pub runs: Durations,
+    /// When jobs came.
+    pub arrivals: Arrivals,
+    /// Between which numbers the autoscaler keeps the pool.
+    pub bounds: Option<Bounds>,
+}
+
+/// What policies are told of a pool beside how it is now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Past {
+    /// From pod to online.
+    pub start_time: Option<Quantiles>,
+    /// From a job's start to its end.
+    pub run_time: Option<Quantiles>,
+    /// Jobs per minute, newest first.
+    pub arrivals: Vec<u32>,
+    /// Between which numbers its autoscaler keeps it.
+    pub bounds: Option<Bounds>,
+}
+
+impl Past {
+    /// Of what is known: `starts` holds times from pod to online, in seconds.
+    #[must_use]
+    pub fn of(starts: Option<&Durations>, jobs: Option<&JobHistory>, now: Timestamp) -> Self {
+        Self {
+            start_time: starts.and_then(Durations::quantiles),
+            run_time: jobs.and_then(|jobs| jobs.runs.quantiles()),
+            arrivals: jobs.map(|jobs| jobs.arrivals.per_minute(now)).unwrap_or_default(),
+            bounds: jobs.and_then(|jobs| jobs.bounds),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Making runners.
+
+use futures::{StreamExt, stream};
+use kube::api::PostParams;
+use kube::{Resource, ResourceExt};
+use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_cluster::answer::status;
+use pacer_cluster::events::Reason;
+
+use super::observe::Fleet;
+use super::{ReplicaSets, Subject};
+use crate::arc::statefulset;
+use crate::error::Error;
+use crate::settings::FAN_OUT;
+use crate::target::{Target, owner_of};
+use crate::template;
+
+impl ReplicaSets {
+    /// Whether a RunnerReplicaSet makes runners that are missing.
+    pub(super) fn makes_runners(&self, of: Subject<'_>) -> bool {
+        !(self.is_superseded(of.set) || self.has_pods_to_adopt(of.set) || self.is_gone(of))
+    }
+
+    /// Whether a status could not be written because it is gone. Its runners are deleted one after the other then, and each would be
+    /// replaced for as long as the watch does not show why.
+    fn is_gone(&self, of: Subject<'_>) -> bool {
+        self.memory.memos.read(of.uid, |memo| memo.gone).unwrap_or_default()
+    }
+
+    /// Whether its owner has moved on to another template. Such a RunnerReplicaSet makes no more runners: the owner has not come to lower its
+    /// number yet, or it would have nothing to make.
+    fn is_superseded(&self, set: &RunnerReplicaSet) -> bool {
+        let Some(target) = self.cluster.stores.target_of(set) else { return false };
+        let wanted = target.template(&self.settings.common_labels);
+        template::revision(set) != wanted.revision() && set.spec.template.meaning() != wanted.meaning()
+    }
+
+    /// Whether runners that ARC left are yet to be taken over by its RunnerSet: they are among those that are desired.
+    fn has_pods_to_adopt(&self, set: &RunnerReplicaSet) -> bool {
+        let Some(owner) = owner_of(set).filter(|owner| owner.target.kind == ScaleTargetKind::RunnerSet) else { return false };
+        !statefulset::pods(&self.cluster.stores, &owner.target.namespace, &owner.target.name).is_empty()
+    }
+
+    /// Makes so many runners.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refused one of them; the others are made.
+    pub(super) async fn create(&self, of: Subject<'_>, fleet: &mut Fleet, count: u32) -> Result<(), Error> {
+        let target = self.cluster.stores.target_of(of.set);
+        let runners: Vec<Runner> = (0..count).map(|_| self.named(of.set, target.as_ref())).collect();
+        let api = self.cluster.beside::<Runner>(of.set);
+        let (api, memos) = (&api, &self.memory.memos);
+        let created: Vec<Result<Runner, kube::Error>> = stream::iter(runners)
+            .map(|runner| async move {
+                // Remembered before it is sent: an answer that is lost may still mean a runner.
+                let name = runner.name_any();
+                memos.change(of.uid, |memo| memo.in_flight.insert(name.clone(), of.clock.instant));
+                let result = api.create(&PostParams::default(), &runner).await;
+                if let Err(error) = &result
+                    && status(error).is_some()
+                {
+                    memos.change(of.uid, |memo| memo.in_flight.remove(&name));
+                }
+                result
+            })
+            .buffer_unordered(FAN_OUT)
+            .collect()
+            .await;
+        let made = u32::try_from(created.iter().filter(|result| result.is_ok()).count()).unwrap_or(u32::MAX);
+        fleet.in_flight = fleet.in_flight.saturating_add(made);
+        if made > 0 {
+            let desired = of.set.spec.replicas_or_default();
+            tracing::info!(set = of.set.name_any(), namespace = of.set.namespace(), created = made, desired, "runners created");
+            let note = format!("created {made} runners; {desired} are wanted");
+            // Related to one of them, or the note of an earlier increase would stand for this one.
+            let about = created.iter().find_map(|result| result.as_ref().ok()).map(|runner| runner.object_ref(&()));
+            self.cluster.events.publish(Reason::RunnersCreated, &of.set.object_ref(&()), about, &note).await;
+        }
+        created.into_iter().try_for_each(|result| result.map(drop))?;
+        // Only a complete increase counts as meeting the demand; see `pacer_core::replacement`.
+        fleet.scaled.up = Some(of.clock.now);
+        memos.change(of.uid, |memo| memo.scaled.up = Some(of.clock.now));
+        Ok(())
+    }
+
+    /// A Runner under a fresh name: one of a RunnerSet is named like the pod of a StatefulSet.
+    fn named(&self, set: &RunnerReplicaSet, target: Option<&Target>) -> Runner {
+        let random = self.runners.seed.draw();
+        match target {
+            Some(Target::Set(owner)) => {
+                let ordinal = owner.spec.ordinal();
+                let name = pacer_core::name::stateful_runner(&owner.name_any(), random, ordinal);
+                template::runner(set, name, Some(ordinal))
+            }
+            _ => template::runner(set, pacer_core::name::runner(&set.name_any(), random), None),
+        }
+    }
+}

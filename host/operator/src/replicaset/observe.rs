@@ -1,0 +1,188 @@
+//! The runners of a RunnerReplicaSet at one moment.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_core::facts::RunnerFacts;
+use pacer_core::fleet::{self, Member, Plan};
+use pacer_core::phase::{Assessment, Phase, assess};
+use pacer_core::replacement::{ReplacementHold, Replicas};
+use pacer_core::room::NoRoom;
+use pacer_core::scale_down::since;
+
+use super::{Memo, ReplicaSets, Subject, pool_of};
+use crate::error::Error;
+use crate::pool::{self, Scaled};
+use crate::published::{FleetSummary, IN_FLIGHT};
+use crate::target::owner_of;
+
+/// Everything known about the runners.
+pub(crate) struct Fleet {
+    /// The Runner objects, in the order of `members`.
+    pub(super) runners: Vec<Arc<Runner>>,
+    /// Facts and assessment of each.
+    pub(super) members: Vec<(RunnerFacts, Assessment)>,
+    /// Creations that the watch has not shown.
+    pub(super) in_flight: u32,
+    /// Failed attempts in a row.
+    pub(super) attempts: u32,
+    /// When the number last changed.
+    pub(super) scaled: Scaled,
+}
+
+impl Fleet {
+    /// Runners that exist and are not on their way out.
+    fn alive(&self) -> u32 {
+        count(self.members.iter().filter(|(_, assessment)| assessment.phase != Phase::Stopping)).saturating_add(self.in_flight)
+    }
+
+    /// For those who scale the RunnerReplicaSet and roll it out.
+    pub(super) fn summary(&self, set: &RunnerReplicaSet, hold: &ReplacementHold) -> FleetSummary {
+        let assessments = || self.members.iter().map(|(_, assessment)| assessment);
+        FleetSummary {
+            generation: set.metadata.generation.unwrap_or_default(),
+            alive: self.alive(),
+            online: count(assessments().filter(|assessment| assessment.phase.is_online())),
+            busy: count(assessments().filter(|assessment| assessment.phase == Phase::Busy)),
+            present: count(assessments()).saturating_add(self.in_flight),
+            counts: pool::counts(assessments().map(|assessment| assessment.phase)),
+            no_room: NoRoom::among(assessments()),
+            finished: hold.finished(),
+            accounted: hold.current(),
+        }
+    }
+}
+
+fn count<T>(of: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(of.count()).unwrap_or(u32::MAX)
+}
+
+impl Memo {
+    /// Who has come online for the first time, as far as this process saw them before: one that lost contact and is back has not started.
+    fn started<'a>(&mut self, members: &'a [(RunnerFacts, Assessment)]) -> Vec<&'a RunnerFacts> {
+        let mut started = Vec::new();
+        let mut starting = BTreeSet::new();
+        for (facts, assessment) in members {
+            let was_starting = self.starting.contains(&facts.uid);
+            match assessment.phase.is_online() {
+                true if was_starting => started.push(facts),
+                false if was_starting || !facts.was_registered() => {
+                    starting.insert(facts.uid.clone());
+                }
+                _ => {}
+            }
+        }
+        self.starting = starting;
+        started
+    }
+
+    /// Whether a current runner is online that was not at the last pass.
+    fn came_online(&mut self, members: &[(RunnerFacts, Assessment)]) -> bool {
+        let online: BTreeSet<String> = members
+            .iter()
+            .filter(|(facts, assessment)| facts.current && assessment.phase.is_online())
+            .map(|(facts, _)| facts.name.clone())
+            .collect();
+        let before = self.online.replace(online.clone());
+        before.is_some_and(|before| online.iter().any(|name| !before.contains(name)))
+    }
+}
+
+impl ReplicaSets {
+    /// Observes all runners, and records what that shows of the RunnerReplicaSet.
+    pub(super) async fn observe(&self, of: Subject<'_>) -> Result<Fleet, Error> {
+        let runners = self.cluster.stores.runners_of(of.uid);
+        let mut members = Vec::with_capacity(runners.len());
+        for runner in &runners {
+            let facts = self.runners.observer.observe(runner, of.access, of.clock).await?.facts;
+            let assessment = assess(&facts, of.clock.now);
+            members.push((facts, assessment));
+        }
+        let seen: BTreeSet<&str> = members.iter().map(|(facts, _)| facts.name.as_str()).collect();
+        let adopted = self
+            .memory
+            .adopted
+            .read(of.uid, |adopted| count(adopted.recent(of.clock.instant).filter(|name| !seen.contains(name))));
+        let status = of.set.status.as_ref();
+        let (fleet, started) = self.memory.memos.change(of.uid, |memo| {
+            let is_recent = |since| of.clock.instant.saturating_duration_since(since) < IN_FLIGHT;
+            memo.in_flight.retain(|name, since| !seen.contains(name.as_str()) && is_recent(*since));
+            let started: Vec<u32> = memo
+                .started(&members)
+                .into_iter()
+                .filter_map(|facts| facts.pod.as_ref())
+                .map(|pod| since(pod.created, of.clock.now))
+                .collect();
+            let stored = memo.attempts.or_else(|| status.and_then(|status| status.failed_attempts)).unwrap_or_default();
+            let attempts = if memo.came_online(&members) { 0 } else { stored };
+            memo.attempts = Some(attempts);
+            let stored = |time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| time.map(|time| time.0);
+            let scaled = Scaled {
+                up: memo.scaled.up.or_else(|| stored(status?.last_scale_up_time.as_ref())),
+                down: memo.scaled.down.or_else(|| stored(status?.last_scale_down_time.as_ref())),
+            };
+            let in_flight = u32::try_from(memo.in_flight.len()).unwrap_or(u32::MAX).saturating_add(adopted.unwrap_or_default());
+            (Fleet { in_flight, attempts, scaled, runners, members: Vec::new() }, started)
+        });
+        if !started.is_empty() {
+            self.memory.starts.change(&pool_of(of.set, of.uid), |starts| started.into_iter().for_each(|took| starts.add(took)));
+        }
+        Ok(Fleet { members, ..fleet })
+    }
+
+    /// What to do about the number of runners.
+    pub(super) fn plan(&self, of: Subject<'_>, fleet: &Fleet) -> Plan {
+        let members: Vec<Member> = fleet
+            .members
+            .iter()
+            .map(|(facts, assessment)| Member {
+                phase: assessment.phase,
+                current: facts.current,
+                age: since(facts.created, of.clock.now),
+            })
+            .collect();
+        let desired = of.set.spec.replicas_or_default();
+        let replicas = Replicas {
+            effective: of.set.spec.effective_time.as_ref().map(|time| time.0),
+            ephemeral: of.set.spec.template.spec.config.is_ephemeral(),
+            autoscaled: owner_of(of.set).is_some_and(|owner| self.cluster.stores.is_scaled(&owner.target)),
+            scaled_up: fleet.scaled.up,
+            newest: fleet.members.iter().map(|(facts, _)| facts.created).max(),
+            missing: desired.saturating_sub(fleet.alive()),
+        };
+        let accepted = self.memory.accepted.get(of.uid).unwrap_or_default();
+        let held = |memo: &mut Memo| memo.hold.held(&replicas, accepted.numbers(), of.clock.now, of.clock.instant);
+        fleet::plan(&fleet::Fleet {
+            desired,
+            members: &members,
+            in_flight: fleet.in_flight,
+            finished: self.memory.memos.change(of.uid, held),
+            surge: desired.div_ceil(10).max(1),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(online: bool, registered: bool) -> [(RunnerFacts, Assessment); 1] {
+        let facts = RunnerFacts { uid: "u".to_owned(), known_id: registered.then_some(7), ..RunnerFacts::default() };
+        let phase = if online { Phase::Busy } else { Phase::Starting };
+        [(facts, Assessment { phase, trouble: None })]
+    }
+
+    fn starts(seen: &[(bool, bool)]) -> Vec<bool> {
+        let mut memo = Memo::default();
+        seen.iter().map(|(online, registered)| !memo.started(&member(*online, *registered)).is_empty()).collect()
+    }
+
+    #[test]
+    fn start_is_counted_once_and_only_when_it_was_seen_from_the_beginning() {
+        let seen = [(false, false), (false, true), (true, true), (true, true), (false, true), (true, true)];
+        assert_eq!(starts(&seen), [false, false, true, false, false, false]);
+        assert_eq!(starts(&[(true, true), (false, true), (true, true)]), [false; 3], "met online");
+        assert_eq!(starts(&[(false, true), (true, true)]), [false; 2], "met offline");
+    }
+}

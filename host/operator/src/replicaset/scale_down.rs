@@ -1,0 +1,180 @@
+//! Scaling down: runners that are over, those that never started, and the idle ones that the policy names.
+//!
+//! An idle runner is unregistered at GitHub first; *busy* ends the attempt, and only then is its object deleted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use kube::{Resource, ResourceExt};
+use pacer_cluster::events::Reason;
+use pacer_cluster::object::Uid;
+use pacer_core::fleet::Shrink;
+use pacer_core::scale_down;
+use pacer_github::Removal;
+use pacer_github::roster::Haste;
+use pacer_policy::record::{Done, Item};
+use pacer_policyset::receipts::{Draft, Owner, not_unregistered};
+
+use super::observe::Fleet;
+use super::{ReplicaSets, Subject};
+use crate::access::{Access, NEXT_TURN};
+use crate::error::Error;
+use crate::pool;
+use crate::settings::FAN_OUT;
+
+/// Events per scale-down; the rest is in the log, since every event is a write.
+const EVENTS: usize = 3;
+
+/// What came of asking the policy and GitHub.
+struct Asked {
+    /// Who is unregistered.
+    gone: Vec<usize>,
+    /// When to ask again.
+    retry: Duration,
+    /// The receipt.
+    draft: Option<Draft>,
+}
+
+impl Asked {
+    fn nothing(retry: Duration) -> Self {
+        Self { gone: Vec::new(), retry, draft: None }
+    }
+}
+
+/// A runner that the policy chose, and what GitHub answered.
+struct Answer {
+    member: usize,
+    reason: String,
+    removal: Result<Removal, Error>,
+}
+
+/// Receipt items of those that no policy is asked about, because they do nothing.
+fn spare(wanted: u32, fleet: &Fleet, plan: &Shrink) -> Vec<Item> {
+    let ended = plan.dead.iter().map(|member| (member, true));
+    let named = ended.chain(plan.unstarted.iter().map(|member| (member, false))).filter_map(|(member, ended)| {
+        let (facts, _) = fleet.members.get(*member)?;
+        Some(Item { name: facts.name.clone(), done: Done::Spare { wanted, ended } })
+    });
+    named.collect()
+}
+
+impl ReplicaSets {
+    /// Carries a plan out. Returns when to go on.
+    pub(super) async fn scale_down(&self, of: Subject<'_>, fleet: &mut Fleet, plan: &Shrink) -> Result<Duration, Error> {
+        let spare = spare(of.set.spec.replicas_or_default(), fleet, plan);
+        let mut gone: Vec<usize> = plan.dead.iter().chain(&plan.unstarted).copied().collect();
+        let mut drafts = Vec::new();
+        if !spare.is_empty() {
+            drafts.push(Draft::unasked(Owner::set(of.set), of.generation, spare, of.clock.now));
+        }
+        let mut next = self.settings.sync_period;
+        if let (true, Some(access)) = (plan.ask > 0, of.access) {
+            let asked = self.ask(of, access, fleet, plan).await;
+            gone.extend(asked.gone);
+            drafts.extend(asked.draft);
+            next = next.min(asked.retry);
+        }
+        if gone.is_empty() {
+            drafts.into_iter().for_each(|draft| self.decisions.receipts.leave(draft));
+            return Ok(next);
+        }
+        fleet.scaled.down = Some(of.clock.now);
+        self.memory.memos.change(of.uid, |memo| memo.scaled.down = Some(of.clock.now));
+        self.decisions.receipts.keep(drafts).await;
+        self.delete(of, fleet, &gone).await?;
+        Ok(next)
+    }
+
+    /// Asks the policy which idle runners go, and GitHub to unregister them.
+    async fn ask(&self, of: Subject<'_>, access: &Access, fleet: &Fleet, plan: &Shrink) -> Asked {
+        let (members, confirmation) = (&fleet.members, self.settings.idle_confirmation);
+        // A job that has begun since they are to go would not show yet.
+        let surplus_since = self.memory.memos.change(of.uid, |memo| *memo.surplus_since.get_or_insert(of.clock.instant));
+        let wanted_for = of.clock.instant.saturating_duration_since(surplus_since);
+        if let Some(left) = confirmation.checked_sub(wanted_for).filter(|left| !left.is_zero()) {
+            return Asked::nothing(left);
+        }
+        let nodes = match scale_down::has_eligible(members, confirmation, plan.outdated_only) {
+            true => self.decisions.nodes.about(&scale_down::node_names(members)).await,
+            false => BTreeMap::new(),
+        };
+        let Some(turn) = access.turn() else { return Asked::nothing(NEXT_TURN) };
+        let pool = pool::of_set(of.set, members, access.budget(), fleet.scaled, self.past(of), of.clock.now);
+        let offer = scale_down::offer(members, &nodes, pool, plan.ask, confirmation, plan.outdated_only, of.clock.now);
+        let Some(offer) = offer else {
+            // Idle ones there are, but none for long enough: the newest proof is due soon.
+            return Asked::nothing(confirmation.max(Duration::from_secs(1)));
+        };
+        let evaluation = of.generation.scale_down(offer.request).await;
+        self.decisions.report(&evaluation, &of.set.object_ref(&())).await;
+        // Owned: the stream below is part of a future that has to be Send for any lifetime.
+        let chosen: Vec<(usize, String)> = evaluation
+            .answer
+            .iter()
+            .filter_map(|choice| Some((*offer.runners.get(usize::try_from(choice.index).ok()?)?, choice.reason.clone())))
+            .collect();
+        let turn = &turn;
+        let answers: Vec<Answer> = stream::iter(chosen)
+            .map(|(member, reason)| async move {
+                let removal = self.unregister(of, access, fleet, member).await;
+                turn.answered();
+                Answer { member, reason, removal }
+            })
+            .buffered(FAN_OUT)
+            .collect()
+            .await;
+        let mut asked = Asked::nothing(self.settings.sync_period);
+        let mut items = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let Some((facts, _)) = fleet.members.get(answer.member) else { continue };
+            let done = self.settle(of, access, fleet, &mut asked, answer, &evaluation.receipt.policy).await;
+            items.push(Item { name: facts.name.clone(), done });
+        }
+        asked.draft = (!items.is_empty()).then(|| Draft::new(Owner::set(of.set), &evaluation, items, of.clock.now));
+        asked
+    }
+
+    async fn unregister(&self, of: Subject<'_>, access: &Access, fleet: &Fleet, member: usize) -> Result<Removal, Error> {
+        let facts = fleet.members.get(member).map(|(facts, _)| facts);
+        let id = facts.and_then(|facts| facts.remote.id()).ok_or(Error::Incomplete("runner", "GitHub id"))?;
+        let uid = facts.and_then(|facts| Uid::new(&facts.uid)).ok_or(Error::Incomplete("Runner", "UID"))?;
+        self.runners.observer.removals.unregister(access, &uid, id, of.clock).await
+    }
+
+    /// What GitHub's answer means for one runner.
+    async fn settle(
+        &self,
+        of: Subject<'_>,
+        access: &Access,
+        fleet: &Fleet,
+        asked: &mut Asked,
+        Answer { member, reason, removal }: Answer,
+        policy: &str,
+    ) -> Done {
+        let runner = fleet.members.get(member).map(|(facts, _)| facts.name.as_str()).unwrap_or_default();
+        match removal {
+            Ok(Removal::Removed | Removal::Absent) => {
+                tracing::info!(runner, namespace = of.set.namespace(), reason, policy, verdict = "accepted", "runner removed");
+                if let (true, Some(object)) = (asked.gone.len() < EVENTS, fleet.runners.get(member)) {
+                    let note = format!("removed runner {runner}: {reason}; policy {policy}");
+                    let (set, about) = (of.set.object_ref(&()), Some(object.object_ref(&())));
+                    self.cluster.events.publish(Reason::RunnerRemoved, &set, about, &note).await;
+                }
+                asked.gone.push(member);
+                Done::Removed
+            }
+            Ok(Removal::Busy { message }) => {
+                tracing::info!(runner, reason, policy, message, verdict = "dropped: busy", "runner kept");
+                access.await_listing(runner, Haste::JobEnd);
+                asked.retry = Duration::from_secs(2);
+                Done::Busy { message }
+            }
+            Err(error) => {
+                tracing::warn!(runner, %error, verdict = "dropped: not unregistered", "runner kept");
+                asked.retry = asked.retry.min(error.retry_after(3));
+                not_unregistered(&error)
+            }
+        }
+    }
+}

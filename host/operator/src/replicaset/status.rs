@@ -1,0 +1,137 @@
+//! The status of a set.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::PatchParams;
+use kube::core::Status;
+use kube::{Resource, ResourceExt};
+use pacer_api::condition::{self, ConditionType, Statement, Verdict};
+use pacer_api::names::label;
+use pacer_api::{RunnerReplicaSet, RunnerReplicaSetStatus};
+use pacer_cluster::answer::status;
+use pacer_cluster::events::Reason;
+use pacer_core::phase::Phase;
+use pacer_core::restart::{self, RestartLimits};
+
+use super::observe::Fleet;
+use super::{ReplicaSets, Subject};
+use crate::access::Access;
+use crate::error::Error;
+pub(super) use crate::written::Written;
+use crate::written::merge_patch;
+use crate::{pool, template};
+
+/// Why GitHub can't be used for a RunnerReplicaSet.
+pub(super) struct GitHubTrouble {
+    reason: &'static str,
+    message: String,
+}
+
+impl GitHubTrouble {
+    pub(super) fn of(access: &Result<Access, Error>) -> Option<Self> {
+        match access {
+            Err(error) => Some(Self { reason: "SettingsRefused", message: error.to_string() }),
+            Ok(access) => access.outage().map(|outage| Self {
+                reason: if outage.refused { "CredentialsRefused" } else { "GitHubUnavailable" },
+                message: outage.message,
+            }),
+        }
+    }
+}
+
+impl ReplicaSets {
+    /// Writes the status if it differs, at most once a second. Returns when to go on with a write that is held back.
+    pub(super) async fn write_status(
+        &self,
+        of: Subject<'_>,
+        fleet: &Fleet,
+        trouble: Option<&GitHubTrouble>,
+    ) -> Result<Duration, Error> {
+        let old = of.set.status.clone().unwrap_or_default();
+        let new = compute(of, fleet, trouble, &old, &self.settings.restart);
+        if new == old {
+            return Ok(self.settings.sync_period);
+        }
+        let version = of.set.resource_version();
+        let value = serde_json::to_value(&new).unwrap_or_default();
+        let hold = |written: &Written| written.hold(version.as_deref(), &value, of.clock.instant, self.settings.sync_period);
+        if let Some(wait) = self.memory.memos.read(of.uid, |memo| memo.status.as_ref().and_then(hold)).flatten() {
+            return Ok(wait);
+        }
+        if let Some(trouble) = trouble.filter(|_| new.conditions != old.conditions) {
+            self.cluster.events.publish(Reason::GitHubUnavailable, &of.set.object_ref(&()), None, &trouble.message).await;
+        }
+        let patch = merge_patch(&value, serde_json::to_value(&old).ok());
+        let api = self.cluster.beside::<RunnerReplicaSet>(of.set);
+        let gone = match api.patch_status(&of.set.name_any(), &PatchParams::default(), &patch).await {
+            Ok(_) => false,
+            Err(error) if status(&error).is_some_and(Status::is_not_found) => true,
+            Err(error) => return Err(error.into()),
+        };
+        self.memory.memos.change(of.uid, |memo| {
+            memo.gone = gone;
+            memo.status = Some(Written { version, value, at: of.clock.instant });
+        });
+        Ok(self.settings.sync_period)
+    }
+}
+
+fn compute(
+    of: Subject<'_>,
+    fleet: &Fleet,
+    trouble: Option<&GitHubTrouble>,
+    old: &RunnerReplicaSetStatus,
+    limits: &RestartLimits,
+) -> RunnerReplicaSetStatus {
+    let (set, now) = (of.set, of.clock.now);
+    let phases = || fleet.members.iter().map(|(_, assessment)| assessment.phase);
+    let counts = pool::counts(phases());
+    let dead = phases().filter(|phase| *phase == Phase::Dead).count();
+    let i32_of = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    let running = counts.starting.saturating_add(counts.idle).saturating_add(counts.busy);
+    let total = counts.pending.saturating_add(running).saturating_add(u32::try_from(dead).unwrap_or(u32::MAX));
+    let attempts = Some(fleet.attempts).filter(|attempts| *attempts > 0);
+    let mut new = old.clone();
+    new.replicas = Some(i32_of(total));
+    new.ready_replicas = i32_of(running);
+    new.available_replicas = i32_of(running);
+    new.pending_replicas = Some(i32_of(counts.pending));
+    new.busy_replicas = Some(i32_of(counts.busy));
+    new.idle_replicas = Some(i32_of(counts.idle));
+    new.observed_generation = set.metadata.generation;
+    new.selector = Some(format!("{}={}", label::RUNNER_TEMPLATE_HASH, template::revision(set)));
+    new.failed_attempts = attempts;
+    new.last_scale_up_time = fleet.scaled.up.map(whole_seconds);
+    new.last_scale_down_time = fleet.scaled.down.map(whole_seconds);
+    new.backoff_until = attempts.and_then(|attempts| {
+        let since =
+            fleet.members.iter().filter_map(|(_, assessment)| assessment.trouble.as_ref()).map(|trouble| trouble.since).max()?;
+        Some(whole_seconds(restart::due(since, attempts, limits)))
+    });
+    let desired = set.spec.replicas_or_default();
+    let online = counts.idle.saturating_add(counts.busy);
+    let (verdict, reason, message) = match (trouble, attempts) {
+        (Some(trouble), _) => (false, trouble.reason, trouble.message.clone()),
+        (None, Some(attempts)) => {
+            (false, "BackingOff", format!("the last {attempts} attempts to start a runner failed; see the Runners' conditions"))
+        }
+        (None, None) if online >= desired => (true, "AllOnline", "as many runners as wanted are registered".to_owned()),
+        (None, None) => (false, "Starting", "runners are starting".to_owned()),
+    };
+    let statement = Statement {
+        type_: ConditionType::Ready,
+        verdict: Verdict::from(verdict),
+        reason,
+        message: &message,
+        generation: set.metadata.generation,
+    };
+    condition::put(&mut new.conditions, &statement, now);
+    new
+}
+
+/// Kubernetes keeps whole seconds; comparing anything finer with what was stored would differ for ever.
+fn whole_seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}

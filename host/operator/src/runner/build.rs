@@ -1,0 +1,206 @@
+//! The pod of a Runner: what has to be there first, then the pod itself.
+//!
+//! ```text
+//! token -> account -> claims -> Supply -> pod::build -> create -> Made
+//! ```
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+use pacer_api::Runner;
+use pacer_cluster::answer::status;
+use pacer_cluster::events::Reason;
+use pacer_core::facts::Refuser;
+
+use super::{Runners, Subject};
+use crate::access::{Access, NEXT_TURN};
+use crate::account::{AccountError, Accounts};
+use crate::arc::statefulset;
+use crate::claim::{Claims, Secured};
+use crate::error::Error;
+use crate::pod::{self, ClaimedVolume, GeneratedAccess, PodInput, PodPlan, TokenSource};
+use crate::published::IN_FLIGHT;
+use crate::token::Tokens;
+
+/// What pods need that is no part of them.
+pub struct Supplies {
+    /// Registration tokens.
+    pub tokens: Tokens,
+    /// Service accounts.
+    pub accounts: Accounts,
+    /// Claims of RunnerSets.
+    pub claims: Claims,
+}
+
+/// ARC's pod is about to be this Runner's; the watch shows it, and this is only for the case that something came between.
+const HANDOVER: Duration = Duration::from_secs(2);
+
+/// A pod that was refused is tried again after this.
+const REFUSAL_RETRY: Duration = Duration::from_secs(10);
+
+/// What one pod is made with.
+struct Supply {
+    token: TokenSource,
+    account: Option<String>,
+    claims: Vec<ClaimedVolume>,
+}
+
+/// Why a pod is not made now.
+enum Hindrance {
+    /// Something is under way.
+    Later(Duration),
+    /// It can't be made as things are.
+    Refused(PodRefusal),
+    /// The API server or GitHub did not do their part.
+    Failed(Error),
+}
+
+/// A refusal that is worth a condition of the Runner.
+struct PodRefusal {
+    by: Refuser,
+    message: String,
+    /// Whether to publish an Event; the refusal of a token has one of its own.
+    event: bool,
+    retry: Duration,
+}
+
+impl PodRefusal {
+    fn new(by: Refuser, message: String) -> Self {
+        Self { by, message, event: true, retry: REFUSAL_RETRY }
+    }
+}
+
+impl<E: Into<Error>> From<E> for Hindrance {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What the API server did with a pod.
+enum Made {
+    /// It made it.
+    Created,
+    /// It was made by an earlier try whose answer was lost, or the watch is late.
+    Existed,
+}
+
+impl Runners {
+    /// Makes the pod of a Runner that has none. Returns when to go on.
+    pub(super) async fn make_pod(&self, of: Subject<'_>, access: &Access) -> Result<Duration, Error> {
+        if let Some(wait) = self.refused_lately(of) {
+            return Ok(wait);
+        }
+        let namespace = of.runner.namespace().unwrap_or_default();
+        let namesake = self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace));
+        if namesake.is_some_and(|pod| statefulset::awaits_runner(&pod)) {
+            return Ok(HANDOVER);
+        }
+        match self.try_to_make(of, access).await {
+            Ok(made) => {
+                let created = matches!(made, Made::Created);
+                self.memory.known.change(of.uid, |known| {
+                    known.creation.sent = Some(of.clock.instant);
+                    known.creation.made_here |= created;
+                });
+                Ok(if created { self.settings.sync_period } else { IN_FLIGHT })
+            }
+            Err(Hindrance::Later(wait)) => Ok(wait),
+            Err(Hindrance::Failed(error)) => Err(error),
+            Err(Hindrance::Refused(PodRefusal { by, message, event, retry })) => {
+                if event {
+                    self.cluster.events.publish(Reason::PodRefused, &of.runner.object_ref(&()), None, &message).await;
+                }
+                self.memory.known.change(of.uid, |known| known.refuse(by, message, of.clock));
+                Ok(retry)
+            }
+        }
+    }
+
+    fn refused_lately(&self, of: Subject<'_>) -> Option<Duration> {
+        let tried = self.memory.known.get(of.uid).creation.refused?;
+        REFUSAL_RETRY.checked_sub(of.clock.instant.saturating_duration_since(tried)).filter(|left| !left.is_zero())
+    }
+
+    async fn try_to_make(&self, of: Subject<'_>, access: &Access) -> Result<Made, Hindrance> {
+        let supply = self.supply(of, access).await?;
+        let plan = self.build(of.runner, &supply)?;
+        for warning in &plan.warnings {
+            self.cluster.events.publish(Reason::SpecIgnored, &of.runner.object_ref(&()), None, &warning.to_string()).await;
+        }
+        self.create(of.runner, &plan, &supply).await
+    }
+
+    /// Sees to all that has to exist before the pod.
+    async fn supply(&self, of: Subject<'_>, access: &Access) -> Result<Supply, Hindrance> {
+        let token = self.token(of, access).await?;
+        let account = match self.account(of.runner).await {
+            Ok(account) => account,
+            Err(AccountError::Kube(error)) => return Err(Error::Kube(error).into()),
+            Err(error) => return Err(Hindrance::Refused(PodRefusal::new(Refuser::Pod, error.to_string()))),
+        };
+        match self.supplies.claims.secure(of.runner, of.clock).await? {
+            Secured::Ready(claims) => Ok(Supply { token, account, claims }),
+            Secured::Later(wait) => Err(Hindrance::Later(wait)),
+            Secured::Refused { by, message } => Err(Hindrance::Refused(PodRefusal::new(by, message))),
+        }
+    }
+
+    async fn token(&self, of: Subject<'_>, access: &Access) -> Result<TokenSource, Hindrance> {
+        let namespace = of.runner.namespace().unwrap_or_default();
+        let error = match self.supplies.tokens.ensure(&namespace, access, of.clock.now).await {
+            Ok(Some(token)) => return Ok(token),
+            Ok(None) => return Err(Hindrance::Later(NEXT_TURN)),
+            Err(error) => error,
+        };
+        let note = format!("no registration token for {}: {error}", access.scope());
+        let reason = Reason::FailedUpdateRegistrationToken;
+        self.cluster.events.publish(reason, &of.runner.object_ref(&()), None, &note).await;
+        match &error {
+            // Somebody has to change something, and asking on and on may get the credentials blocked.
+            Error::GitHub(refused) if !refused.is_transient() => {
+                let message = format!("no registration token for {}: {refused:#}", access.scope());
+                let refusal = PodRefusal::new(Refuser::Credentials, message);
+                Err(Hindrance::Refused(PodRefusal { event: false, ..refusal }))
+            }
+            _ => Err(error.into()),
+        }
+    }
+
+    /// Makes the service account of a runner that needs one. Returns its name.
+    async fn account(&self, runner: &Runner) -> Result<Option<String>, AccountError> {
+        // One that only registers talks to nobody but GitHub.
+        let access = GeneratedAccess::of(&runner.spec, self.settings.pod.status_hook);
+        let Some(access) = access.filter(|_| !pod::is_registration_only(runner)) else { return Ok(None) };
+        let shared = self.cluster.stores.shared_account_of(runner);
+        self.supplies.accounts.ensure(runner, access, shared.as_ref()).await.map(Some)
+    }
+
+    fn build(&self, runner: &Runner, supply: &Supply) -> Result<PodPlan, Hindrance> {
+        let Supply { token, account, claims } = supply;
+        let input = PodInput { runner, defaults: &self.settings.pod, token, account: account.as_deref(), claims };
+        let refused = |message| PodRefusal { retry: self.settings.sync_period, ..PodRefusal::new(Refuser::Pod, message) };
+        pod::build(&input).map_err(|error| Hindrance::Refused(refused(error.to_string())))
+    }
+
+    async fn create(&self, runner: &Runner, plan: &PodPlan, supply: &Supply) -> Result<Made, Hindrance> {
+        let error = match self.cluster.beside::<Pod>(runner).create(&PostParams::default(), &plan.pod).await {
+            Ok(_) => return Ok(Made::Created),
+            Err(error) => error,
+        };
+        match status(&error) {
+            Some(answer) if answer.is_already_exists() => Ok(Made::Existed),
+            Some(answer) if answer.is_forbidden() || answer.is_invalid() => {
+                if let Some(account) = &supply.account {
+                    // Perhaps it is not there any more.
+                    self.supplies.accounts.doubt(&runner.namespace().unwrap_or_default(), account).await;
+                }
+                let by = if answer.message.contains("exceeded quota") { Refuser::Quota } else { Refuser::Pod };
+                Err(Hindrance::Refused(PodRefusal::new(by, answer.message.clone())))
+            }
+            _ => Err(error.into()),
+        }
+    }
+}

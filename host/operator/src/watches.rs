@@ -1,0 +1,51 @@
+//! One watch per kind: each fills a store and tells of changes.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::Client;
+use kube::runtime::watcher;
+use pacer_api::names::label;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_cluster::watch::{Changes, Filled, trim, watch};
+
+use crate::stores::{CommonParts, Stores, trim_claim, trim_pod};
+
+/// The watches, not yet running.
+pub struct Watches {
+    pub(crate) runners: Changes<Runner>,
+    pub(crate) pods: Changes<Pod>,
+    pub(crate) sets: Changes<RunnerReplicaSet>,
+    pub(crate) deployments: Changes<RunnerDeployment>,
+    pub(crate) runner_sets: Changes<RunnerSet>,
+    pub(crate) claims: Changes<PersistentVolumeClaim>,
+    pub(crate) autoscalers: Changes<HorizontalRunnerAutoscaler>,
+}
+
+/// Prepares the watches and their stores.
+#[must_use]
+pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Stores) {
+    let mut filled = Filled::default();
+    let mut common = CommonParts::default();
+    let (runner_store, runners) =
+        watch(client, namespace, watcher::Config::default(), move |runner| common.trim(runner), &mut filled);
+    let only_runner_pods = watcher::Config::default().labels(label::RUNNER_POD);
+    let (pod_store, pods) = watch(client, namespace, only_runner_pods, trim_pod, &mut filled);
+    let (set_store, sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let (deployment_store, deployments) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let (runner_set_store, runner_sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let only_claims_of_sets = watcher::Config::default().labels(label::RUNNER_SET_NAME);
+    let (claim_store, claims) = watch(client, namespace, only_claims_of_sets, trim_claim, &mut filled);
+    let (autoscaler_store, autoscalers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    (
+        Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers },
+        Stores {
+            runners: runner_store,
+            pods: pod_store,
+            sets: set_store,
+            deployments: deployment_store,
+            runner_sets: runner_set_store,
+            claims: claim_store,
+            autoscalers: autoscaler_store,
+            filled,
+        },
+    )
+}

@@ -1,0 +1,142 @@
+//! A child that stages one policy set.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Adopted;
+use super::process::{Lost, Process};
+use crate::component::Digest;
+use crate::decision::Decision;
+use crate::limits::Limits;
+use crate::load::{LoadError, Refusal};
+use crate::policy::Policy;
+use crate::protocol::{CODE_BYTES, COMPONENT_BYTES, Preparation, Reply, Request};
+
+/// How long staging one policy set may take from the start of its process. Waiting for a place does not count. Its processor time and memory
+/// are limited by the process itself.
+pub const STAGING: Duration = Duration::from_secs(30);
+
+/// What is being done when a budget is used up.
+const READING: &str = "reading";
+const COMPILING: &str = "compiling and trying";
+const TRYING: &str = "trying";
+
+/// Another end of a stager's socket.
+#[derive(Debug)]
+pub(crate) struct Ending(UnixStream);
+
+impl Ending {
+    /// Whoever waits for the process hears that it is gone, and kills it.
+    pub(crate) fn end(&self) {
+        let _closed = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// A process with a budget.
+#[derive(Debug)]
+pub(crate) struct Stager {
+    process: Process,
+    until: Instant,
+    adopted: Adopted,
+    /// What ended it; everything that is asked afterwards ends with the same.
+    lost: Option<LoadError>,
+}
+
+impl Stager {
+    pub(super) fn new(process: Process) -> Self {
+        Self { process, until: Instant::now() + STAGING, adopted: Adopted::new(), lost: None }
+    }
+
+    /// Ends the process from outside, wherever it is.
+    pub(crate) fn ending(&self) -> io::Result<Ending> {
+        self.process.socket().try_clone().map(Ending)
+    }
+
+    /// The component of a module.
+    pub(crate) fn prepare(&mut self, how: Preparation, module: &[u8]) -> Result<Vec<u8>, LoadError> {
+        match self.ask(&Request::Prepare(how), module, COMPONENT_BYTES, READING)? {
+            (Reply::Prepared, component) => Ok(component),
+            _ => Err(self.end(&Lost::Rubbish, READING)),
+        }
+    }
+
+    /// A policy that passed every check, and the time that its compilation took.
+    pub(crate) fn load(&mut self, component: &[u8]) -> Result<(Policy, Duration), LoadError> {
+        match self.ask(&Request::Load, component, CODE_BYTES, COMPILING)? {
+            (Reply::Loaded { description, takes, compiled_in }, code) => {
+                let digest = Digest::of(component);
+                self.adopted.insert(digest, code.len());
+                let policy = Policy { description, digest, size: component.len(), takes, code: Arc::from(code) };
+                Ok((policy, compiled_in))
+            }
+            _ => Err(self.end(&Lost::Rubbish, COMPILING)),
+        }
+    }
+
+    /// See [`Policy::validate_settings`].
+    pub(crate) fn validate(&mut self, policy: &Policy, settings: &str, limits: &Limits) -> Result<(), LoadError> {
+        self.adopt(policy)?;
+        self.done(&Request::Validate { policy: policy.digest, settings: settings.to_owned(), limits: *limits })
+    }
+
+    /// See [`Policy::rehearse`].
+    pub(crate) fn rehearse(
+        &mut self,
+        policy: &Policy,
+        decision: Decision,
+        settings: &str,
+        limits: &Limits,
+    ) -> Result<(), LoadError> {
+        self.adopt(policy)?;
+        self.done(&Request::Rehearse { policy: policy.digest, decision, settings: settings.to_owned(), limits: *limits })
+    }
+
+    fn adopt(&mut self, policy: &Policy) -> Result<(), LoadError> {
+        if self.adopted.contains_key(&policy.digest) {
+            return Ok(());
+        }
+        match self.ask(&Request::Adopt(policy.digest), &policy.code, 0, TRYING)? {
+            (Reply::Done, _) => {
+                self.adopted.insert(policy.digest, policy.code.len());
+                Ok(())
+            }
+            _ => Err(self.end(&Lost::Rubbish, TRYING)),
+        }
+    }
+
+    fn done(&mut self, request: &Request) -> Result<(), LoadError> {
+        match self.ask(request, &[], 0, TRYING)? {
+            (Reply::Done, _) => Ok(()),
+            _ => Err(self.end(&Lost::Rubbish, TRYING)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request, body: &[u8], most: usize, doing: &str) -> Result<(Reply, Vec<u8>), LoadError> {
+        if let Some(lost) = &self.lost {
+            return Err(lost.clone());
+        }
+        match self.process.exchange(request, body, most, self.until) {
+            Ok((Reply::Refused(code, message), _)) => Err(LoadError::new(code, message)),
+            Ok(replied) => Ok(replied),
+            Err(lost) => Err(self.end(&lost, doing)),
+        }
+    }
+
+    fn end(&mut self, lost: &Lost, doing: &str) -> LoadError {
+        let error = match lost {
+            Lost::Late => {
+                let message = format!("{doing} it takes longer than the {} s that a policy set has", STAGING.as_secs());
+                LoadError::new(Refusal::CompileTimeout, message)
+            }
+            lost => LoadError::new(
+                Refusal::Compile,
+                format!("{doing} it takes more memory, stack or processor time than a policy set has: {lost}"),
+            ),
+        };
+        self.lost = Some(error.clone());
+        error
+    }
+}

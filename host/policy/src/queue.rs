@@ -1,0 +1,83 @@
+//! Whose policy set is staged next: some at once, and of each namespace one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{Mutex as Turns, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+
+/// Policy sets that are staged at once. Two, so that one that takes its whole budget does not hold up those of other namespaces, and no more,
+/// because each may take as much memory as a stager may have.
+const PLACES: usize = 2;
+
+/// Both queues serve in the order of arrival, and of each namespace only one waits in the second one: namespaces take turns, however many sets
+/// one of them has.
+pub(crate) struct Queue {
+    places: Arc<Semaphore>,
+    owners: Mutex<HashMap<String, Weak<Turns<()>>>>,
+}
+
+/// Held while a set is staged.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _place: Option<OwnedSemaphorePermit>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(PLACES)), owners: Mutex::default() }
+    }
+}
+
+impl Queue {
+    /// Waits until a set of this namespace may be staged.
+    pub(crate) async fn turn(&self, owner: &str) -> Turn {
+        let turns = {
+            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            owners.retain(|_, turns| turns.strong_count() > 0);
+            let known = owners.get(owner).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let turns = Arc::default();
+                owners.insert(owner.to_owned(), Arc::downgrade(&turns));
+                turns
+            })
+        };
+        let turn = turns.lock_owned().await;
+        // It is never closed.
+        Turn { _place: Arc::clone(&self.places).acquire_owned().await.ok(), _turn: turn }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// Whether a turn is given at once.
+    fn given(turn: &mut std::pin::Pin<&mut impl Future<Output = Turn>>) -> Option<Turn> {
+        match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(turn) => Some(turn),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_namespace_gets_its_turn_whatever_others_have_waiting() {
+        let queue = Queue::default();
+        let (mut one, mut two, mut three) = (pin!(queue.turn("a")), pin!(queue.turn("a")), pin!(queue.turn("a")));
+        let (mut other, mut third) = (pin!(queue.turn("b")), pin!(queue.turn("c")));
+        let first = given(&mut one);
+        assert!(first.is_some() && given(&mut two).is_none() && given(&mut three).is_none());
+        // The second place is that of another namespace, and then there is none.
+        let second = given(&mut other);
+        assert!(second.is_some() && given(&mut third).is_none());
+        drop(first);
+        // `a` has two waiting, and `c` came to the places before them.
+        let next = given(&mut third);
+        assert!(given(&mut two).is_none() && next.is_some());
+        drop((second, next));
+        assert!(given(&mut two).is_some() && given(&mut three).is_some());
+    }
+}

@@ -1,0 +1,182 @@
+//! The last known good contents of policy sets, kept in the operator's own namespace so that a restart with a broken ConfigMap still runs them.
+//!
+//! Each is an immutable ConfigMap named by the policy set and its content. They have no owner: deleting the policy set's ConfigMap, or its
+//! namespace, leaves them. At most `KEPT` are kept per policy set: the active one, the one before, and one that was rolled back, so that
+//! it is not tried again after a restart.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use pacer_policy::bundle::{FILE, Module};
+use pacer_policy::{Bundle, Digest, Jail, PolicyHost};
+use serde_json::json;
+
+use pacer_cluster::answer::{ignore_not_found, is_already_exists};
+use pacer_cluster::object::ObjectKey;
+
+/// Entries kept per policy set.
+const KEPT: usize = 3;
+
+/// Label of the entries. Its value stands for the policy set.
+pub const LABEL: &str = "actions.summerwind.dev/policy-record-of";
+/// The policy set as `namespace/name`, for people.
+const SOURCE: &str = "actions.summerwind.dev/policy-set";
+/// Digest of the content.
+const DIGEST: &str = "actions.summerwind.dev/policy-digest";
+/// When it was activated last, RFC 3339.
+const ACTIVATED: &str = "actions.summerwind.dev/policy-activated-at";
+/// Why it was rolled back.
+const REJECTED: &str = "actions.summerwind.dev/policy-rejected";
+
+/// A content that was active once.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    name: String,
+    pub(super) digest: String,
+    /// Why it was rolled back; none for a good one.
+    pub(super) rejected: Option<String>,
+    pub(super) activated: Timestamp,
+    content: ConfigMap,
+}
+
+impl Entry {
+    /// Its content, if it is what its digest says.
+    pub(super) async fn bundle(&self, host: &PolicyHost, owner: &str) -> Option<Bundle> {
+        let bundle = parse(host, owner, &self.content).await.ok()?;
+        (bundle.digest().to_string() == self.digest).then_some(bundle)
+    }
+}
+
+/// Reads the policy set of a ConfigMap of the namespace `owner`.
+///
+/// # Errors
+///
+/// The first thing that is wrong with it.
+pub(super) async fn parse(host: &PolicyHost, owner: &str, content: &ConfigMap) -> Result<Bundle, pacer_policy::BundleError> {
+    Bundle::parse(host, owner, content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules(content)).await
+}
+
+/// The same outside of the operator. Blocks.
+///
+/// # Errors
+///
+/// The first thing that is wrong with it.
+pub fn read(jail: &Jail, content: &ConfigMap) -> Result<Bundle, pacer_policy::BundleError> {
+    Bundle::read(jail, content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules(content))
+}
+
+fn modules(content: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
+    content.binary_data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone())).collect()
+}
+
+/// The entries of one policy set.
+#[derive(Clone)]
+pub(super) struct History {
+    api: Api<ConfigMap>,
+    source: ObjectKey,
+    label: String,
+}
+
+impl History {
+    pub(super) fn new(client: Client, namespace: &str, source: ObjectKey) -> Self {
+        let label = Digest::of(source.to_string().as_bytes()).hex(16);
+        Self { api: Api::namespaced(client, namespace), source, label }
+    }
+
+    /// All of them, the newest first.
+    pub(super) async fn list(&self) -> Result<Vec<Entry>, kube::Error> {
+        let listed = self.api.list(&ListParams::default().labels(&format!("{LABEL}={}", self.label))).await?;
+        let mut entries: Vec<Entry> = listed.into_iter().filter_map(entry).collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.activated));
+        Ok(entries)
+    }
+
+    /// Writes down that this content is active, and removes what is too old.
+    pub(super) async fn keep(&self, bundle: &Bundle, content: &ConfigMap, now: Timestamp) -> Result<(), kube::Error> {
+        let digest = bundle.digest();
+        let used: Vec<&str> = bundle
+            .entries()
+            .filter_map(|(_, _, entry)| match &entry.module {
+                Module::Component { key, .. } => Some(key.as_str()),
+                Module::Builtin => None,
+            })
+            .collect();
+        let name = format!("pacer-policies-{}-{}", self.label, digest.hex(16));
+        let activated = BTreeMap::from([(ACTIVATED, now.to_string())]);
+        let entry = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                labels: Some(BTreeMap::from([(LABEL.to_owned(), self.label.clone())])),
+                annotations: Some(BTreeMap::from([
+                    (SOURCE.to_owned(), self.source.to_string()),
+                    (DIGEST.to_owned(), digest.to_string()),
+                    (ACTIVATED.to_owned(), now.to_string()),
+                ])),
+                ..ObjectMeta::default()
+            },
+            data: content
+                .data
+                .as_ref()
+                .and_then(|data| data.get(FILE))
+                .map(|text| BTreeMap::from([(FILE.to_owned(), text.clone())])),
+            binary_data: content.binary_data.as_ref().map(|modules| {
+                modules.iter().filter(|(key, _)| used.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
+            }),
+            immutable: Some(true),
+        };
+        match self.api.create(&PostParams::default(), &entry).await {
+            Err(error) if is_already_exists(&error) => {
+                let patch = json!({"metadata": {"annotations": activated}});
+                self.api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+            }
+            other => {
+                other?;
+            }
+        }
+        self.prune(&name).await
+    }
+
+    /// Marks a content as rolled back.
+    pub(super) async fn reject(&self, digest: &str, why: &str) -> Result<(), kube::Error> {
+        let Some(entry) = self.list().await?.into_iter().find(|entry| entry.digest == digest) else { return Ok(()) };
+        let patch = json!({"metadata": {"annotations": {REJECTED: why}}});
+        ignore_not_found(self.api.patch_metadata(&entry.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
+    }
+
+    /// Removes all.
+    pub(super) async fn forget(&self) -> Result<(), kube::Error> {
+        for entry in self.list().await? {
+            self.delete(&entry.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn prune(&self, current: &str) -> Result<(), kube::Error> {
+        let (rejected, good): (Vec<Entry>, Vec<Entry>) =
+            self.list().await?.into_iter().filter(|entry| entry.name != current).partition(|entry| entry.rejected.is_some());
+        let room = KEPT.saturating_sub(2);
+        for entry in good.into_iter().skip(room).chain(rejected.into_iter().skip(1)) {
+            self.delete(&entry.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), kube::Error> {
+        ignore_not_found(self.api.delete(name, &DeleteParams::default()).await)
+    }
+}
+
+fn entry(content: ConfigMap) -> Option<Entry> {
+    let annotation = |key: &str| content.annotations().get(key).cloned();
+    Some(Entry {
+        name: content.name_any(),
+        digest: annotation(DIGEST)?,
+        rejected: annotation(REJECTED),
+        activated: annotation(ACTIVATED)?.parse().ok()?,
+        content,
+    })
+}

@@ -1,0 +1,324 @@
+//! Policy sets in ConfigMaps: which one decides for which pool, how a new one is staged and activated; and receipts of decisions.
+//!
+//! ```text
+//! watch of one ConfigMap -> 200 ms -> Bundle::parse -> stage -> activate -> history -> status, Events, conditions
+//!                                         |              |         ^
+//!                                         +--- refused --+         +-- roll back: its circuit breaker opens soon after
+//!                                                 |
+//!                                      the last known good stays active
+//! ```
+//!
+//! A policy set is watched by its name while a pool asks for it: the cluster's default (`--policies`), and those that annotations of the
+//! same namespace name. No other ConfigMap is ever read. What a pool's own policy set says nothing about is taken from the cluster's
+//! default, and what neither says from the shipped policy. One [`Generation`] is made per policy set and read at the beginning of a
+//! reconcile; everything else happens beside reconciles. Which objects ask for which set, and which are reconciled when one changes, is
+//! the operator's to know: it passes the first to [`supervisor::run`] and is told the second.
+//!
+//! Read first: [`PolicySets`], then [`supervisor::run`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use kube::Client;
+use pacer_cluster::events::Events;
+use pacer_cluster::object::ObjectKey;
+use pacer_policy::{Decision, Generation, PolicyHost, StagedSet};
+use tokio::sync::{mpsc, watch};
+
+pub mod condition;
+pub mod history;
+mod lifecycle;
+pub mod receipts;
+pub mod report;
+pub mod supervisor;
+
+/// Name of the default set in the operator's own namespace, unless `--policies` says otherwise.
+pub const DEFAULT_NAME: &str = "pacer-policies";
+
+/// Most policy sets that are watched at once. Each costs a watch and the memory of its compiled policies.
+pub const MOST: usize = 200;
+
+/// How long a start waits for the policy sets that pools ask for before the shipped policy decides in their place.
+const START_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Settings, fixed for as long as the process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The cluster's default policy set; none where `--policies` is empty.
+    pub default: Option<ObjectKey>,
+    /// The operator's own namespace, where the history is kept.
+    pub namespace: String,
+    /// Only the shipped policies decide, whatever ConfigMaps say.
+    pub builtin_only: bool,
+}
+
+/// Which content of a policy set decides, for conditions, metrics and people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Its newest content.
+    Active,
+    /// Its newest content, but for policies that keep failing: their circuit breakers are open.
+    Degraded,
+    /// The last known good one, because the newest is refused or gone.
+    LastGood,
+    /// An earlier one, because the policies of the newest kept failing.
+    RolledBack,
+    /// None: it is refused or missing, and there is no earlier one.
+    Refused,
+    /// None, and none is needed: the cluster has no default policy set.
+    Missing,
+    /// None: its annotation switches it off.
+    Disabled,
+}
+
+impl Phase {
+    /// All of them, for metrics.
+    pub const ALL: [Self; 7] =
+        [Self::Active, Self::Degraded, Self::LastGood, Self::RolledBack, Self::Refused, Self::Missing, Self::Disabled];
+
+    /// The word in statuses and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "Active",
+            Self::Degraded => "Degraded",
+            Self::LastGood => "LastGood",
+            Self::RolledBack => "RolledBack",
+            Self::Refused => "Refused",
+            Self::Missing => "Missing",
+            Self::Disabled => "Disabled",
+        }
+    }
+}
+
+/// Why the newest content of a policy set is not active.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// One CamelCase word of a closed set.
+    pub reason: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// What a policy set contributes to decisions, and why.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The active policies; none when it contributes none.
+    pub staged: Option<Arc<StagedSet>>,
+    /// Which content they are of.
+    pub phase: Phase,
+    /// Why its newest content is not active; none when it is.
+    pub failure: Option<Failure>,
+}
+
+impl View {
+    /// Its policies whose circuit breaker is open, with the decision they are for.
+    #[must_use]
+    pub fn failing(&self) -> Vec<(Decision, String)> {
+        let Some(staged) = &self.staged else { return Vec::new() };
+        Decision::ALL
+            .into_iter()
+            .filter_map(|decision| {
+                let standing = staged.enforced(decision)?;
+                standing.health.open_since.map(|_| (decision, standing.policy))
+            })
+            .collect()
+    }
+}
+
+/// What policy sets need of the cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Watches their ConfigMaps; writes their status and history.
+    pub client: Client,
+    /// Events about them.
+    pub events: Events,
+    /// Learns of each policy set whose contribution has changed, so that whatever depends on it is reconciled.
+    pub changed: mpsc::Sender<ObjectKey>,
+}
+
+/// Totals since the process began.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Contents that were activated.
+    pub activations: AtomicU64,
+    /// Contents that were refused.
+    pub refusals: AtomicU64,
+    /// Contents that were rolled back.
+    pub rollbacks: AtomicU64,
+}
+
+/// The policy sets of all pools.
+pub struct PolicySets {
+    host: Arc<PolicyHost>,
+    options: Options,
+    /// Those that a pool asks for.
+    wanted: watch::Sender<BTreeSet<ObjectKey>>,
+    active: RwLock<Active>,
+    /// Grows with every change of `active`.
+    version: watch::Sender<u64>,
+    totals: Totals,
+}
+
+struct Active {
+    views: HashMap<ObjectKey, View>,
+    /// For pools that ask for no policy set, or for one that is not staged yet.
+    general: Arc<Generation>,
+    /// For pools that ask for this policy set.
+    own: HashMap<ObjectKey, Arc<Generation>>,
+}
+
+impl PolicySets {
+    /// The shipped policies decide until policy sets are activated.
+    #[must_use]
+    pub fn new(host: Arc<PolicyHost>, options: Options) -> Self {
+        let wanted = options.default.clone().filter(|_| !options.builtin_only).into_iter().collect();
+        let active = Active { views: HashMap::new(), general: host.generation(), own: HashMap::new() };
+        Self {
+            host,
+            options,
+            wanted: watch::Sender::new(wanted),
+            active: RwLock::new(active),
+            version: watch::Sender::new(0),
+            totals: Totals::default(),
+        }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn host(&self) -> &Arc<PolicyHost> {
+        &self.host
+    }
+
+    /// What happened since the process began.
+    #[must_use]
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Whether ConfigMaps have no say.
+    #[must_use]
+    pub fn builtin_only(&self) -> bool {
+        self.options.builtin_only
+    }
+
+    /// The policies of pools that ask for no policy set. Take it once per reconcile.
+    #[must_use]
+    pub fn generation(&self) -> Arc<Generation> {
+        Arc::clone(&self.read().general)
+    }
+
+    /// The policies of a pool that asks for the policy set of this name in its namespace; those of [`Self::generation`] until that is staged.
+    /// Take it once per reconcile.
+    #[must_use]
+    pub fn generation_for(&self, namespace: &str, set: Option<&str>) -> Arc<Generation> {
+        let Some(key) = self.key(namespace, set) else { return self.generation() };
+        self.want(&key);
+        let active = self.read();
+        Arc::clone(active.own.get(&key).unwrap_or(&active.general))
+    }
+
+    /// What the policy set of this name contributes; none until it has been staged or refused once.
+    #[must_use]
+    pub fn view(&self, namespace: &str, set: &str) -> Option<View> {
+        let key = self.key(namespace, Some(set))?;
+        self.want(&key);
+        self.read().views.get(&key).cloned()
+    }
+
+    /// Whether a policy set is watched, or soon will be; not when [`MOST`] others are.
+    #[must_use]
+    pub fn follows(&self, namespace: &str, set: &str) -> bool {
+        self.key(namespace, Some(set)).is_some_and(|key| self.wanted.borrow().contains(&key))
+    }
+
+    /// All policy sets that have been staged or refused, by name.
+    #[must_use]
+    pub fn views(&self) -> Vec<(ObjectKey, View)> {
+        let mut views: Vec<_> = self.read().views.iter().map(|(key, view)| (key.clone(), view.clone())).collect();
+        views.sort_by(|one, other| one.0.cmp(&other.0));
+        views
+    }
+
+    fn key(&self, namespace: &str, set: Option<&str>) -> Option<ObjectKey> {
+        let name = set.map(str::trim).filter(|name| !name.is_empty() && !self.options.builtin_only)?;
+        Some(ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// Whether it is the cluster's default.
+    #[must_use]
+    pub fn is_default(&self, key: &ObjectKey) -> bool {
+        self.options.default.as_ref() == Some(key)
+    }
+
+    /// Asks for a policy set, which the supervisor watches from then on.
+    fn want(&self, key: &ObjectKey) {
+        if self.wanted.borrow().contains(key) {
+            return;
+        }
+        self.wanted.send_if_modified(|wanted| wanted.len() < MOST && wanted.insert(key.clone()));
+    }
+
+    /// Waits until all policy sets that are asked for have been staged or refused once.
+    async fn settled(&self) {
+        let mut version = self.version.subscribe();
+        loop {
+            let all = {
+                let wanted = self.wanted.borrow();
+                let active = self.read();
+                wanted.iter().all(|key| active.views.contains_key(key))
+            };
+            if all || version.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Makes what a policy set contributes the active policies of its pools. Calls in flight finish on the generation that they began with.
+    fn publish(&self, key: &ObjectKey, view: View) {
+        {
+            let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+            active.views.insert(key.clone(), view);
+            self.compose(&mut active, key);
+        }
+        self.version.send_modify(|version| *version = version.wrapping_add(1));
+    }
+
+    /// Forgets a policy set that no pool asks for.
+    fn withdraw(&self, key: &ObjectKey) {
+        let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+        active.views.remove(key);
+        active.own.remove(key);
+    }
+
+    fn compose(&self, active: &mut Active, changed: &ObjectKey) {
+        let default = self.options.default.as_ref().and_then(|key| active.views.get(key)).cloned();
+        let default = default.as_ref().and_then(|view| view.staged.as_deref());
+        let own = |view: &View| match (&view.staged, view.phase) {
+            // Switched off by hand: not even the cluster's default may stand in.
+            (_, Phase::Disabled) => self.host.compose(&[]),
+            (Some(own), _) => match default {
+                Some(default) => self.host.compose(&[own, default]),
+                None => self.host.compose(&[own]),
+            },
+            (None, _) => self.host.compose(default.as_slice()),
+        };
+        if self.is_default(changed) {
+            active.general = self.host.compose(default.as_slice());
+            active.own = active.views.iter().map(|(key, view)| (key.clone(), own(view))).collect();
+        } else if let Some(view) = active.views.get(changed) {
+            let generation = own(view);
+            active.own.insert(changed.clone(), generation);
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Active> {
+        self.active.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(total: &AtomicU64) {
+        total.fetch_add(1, Ordering::Relaxed);
+    }
+}

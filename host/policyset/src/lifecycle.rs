@@ -1,0 +1,528 @@
+//! The life cycle of one policy set: follows its ConfigMap, stages and activates new contents, rolls bad ones back, and reports that.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, OptionFuture};
+use futures::{FutureExt, StreamExt};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher::watch_object;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
+use pacer_api::names::annotation;
+use pacer_cluster::answer::{ignore_not_found, is_forbidden};
+use pacer_cluster::events::Reason;
+use pacer_cluster::object::ObjectKey;
+use pacer_policy::{Bundle, Decision, Digest, PolicyHost, StagedSet};
+use serde_json::json;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::history::{History, parse};
+use crate::report::{Detail, Report, summary};
+use crate::{Cluster, Failure, Phase, PolicySets, View};
+
+/// Changes of a ConfigMap within this time are staged together.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+
+/// A content whose policies keep failing this soon after its activation is rolled back.
+const PROBATION: SignedDuration = SignedDuration::from_mins(10);
+
+/// The status is not written more often than this, whatever happens.
+const STATUS_PACE: Duration = Duration::from_secs(1);
+
+/// Numbers alone are written no more often than this.
+const NUMBERS_PACE: Duration = Duration::from_secs(60);
+
+/// What the API server did not take is tried again after this.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What is remembered of the ConfigMap; its content is up to a MiB and is not.
+struct About {
+    reference: ObjectReference,
+    content: Digest,
+    disabled: bool,
+    status: Option<String>,
+}
+
+impl About {
+    fn of(object: &ConfigMap) -> Self {
+        let mut text = serde_json::to_vec(&object.data).unwrap_or_default();
+        for (key, bytes) in object.binary_data.iter().flatten() {
+            text.extend(format!("{key} {}\n", Digest::of(&bytes.0)).into_bytes());
+        }
+        Self {
+            reference: ObjectReference { resource_version: object.resource_version(), ..object.object_ref(&()) },
+            content: Digest::of(&text),
+            disabled: object.annotations().get(annotation::POLICIES_DISABLED).is_some_and(|word| word == "true"),
+            status: object.annotations().get(annotation::POLICY_STATUS).cloned(),
+        }
+    }
+}
+
+/// The active content.
+struct Active {
+    staged: Arc<StagedSet>,
+    since: Timestamp,
+    /// It is not what the ConfigMap holds.
+    earlier: Option<Earlier>,
+}
+
+/// Why an earlier content is active.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Earlier {
+    Refused,
+    RolledBack,
+}
+
+struct Staged {
+    content: Arc<ConfigMap>,
+    outcome: Result<(Bundle, Arc<StagedSet>), Failure>,
+}
+
+/// One policy set.
+pub(super) struct Lifecycle {
+    key: ObjectKey,
+    sets: Arc<PolicySets>,
+    cluster: Cluster,
+    history: History,
+    about: Option<About>,
+    pending: Option<Arc<ConfigMap>>,
+    due: Option<Instant>,
+    staging: Option<BoxFuture<'static, Staged>>,
+    active: Option<Active>,
+    failure: Option<(Failure, Timestamp)>,
+    /// Digests of contents that were rolled back, with the reason.
+    rejected: HashMap<String, String>,
+    /// The active content, while it is not in the history yet.
+    unrecorded: Option<(Bundle, Arc<ConfigMap>)>,
+    /// It has been staged or refused once.
+    looked: bool,
+    /// The active policies whose circuit breaker was open when that was last read.
+    failing: Vec<(Decision, String)>,
+    /// The essence of the status that was written last, and when.
+    written: Option<(String, Instant)>,
+    /// No request that failed is repeated before this.
+    retry: Option<Instant>,
+}
+
+impl Lifecycle {
+    pub(super) fn new(key: ObjectKey, sets: Arc<PolicySets>, cluster: Cluster) -> Self {
+        let history = History::new(cluster.client.clone(), &sets.options.namespace, key.clone());
+        Self {
+            key,
+            sets,
+            cluster,
+            history,
+            about: None,
+            pending: None,
+            due: None,
+            staging: None,
+            active: None,
+            failure: None,
+            rejected: HashMap::new(),
+            unrecorded: None,
+            looked: false,
+            failing: Vec::new(),
+            written: None,
+            retry: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        self.read_history().await;
+        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
+        let mut objects = pin!(watch_object(api, &self.key.name).default_backoff());
+        loop {
+            let write = self.next_write();
+            let changed = self.active.as_ref().map(|active| Arc::clone(&active.staged));
+            tokio::select! {
+                object = objects.next() => match object {
+                    Some(Ok(Some(object))) => self.present(object).await,
+                    Some(Ok(None)) => self.absent().await,
+                    Some(Err(error)) => self.unreadable(&error).await,
+                    None => return,
+                },
+                Some(()) = OptionFuture::from(self.due.map(sleep_until)) => self.begin(),
+                Some(staged) = OptionFuture::from(self.staging.as_mut()) => {
+                    self.staging = None;
+                    self.staged(staged).await;
+                }
+                Some(()) = OptionFuture::from(changed.as_ref().map(|staged| staged.changed())) => self.health_changed().await,
+                Some(()) = OptionFuture::from(write.map(sleep_until)) => self.write().await,
+            }
+        }
+    }
+
+    /// Learns which contents were rolled back before a restart.
+    async fn read_history(&mut self) {
+        loop {
+            match self.history.list().await {
+                Ok(entries) => {
+                    let rejected = entries.into_iter().filter_map(|entry| Some((entry.digest, entry.rejected?)));
+                    self.rejected = rejected.collect();
+                    return;
+                }
+                // Nothing can be written to it either; the policy set works without.
+                Err(error) if is_forbidden(&error) => {
+                    tracing::warn!(set = %self.key, %error, "the history of a policy set can't be read; apply the operator's current roles");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(set = %self.key, %error, "history of a policy set not read, trying again");
+                    sleep(STATUS_PACE).await;
+                }
+            }
+        }
+    }
+
+    async fn present(&mut self, object: ConfigMap) {
+        let about = About::of(&object);
+        let changed = self.about.as_ref().is_none_or(|before| before.content != about.content);
+        let was_disabled = self.about.as_ref().is_some_and(|before| before.disabled);
+        let disabled = about.disabled;
+        self.about = Some(about);
+        if changed {
+            // What is there at the start has been there for long.
+            let wait = if self.looked { DEBOUNCE } else { Duration::ZERO };
+            self.due.get_or_insert(Instant::now() + wait);
+            self.pending = Some(Arc::new(object));
+        }
+        if disabled == was_disabled {
+            return;
+        }
+        if disabled || self.looked {
+            self.publish().await;
+        }
+        if disabled {
+            let note = format!("policy set {} is switched off; the shipped policies decide", self.key);
+            tracing::warn!(set = %self.key, "policy set switched off by its annotation");
+            self.event(Reason::PolicyDisabled, &note).await;
+        }
+    }
+
+    async fn absent(&mut self) {
+        let before = self.about.take();
+        (self.pending, self.due, self.staging) = (None, None, None);
+        if before.is_none() && self.looked {
+            return;
+        }
+        if before.is_some_and(|before| before.disabled) {
+            // A user who switches a policy set off and then removes it does not want it back.
+            self.active = None;
+            if let Err(error) = self.history.forget().await {
+                tracing::warn!(set = %self.key, %error, "history of a policy set that was switched off and removed not deleted");
+            }
+        }
+        if self.active.is_none() {
+            self.fall_back().await;
+        }
+        let default = self.sets.is_default(&self.key);
+        // A default policy set is optional.
+        if self.active.is_some() || !default {
+            let message = match &self.active {
+                Some(active) => format!(
+                    "it does not exist; the policies it held last ({}) stay active until it is there again (an empty policy set, {{}}, \
+                     brings the defaults back)",
+                    active.staged.digest().short()
+                ),
+                None => "it does not exist; create it in this namespace, or correct the annotation".to_owned(),
+            };
+            self.refuse(Failure { reason: "PolicySetNotFound", message }, Reason::PolicySetMissing).await;
+        } else {
+            self.failure = None;
+            self.publish().await;
+        }
+    }
+
+    async fn unreadable(&mut self, error: &watcher::Error) {
+        tracing::warn!(set = %self.key, %error, "watch on a policy set failed, trying again");
+        let forbidden = match error {
+            watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => is_forbidden(error),
+            _ => false,
+        };
+        // Anything else passes, and what is active stays active until then.
+        if self.looked || !forbidden {
+            return;
+        }
+        if self.active.is_none() {
+            self.fall_back().await;
+        }
+        let message = format!("it can't be read: {error}; the operator needs list and watch on ConfigMaps of its namespace");
+        self.refuse(Failure { reason: "PolicySetUnreadable", message }, Reason::PolicyRefused).await;
+    }
+
+    fn begin(&mut self) {
+        self.due = None;
+        if let Some(content) = self.pending.take() {
+            // A newer content supersedes one that is being staged, whose process ends.
+            let host = Arc::clone(self.sets.host());
+            self.staging = Some(stage(host, self.key.namespace.clone(), content).boxed());
+        }
+    }
+
+    async fn staged(&mut self, Staged { content, outcome }: Staged) {
+        match outcome {
+            Ok((bundle, staged)) => match self.rejected.get(&bundle.digest().to_string()).cloned() {
+                Some(why) => {
+                    self.retreat(Earlier::RolledBack).await;
+                    let failure = Failure { reason: "PolicyRolledBack", message: format!("{why}; change it to try again") };
+                    self.refuse(failure, Reason::PolicyRolledBack).await;
+                }
+                None => self.activate(bundle, staged, content).await,
+            },
+            Err(failure) => {
+                PolicySets::count(&self.sets.totals().refusals);
+                self.retreat(Earlier::Refused).await;
+                self.refuse(failure, Reason::PolicyRefused).await;
+            }
+        }
+    }
+
+    /// The newest content can't be used: what stays active is an earlier one.
+    async fn retreat(&mut self, why: Earlier) {
+        match &mut self.active {
+            Some(active) => active.earlier = Some(why),
+            None => {
+                self.fall_back().await;
+                if let Some(active) = &mut self.active {
+                    active.earlier = Some(why);
+                }
+            }
+        }
+    }
+
+    async fn activate(&mut self, bundle: Bundle, staged: Arc<StagedSet>, content: Arc<ConfigMap>) {
+        self.failure = None;
+        if let Some(active) = self.active.as_mut().filter(|active| active.staged.digest() == staged.digest()) {
+            active.earlier = None;
+            self.publish().await;
+            return;
+        }
+        let digest = staged.digest().to_string();
+        // After a restart it has been active for as long as the status says.
+        let said = self.about.as_ref().and_then(|about| Report::read(about.status.as_deref()?));
+        let said = said.filter(|said| said.digest.as_ref() == Some(&digest) && said.phase == Phase::Active.as_str());
+        let since = said.as_ref().and_then(|said| said.activated_at).unwrap_or_else(now);
+        let note = format!("policy set {} is active ({}): {}", self.key, staged.digest().short(), summary(&staged));
+        tracing::info!(set = %self.key, digest, decisions = summary(&staged), "policy set activated");
+        self.active = Some(Active { staged, since, earlier: None });
+        self.failing.clear();
+        PolicySets::count(&self.sets.totals().activations);
+        self.publish().await;
+        self.unrecorded = Some((bundle, content));
+        self.write_history().await;
+        if said.is_none() {
+            self.event(Reason::PolicyActivated, &note).await;
+        }
+    }
+
+    /// Activates the last known good content of the history other than the active one, when there is one.
+    async fn fall_back(&mut self) {
+        let current = self.active.as_ref().map(|active| active.staged.digest().to_string());
+        let entries = match self.history.list().await {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::warn!(set = %self.key, %error, "history of a policy set not read");
+                return;
+            }
+        };
+        for entry in entries.into_iter().filter(|entry| entry.rejected.is_none() && Some(&entry.digest) != current.as_ref()) {
+            let (digest, since) = (entry.digest.clone(), entry.activated);
+            let Some(bundle) = entry.bundle(self.sets.host(), &self.key.namespace).await else {
+                tracing::warn!(set = %self.key, digest, "an entry in the history of a policy set is damaged and skipped");
+                continue;
+            };
+            match bundle.stage(self.sets.host()).await {
+                Ok(staged) => {
+                    tracing::warn!(set = %self.key, digest, "the last known good content of a policy set is active");
+                    self.active = Some(Active { staged: Arc::new(staged), since, earlier: Some(Earlier::Refused) });
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(set = %self.key, digest, %error, "an entry in the history of a policy set is refused by this version");
+                }
+            }
+        }
+    }
+
+    /// Reports why a content is not activated; what is active stays active.
+    async fn refuse(&mut self, failure: Failure, event: Reason) {
+        tracing::warn!(set = %self.key, reason = failure.reason, message = failure.message, "policy set not activated");
+        let note = format!("{}: {}", failure.reason, failure.message);
+        let before = self.failure.as_ref().filter(|(before, _)| *before == failure).map(|(_, at)| *at);
+        // A restart finds the same content refused for the same reason.
+        let known = self
+            .about
+            .as_ref()
+            .and_then(|about| about.status.as_deref())
+            .is_some_and(|status| serde_json::to_string(&failure.message).is_ok_and(|message| status.contains(&message)));
+        self.failure = Some((failure, before.unwrap_or_else(now)));
+        self.publish().await;
+        if before.is_none() && !known {
+            self.event(event, &note).await;
+        }
+    }
+
+    /// A policy failed in a new way, or a circuit breaker opened or closed; of an active policy or of one in shadow. All of that is in the
+    /// status, which is written next.
+    async fn health_changed(&mut self) {
+        let failing = self.view().failing();
+        let before = std::mem::replace(&mut self.failing, failing.clone());
+        if failing == before {
+            return;
+        }
+        self.publish().await;
+        let Some(active) = self.active.as_ref() else { return };
+        let (staged, digest) = (Arc::clone(&active.staged), active.staged.digest());
+        let probation = now().duration_since(active.since) < PROBATION && active.earlier.is_none();
+        let Some((decision, policy)) = failing.iter().find(|one| !before.contains(one)).cloned() else {
+            let note = format!("policies of {} have recovered and are asked again", self.key);
+            self.event(Reason::PolicyRecovered, &note).await;
+            return;
+        };
+        let fault = staged.enforced(decision).and_then(|standing| standing.health.last_fault);
+        let fault = fault.map(|fault| fault.to_string()).unwrap_or_default();
+        let note = format!("{policy} kept failing at {decision} ({fault}); the shipped policy decides for now");
+        self.event(Reason::PolicyDegraded, &note).await;
+        if probation {
+            self.roll_back(&digest.to_string(), decision, &policy, &fault).await;
+        }
+    }
+
+    async fn roll_back(&mut self, digest: &str, decision: Decision, policy: &str, fault: &str) {
+        let since = self.active.as_ref().map(|active| active.since);
+        self.fall_back().await;
+        let Some(active) = self.active.as_mut().filter(|active| active.staged.digest().to_string() != digest) else {
+            // There is no earlier content: its other policies stay active, and the shipped policy takes this decision.
+            return;
+        };
+        active.earlier = Some(Earlier::RolledBack);
+        self.failing.clear();
+        let why = format!(
+            "{policy} kept failing at {decision} ({fault}) within {} min of its activation at {}, so the content before it is active again",
+            PROBATION.as_mins(),
+            since.unwrap_or_else(now)
+        );
+        self.rejected.insert(digest.to_owned(), why.clone());
+        PolicySets::count(&self.sets.totals().rollbacks);
+        self.unrecorded = None;
+        let failure = Failure { reason: "PolicyRolledBack", message: format!("{why}; change it to try again") };
+        self.refuse(failure, Reason::PolicyRolledBack).await;
+        if let Err(error) = self.history.reject(digest, &why).await {
+            tracing::warn!(set = %self.key, %error, "the roll back of a policy set is not in its history; a restart will try it again");
+        }
+    }
+
+    fn view(&self) -> View {
+        let disabled = self.about.as_ref().is_some_and(|about| about.disabled);
+        let staged = self.active.as_ref().map(|active| Arc::clone(&active.staged));
+        let view = View { staged, phase: Phase::Active, failure: self.failure.as_ref().map(|(failure, _)| failure.clone()) };
+        let phase = match &self.active {
+            _ if disabled => Phase::Disabled,
+            None if self.failure.is_none() => Phase::Missing,
+            None => Phase::Refused,
+            Some(Active { earlier: Some(Earlier::RolledBack), .. }) => Phase::RolledBack,
+            Some(Active { earlier: Some(Earlier::Refused), .. }) => Phase::LastGood,
+            Some(_) if self.about.is_none() => Phase::LastGood,
+            Some(_) if view.failing().is_empty() => Phase::Active,
+            Some(_) => Phase::Degraded,
+        };
+        View { staged: view.staged.filter(|_| !disabled), phase, ..view }
+    }
+
+    /// Makes what there is the active policies, and tells the operator which policy set changed.
+    async fn publish(&mut self) {
+        self.looked = true;
+        self.sets.publish(&self.key, self.view());
+        // A closed channel means that the operator stops.
+        let _stopping = self.cluster.changed.send(self.key.clone()).await;
+    }
+
+    async fn event(&mut self, reason: Reason, note: &str) {
+        // Events that relate to different versions of the object are not merged, which would drop all notes but the first.
+        let about = self.about.as_ref().map(|about| about.reference.clone());
+        let object = about.clone().unwrap_or_else(|| self.key.reference::<ConfigMap>());
+        let object = ObjectReference { resource_version: None, ..object };
+        self.cluster.events.publish(reason, &object, about, note).await;
+    }
+
+    async fn write_history(&mut self) {
+        let Some((bundle, content)) = self.unrecorded.take() else { return };
+        if let Err(error) = self.history.keep(&bundle, &content, now()).await {
+            tracing::warn!(set = %self.key, %error, "an activated policy set is not in its history yet; a restart would need its ConfigMap");
+            // Without the right to write, trying again is of no use.
+            if !is_forbidden(&error) {
+                self.unrecorded = Some((bundle, content));
+                self.retry = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    fn report(&self, detail: Detail) -> String {
+        let active = self.active.as_ref().map(|active| (active.staged.as_ref(), active.since));
+        Report::new(self.view().phase, active, self.failure.as_ref(), detail).text()
+    }
+
+    /// When there may be something to write.
+    fn next_write(&self) -> Option<Instant> {
+        if let (Some(_), Some(retry)) = (&self.unrecorded, self.retry) {
+            return Some(retry);
+        }
+        let about = self.about.as_ref().filter(|_| self.looked)?;
+        let whole = self.report(Detail::Whole);
+        let (essence, at) = match &self.written {
+            None if about.status.as_ref() == Some(&whole) => return Some(Instant::now() + NUMBERS_PACE),
+            None => return Some(self.retry.unwrap_or_else(Instant::now)),
+            Some(written) => written,
+        };
+        let at = if *essence == self.report(Detail::Essence) && about.status.is_some() {
+            *at + NUMBERS_PACE
+        } else {
+            *at + STATUS_PACE
+        };
+        // Counters change without an event: they are compared again when they may be written.
+        let at = if about.status.as_ref() == Some(&whole) { at.max(Instant::now() + NUMBERS_PACE) } else { at };
+        Some(self.retry.map_or(at, |retry| at.max(retry)))
+    }
+
+    async fn write(&mut self) {
+        self.retry = None;
+        self.write_history().await;
+        let (whole, essence) = (self.report(Detail::Whole), self.report(Detail::Essence));
+        let Some(about) = self.about.as_mut().filter(|about| about.status.as_ref() != Some(&whole)) else { return };
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: whole}}}));
+        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
+        match ignore_not_found(api.patch_metadata(&self.key.name, &PatchParams::default(), &patch).await) {
+            Ok(()) => {
+                about.status = Some(whole);
+                self.written = Some((essence, Instant::now()));
+            }
+            Err(error) => {
+                tracing::warn!(set = %self.key, %error, "status of a policy set not written; Events and conditions say the same");
+                let wait = if is_forbidden(&error) { NUMBERS_PACE } else { RETRY };
+                self.retry = Some(Instant::now() + wait);
+            }
+        }
+    }
+}
+
+async fn stage(host: Arc<PolicyHost>, owner: String, content: Arc<ConfigMap>) -> Staged {
+    let staged = async {
+        let bundle = parse(&host, &owner, &content).await?;
+        let staged = bundle.stage(&host).await?;
+        Ok((bundle, Arc::new(staged)))
+    };
+    let refused = |error: pacer_policy::BundleError| Failure { reason: error.reason(), message: error.to_string() };
+    let outcome = staged.await.map_err(refused);
+    Staged { content, outcome }
+}
+
+/// In whole seconds, as it is written down.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}

@@ -1,0 +1,263 @@
+//! Receipts: records of decisions, kept in the cluster so that they outlive the process, and in the pool's namespace so that they end with it.
+//!
+//! ```text
+//! decision -> leave (never waits)          -> queue -> Writer: packed, collected per pool -> one write for all of a pool -> ConfigMap of the pool
+//!          -> keep (waits until written) -/
+//! ```
+//!
+//! Each pool has one ConfigMap, owned by it, with one key per receipt; [`pacer_core::ring`] says which make room for new ones. Only the
+//! replica that acts decides, so only it writes. What can't be kept (too many at once, no right to write) is counted and lost.
+//!
+//! Removals and failures are written down before anything is deleted, so that no kill of the process loses their receipt; a decision waits
+//! `PATIENCE` for that at most. What happens all the time (a runner did its job, the number changed) is collected, since a write for each would be one
+//! more per runner: half a minute's worth of it is lost when the process is killed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_cluster::owner::controller;
+use pacer_core::ring::Bounds;
+use pacer_policy::record::{Change, Done, Item, Pool};
+use pacer_policy::{Answer, Decision, Evaluation, Generation, Input, Receipt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+mod store;
+mod writer;
+
+pub use writer::Writer;
+
+/// Receipts that wait to be packed; more are dropped and counted.
+const QUEUE: usize = 256;
+
+/// How long what was decided waits for its receipt to be written.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pools whose last decision is remembered, so that the same is not written down again.
+const REMEMBERED: usize = 4_096;
+
+/// The object that receipts are about, and with which they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pool: Pool,
+    uid: String,
+}
+
+impl Owner {
+    /// A Runner that no RunnerReplicaSet owns.
+    #[must_use]
+    pub fn runner(runner: &Runner) -> Self {
+        Self::of(runner)
+    }
+
+    /// The owner of a RunnerReplicaSet, since RunnerReplicaSets come and go with templates; itself where it has none.
+    #[must_use]
+    pub fn set(set: &RunnerReplicaSet) -> Self {
+        fn owner<K: Resource<DynamicType = ()>>(set: &RunnerReplicaSet) -> Option<Owner> {
+            let owner = controller::<K>(set)?;
+            let (kind, namespace, name) = (K::kind(&()).into_owned(), set.namespace()?, owner.name.to_owned());
+            Some(Owner { pool: Pool { kind, namespace, name }, uid: owner.uid.to_owned() })
+        }
+        owner::<RunnerDeployment>(set).or_else(|| owner::<RunnerSet>(set)).unwrap_or_else(|| Self::of(set))
+    }
+
+    /// Whether it is a Runner.
+    #[must_use]
+    pub fn is_runner(&self) -> bool {
+        self.pool.kind == "Runner"
+    }
+
+    /// A RunnerDeployment, a RunnerSet, or an object that none of them owns.
+    #[must_use]
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        let (kind, namespace) = (K::kind(&()).into_owned(), object.namespace().unwrap_or_default());
+        Self { pool: Pool { kind, namespace, name: object.name_any() }, uid: object.uid().unwrap_or_default() }
+    }
+
+    fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: pacer_api::names::API_VERSION.to_owned(),
+            kind: self.pool.kind.clone(),
+            name: self.pool.name.clone(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        }
+    }
+}
+
+/// A decision that is to leave a receipt.
+#[derive(Debug)]
+pub struct Draft {
+    owner: Owner,
+    at: Timestamp,
+    receipt: Receipt,
+    /// None where no policy was asked.
+    input: Option<Input>,
+    answer: Answer,
+    items: Vec<Item>,
+    change: Option<Change>,
+    haste: Haste,
+}
+
+/// How soon a receipt is written.
+#[derive(Debug, Default)]
+enum Haste {
+    /// Now, because a decision waits for it.
+    Now(oneshot::Sender<()>),
+    /// Soon, because a user may ask about it.
+    #[default]
+    Prompt,
+    /// It happens all the time.
+    Routine,
+}
+
+impl Draft {
+    /// Of a decision and what was done with each item of its answer.
+    #[must_use]
+    pub fn new<T: Clone + Into<Answer>>(owner: Owner, evaluation: &Evaluation<T>, items: Vec<Item>, at: Timestamp) -> Self {
+        Self {
+            owner,
+            at,
+            receipt: evaluation.receipt.clone(),
+            input: Some(evaluation.input.clone()),
+            answer: evaluation.answer.clone().into(),
+            items,
+            change: None,
+            haste: Haste::Prompt,
+        }
+    }
+
+    /// Of runners that go by the operator's own rules, before any policy is asked.
+    #[must_use]
+    pub fn unasked(owner: Owner, generation: &Generation, items: Vec<Item>, at: Timestamp) -> Self {
+        let (receipt, answer) = (Receipt::unasked(Decision::ScaleDown, generation), Answer::ScaleDown(Vec::new()));
+        Self { owner, at, receipt, input: None, answer, items, change: None, haste: Haste::Prompt }
+    }
+
+    /// Of a decision about the number of runners. Each takes the place of the one before it that is not written yet.
+    #[must_use]
+    pub fn capacity(
+        owner: Owner,
+        evaluation: Evaluation<pacer_core::policy::CapacityPlan>,
+        change: Change,
+        at: Timestamp,
+    ) -> Self {
+        let Evaluation { answer, receipt, input, .. } = evaluation;
+        let (items, change, haste) = (Vec::new(), Some(change), Haste::Routine);
+        Self { owner, at, receipt, input: Some(input), answer: answer.into(), items, change, haste }
+    }
+
+    /// Written when there is time for it.
+    #[must_use]
+    pub fn routine(self) -> Self {
+        Self { haste: Haste::Routine, ..self }
+    }
+
+    /// Hash of what was done to which items: receipts that agree in it say the same.
+    fn essence(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for Item { name, done } in &self.items {
+            name.hash(&mut hasher);
+            std::mem::discriminant(done).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// Receipts since the process began.
+#[derive(Debug, Default)]
+pub struct Counters {
+    stored: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Counters {
+    /// Those that were written.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Relaxed)
+    }
+
+    /// Those that could not be written, or came too fast.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn add_stored(&self, count: usize) {
+        self.stored.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn add_dropped(&self, count: usize) {
+        self.dropped.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// Takes receipts and never waits.
+pub struct Receipts {
+    queue: Option<mpsc::Sender<Draft>>,
+    /// By pool and decision, the essence of the last one.
+    last: Mutex<HashMap<(String, Decision), u64>>,
+    counters: Arc<Counters>,
+}
+
+impl Receipts {
+    /// Where decisions leave their receipts, and what writes them; none where `bounds` allow no receipt.
+    #[must_use]
+    pub fn new(client: kube::Client, bounds: Bounds, counters: Arc<Counters>) -> (Self, Option<Writer>) {
+        let (queue, drafts) = mpsc::channel(QUEUE);
+        let keeps = bounds.count > 0 && bounds.bytes > 0;
+        let writer = keeps.then(|| Writer::new(client, bounds, drafts, counters.clone()));
+        (Self { queue: keeps.then_some(queue), last: Mutex::default(), counters }, writer)
+    }
+
+    /// Keeps receipts of what is about to be done; returns when they are written, or can't be for now.
+    pub async fn keep(&self, drafts: impl IntoIterator<Item = Draft>) {
+        let written: Vec<_> = drafts
+            .into_iter()
+            .map(|draft| {
+                let (done, written) = oneshot::channel();
+                self.leave(Draft { haste: Haste::Now(done), ..draft });
+                written
+            })
+            .collect();
+        if timeout(PATIENCE, join_all(written)).await.is_err() {
+            tracing::debug!("a receipt was not written in time: what was decided is done all the same");
+        }
+    }
+
+    /// Leaves a receipt. Nothing is left when it says what the last one of this pool and decision said and nothing was done.
+    pub fn leave(&self, draft: Draft) {
+        let Some(queue) = &self.queue else { return };
+        if draft.change.is_none() {
+            let essence = draft.essence();
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.len() > REMEMBERED {
+                last.clear();
+            }
+            let before = last.insert((draft.owner.uid.clone(), draft.receipt.decision), essence);
+            // A Runner without a set keeps its name, so the same may well have been done to it again.
+            let again = draft.owner.is_runner() && draft.items.iter().any(|item| item.done.acted());
+            if before == Some(essence) && !again {
+                return;
+            }
+        }
+        if queue.try_send(draft).is_err() {
+            self.counters.add_dropped(1);
+        }
+    }
+}
+
+/// What was done with an item whose runner could not be unregistered.
+pub fn not_unregistered(error: &impl fmt::Display) -> Done {
+    Done::NotUnregistered { error: pacer_core::gate::scrub(&error.to_string(), pacer_core::gate::REASON_BYTES) }
+}

@@ -1,0 +1,180 @@
+//! The status of a policy set, as JSON in an annotation of its ConfigMap.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use pacer_policy::{Decision, StagedSet, Tally};
+use serde::{Deserialize, Serialize};
+
+use crate::{Failure, Phase};
+
+/// The status of a policy set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// One of [`Phase::as_str`].
+    pub phase: String,
+    /// Digest of the active content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// When it was activated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activated_at: Option<Timestamp>,
+    /// By decision, what the active content says about it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub decisions: BTreeMap<String, Decided>,
+    /// Why the newest content is not active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
+}
+
+/// What a policy set says about one decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decided {
+    /// The policy whose answers are carried out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforced: Option<Asked>,
+    /// The policy that is compared with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Asked>,
+}
+
+/// A policy in its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    /// Name and short digest, or `shipped`.
+    pub policy: String,
+    /// `closed`: it is asked; `open`: it kept failing and is not.
+    pub breaker: String,
+    /// Answers that could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<u64>,
+    /// Why the last of them could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_fault: Option<String>,
+    /// Of one in shadow: how its answers compare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<Tally>,
+}
+
+/// Why the newest content is not active.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastError {
+    /// One CamelCase word of a closed set.
+    pub reason: String,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// When that was found.
+    pub at: Timestamp,
+}
+
+/// Whether numbers that grow with every decision are part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Without them: differs only when something happened.
+    Essence,
+    /// With them.
+    Whole,
+}
+
+impl Report {
+    pub(super) fn new(
+        phase: Phase,
+        staged: Option<(&StagedSet, Timestamp)>,
+        failure: Option<&(Failure, Timestamp)>,
+        detail: Detail,
+    ) -> Self {
+        let decided = |staged: &StagedSet, decision| {
+            let whole = detail == Detail::Whole;
+            let asked = |standing: pacer_policy::Standing, tally: Option<Tally>| Asked {
+                policy: standing.policy,
+                breaker: if standing.health.open_since.is_some() { "open" } else { "closed" }.to_owned(),
+                faults: Some(standing.health.faults).filter(|faults| whole && *faults > 0),
+                // A fault of another kind is worth a write at once, the same kind with another text is not.
+                last_fault: standing
+                    .health
+                    .last_fault
+                    .map(|fault| if whole { fault.to_string() } else { fault.kind().to_owned() }),
+                compared: tally.filter(|_| whole),
+            };
+            let decided = Decided {
+                enforced: staged.enforced(decision).map(|standing| asked(standing, None)),
+                shadow: staged.shadow(decision).map(|(standing, tally)| asked(standing, Some(tally))),
+            };
+            (decided != Decided::default()).then_some((decision.as_str().to_owned(), decided))
+        };
+        Self {
+            phase: phase.as_str().to_owned(),
+            digest: staged.map(|(staged, _)| staged.digest().to_string()),
+            activated_at: staged.map(|(_, at)| at),
+            decisions: staged
+                .map(|(staged, _)| Decision::ALL.into_iter().filter_map(|decision| decided(staged, decision)).collect())
+                .unwrap_or_default(),
+            last_error: failure.map(|(failure, at)| LastError {
+                reason: failure.reason.to_owned(),
+                message: failure.message.clone(),
+                at: *at,
+            }),
+        }
+    }
+
+    /// One line of JSON.
+    pub(super) fn text(&self) -> String {
+        // Strings and numbers always serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// What another process, or this one, left; none when it can't be read.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// For people: `scale-down by guest@sha256:0123456789ab; capacity in shadow by ...`.
+pub(super) fn summary(staged: &StagedSet) -> String {
+    let parts: Vec<String> = Decision::ALL
+        .into_iter()
+        .flat_map(|decision| {
+            let enforced = staged.enforced(decision).map(|standing| format!("{decision} by {}", standing.policy));
+            let shadow = staged.shadow(decision).map(|(standing, _)| format!("{decision} in shadow by {}", standing.policy));
+            enforced.into_iter().chain(shadow)
+        })
+        .collect();
+    if parts.is_empty() { "it says nothing about any decision".to_owned() } else { parts.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use pacer_core::policy::ScaleDownRequest;
+    use pacer_policy::{Bundle, Counters, PolicyHost};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn essence_has_no_counters_and_what_is_written_can_be_read() {
+        let host = PolicyHost::new(Arc::new(Counters::default()));
+        let text = "scale-down: builtin\ncapacity: {module: builtin, mode: shadow}\n".to_owned();
+        let data = BTreeMap::from([("policies.yaml".to_owned(), text)]);
+        let bundle = Bundle::parse(&host, "default", &data, &BTreeMap::new()).await.unwrap();
+        let staged = bundle.stage(&host).await.unwrap();
+        let at = Timestamp::from_second(1_700_000_000).unwrap();
+        let failure = (Failure { reason: "PolicySetInvalid", message: "line \"2\"".to_owned() }, at);
+        let report = |detail| Report::new(Phase::LastGood, Some((&staged, at)), Some(&failure), detail);
+        let before = (report(Detail::Essence), report(Detail::Whole));
+        host.compose(&[&staged]).capacity(Default::default()).await;
+        host.compose(&[&staged]).scale_down(ScaleDownRequest::default()).await;
+        host.join().await;
+        assert_eq!(report(Detail::Essence), before.0);
+        assert_ne!(report(Detail::Whole), before.1);
+        assert_eq!(Report::read(&report(Detail::Whole).text()), Some(report(Detail::Whole)));
+        assert_eq!(before.0.digest, Some(staged.digest().to_string()));
+        assert_eq!(summary(&staged), "scale-down by shipped; capacity in shadow by shipped");
+        assert_eq!(Report::read("{"), None);
+    }
+}

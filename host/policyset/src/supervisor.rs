@@ -1,0 +1,94 @@
+//! Starts a life cycle for every policy set that a pool asks for, and ends those of policy sets that no pool asks for any more.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pacer_cluster::object::ObjectKey;
+use tokio::task::{Id, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::history::History;
+use crate::lifecycle::Lifecycle;
+use crate::{Cluster, PolicySets, START_PATIENCE};
+
+/// A life cycle that ended although it must not is started again after this.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs the life cycles until `stop`. Once per `period` those end that `referenced`, which lists what objects ask for, does not name.
+pub async fn run(
+    sets: Arc<PolicySets>,
+    cluster: Cluster,
+    referenced: impl Fn() -> BTreeSet<ObjectKey>,
+    period: Duration,
+    stop: CancellationToken,
+) {
+    let mut wanted = sets.wanted.subscribe();
+    let mut lifecycles: JoinSet<()> = JoinSet::new();
+    let mut running: HashMap<ObjectKey, (Id, CancellationToken)> = HashMap::new();
+    loop {
+        let asked: BTreeSet<ObjectKey> = wanted.borrow_and_update().clone();
+        for key in asked.iter().filter(|key| !running.contains_key(key)).cloned().collect::<Vec<_>>() {
+            let token = stop.child_token();
+            let (lifecycle, until) = (Lifecycle::new(key.clone(), sets.clone(), cluster.clone()), token.clone());
+            let task = lifecycles.spawn(async move {
+                until.run_until_cancelled(lifecycle.run()).await;
+            });
+            running.insert(key, (task.id(), token));
+        }
+        for key in running.keys().filter(|key| !asked.contains(key)).cloned().collect::<Vec<_>>() {
+            if let Some((_, token)) = running.remove(&key) {
+                token.cancel();
+            }
+            forget(&sets, &cluster, &key).await;
+        }
+        tokio::select! {
+            _ = wanted.changed() => {}
+            Some(ended) = lifecycles.join_next_with_id() => {
+                let id = ended.as_ref().map_or_else(tokio::task::JoinError::id, |(id, ())| *id);
+                let key = running.iter().find(|(_, (task, _))| *task == id).map(|(key, _)| key.clone());
+                // One that was told to end is not among the running any more.
+                if let Some(key) = key {
+                    tracing::error!(set = %key, panicked = ended.is_err(), "a policy set is no longer watched; starting again");
+                    running.remove(&key);
+                    sleep(RESTART_PAUSE).await;
+                }
+            }
+            () = sleep(period) => {
+                let mut referenced = referenced();
+                referenced.extend(sets.options.default.clone());
+                sets.wanted.send_if_modified(|wanted| {
+                    let before = wanted.len();
+                    wanted.retain(|key| referenced.contains(key));
+                    wanted.len() != before
+                });
+            }
+            () = stop.cancelled() => break,
+        }
+    }
+    while lifecycles.join_next().await.is_some() {}
+}
+
+/// Asks for these policy sets and waits until they have been staged or refused, so that a restart begins with the policies that decided
+/// before it.
+pub async fn prime(sets: &PolicySets, referenced: BTreeSet<ObjectKey>) {
+    if sets.builtin_only() {
+        return;
+    }
+    for key in &referenced {
+        sets.want(key);
+    }
+    if timeout(START_PATIENCE, sets.settled()).await.is_err() {
+        tracing::warn!("some policy sets could not be staged in time; the shipped policies decide in their place until they are");
+    }
+}
+
+async fn forget(sets: &PolicySets, cluster: &Cluster, key: &ObjectKey) {
+    sets.withdraw(key);
+    let history = History::new(cluster.client.clone(), &sets.options.namespace, key.clone());
+    match history.forget().await {
+        Ok(()) => tracing::info!(set = %key, "policy set not asked for any more"),
+        Err(error) => tracing::warn!(set = %key, %error, "history of a policy set that no pool asks for not deleted"),
+    }
+}

@@ -1,0 +1,15 @@
+//! The chart, with the real helm: what it renders for ten sets of values, what it refuses, and installations, upgrades and removals on the real
+//! API server, where the rendered command lines and environments start the real operator.
+
+#[path = "chart/helm.rs"]
+mod helm;
+#[path = "chart/installation.rs"]
+mod installation;
+#[path = "chart/pod.rs"]
+mod pod;
+#[path = "chart/rendered.rs"]
+mod rendered;
+#[path = "chart/shipped.rs"]
+mod shipped;
+#[path = "chart/values.rs"]
+mod values;

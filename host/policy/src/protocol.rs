@@ -241,7 +241,13 @@ pub fn write(stream: &mut impl Write, head: &impl Serialize, body: &[u8]) -> io:
 /// When the socket breaks, or the message is too long or no such message.
 pub fn read<T: DeserializeOwned>(stream: &mut impl Read, most: usize) -> io::Result<Option<(T, Vec<u8>)>> {
     let mut lengths = [[0; 4]; 2];
-    let first = stream.read(lengths.as_flattened_mut())?;
+    // `read_exact` does the same for the rest; any child that ends interrupts a read that has a timeout.
+    let first = loop {
+        match stream.read(lengths.as_flattened_mut()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            counted => break counted?,
+        }
+    };
     if first == 0 {
         return Ok(None);
     }
@@ -317,6 +323,33 @@ mod tests {
             assert_eq!((Fault::from(Blame::from(&fault)), fault.kind()), (fault.clone(), kind));
         }
         assert_eq!(Fault::from(Blame { kind: 200, text: String::new() }).kind(), "host-panic");
+    }
+
+    /// A stream whose every second read is interrupted by a signal, and whose others give one byte.
+    struct Interrupted<'a> {
+        rest: &'a [u8],
+        now: bool,
+    }
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            self.now = !self.now;
+            if self.now {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let one = bytes.len().min(1);
+            self.rest.read(&mut bytes[..one])
+        }
+    }
+
+    #[test]
+    fn message_is_read_when_signals_interrupt() {
+        let mut sent = Vec::new();
+        write(&mut sent, &Reply::Done, b"code").unwrap();
+        let mut stream = Interrupted { rest: &sent, now: false };
+        let (reply, body): (Reply, _) = read(&mut stream, 10).unwrap().unwrap();
+        assert_eq!((matches!(reply, Reply::Done), body.as_slice()), (true, b"code".as_slice()));
+        assert!(read::<Reply>(&mut stream, 10).unwrap().is_none());
     }
 
     #[test]

@@ -64,9 +64,9 @@ each-crate: setup ## Every crate on its own, with the features that it asks for 
 	  cargo check --manifest-path "$$manifest" --all-targets $(LOCKED)
 	done
 
-# Always the whole workspace: a selection of crates selects other features of what they depend on, and builds all of that twice.
+# Always the whole workspace with its tests: any other selection selects other features of what is depended on, and builds all of that twice.
 build: setup
-	cargo build --workspace $(LOCKED)
+	cargo build --workspace --all-targets $(LOCKED)
 
 unit: build controlplane ## Tests of every crate but the suites, and the layout of all.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)

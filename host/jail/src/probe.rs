@@ -64,9 +64,10 @@ pub(crate) fn probe(engine: &Engine, surroundings: &Surroundings) -> Probed {
     }
 }
 
-/// Whether it was not denied: any other error means that it was looked at.
+/// Whether it was not denied: any other error means that it was looked at. `ENOSYS` is what a filter answers in the name of an older kernel.
 fn allowed<T>(result: io::Result<T>) -> bool {
-    result.err().is_none_or(|error| error.kind() != io::ErrorKind::PermissionDenied)
+    let denied = |error: io::Error| matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported);
+    !result.is_err_and(denied)
 }
 
 fn errno<T>(result: rustix::io::Result<T>) -> bool {

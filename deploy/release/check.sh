@@ -1,0 +1,57 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# check.sh BINARY POLICIES: builds a release twice and looks at it as somebody who downloads it. Needs no network.
+set -eu
+
+usage='usage: check.sh BINARY POLICIES'
+binary=${1:?$usage} policies=${2:?$usage}
+here=$(cd -- "$(dirname -- "$0")" && pwd)
+helm=$(sh "$here/../../tests/helm/build.sh")
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+fail() { echo "release: $*" >&2; exit 1; }
+
+export RELEASE_URL=https://example.com/pacer/releases/download
+for run in first second; do sh "$here/build.sh" "$binary" "$policies" "$scratch/$run"; done
+diff -r "$scratch/first" "$scratch/second" || fail 'two builds differ'
+
+cd "$scratch/first"
+sha256sum --quiet --check SHA256SUMS
+for file in *; do
+    [ "$file" = SHA256SUMS ] || grep -q "  $file\$" SHA256SUMS || fail "$file has no checksum"
+done
+version=$("$binary" version | sed 's/^[^0-9]*//; s/ .*//')
+
+# The program runs from the archive, under the name that kubectl looks for as well.
+archive=$(echo pacer-"$version"-linux-*.tar.gz)
+mkdir "$scratch/program"
+tar -xzf "$archive" -C "$scratch/program"
+ln -s pacer "$scratch/program/kubectl-pacer"
+[ "$("$scratch/program/kubectl-pacer" version)" = "$("$binary" version)" ] || fail 'the packed program is another one'
+[ -s "$scratch/program/LICENSE" ] && [ -s "$scratch/program/man/pacer.1" ] && [ -s "$scratch/program/completions/pacer.bash" ] ||
+    fail 'the archive lacks the licence, the man pages or the completions'
+"$scratch/program/pacer" crds | cmp - "pacer-$version-crds.yaml"
+
+# The chart can be used as it was packed, and renders what lies beside it.
+"$helm" show chart "pacer-chart-$version.tgz" | grep -q "^version: $version\$" || fail 'the chart has another version'
+"$helm" template pacer "pacer-chart-$version.tgz" --namespace actions-runner-system --include-crds | cmp - "pacer-$version-install.yaml"
+
+# Every component of the library is accepted.
+mkdir "$scratch/policies"
+tar -xzf "pacer-$version-policies.tar.gz" -C "$scratch/policies"
+for policy in "$scratch"/policies/*.wasm; do "$binary" policy check "$policy" >/dev/null; done
+
+# The provenance and the plugin's manifest name the bytes that are there.
+for file in *; do
+    case $file in provenance.json | SHA256SUMS) continue ;; esac
+    grep -qF "{\"name\":\"$file\",\"digest\":{\"sha256\":\"$(sha256sum "$file" | cut -d' ' -f1)\"}}" provenance.json ||
+        fail "the provenance lacks $file"
+done
+grep -qF "sha256: $(sha256sum "$archive" | cut -d' ' -f1)" krew.yaml || fail 'the plugin has another checksum'
+grep -qF "uri: $RELEASE_URL/$archive" krew.yaml || fail 'the plugin has another address'
+
+# What is damaged is found out.
+printf x >>"$archive"
+if sha256sum --quiet --check SHA256SUMS >/dev/null 2>&1; then fail 'a damaged archive passes'; fi
+echo "release: $(ls | wc -l) files, reproducible"

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pacer_policy::bundle::{Mode, Module, pack};
-use pacer_policy::{Bundle, BundleError, Counters, Decision, Limits, PolicyHost, StagedSet};
+use pacer_policy::bundle::pack;
+use pacer_policy::{Bundle, BundleError, Counters, Decision, Limits, Mode, Module, PolicyHost, StagedSet};
 
 mod child;
 mod guest;

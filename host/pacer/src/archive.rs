@@ -114,7 +114,7 @@ pub(crate) struct Filter {
     #[arg(long, value_name = "NAME")]
     pub(crate) runner: Option<String>,
     /// Only those of this decision: scale-down, restart or capacity.
-    #[arg(long, value_parser = crate::policy::decision)]
+    #[arg(long)]
     pub(crate) decision: Option<Decision>,
     /// Only so many, the newest ones.
     #[arg(long, value_name = "NUMBER")]

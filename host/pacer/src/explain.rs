@@ -3,11 +3,10 @@
 //! Everything is read from the cluster: receipts, which outlive the runners they are about, statuses, conditions and Events.
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 
 use crate::cluster::{self, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
-use crate::policy::Report;
+use crate::report::{Format, Report};
 
 mod pool;
 mod runner;
@@ -27,16 +26,6 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
     #[command(flatten)]
     default_set: DefaultSetArguments,
-}
-
-/// How findings are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people.
-    #[default]
-    Text,
-    /// For scripts.
-    Json,
 }
 
 /// What is asked about.

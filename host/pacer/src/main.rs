@@ -13,6 +13,7 @@ mod default_set;
 mod explain;
 mod health;
 mod policy;
+mod report;
 mod run;
 mod signal;
 mod table;
@@ -55,7 +56,7 @@ fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
 }
 
 /// Prints what a verb found out.
-fn tell(report: &policy::Report) -> anyhow::Result<()> {
+fn tell(report: &report::Report) -> anyhow::Result<()> {
     print(&report.text)?;
     let _closed = std::io::stderr().write_all(report.notes.as_bytes());
     match &report.failure {

@@ -23,9 +23,7 @@ mod test;
 use anyhow::Result;
 use clap::Subcommand;
 
-pub(crate) use run::decision;
-
-use crate::table;
+use crate::report::Report;
 
 /// Verbs of `pacer policy`.
 #[derive(Debug, Subcommand)]
@@ -54,23 +52,6 @@ pub(crate) enum Verb {
     Receipts(receipts::Arguments),
     /// Asks a policy again what it was asked, and compares the bytes.
     Replay(replay::Arguments),
-}
-
-/// What a verb has to say.
-#[derive(Debug, Default)]
-pub(crate) struct Report {
-    /// For standard output.
-    pub(crate) text: String,
-    /// For standard error: what must not get into a pipe.
-    pub(crate) notes: String,
-    /// Why the process ends with an error although it did its work.
-    pub(crate) failure: Option<String>,
-}
-
-impl Report {
-    fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
-    }
 }
 
 /// Does what the verb says.

@@ -16,20 +16,19 @@
 //! What a set says nothing about stays as it is without the set. The same goes for a decision that only has an entry in shadow.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use pacer_core::gate::scrub;
-use serde::{Deserialize, Serialize};
 
 use crate::component::{CONTRACT, Digest};
 use crate::decision::Decision;
-use crate::generation::StagedSet;
+use crate::entry::{BUILTIN, Entry, Mode, Module, Place};
 use crate::host::PolicyHost;
 use crate::jail::{Jail, Stager};
 use crate::limits::Limits;
 use crate::load::{LoadError, NO_SETTINGS};
 use crate::protocol::Preparation;
+use crate::staged::StagedSet;
 
 mod manifest;
 mod packing;
@@ -41,85 +40,18 @@ pub use packing::pack;
 /// The key of `data` that holds the set.
 pub const FILE: &str = "policies.yaml";
 
-/// The module that is in the operator itself.
-pub const BUILTIN: &str = "builtin";
-
 /// Largest settings of one decision as JSON, in bytes: they are copied into the policy at every call.
 pub const SETTINGS_BYTES: usize = 64 << 10;
 
 /// Longest message of an error, in bytes.
 const MESSAGE_BYTES: usize = 1 << 10;
 
-/// What becomes of a policy's answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// They are carried out.
-    #[default]
-    Enforce,
-    /// They are compared with those that are carried out.
-    Shadow,
-}
-
-impl Mode {
-    /// The word in `policies.yaml`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Where a policy comes from.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Module {
-    /// The operator itself.
-    Builtin,
-    /// A key of `binaryData`.
-    Component {
-        /// The key.
-        key: String,
-        /// The component: decompressed, and made of a core module where that is what lay there.
-        bytes: Arc<[u8]>,
-        /// Of the component.
-        digest: Digest,
-    },
-}
-
-impl fmt::Debug for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Builtin => f.write_str(BUILTIN),
-            Self::Component { key, digest, .. } => write!(f, "{key} ({})", digest.short()),
-        }
-    }
-}
-
-/// One policy of a set and how it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Where it comes from.
-    pub module: Module,
-    /// Its settings as JSON.
-    pub settings: Arc<str>,
-    /// What a call may use.
-    pub limits: Limits,
-}
-
 /// A policy set that reads well and whose modules look like policies. Nothing has been compiled yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     /// The namespace that has it.
     owner: String,
-    entries: BTreeMap<(Decision, Mode), Entry>,
+    entries: BTreeMap<Place, Entry>,
     digest: Digest,
 }
 
@@ -284,7 +216,7 @@ fn json(value: &serde_json::Value) -> Result<Arc<str>, String> {
 type Modules = BTreeMap<String, (String, Vec<u8>)>;
 
 /// An entry with the name of its module.
-type Named = ((Decision, Mode), String, Arc<str>, Limits);
+type Named = (Place, String, Arc<str>, Limits);
 
 /// A set whose modules nobody has looked at.
 struct Draft {
@@ -357,7 +289,7 @@ fn components(stager: &mut Stager, modules: Modules) -> Result<BTreeMap<String, 
     modules.into_iter().map(prepare).collect()
 }
 
-fn identity(entries: &BTreeMap<(Decision, Mode), Entry>) -> Digest {
+fn identity(entries: &BTreeMap<Place, Entry>) -> Digest {
     let mut text = format!("{CONTRACT}\n");
     for ((decision, mode), Entry { module, settings, limits }) in entries {
         let module = match module {

@@ -22,6 +22,25 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest of a value as JSON.
+    pub(crate) fn of_json(value: &impl Serialize) -> Self {
+        /// Hashes what is written.
+        struct Sink(Sha256);
+        impl std::io::Write for Sink {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.update(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut sink = std::io::BufWriter::with_capacity(8 << 10, Sink(Sha256::new()));
+        // Neither the sink nor the serialisation of plain structs can fail; if one did, the digest would be of what came before.
+        let _ = serde_json::to_writer(&mut sink, value);
+        sink.into_inner().map_or_else(|_| Self::of(&[]), |sink| Self::finished(sink.0))
+    }
+
     /// The first `digits` hexadecimal digits alone, for names of objects; all 64 when that is more.
     #[must_use]
     pub fn hex(&self, digits: usize) -> String {

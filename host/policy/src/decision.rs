@@ -1,6 +1,7 @@
 //! The three questions a policy may answer.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -77,5 +78,18 @@ impl<T> PerDecision<T> {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// A word that is the name of no decision.
+#[derive(Debug, thiserror::Error)]
+#[error("use scale-down, restart or capacity")]
+pub struct UnknownDecision;
+
+impl FromStr for Decision {
+    type Err = UnknownDecision;
+
+    fn from_str(name: &str) -> Result<Self, UnknownDecision> {
+        Self::ALL.into_iter().find(|decision| decision.as_str() == name).ok_or(UnknownDecision)
     }
 }

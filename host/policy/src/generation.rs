@@ -4,107 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
-use tokio::sync::Notify;
 
-use crate::component::Digest;
+use crate::assignment::Assignment;
 use crate::decision::{Decision, PerDecision};
-use crate::lane::{Candidate, Health, Lane, Tally};
-use crate::limits::Limits;
-use crate::load::NO_SETTINGS;
-use crate::policy::Policy;
+use crate::lane::{Candidate, Lane};
 use crate::sandbox::{Evaluation, Sandbox};
-
-/// Who is asked first.
-#[derive(Clone, Debug, Default)]
-pub enum Chosen {
-    /// The policy in this program, as a component.
-    #[default]
-    Shipped,
-    /// The same as it is linked, so that no WebAssembly runs at all: for whoever distrusts the sandbox today.
-    Native,
-    /// A policy of the user.
-    Policy(Arc<Policy>),
-}
-
-/// How one decision is taken.
-#[derive(Clone, Debug)]
-pub struct Assignment {
-    /// Who is asked first.
-    pub chosen: Chosen,
-    /// JSON given to every call.
-    pub settings: Arc<str>,
-    /// What a call may use.
-    pub limits: Limits,
-}
-
-impl Default for Assignment {
-    fn default() -> Self {
-        Self { chosen: Chosen::Shipped, settings: Arc::from(NO_SETTINGS), limits: Limits::default() }
-    }
-}
-
-impl Assignment {
-    /// `name@sha256:0123456789ab` of a user's policy, `shipped` or `native` otherwise.
-    #[must_use]
-    pub fn policy(&self) -> String {
-        match &self.chosen {
-            Chosen::Shipped => "shipped".to_owned(),
-            Chosen::Native => "native".to_owned(),
-            Chosen::Policy(policy) => policy.to_string(),
-        }
-    }
-}
-
-/// How all decisions are taken. The default is the shipped policy without settings.
-pub type PolicySet = PerDecision<Assignment>;
-
-/// A policy set that passed every check: for each decision that it says anything about, who decides and who is compared with that.
-///
-/// Its policies keep their breakers and counts for as long as anybody holds the set, in whichever generations it takes part.
-#[derive(Debug)]
-pub struct StagedSet {
-    pub(crate) digest: Digest,
-    pub(crate) enforced: PerDecision<Option<Arc<Lane>>>,
-    pub(crate) shadows: PerDecision<Option<Arc<Candidate>>>,
-    pub(crate) news: Arc<Notify>,
-}
-
-/// One decision of a staged set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The policy, as [`Assignment::policy`] has it.
-    pub policy: String,
-    /// How it is doing.
-    pub health: Health,
-}
-
-impl StagedSet {
-    /// Identifies its content: policies, settings, limits and modes.
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        self.digest
-    }
-
-    /// Who decides, where the set says so.
-    #[must_use]
-    pub fn enforced(&self, decision: Decision) -> Option<Standing> {
-        let lane = self.enforced.get(decision).as_ref()?;
-        Some(Standing { policy: lane.assignment.policy(), health: lane.health() })
-    }
-
-    /// Who is compared with the policy that decides, where the set says so.
-    #[must_use]
-    pub fn shadow(&self, decision: Decision) -> Option<(Standing, Tally)> {
-        let candidate = self.shadows.get(decision).as_ref()?;
-        let standing = Standing { policy: candidate.lane.assignment.policy(), health: candidate.lane.health() };
-        Some((standing, candidate.tally()))
-    }
-
-    /// Waits until a breaker of the set opens or closes, or a policy of it fails in another way than before. For one waiter; what happens while nobody waits is reported at the next call.
-    pub async fn changed(&self) {
-        self.news.notified().await;
-    }
-}
+use crate::staged::Standing;
 
 /// Policies in force, with a number. Taken once per reconcile, so that one reconcile never mixes two.
 pub struct Generation {
@@ -160,5 +65,29 @@ impl fmt::Debug for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policies = PerDecision::from_fn(|decision| self.assignment(decision).policy());
         f.debug_struct("Generation").field("number", &self.number).field("policies", &policies).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assignment::PolicySet;
+    use crate::observer::Counters;
+    use crate::receipt::DecidedBy;
+    use crate::rehearsal;
+
+    #[tokio::test]
+    async fn the_linked_policy_decides_when_no_process_runs_policies() {
+        let counters = Arc::new(Counters::default());
+        let sandbox = Arc::new(Sandbox::new(None, None, Arc::clone(&counters) as _));
+        let set = PolicySet::default();
+        let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
+        let generation = Generation { number: 7, lanes, shadows: PerDecision::default(), sandbox };
+        let [_, _, (_, request)] = rehearsal::scale_down();
+        let surplus = request.surplus as usize;
+        let evaluation = generation.scale_down(request).await;
+        assert_eq!((evaluation.answer.len(), &evaluation.decided_by, &evaluation.fault), (surplus, &DecidedBy::Native, &None));
+        assert_eq!((evaluation.receipt.policy.as_str(), evaluation.receipt.generation), ("native", 7));
+        assert_eq!(counters.evaluations(Decision::ScaleDown), 1);
     }
 }

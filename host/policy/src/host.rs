@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
-use crate::bundle::{Entry, Mode, Module};
+use crate::assignment::{Assignment, Chosen, PolicySet};
 use crate::component::Digest;
 use crate::decision::{Decision, PerDecision};
-use crate::generation::{Assignment, Chosen, Generation, PolicySet, StagedSet};
+use crate::entry::{Entry, Mode, Module, Place};
+use crate::generation::Generation;
 use crate::jail::{Ending, Isolation, Jail, Launcher, Stager};
 use crate::lane::{Candidate, Lane};
 use crate::load::{LoadError, Refusal};
@@ -18,6 +19,7 @@ use crate::observer::Observer;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::sandbox::Sandbox;
+use crate::staged::StagedSet;
 
 /// The policy pacer ships, as a component.
 pub const SHIPPED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/default.wasm"));
@@ -272,9 +274,6 @@ impl Drop for Abandon {
         }
     }
 }
-
-/// Which entry of a policy set.
-pub(crate) type Place = (Decision, Mode);
 
 /// Policies that somebody still holds: the same component is compiled once, however many sets name it.
 #[derive(Clone, Default)]

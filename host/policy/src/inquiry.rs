@@ -1,21 +1,12 @@
-//! One question put to one policy, without a generation, a fallback or a queue: what authors try their policies with.
-
-use std::time::Duration;
+//! A request of any of the three decisions, and its answer.
 
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Pool, RestartRequest, ScaleDownRequest, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::call::Called;
 use crate::component::Digest;
 use crate::decision::Decision;
-use crate::fault::Fault;
-use crate::jail::Jail;
-use crate::limits::Limits;
-use crate::log::LogLine;
-use crate::policy::Policy;
-use crate::question::{Question, digest};
-use crate::{rehearsal, sandbox};
+use crate::rehearsal;
 
 /// The same about whichever of the three requests it is.
 macro_rules! each {
@@ -27,6 +18,8 @@ macro_rules! each {
         }
     };
 }
+
+pub(crate) use each;
 
 /// A request of any of the three decisions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,25 +45,6 @@ pub enum Answer {
     Capacity(CapacityPlan),
 }
 
-/// What came of an [`Inquiry`], and what it took.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The checked answer, or why there is none.
-    pub answer: Result<Answer, Fault>,
-    /// Instructions executed, in wasmtime's units of fuel.
-    pub fuel: u64,
-    /// Time from question to answer, with the way to the process that runs the policy and back.
-    pub duration: Duration,
-    /// Of that, the time from store to answer in the process that runs the policy.
-    pub inside: Duration,
-    /// Most linear memory held at once, in bytes.
-    pub peak_memory: usize,
-    /// What it said.
-    pub log: Vec<LogLine>,
-    /// Lines beyond those that are kept.
-    pub log_dropped: u32,
-}
-
 impl Inquiry {
     /// An ordinary request about so many things, like those that policies are rehearsed with.
     #[must_use]
@@ -85,19 +59,17 @@ impl Inquiry {
     /// Which decision it is about.
     #[must_use]
     pub fn decision(&self) -> Decision {
-        each!(self, request => decision_of(request))
-    }
-
-    /// How many things it is about; the budget of instructions grows with it.
-    #[must_use]
-    pub fn items(&self) -> usize {
-        each!(self, request => request.items())
+        match self {
+            Self::ScaleDown(_) => Decision::ScaleDown,
+            Self::Restart(_) => Decision::Restart,
+            Self::Capacity(_) => Decision::Capacity,
+        }
     }
 
     /// SHA-256 of the request as JSON, as receipts have it.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        digest(self)
+        Digest::of_json(self)
     }
 
     /// Reads what [`Inquiry`] writes, whose JSON does not say which decision it is about.
@@ -134,26 +106,13 @@ impl Inquiry {
     pub fn settings(&self) -> &str {
         each!(self, request => &request.settings)
     }
-
-    /// Asks the shipped policy as it is linked into this program.
-    ///
-    /// # Errors
-    ///
-    /// What the policy says, or that it panicked or broke the contract.
-    pub fn natively(&self, settings: &str) -> Result<Answer, Fault> {
-        each!(self, request => sandbox::natively(request, settings).map(Answer::from))
-    }
-}
-
-fn decision_of<Q: Question>(_: &Q) -> Decision {
-    Q::DECISION
 }
 
 impl Answer {
     /// SHA-256 of the answer as JSON, as receipts have it.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        digest(self)
+        Digest::of_json(self)
     }
 
     /// Reads what [`Answer`] writes, whose JSON does not say which decision it belongs to.
@@ -185,27 +144,5 @@ impl From<Vec<Verdict>> for Answer {
 impl From<CapacityPlan> for Answer {
     fn from(plan: CapacityPlan) -> Self {
         Self::Capacity(plan)
-    }
-}
-
-impl Policy {
-    /// Puts one question, with these settings instead of the request's. Blocks for at most the deadline.
-    #[must_use]
-    pub fn answer(&self, jail: &Jail, inquiry: &Inquiry, settings: &str, limits: &Limits) -> Outcome {
-        each!(inquiry, request => Outcome::of(self.ask(jail, request, settings, limits, || {})))
-    }
-}
-
-impl Outcome {
-    fn of<T: Into<Answer>>((answer, usage): Called<T>) -> Self {
-        Self {
-            answer: answer.map(T::into),
-            fuel: usage.fuel,
-            duration: usage.duration,
-            inside: usage.inside,
-            peak_memory: usage.peak_memory,
-            log: usage.lines,
-            log_dropped: usage.dropped,
-        }
     }
 }

@@ -7,10 +7,10 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use crate::assignment::{Assignment, Chosen};
 use crate::breaker::{Admission, Breaker, Change, Probe};
 use crate::decision::Decision;
 use crate::fault::Fault;
-use crate::generation::{Assignment, Chosen};
 
 /// An assignment and its record. Shared by all generations that it is part of.
 #[derive(Debug)]

@@ -9,11 +9,13 @@
 //! [`Generation`] (how it is asked), [`Evaluation`] and [`Receipt`] (what comes back), [`Record`] (what is kept of it), [`Limits`] and [`Fault`] (what a call may use and how it fails).
 
 mod aside;
+mod assignment;
 mod breaker;
 pub mod bundle;
 pub mod call;
 mod component;
 mod decision;
+mod entry;
 mod fault;
 mod generation;
 mod host;
@@ -32,15 +34,19 @@ mod receipt;
 pub mod record;
 pub mod rehearsal;
 mod sandbox;
+mod staged;
+mod trial;
 mod wire;
 
+pub use assignment::{Assignment, Chosen, PolicySet};
 pub use bundle::{Bundle, BundleError};
 pub use component::{CONTRACT, Digest, compressed_fits};
-pub use decision::{Decision, PerDecision};
+pub use decision::{Decision, PerDecision, UnknownDecision};
+pub use entry::{BUILTIN, Entry, Mode, Module};
 pub use fault::Fault;
-pub use generation::{Assignment, Chosen, Generation, PolicySet, StagedSet, Standing};
+pub use generation::Generation;
 pub use host::{PolicyHost, SHIPPED};
-pub use inquiry::{Answer, Inquiry, Outcome};
+pub use inquiry::{Answer, Inquiry};
 pub use jail::{Isolation, IsolationLevel, Jail, JailError, Launcher};
 pub use lane::{Health, Tally};
 pub use limits::{COMPRESSED_BYTES, FUNCTIONS, LimitError, LimitRequest, Limits, RAW_BYTES, TICK};
@@ -52,3 +58,5 @@ pub use question::Input;
 pub use receipt::{Attempt, DecidedBy, Receipt};
 pub use record::Record;
 pub use sandbox::{Evaluation, QUEUE};
+pub use staged::{StagedSet, Standing};
+pub use trial::Outcome;

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
 use crate::fault::Fault;
-use crate::generation::Generation;
 use crate::log::LogLine;
 use crate::policy::Policy;
 
@@ -97,11 +96,11 @@ const NOBODY: &str = "none";
 impl Receipt {
     /// Of what the operator does by its own rules: no policy was asked.
     #[must_use]
-    pub fn unasked(decision: Decision, generation: &Generation) -> Self {
+    pub fn unasked(decision: Decision, generation: u64) -> Self {
         Self {
             decision,
             policy: NOBODY.to_owned(),
-            generation: generation.number(),
+            generation,
             input_hash: String::new(),
             output_hash: String::new(),
             output_items: 0,

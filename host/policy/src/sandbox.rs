@@ -1,6 +1,5 @@
 //! Where calls wait, run and are given up, and who is asked next when one fails.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
@@ -10,11 +9,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::aside::Aside;
+use crate::assignment::{Assignment, Chosen};
 use crate::breaker::Admission;
 use crate::call::{Called, Usage};
 use crate::component::Digest;
 use crate::fault::Fault;
-use crate::generation::{Assignment, Chosen};
 use crate::jail::Jail;
 use crate::lane::{Candidate, Lane};
 use crate::limits::{Limits, TICK};
@@ -22,7 +21,7 @@ use crate::load::NO_SETTINGS;
 use crate::log::Level;
 use crate::observer::{Comparison, Observation, Observer, Source};
 use crate::policy::Policy;
-use crate::question::{Asked, Input, Question, digest};
+use crate::question::{Asked, Input, Question, natively};
 use crate::receipt::{Attempt, DecidedBy, Receipt};
 
 /// Calls that may wait for a processor; the next one gets [`Fault::QueueFull`].
@@ -292,13 +291,6 @@ impl Sandbox {
     }
 }
 
-/// Asks the shipped policy as it is linked. It is our own code, and still no bug in it may stop the operator.
-pub(crate) fn natively<Q: Question>(request: &Q, settings: &str) -> Result<Q::Answer, Fault> {
-    let answer = catch_unwind(AssertUnwindSafe(|| request.ask_natively(settings))).map_err(|_| Fault::Panic)?;
-    let answer = answer.map_err(|text| Fault::declined(&text))?;
-    Ok(request.gate(answer)?)
-}
-
 fn finish<Q: Question>(
     asked: Arc<Asked<Q>>,
     answer: Q::Answer,
@@ -312,34 +304,10 @@ fn finish<Q: Question>(
         policy: decided_by.to_string(),
         generation,
         input_hash: asked.input().to_string(),
-        output_hash: digest(&answer).to_string(),
+        output_hash: Digest::of_json(&answer).to_string(),
         output_items: Q::named(&answer),
         attempts,
         bypassed,
     };
     Evaluation { answer, decided_by, fault: receipt.fault().cloned(), receipt, input: asked.into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decision::{Decision, PerDecision};
-    use crate::generation::{Generation, PolicySet};
-    use crate::observer::Counters;
-    use crate::rehearsal;
-
-    #[tokio::test]
-    async fn the_linked_policy_decides_when_no_process_runs_policies() {
-        let counters = Arc::new(Counters::default());
-        let sandbox = Arc::new(Sandbox::new(None, None, Arc::clone(&counters) as _));
-        let set = PolicySet::default();
-        let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
-        let generation = Generation { number: 7, lanes, shadows: PerDecision::default(), sandbox };
-        let [_, _, (_, request)] = rehearsal::scale_down();
-        let surplus = request.surplus as usize;
-        let evaluation = generation.scale_down(request).await;
-        assert_eq!((evaluation.answer.len(), &evaluation.decided_by, &evaluation.fault), (surplus, &DecidedBy::Native, &None));
-        assert_eq!((evaluation.receipt.policy.as_str(), evaluation.receipt.generation), ("native", 7));
-        assert_eq!(counters.evaluations(Decision::ScaleDown), 1);
-    }
 }

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
-use pacer_policy::bundle::{FILE, Module};
-use pacer_policy::{Bundle, Digest, Jail, PolicyHost};
+use pacer_policy::bundle::FILE;
+use pacer_policy::{Bundle, Digest, Jail, Module, PolicyHost};
 use serde_json::json;
 
 use pacer_cluster::answer::{ignore_not_found, is_already_exists};

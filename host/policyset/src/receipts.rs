@@ -139,7 +139,7 @@ impl Draft {
     /// Of runners that go by the operator's own rules, before any policy is asked.
     #[must_use]
     pub fn unasked(owner: Owner, generation: &Generation, items: Vec<Item>, at: Timestamp) -> Self {
-        let (receipt, answer) = (Receipt::unasked(Decision::ScaleDown, generation), Answer::ScaleDown(Vec::new()));
+        let (receipt, answer) = (Receipt::unasked(Decision::ScaleDown, generation.number()), Answer::ScaleDown(Vec::new()));
         Self { owner, at, receipt, input: None, answer, items, change: None, haste: Haste::Prompt }
     }
 

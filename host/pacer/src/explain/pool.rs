@@ -21,10 +21,9 @@ use pacer_policyset::report::Report as SetReport;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Format;
 use crate::archive::{Archive, ago};
 use crate::cluster::Cluster;
-use crate::policy::Report;
+use crate::report::{Format, Report};
 use crate::table;
 
 /// What to do where the set that is looked at is perhaps not the operator's.

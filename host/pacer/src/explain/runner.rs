@@ -11,10 +11,9 @@ use pacer_policy::Record;
 use pacer_policy::record::account::{Account, Fate};
 use serde::Serialize;
 
-use super::Format;
 use crate::archive::{Archive, ago, when};
 use crate::cluster::Cluster;
-use crate::policy::Report;
+use crate::report::{Format, Report};
 
 /// Decisions that are told after the newest one.
 const EARLIER: usize = 5;

@@ -8,7 +8,8 @@ use pacer_policy::{Decision, Inquiry, Jail, Limits, LoadError, Outcome, Policy};
 use super::case::ask;
 use super::settings::SettingsArgument;
 use super::source::{Source, jail};
-use super::{Report, table};
+use crate::report::Report;
+use crate::table;
 
 /// How many things the requests are about.
 const SIZES: [u32; 5] = [0, 10, 100, 1_000, 5_000];

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use pacer_policy::{Answer, Decision, Fault, Inquiry, Jail, Limits, Outcome, Policy, Record};
+use jiff::Timestamp;
+use pacer_policy::{Answer, Decision, Digest, Fault, Inquiry, Jail, Limits, NO_SETTINGS, Outcome, Policy, Record};
 use pacer_policy_sdk::cases::{self, Expected};
 use pacer_policy_sdk::lifecycle::Problem;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::settings::SettingsArgument;
 
@@ -40,7 +41,7 @@ impl Case {
 
     /// What was recorded, as a case.
     pub(crate) fn of_record(path: &Path, record: &Record) -> Result<Self> {
-        Self::parse(path, &super::receipts::of(record)?.to_string(), None)
+        Self::parse(path, &of_receipt(record)?.to_string(), None)
     }
 
     fn parse(path: &Path, text: &str, asked: Option<Decision>) -> Result<Self> {
@@ -50,8 +51,7 @@ impl Case {
         let wrong = |problem: Problem| anyhow::anyhow!("{}: {}", path.display(), cases::one_line(&problem));
         let (decision, whole) = match cases::decision(text).map_err(wrong)? {
             Some(name) => {
-                let decision = Decision::ALL.into_iter().find(|decision| decision.as_str() == name);
-                let decision = decision.with_context(|| {
+                let decision: Decision = name.parse().ok().with_context(|| {
                     format!("{}: decision: {name:?} is none of scale-down, restart and capacity", path.display())
                 })?;
                 ensure!(asked.is_none_or(|asked| asked == decision), "{}: it is about {decision}", path.display());
@@ -151,6 +151,44 @@ pub(crate) fn rows(inquiry: &Inquiry, answer: &Answer) -> Vec<Vec<String>> {
             held.chain(ceiling).chain(again).collect()
         }
     }
+}
+
+/// A case: the request with the settings taken out of it, and the answer that the operator used.
+pub(crate) fn of_receipt(record: &Record) -> Result<Value> {
+    let input = record.input.as_ref().with_context(|| match record.was_asked() {
+        true => format!("receipt {} has no input, because it was too large for the store (--receipts-bytes-per-pool)", record.id),
+        false => format!("receipt {} has no input: no policy was asked ({})", record.id, record.outcome()),
+    })?;
+    let mut request = serde_json::to_value(input)?;
+    if let Some(fields) = request.as_object_mut() {
+        fields.remove("settings");
+    }
+    let settings: Value = serde_json::from_str(settings(record, input)?).unwrap_or_else(|_| json!({}));
+    let at = Timestamp::from_second(record.at.as_second()).unwrap_or(record.at);
+    let mut case = json!({
+        "about": format!("{} at {at}, decided by {}: {}", record.pool, record.receipt.policy, record.outcome()),
+        "decision": record.decision(),
+        "request": request,
+        "answer": cases::named(&record.answer, &input.names()),
+    });
+    // Settings of none are what a case without any has.
+    if settings != json!({})
+        && let Some(fields) = case.as_object_mut()
+    {
+        fields.insert("settings".to_owned(), settings);
+    }
+    Ok(case)
+}
+
+/// The settings that the policy which decided was given.
+pub(crate) fn settings<'a>(record: &Record, input: &'a Inquiry) -> Result<&'a str> {
+    let given = record.receipt.decisive().map(|attempt| attempt.settings_hash.as_str()).unwrap_or_default();
+    [input.settings(), NO_SETTINGS]
+        .into_iter()
+        .find(|settings| Digest::of(settings.as_bytes()).to_string() == given)
+        .with_context(|| {
+            format!("the settings in receipt {} are not those that the policy was given: it was changed since", record.id)
+        })
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::case::takes;
 use super::cure::refused;
 use super::settings::SettingsArgument;
 use super::source::{Source, jail};
-use super::{Report, table};
+use crate::report::Report;
+use crate::table;
 
 /// Arguments of `pacer policy check`.
 #[derive(clap::Args, Debug)]

@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::case::{self, Case};
 use super::settings::{self, SettingsArgument};
 use super::source::{Source, jail};
-use super::{Report, table};
 use crate::archive::{Archive, Filter};
 use crate::cluster::{self, ClusterArguments};
+use crate::report::Report;
+use crate::table;
 
 /// Arguments of `pacer policy diff`.
 #[derive(clap::Args, Debug)]

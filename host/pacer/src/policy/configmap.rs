@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pacer_policy::bundle::{BUILTIN, FILE, Mode, pack};
-use pacer_policy::{Bundle, COMPRESSED_BYTES, Decision, Jail, Limits, Policy};
+use pacer_policy::bundle::{FILE, pack};
+use pacer_policy::{BUILTIN, Bundle, COMPRESSED_BYTES, Decision, Jail, Limits, Mode, Policy, UnknownDecision};
 
 use pacer_policyset::DEFAULT_NAME;
 
 use super::case::takes;
 use super::cure::refused;
+use super::settings;
 use super::source::{Source, jail};
-use super::{Report, run, settings, table};
+use crate::report::Report;
+use crate::table;
 
 /// `kubectl apply` on the client's side repeats the object in an annotation, which may have 256 KiB; base64 makes four bytes of three.
 const CLIENT_SIDE_BYTES: usize = (256 << 10) * 3 / 4 - (4 << 10);
@@ -43,12 +45,12 @@ pub(crate) struct Arguments {
     plain: bool,
 }
 
-fn chosen(text: &str) -> Result<(Decision, Option<Source>), String> {
+fn chosen(text: &str) -> Result<(Decision, Option<Source>), UnknownDecision> {
     let (name, file) = match text.split_once('=') {
         Some((name, file)) => (name, file.parse().ok()),
         None => (text, None),
     };
-    Ok((run::decision(name)?, file))
+    Ok((name.parse()?, file))
 }
 
 /// `pacer policy configmap`.
@@ -141,7 +143,7 @@ fn settings_of(arguments: &Arguments, decision: Decision) -> Result<String> {
         Some((name, file)) if name == decision.as_str() => Some(file),
         _ => None,
     });
-    let named = |text: &str| text.split_once('=').is_some_and(|(name, _)| run::decision(name).is_ok());
+    let named = |text: &str| text.split_once('=').is_some_and(|(name, _)| name.parse::<Decision>().is_ok());
     let all = arguments.settings.iter().map(String::as_str).find(|text| !named(text));
     settings::read(own.or(all).map(std::path::Path::new))
 }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use pacer_policy::Record;
-use pacer_policy_sdk::cases;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Report, table};
+use super::case::of_receipt;
 use crate::archive::{Archive, Filter, when};
 use crate::cluster::{self, ClusterArguments};
+use crate::report::Report;
+use crate::table;
 
 /// Arguments of `pacer policy receipts`.
 #[derive(clap::Args, Debug)]
@@ -40,7 +41,7 @@ pub(crate) fn receipts(arguments: &Arguments) -> Result<Report> {
     }
     let mut text = String::new();
     if let Some(path) = &arguments.case {
-        text.push_str(&write(path, &records, of)?);
+        text.push_str(&write(path, &records, of_receipt)?);
     }
     if let Some(path) = &arguments.save {
         text.push_str(&write(path, &records, |record| Ok(serde_json::to_value(record)?))?);
@@ -94,35 +95,10 @@ fn write(path: &Path, records: &[&Record], content: impl Fn(&Record) -> Result<V
     Ok(text)
 }
 
-/// A case: the request with the settings taken out of it, and the answer that the operator used.
-pub(crate) fn of(record: &Record) -> Result<Value> {
-    let input = record.input.as_ref().with_context(|| match record.was_asked() {
-        true => format!("receipt {} has no input, because it was too large for the store (--receipts-bytes-per-pool)", record.id),
-        false => format!("receipt {} has no input: no policy was asked ({})", record.id, record.outcome()),
-    })?;
-    let mut request = serde_json::to_value(input)?;
-    if let Some(fields) = request.as_object_mut() {
-        fields.remove("settings");
-    }
-    let settings: Value = serde_json::from_str(super::replay::settings(record, input)?).unwrap_or_else(|_| json!({}));
-    let at = Timestamp::from_second(record.at.as_second()).unwrap_or(record.at);
-    let mut case = json!({
-        "about": format!("{} at {at}, decided by {}: {}", record.pool, record.receipt.policy, record.outcome()),
-        "decision": record.decision(),
-        "request": request,
-        "answer": cases::named(&record.answer, &input.names()),
-    });
-    // Settings of none are what a case without any has.
-    if settings != json!({})
-        && let Some(fields) = case.as_object_mut()
-    {
-        fields.insert("settings".to_owned(), settings);
-    }
-    Ok(case)
-}
-
 #[cfg(test)]
 mod tests {
+    use pacer_policy_sdk::cases;
+
     use super::*;
     use crate::policy::case::Case;
     use crate::policy::{sample, settings::SettingsArgument, source};
@@ -131,7 +107,7 @@ mod tests {
     fn a_receipt_becomes_a_case_that_its_policy_passes() {
         let record = sample::scale_down(5, 2);
         let directory = tempfile::tempdir().unwrap();
-        let said = write(directory.path(), &[&record], of).unwrap();
+        let said = write(directory.path(), &[&record], of_receipt).unwrap();
         assert!(said.contains("scale-down-"), "{said}");
         let cases = Case::all(directory.path()).unwrap();
         let [case] = cases.as_slice() else { panic!("{said}") };
@@ -150,11 +126,11 @@ mod tests {
     fn one_file_holds_one() {
         let record = sample::scale_down(1, 1);
         let directory = tempfile::tempdir().unwrap();
-        let error = write(&directory.path().join("a.json"), &[&record, &record], of).unwrap_err().to_string();
+        let error = write(&directory.path().join("a.json"), &[&record, &record], of_receipt).unwrap_err().to_string();
         assert!(error.contains("--last 1"), "{error}");
         let lost = Record { input: None, ..record.clone() };
-        assert!(of(&lost).unwrap_err().to_string().contains("too large"));
-        assert!(write(directory.path(), &[&lost, &record], of).unwrap().contains("left out"));
+        assert!(of_receipt(&lost).unwrap_err().to_string().contains("too large"));
+        assert!(write(directory.path(), &[&lost, &record], of_receipt).unwrap().contains("left out"));
         assert!(list(&[&record], record.at).contains("scale-down  RunnerDeployment/web  default@sha256:"));
     }
 }

@@ -7,15 +7,16 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use pacer_policy::bundle::Module;
-use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, LimitRequest, Limits, NO_SETTINGS, Policy, Record, SHIPPED};
+use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, LimitRequest, Limits, Module, Policy, Record, SHIPPED};
 use pacer_policyset::history;
 
+use super::case;
 use super::source::{Source, jail};
-use super::{Report, case, table};
 use crate::archive::{Archive, when};
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::OPERATOR_NAMESPACE;
+use crate::report::Report;
+use crate::table;
 
 /// Arguments of `pacer policy replay`.
 #[derive(clap::Args, Debug)]
@@ -151,17 +152,6 @@ async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Opti
     refused.map_or(Ok(None), Err)
 }
 
-/// The settings that the policy which decided was given.
-pub(crate) fn settings<'a>(record: &Record, input: &'a Inquiry) -> Result<&'a str> {
-    let given = record.receipt.decisive().map(|attempt| attempt.settings_hash.as_str()).unwrap_or_default();
-    [input.settings(), NO_SETTINGS]
-        .into_iter()
-        .find(|settings| Digest::of(settings.as_bytes()).to_string() == given)
-        .with_context(|| {
-            format!("the settings in receipt {} are not those that the policy was given: it was changed since", record.id)
-        })
-}
-
 fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
     let (receipt, id) = (&record.receipt, &record.id);
     let input = record.input.as_ref().with_context(|| {
@@ -176,7 +166,7 @@ fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
             receipt.input_hash
         );
     }
-    let settings = settings(record, input)?;
+    let settings = case::settings(record, input)?;
     let (who, answer, fuel) = match asked {
         Asked::Native => ("native, this program".to_owned(), input.natively(settings), None),
         Asked::Component(bytes, from) => {

@@ -9,7 +9,8 @@ use serde_json::json;
 use super::case::{self, Case};
 use super::settings::SettingsArgument;
 use super::source::{Source, jail};
-use super::{Report, table};
+use crate::report::Report;
+use crate::table;
 
 /// Arguments of `pacer policy run`.
 #[derive(clap::Args, Debug)]
@@ -20,19 +21,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     /// What a request on its own is about: scale-down, restart or capacity.
-    #[arg(long, value_parser = decision)]
+    #[arg(long)]
     decision: Option<Decision>,
     #[command(flatten)]
     settings: SettingsArgument,
     /// Everything as one JSON object.
     #[arg(long)]
     json: bool,
-}
-
-/// The contract's name of a decision.
-pub(crate) fn decision(text: &str) -> Result<Decision, String> {
-    let found = Decision::ALL.into_iter().find(|decision| decision.as_str() == text);
-    found.ok_or_else(|| "use scale-down, restart or capacity".to_owned())
 }
 
 /// `pacer policy run`.

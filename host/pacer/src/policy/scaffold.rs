@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::Report;
 use crate::default_set::OPERATOR_NAMESPACE;
+use crate::report::Report;
 
 /// Name of the example that becomes the new policy.
 const EXAMPLE: &str = "newest-first";

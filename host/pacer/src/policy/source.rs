@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow};
-use pacer_policy::bundle::{BUILTIN, pack};
-use pacer_policy::{Jail, Policy, SHIPPED};
+use pacer_policy::bundle::pack;
+use pacer_policy::{BUILTIN, Jail, Policy, SHIPPED};
 
 use super::cure::refused;
 use super::jail::launcher;
-use super::{Report, table};
+use crate::report::Report;
+use crate::table;
 
 /// A file, or the policy in this program.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,11 +12,12 @@ use pacer_cluster::object::ObjectKey;
 use pacer_policyset::report::{Asked, Report as SetReport};
 use serde::Serialize;
 
-use super::{Report, cure, table};
+use super::cure;
 use crate::archive::when;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
-use crate::explain::Format;
+use crate::report::{Format, Report};
+use crate::table;
 
 /// Arguments of `pacer policy status`.
 #[derive(clap::Args, Debug)]

@@ -10,7 +10,8 @@ use pacer_policy_sdk::lifecycle::Problem;
 use super::case::{Case, takes};
 use super::settings::SettingsArgument;
 use super::source::{Source, jail};
-use super::{Report, table};
+use crate::report::Report;
+use crate::table;
 
 /// Arguments of `pacer policy test`.
 #[derive(clap::Args, Debug)]

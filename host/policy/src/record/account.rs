@@ -341,7 +341,7 @@ mod tests {
     async fn who_did_nothing_goes_without_a_question() {
         let mut record = record_of(1, 1).await;
         let generation = crate::PolicyHost::new(std::sync::Arc::new(crate::Counters::default())).generation();
-        record.receipt = crate::Receipt::unasked(crate::Decision::ScaleDown, &generation);
+        record.receipt = crate::Receipt::unasked(crate::Decision::ScaleDown, generation.number());
         (record.input, record.answer) = (None, Answer::ScaleDown(Vec::new()));
         let spare = |name: &str, ended| Item { name: name.into(), done: Done::Spare { wanted: 1, ended } };
         record.items = vec![spare("web-1", false), spare("web-2", true)];

@@ -15,12 +15,17 @@ SUITE_THREADS := 2
 BIN := $(CURDIR)/target/debug
 
 DENY_VERSION := 0.20.2
+AUDITABLE_VERSION := 0.7.7
+CYCLONEDX_VERSION := 0.5.9
+CRANE_VERSION := v0.22.1
+ORAS_VERSION := v1.3.6
+COSIGN_VERSION := v3.1.3
 # A test file is a suite when it runs on a control plane; the other one only reads sources.
 SUITES := $(filter-out layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup tools controlplane helm build check lint docs deny advisories each-crate unit suites policies example-policies test demo bench bench-policy image golden
+.PHONY: help setup tools controlplane helm build check lint docs deny advisories each-crate unit suites policies example-policies test demo bench bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -106,6 +111,26 @@ image: setup ## Writes an OCI layout with the release build into target/image, w
 	cargo build --release -p pacer $(LOCKED)
 	rm -rf target/image
 	deploy/image/build.sh target/release/pacer target/image
+
+release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras and cosign, which `make release` and `make release-push` run.
+	cargo install cargo-auditable --locked --version $(AUDITABLE_VERSION)
+	cargo install cargo-cyclonedx --locked --version $(CYCLONEDX_VERSION)
+	go install github.com/google/go-containerregistry/cmd/crane@$(CRANE_VERSION)
+	go install oras.land/oras/cmd/oras@$(ORAS_VERSION)
+	go install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN_VERSION)
+
+release: setup helm policies ## Writes archives, image, chart, manifests, policies, SBOM, checksums and provenance into target/release-files.
+	cargo auditable build --release -p pacer $(LOCKED)
+	cargo cyclonedx --manifest-path host/pacer/Cargo.toml --format json --override-filename pacer
+	rm -rf target/release-files
+	SBOM=host/pacer/pacer.json deploy/release/build.sh target/release/pacer target/policies target/release-files
+
+release-push: ## Signs what `make release` wrote, and pushes image, chart and policies to REGISTRY.
+	@: "$${REGISTRY:?the registry and its path, such as ghcr.io/example}"
+	PATH="$$(go env GOPATH)/bin:$$PATH" deploy/release/push.sh target/release-files target/policies
+
+release-check: build policies helm ## Builds a release of the debug program twice and looks at it as somebody who downloads it.
+	deploy/release/check.sh "$(BIN)/pacer" target/policies
 
 golden: setup ## Writes the golden files anew; review the difference.
 	UPDATE_GOLDEN=1 cargo test -p pacer-api -p pacer-operator

@@ -101,6 +101,12 @@ impl Error {
         }
     }
 
+    /// What to do about it, in a sentence for people.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        self.0.advice()
+    }
+
     /// The URL that was called.
     #[must_use]
     pub fn url(&self) -> &str {

@@ -4,7 +4,7 @@
 //! Nothing is ever written: `pacer run` adopts by running. What the cluster refuses to show is said, and everything else is still reported.
 
 mod fate;
-mod installation;
+pub(crate) mod installation;
 mod reading;
 
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
+use crate::reader::Reader;
 use crate::{connection, print, table};
 
 /// Exit code when something has to be done before this operator may run.
@@ -98,7 +99,7 @@ async fn look(arguments: &Arguments) -> Result<Report> {
     let config = connection::config(arguments.kubeconfig.as_deref()).await?;
     let client = connection::builder(&config)?.build();
     client.apiserver_version().await.context("asking the API server for its version")?;
-    let mut reader = reading::Reader::new(client, arguments.namespace.clone());
+    let mut reader = Reader::new(client, arguments.namespace.clone());
     let objects = reading::objects(&mut reader).await;
     let arc = installation::read(&mut reader).await;
     Ok(Report {

@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Run(Box<RunArguments>),
     /// Says what becomes of each object when this operator takes over from actions-runner-controller, and what that leaves behind.
     Adopt(crate::adopt::Arguments),
+    /// Says what is wrong with an installation, why it matters, and what cures it.
+    Doctor(crate::doctor::Arguments),
     /// Makes, checks, tests and measures policies.
     Policy {
         /// What to do.

@@ -10,9 +10,11 @@ mod completion;
 mod connection;
 mod default_github;
 mod default_set;
+mod doctor;
 mod explain;
 mod health;
 mod policy;
+mod reader;
 mod report;
 mod run;
 mod signal;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     let pacer = Pacer::parse_from(arguments::as_go_wrote_them(std::env::args_os()));
     let result = match pacer.command {
         Command::Adopt(arguments) => return end(adopt::main(&arguments)),
+        Command::Doctor(arguments) => return end(doctor::main(&arguments)),
         Command::Run(arguments) => run::main(*arguments),
         Command::Webhook(arguments) => webhook::main(*arguments),
         Command::PolicyProcess(arguments) => return policy::jail::main(&arguments),

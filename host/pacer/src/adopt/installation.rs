@@ -17,7 +17,7 @@ use kube::{Resource, ResourceExt};
 use pacer_api::names::GROUP;
 
 use super::Item;
-use super::reading::Reader;
+use crate::reader::Reader;
 
 /// Programs of ARC's image, by the command that starts them; what each is.
 const PROGRAMS: [(&str, Program); 3] = [
@@ -45,7 +45,7 @@ enum Program {
 
 /// Everything found.
 #[derive(Debug, Default)]
-pub(super) struct Installation {
+pub(crate) struct Installation {
     programs: Vec<(Program, Deployment)>,
     /// Definitions that lack what this operator adds.
     definitions: Vec<String>,
@@ -58,7 +58,7 @@ pub(super) struct Installation {
 }
 
 /// Looks for all of it.
-pub(super) async fn read(reader: &mut Reader) -> Installation {
+pub(crate) async fn read(reader: &mut Reader) -> Installation {
     let programs: Vec<(Program, Deployment)> = reader
         .everywhere::<Deployment>("")
         .await
@@ -80,7 +80,7 @@ pub(super) async fn read(reader: &mut Reader) -> Installation {
 
 impl Installation {
     /// What has to be done before this operator runs, in this order.
-    pub(super) fn first(&self) -> Vec<Item> {
+    pub(crate) fn first(&self) -> Vec<Item> {
         let running = |program: &Program, deployment: &Deployment| *program == Program::Controller && replicas(deployment) > 0;
         let stop = self.programs.iter().filter(|(program, deployment)| running(program, deployment)).map(|(_, deployment)| Item {
             what: title(deployment),
@@ -101,7 +101,7 @@ impl Installation {
     }
 
     /// What is left once ARC is stopped.
-    pub(super) fn leftovers(&self) -> Vec<Item> {
+    pub(crate) fn leftovers(&self) -> Vec<Item> {
         let programs = self.programs.iter().map(|(program, deployment)| Item {
             what: title(deployment),
             why: match program {

@@ -1,0 +1,32 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# push.sh FILES POLICIES: signs what build.sh wrote into FILES, and pushes image, chart and the components of POLICIES to REGISTRY, signed. Needs
+# crane, oras, helm and cosign; cosign asks for an identity, which in a workflow is that of the workflow.
+set -eu
+
+usage='usage: push.sh FILES POLICIES'
+files=${1:?$usage} policies=${2:?$usage}
+registry=${REGISTRY:?the registry and its path, such as ghcr.io/example}
+helm=$(sh "$(dirname -- "$0")/../../tests/helm/build.sh")
+chart=$(echo "$files"/pacer-chart-*.tgz)
+version=${chart##*/pacer-chart-}
+version=${version%.tgz}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# The checksums cover every other file, the provenance among them.
+cosign sign-blob --yes --bundle "$files/SHA256SUMS.sigstore.json" "$files/SHA256SUMS"
+
+mkdir "$scratch/image"
+tar -xf "$(echo "$files"/pacer-"$version"-image-*.tar)" -C "$scratch/image"
+cosign sign --yes "$(crane push "$scratch/image" "$registry/pacer:$version")"
+"$helm" push "$chart" "oci://$registry/charts"
+cosign sign --yes "$registry/charts/pacer@$(crane digest "$registry/charts/pacer:$version")"
+
+cd "$policies"
+for policy in *.wasm; do
+    name=$registry/pacer-policies/${policy%.wasm}
+    oras push "$name:$version" "$policy:application/wasm"
+    cosign sign --yes "$name@$(crane digest "$name:$version")"
+done

@@ -1,0 +1,122 @@
+//! `pacer doctor`: what is wrong with an installation, why it matters, and the command that cures it.
+//!
+//! Only reads. What could not be looked at is said and is a failure of its own: a check that was not made proves nothing.
+
+mod conditions;
+mod definitions;
+mod finding;
+mod github;
+mod installation;
+mod rights;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use finding::{Finding, Severity};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::default_set::OPERATOR_NAMESPACE;
+use crate::reader::Reader;
+use crate::report::Format;
+use crate::{adopt, print};
+
+/// Exit code when something has to be cured.
+const SICK: u8 = 3;
+
+/// Arguments of `pacer doctor`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// Namespace of the operator.
+    #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
+    operator_namespace: String,
+    /// Does not call GitHub, and does not read the operator's credentials.
+    #[arg(long)]
+    no_github: bool,
+    /// How it is said.
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    findings: Vec<Finding>,
+    /// What was looked at and is as it should be.
+    healthy: Vec<String>,
+    /// What could not be looked at, and why.
+    unread: Vec<String>,
+}
+
+/// What one check has to say.
+#[derive(Debug)]
+struct Checked {
+    /// What holds where nothing was found.
+    healthy: String,
+    findings: Vec<Finding>,
+}
+
+/// `pacer doctor`.
+pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let report = cluster::with(&arguments.cluster, async |cluster| examine(&cluster, arguments).await)?;
+    match arguments.output {
+        Format::Text => print(&report.text())?,
+        Format::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
+    }
+    Ok(if report.findings.iter().any(|finding| finding.severity == Severity::Problem) {
+        ExitCode::from(SICK)
+    } else if report.unread.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<Report> {
+    let version = cluster.client.apiserver_version().await.context("asking the API server for its version")?;
+    let mut reader = Reader::new(cluster.client.clone(), arguments.cluster.namespace.clone());
+    let mut report = Report::default();
+    report.healthy.push(format!("the API server answers: {}", version.git_version));
+    report.add(definitions::check(&mut reader).await?);
+    let installation = installation::read(&mut reader, &arguments.operator_namespace).await?;
+    report.add(installation.check(&mut reader, Timestamp::now()).await);
+    report.add(rights::check(&mut reader, &installation).await?);
+    let arc = adopt::installation::read(&mut reader).await;
+    report.add(Checked {
+        healthy: "ARC does not run, and nothing of it is in the way".to_owned(),
+        findings: arc.first().into_iter().map(Finding::obstacle).chain(arc.leftovers().into_iter().map(Finding::leftover)).collect(),
+    });
+    report.add(conditions::check(&mut reader, Timestamp::now()).await);
+    if !arguments.no_github {
+        report.add(github::check(&mut reader, &installation).await?);
+    }
+    report.findings.sort_by_key(|finding| finding.severity);
+    report.unread = reader.unread;
+    Ok(report)
+}
+
+impl Report {
+    fn add(&mut self, checked: Checked) {
+        if checked.findings.is_empty() {
+            self.healthy.push(checked.healthy);
+        }
+        self.findings.extend(checked.findings);
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for line in &self.healthy {
+            text.push_str(&format!("ok       {line}\n"));
+        }
+        for finding in &self.findings {
+            text.push_str(&finding.text());
+        }
+        for line in &self.unread {
+            text.push_str(&format!("unread   {line}\n"));
+        }
+        text
+    }
+}

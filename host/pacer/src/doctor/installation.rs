@@ -1,0 +1,231 @@
+//! The operator's Deployment: what it was told, whether it runs, and who acts.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Container, PodSpec, Secret};
+use kube::{Api, ResourceExt as _};
+
+use super::Checked;
+use super::finding::{Finding, Severity};
+use crate::arguments::{Command, Pacer, RunArguments};
+use crate::reader::Reader;
+
+/// How far clocks may be apart before it is said.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
+
+/// What is known of the operator.
+pub(super) struct Installation {
+    pub(super) namespace: String,
+    deployment: Option<Deployment>,
+}
+
+/// Finds the Deployment whose container starts `pacer run`.
+pub(super) async fn read(reader: &mut Reader, namespace: &str) -> Result<Installation> {
+    let deployments: Vec<Deployment> = reader.of_namespace(namespace).await;
+    let deployment = deployments.into_iter().find(|deployment| operator(deployment).is_some());
+    Ok(Installation { namespace: namespace.to_owned(), deployment })
+}
+
+/// The container that runs the operator. ARC's own is told by its command, which this one does not have.
+fn operator(deployment: &Deployment) -> Option<(&PodSpec, &Container)> {
+    let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    let runs = |container: &&Container| container.args.iter().flatten().next().is_some_and(|verb| verb == "run");
+    pod.containers.iter().find(runs).map(|container| (pod, container))
+}
+
+impl Installation {
+    /// `system:serviceaccount:NAMESPACE:NAME` of the operator; none without a Deployment.
+    pub(super) fn account(&self) -> Option<String> {
+        let (pod, _) = operator(self.deployment.as_ref()?)?;
+        let name = pod.service_account_name.as_deref().unwrap_or("default");
+        Some(format!("system:serviceaccount:{}:{name}", self.namespace))
+    }
+
+    /// The operator's flags as its Deployment gives them, without its environment.
+    ///
+    /// # Errors
+    ///
+    /// When this version of pacer does not take these flags.
+    pub(super) fn flags(&self) -> Result<Option<RunArguments>> {
+        let Some((_, container)) = self.deployment.as_ref().and_then(operator) else { return Ok(None) };
+        parse(container, &BTreeMap::new()).map(Some)
+    }
+
+    /// The operator's flags with the variables that its Deployment sets, Secrets included.
+    ///
+    /// # Errors
+    ///
+    /// When a Secret can't be read, or this version of pacer does not take these flags.
+    pub(super) async fn arguments(&self, reader: &Reader) -> Result<Option<RunArguments>> {
+        let Some((_, container)) = self.deployment.as_ref().and_then(operator) else { return Ok(None) };
+        let secrets: Api<Secret> = Api::namespaced(reader.client.clone(), &self.namespace);
+        let (mut variables, mut read) = (BTreeMap::new(), BTreeMap::<String, Option<Secret>>::new());
+        for variable in container.env.iter().flatten() {
+            if let Some(value) = &variable.value {
+                variables.insert(variable.name.clone(), value.clone());
+            }
+            let Some(reference) = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) else { continue };
+            if !read.contains_key(&reference.name) {
+                let secret = secrets.get_opt(&reference.name).await;
+                let secret = secret.with_context(|| format!("reading Secret {}/{}", self.namespace, reference.name))?;
+                read.insert(reference.name.clone(), secret);
+            }
+            let secret = read.get(&reference.name).and_then(Option::as_ref);
+            let value = secret.and_then(|secret| secret.data.as_ref()?.get(&reference.key));
+            if let Some(value) = value.and_then(|value| String::from_utf8(value.0.clone()).ok()) {
+                variables.insert(variable.name.clone(), value.trim().to_owned());
+            }
+        }
+        parse(container, &variables).map(Some)
+    }
+
+    pub(super) async fn check(&self, reader: &mut Reader, now: Timestamp) -> Checked {
+        let healthy = "the operator runs, and one replica acts".to_owned();
+        let Some(deployment) = &self.deployment else {
+            let finding = Finding {
+                severity: Severity::Problem,
+                object: format!("Namespace {}", self.namespace),
+                what: "has no Deployment that runs `pacer run`".to_owned(),
+                why: "nobody acts on runners".to_owned(),
+                cure: "helm install pacer deploy/chart --namespace NAMESPACE, or name the operator's own: --operator-namespace NAMESPACE"
+                    .to_owned(),
+            };
+            return Checked { healthy, findings: vec![finding] };
+        };
+        let mut findings: Vec<Finding> = ready(deployment).into_iter().collect();
+        match self.flags() {
+            Ok(Some(arguments)) if arguments.election.enable_leader_election => {
+                let election = &arguments.election;
+                let namespace = election.leader_election_namespace.as_deref().unwrap_or(&self.namespace);
+                let leases: Vec<Lease> = reader.of_namespace(namespace).await;
+                let lease = leases.iter().find(|lease| lease.name_any() == election.leader_election_id);
+                findings.extend(leading(lease, &format!("{namespace}/{}", election.leader_election_id), now));
+            }
+            Ok(_) => {}
+            Err(error) => findings.push(Finding {
+                severity: Severity::Problem,
+                object: title(deployment),
+                what: format!("has arguments that this version does not take: {error:#}"),
+                why: "the operator does not start with them".to_owned(),
+                cure: "correct them; `pacer run --help` lists all".to_owned(),
+            }),
+        }
+        Checked { healthy, findings }
+    }
+}
+
+fn title(deployment: &Deployment) -> String {
+    format!("Deployment {}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any())
+}
+
+/// The flags of a container. Variables become the flags that read them, so that those of this process do not count.
+fn parse(container: &Container, variables: &BTreeMap<String, String>) -> Result<RunArguments> {
+    let command = Pacer::command();
+    let run = command.find_subcommand("run").context("the verb run is missing")?;
+    let from_environment = run.get_arguments().filter_map(|argument| {
+        let value = variables.get(argument.get_env()?.to_str()?)?;
+        Some(format!("--{}={value}", argument.get_long()?))
+    });
+    let words: Vec<String> = ["pacer", "run"]
+        .map(str::to_owned)
+        .into_iter()
+        // The container's own come later and so win, as flags win over variables.
+        .chain(from_environment)
+        .chain(container.args.iter().flatten().skip(1).cloned())
+        .collect();
+    let without = |run: clap::Command| run.mut_args(|argument| argument.env(None::<&str>));
+    let matches = Pacer::command()
+        .mut_subcommand("run", without)
+        .try_get_matches_from(crate::arguments::as_go_wrote_them(words.into_iter().map(Into::into)))?;
+    match Pacer::from_arg_matches(&matches)?.command {
+        Command::Run(arguments) => Ok(*arguments),
+        _ => anyhow::bail!("the verb is not run"),
+    }
+}
+
+fn ready(deployment: &Deployment) -> Option<Finding> {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+    let (namespace, name) = (deployment.namespace().unwrap_or_default(), deployment.name_any());
+    let severity = if ready == 0 { Severity::Problem } else { Severity::Warning };
+    (ready < wanted || wanted == 0).then(|| Finding {
+        severity,
+        object: title(deployment),
+        what: format!("{ready} of {wanted} replicas are ready"),
+        why: match severity {
+            Severity::Problem => "nobody acts on runners".to_owned(),
+            Severity::Warning => "nobody takes over when the replica that acts is lost".to_owned(),
+        },
+        cure: if wanted == 0 {
+            format!("kubectl scale deployment {name} --namespace={namespace} --replicas=2")
+        } else {
+            format!("kubectl describe pods --namespace={namespace} --selector=app.kubernetes.io/name={}; kubectl logs deployment/{name} --namespace={namespace}",
+                deployment.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref()?.get("app.kubernetes.io/name")).map_or(name.as_str(), String::as_str))
+        },
+    })
+}
+
+/// Whether somebody holds the lease, by the clock of whoever renewed it.
+fn leading(lease: Option<&Lease>, place: &str, now: Timestamp) -> Option<Finding> {
+    let finding = |severity, what: String, why: &str, cure: String| {
+        Some(Finding { severity, object: format!("Lease {place}"), what, why: why.to_owned(), cure })
+    };
+    let (namespace, _) = place.split_once('/').unwrap_or((place, ""));
+    let logs = format!("kubectl logs --namespace={namespace} --selector=app.kubernetes.io/name=pacer --prefix");
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
+    let (Some(holder), Some(renewed)) = (holder, spec.and_then(|spec| spec.renew_time.as_ref())) else {
+        return finding(Severity::Problem, "nobody holds it".to_owned(), "no replica acts on runners", logs);
+    };
+    let lasts = SignedDuration::from_secs(spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(15).into());
+    let age = now.duration_since(renewed.0);
+    if age > lasts + SKEW {
+        let what = format!("{holder} holds it and last renewed it {} s ago", age.as_secs());
+        return finding(Severity::Problem, what, "no replica acts on runners", logs);
+    }
+    if age < -SKEW {
+        let what = format!("{holder} renewed it {} s in the future of this machine's clock", -age.as_secs());
+        let why = "GitHub refuses the App's tokens when the operator's clock is off, and this machine's may be the wrong one";
+        return finding(Severity::Warning, what, why, "compare the clocks of this machine and of the operator's node".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn container(args: &[&str]) -> Container {
+        serde_json::from_value(json!({"name": "manager", "args": args})).unwrap()
+    }
+
+    #[test]
+    fn variables_of_the_deployment_count_and_its_flags_win() {
+        let variables = BTreeMap::from([("GITHUB_TOKEN".to_owned(), "secret".to_owned()), ("GITHUB_URL".to_owned(), "https://a".to_owned())]);
+        let run = parse(&container(&["run", "-enable-leader-election", "--github-url=https://b"]), &variables).unwrap();
+        assert!(run.election.enable_leader_election);
+        assert_eq!((run.github.github_token.as_deref(), run.github.github_url.as_deref()), (Some("secret"), Some("https://b")));
+        assert!(parse(&container(&["run", "--no-such-flag"]), &variables).is_err());
+    }
+
+    #[test]
+    fn lease_that_is_not_renewed_is_a_problem_and_one_of_the_future_a_warning() {
+        let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
+        let lease = |holder: &str, renewed: &str| -> Lease {
+            serde_json::from_value(json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}})).unwrap()
+        };
+        let severity = |lease: Option<&Lease>| leading(lease, "ns/name", now).map(|finding| finding.severity);
+        assert_eq!(severity(None), Some(Severity::Problem));
+        assert_eq!(severity(Some(&lease("", "2026-01-01T00:10:00.000000Z"))), Some(Severity::Problem));
+        assert_eq!(severity(Some(&lease("a", "2026-01-01T00:09:00.000000Z"))), Some(Severity::Problem));
+        assert_eq!(severity(Some(&lease("a", "2026-01-01T00:09:50.000000Z"))), None);
+        assert_eq!(severity(Some(&lease("a", "2026-01-01T00:11:00.000000Z"))), Some(Severity::Warning));
+    }
+}

@@ -1,0 +1,195 @@
+//! Whether the operator's service account has the rights of `deploy/base/rbac.yaml`, asked of the API server right by right.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use kube::Api;
+use kube::api::PostParams;
+
+use super::Checked;
+use super::finding::{Finding, Severity};
+use super::installation::Installation;
+use crate::reader::Reader;
+
+/// The roles as they are installed; the only list of what the operator needs.
+const ROLES: &str = include_str!("../../../../deploy/base/rbac.yaml");
+
+/// Roles that may be left out, and what is lost without each.
+const OPTIONAL: [(&str, &str); 4] = [
+    ("pacer-policies", "only the default policy set in the operator's namespace can be used"),
+    ("pacer-receipts", "decisions leave no receipts, which `pacer explain` reads"),
+    ("pacer-access", "runners that talk to the API server have to name a service account"),
+    ("pacer-nodes", "a runner on a lost node is given up later"),
+];
+
+/// Bound to runners and not to the operator.
+const OF_RUNNERS: &str = "pacer-job-pods";
+
+/// One right to one kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    role: String,
+    /// Only in the operator's own namespace.
+    own: bool,
+    group: String,
+    resource: String,
+    name: Option<String>,
+    verb: String,
+}
+
+pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> Result<Checked> {
+    let healthy = "the operator has every right that it uses".to_owned();
+    let Some(account) = installation.account() else { return Ok(Checked { healthy, findings: Vec::new() }) };
+    let watched = installation.flags().ok().flatten().map(|arguments| arguments.watch_namespace).unwrap_or_default();
+    let reviews: Api<SubjectAccessReview> = Api::all(reader.client.clone());
+    let mut missing = BTreeSet::new();
+    for right in rights(ROLES)? {
+        let namespace = if right.own { &installation.namespace } else { &watched };
+        let review = SubjectAccessReview { spec: right.review(&account, namespace), ..SubjectAccessReview::default() };
+        match reviews.create(&PostParams::default(), &review).await {
+            Ok(answer) if answer.status.is_some_and(|status| status.allowed) => {}
+            Ok(_) => {
+                missing.insert(right);
+            }
+            Err(error) => {
+                reader.unread.push(format!("the operator's rights (that takes the right to create subjectaccessreviews): {error}"));
+                return Ok(Checked { healthy, findings: Vec::new() });
+            }
+        }
+    }
+    Ok(Checked { healthy, findings: findings(&missing, &account) })
+}
+
+impl Right {
+    fn review(&self, account: &str, namespace: &str) -> SubjectAccessReviewSpec {
+        let (resource, subresource) = self.resource.split_once('/').map_or((self.resource.as_str(), None), |(a, b)| (a, Some(b)));
+        SubjectAccessReviewSpec {
+            user: Some(account.to_owned()),
+            groups: account.split(':').nth(2).map(|namespace| {
+                vec![
+                    "system:serviceaccounts".to_owned(),
+                    format!("system:serviceaccounts:{namespace}"),
+                    "system:authenticated".to_owned(),
+                ]
+            }),
+            resource_attributes: Some(ResourceAttributes {
+                namespace: Some(namespace.to_owned()),
+                group: Some(self.group.clone()),
+                resource: Some(resource.to_owned()),
+                subresource: subresource.map(str::to_owned),
+                name: self.name.clone(),
+                verb: Some(self.verb.clone()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        }
+    }
+}
+
+/// Every right of every role in these documents that the operator is bound to.
+fn rights(documents: &str) -> Result<BTreeSet<Right>> {
+    let mut rights = BTreeSet::new();
+    for document in documents.split("\n---\n") {
+        let kind: serde_json::Value = serde_saphyr::from_str(document).context("reading the roles")?;
+        let kind = kind.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
+        if kind != "Role" && kind != "ClusterRole" {
+            continue;
+        }
+        // Both have the same fields here.
+        let role: ClusterRole = serde_saphyr::from_str(document).context("reading a role")?;
+        let name = role.metadata.name.unwrap_or_default();
+        if name == OF_RUNNERS {
+            continue;
+        }
+        for rule in role.rules.iter().flatten() {
+            rights.extend(of_rule(&name, kind == "Role", rule));
+        }
+    }
+    Ok(rights)
+}
+
+fn of_rule<'a>(role: &'a str, own: bool, rule: &'a PolicyRule) -> impl Iterator<Item = Right> + 'a {
+    let names: Vec<Option<String>> = match &rule.resource_names {
+        Some(names) if !names.is_empty() => names.iter().cloned().map(Some).collect(),
+        _ => vec![None],
+    };
+    rule.api_groups.iter().flatten().flat_map(move |group| {
+        let names = names.clone();
+        rule.resources.iter().flatten().flat_map(move |resource| {
+            let names = names.clone();
+            rule.verbs.iter().flat_map(move |verb| {
+                let right = move |name| Right {
+                    role: role.to_owned(),
+                    own,
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    name,
+                    verb: verb.clone(),
+                };
+                names.clone().into_iter().map(right)
+            })
+        })
+    })
+}
+
+/// One finding for each role and kind, with all verbs that are missing.
+fn findings(missing: &BTreeSet<Right>, account: &str) -> Vec<Finding> {
+    let mut verbs: BTreeMap<(&str, &str, &str), Vec<&str>> = BTreeMap::new();
+    for right in missing {
+        verbs.entry((&right.role, &right.group, &right.resource)).or_default().push(&right.verb);
+    }
+    let finding = |((role, group, resource), verbs): ((&str, &str, &str), Vec<&str>)| {
+        let optional = OPTIONAL.iter().find(|(name, _)| *name == role);
+        let resource = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        Finding {
+            severity: if optional.is_some() { Severity::Warning } else { Severity::Problem },
+            object: account.to_owned(),
+            what: format!("may not {} {resource}", verbs.join(", ")),
+            why: optional.map_or("the operator cannot do its work without", |(_, loss)| loss).to_owned(),
+            cure: format!("bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create and pacer.rbac"),
+        }
+    };
+    verbs.into_iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_of_the_shipped_roles_is_asked_for() {
+        let rights = rights(ROLES).unwrap();
+        let has = |role: &str, own: bool, group: &str, resource: &str, name: Option<&str>, verb: &str| {
+            rights.contains(&Right {
+                role: role.to_owned(),
+                own,
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                name: name.map(str::to_owned),
+                verb: verb.to_owned(),
+            })
+        };
+        assert!(has("pacer", false, "", "pods", None, "delete"));
+        assert!(has("pacer", false, "actions.summerwind.dev", "runners/status", None, "patch"));
+        assert!(has("pacer-access", false, "rbac.authorization.k8s.io", "clusterroles", Some("pacer-job-pods"), "bind"));
+        assert!(has("pacer-leader-election", true, "coordination.k8s.io", "leases", Some("actions-runner-controller"), "update"));
+        assert!(rights.iter().all(|right| right.role != OF_RUNNERS));
+        for (role, _) in OPTIONAL {
+            assert!(rights.iter().any(|right| right.role == role), "{role} is no role any more");
+        }
+    }
+
+    #[test]
+    fn right_of_an_optional_role_is_a_warning_and_any_other_a_problem() {
+        let all = rights(ROLES).unwrap();
+        let missing = all.into_iter().filter(|right| right.resource == "nodes" || right.resource == "pods").collect();
+        let found = findings(&missing, "system:serviceaccount:ns:pacer");
+        let said: Vec<_> = found.iter().map(|finding| (finding.severity, finding.what.as_str())).collect();
+        assert_eq!(
+            said,
+            [(Severity::Problem, "may not create, delete, list, patch, watch pods"), (Severity::Warning, "may not get nodes")]
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! `pacer doctor` on an installation as it is shipped: each thing is broken, found with its cure, cured, and not found any more.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use pacer_harness::controlplane::Apply;
+use pacer_harness::operator::binary;
+use pacer_harness::world::World;
+use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, runners, world};
+use serde_json::{Value, json};
+
+/// Namespace of the operator.
+const OPERATOR: &str = "actions-runner-system";
+
+/// Exit code when something has to be cured.
+const SICK: i32 = 3;
+
+/// What a run said, and its exit code.
+struct Said {
+    report: Value,
+    code: Option<i32>,
+}
+
+impl Said {
+    fn findings(&self) -> Vec<&Value> {
+        self.report.get("findings").and_then(Value::as_array).into_iter().flatten().collect()
+    }
+
+    /// The only finding, as severity, what and cure.
+    fn only(&self) -> Result<(&str, &str, &str)> {
+        let [finding] = self.findings()[..] else { anyhow::bail!("one finding was expected: {:#}", self.report) };
+        let text = |field: &str| finding.get(field).and_then(Value::as_str).with_context(|| format!("no {field} in {finding}"));
+        ensure!(!text("why")?.is_empty() && !text("object")?.is_empty(), "{finding}");
+        Ok((text("severity")?, text("what")?, text("cure")?))
+    }
+}
+
+async fn doctor(world: &World) -> Result<Said> {
+    let output = tokio::process::Command::new(binary().await?)
+        .args(["doctor", "--output=json", "--kubeconfig"])
+        .arg(world.plane.kubeconfig_path())
+        // A token on the desk of whoever asks is not the operator's.
+        .env("GITHUB_TOKEN", "of-somebody-else")
+        .output()
+        .await?;
+    let report = serde_json::from_slice(&output.stdout);
+    let report = report.with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    Ok(Said { report, code: output.status.code() })
+}
+
+/// Asks until nothing is found: controllers need a moment to count.
+async fn until_silent(world: &World) -> Result<()> {
+    let mut last = Value::Null;
+    let silent = async {
+        loop {
+            make_ready(world).await?;
+            let said = doctor(world).await?;
+            if said.findings().is_empty() {
+                ensure!(said.code == Some(0), "{:?}: {:#}", said.code, said.report);
+                return Ok(());
+            }
+            last = said.report;
+            // Other processes announce nothing.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let outcome = tokio::time::timeout(PATIENCE, silent).await;
+    outcome.with_context(|| format!("findings remain: {last:#}"))?
+}
+
+async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
+    let output = world.plane.kubectl(arguments).await?;
+    ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Runs a command that was printed.
+async fn run(world: &World, command: &str) -> Result<()> {
+    let words: Vec<&str> = command.strip_prefix("kubectl ").with_context(|| command.to_owned())?.split_whitespace().collect();
+    kubectl(world, &words).await.map(drop)
+}
+
+/// Says of the operator's pods what a kubelet would: no node runs them here, the operator is a process.
+async fn make_ready(world: &World) -> Result<()> {
+    let selector = "--selector=app.kubernetes.io/name=pacer";
+    let pods = kubectl(world, &["get", "pods", "--namespace", OPERATOR, selector, "--output=name"]).await?;
+    let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}).to_string();
+    for pod in pods.lines() {
+        // One that was scaled away meanwhile is not there any more.
+        let _ = world.plane.kubectl(&["patch", pod, "--namespace", OPERATOR, "--subresource=status", "--type=merge", "--patch", &status]).await?;
+    }
+    Ok(())
+}
+
+fn credentials(token: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "controller-manager", "namespace": OPERATOR},
+        "stringData": {"github_token": token},
+    })
+    .to_string()
+}
+
+fn shipped(file: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
+}
+
+/// A cluster with what `deploy/` installs, a fleet, and an operator that acts.
+async fn installed() -> Result<World> {
+    let world = world(|options| {
+        if let Some(operator) = &mut options.operator {
+            operator.args.push("--enable-leader-election".to_owned());
+        }
+    })
+    .await?;
+    world.plane.apply_text(&credentials(world.github.pat()), Apply::ServerSide).await?;
+    world.plane.apply(&shipped("base/deployment.yaml"), Apply::ServerSide).await?;
+    let url = format!("--github-url={}", world.github.api_url());
+    let more = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": url}]).to_string();
+    kubectl(&world, &["patch", "deployment", "pacer", "--namespace", OPERATOR, "--type=json", "--patch", &more]).await?;
+    apply(&world, &deployment("web", 1)).await?;
+    runners(&world, "a runner", |count| count.online == 1).await?;
+    Ok(world)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn installation_that_is_broken_is_told_with_the_cure_and_silent_after_it() -> Result<()> {
+    let world = installed().await?;
+    until_silent(&world).await?;
+
+    // Nobody runs.
+    kubectl(&world, &["scale", "deployment", "pacer", "--namespace", OPERATOR, "--replicas=0"]).await?;
+    let said = doctor(&world).await?;
+    let (severity, what, cure) = said.only()?;
+    ensure!((severity, said.code) == ("problem", Some(SICK)) && what.contains("replicas are ready"), "{:#}", said.report);
+    run(&world, cure).await?;
+    until_silent(&world).await?;
+
+    // A right is missing, one of those that may be left out first.
+    for (role, resource, severity, code) in [("pacer-nodes", "nodes", "warning", 0), ("pacer", "events", "problem", SICK)] {
+        let role_now: Value = serde_json::from_str(&kubectl(&world, &["get", "clusterrole", role, "--output=json"]).await?)?;
+        let rules = role_now.get("rules").and_then(Value::as_array).context("rules")?;
+        let names = |rule: &Value| rule.pointer("/resources/0").and_then(Value::as_str) == Some(resource);
+        let fewer: Vec<&Value> = rules.iter().filter(|rule| !names(rule)).collect();
+        ensure!(fewer.len() + 1 == rules.len(), "{rules:?}");
+        let patch = json!([{"op": "replace", "path": "/rules", "value": fewer}]).to_string();
+        kubectl(&world, &["patch", "clusterrole", role, "--type=json", "--patch", &patch]).await?;
+        let said = doctor(&world).await?;
+        let (told, what, cure) = said.only()?;
+        ensure!((told, said.code) == (severity, Some(code)) && what.contains(resource), "{:#}", said.report);
+        ensure!(cure.contains(role) && cure.contains("deploy/base/rbac.yaml"), "{cure}");
+        kubectl(&world, &["apply", "--server-side", "--force-conflicts", "--filename", &shipped("base/rbac.yaml").to_string_lossy()])
+            .await?;
+        until_silent(&world).await?;
+    }
+
+    // Another version's definition, then none at all of a kind that nobody uses here.
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/workDir";
+    let patch = json!([{"op": "remove", "path": path}]).to_string();
+    kubectl(&world, &["patch", "crd", "runners.actions.summerwind.dev", "--type=json", "--patch", &patch]).await?;
+    let said = doctor(&world).await?;
+    let (severity, what, cure) = said.only()?;
+    ensure!((severity, said.code) == ("warning", Some(0)) && what.contains("not the one of this version"), "{:#}", said.report);
+    ensure!(cure.starts_with("pacer crds | kubectl apply --server-side --force-conflicts"), "{cure}");
+    let definitions = tokio::process::Command::new(binary().await?).arg("crds").output().await?.stdout;
+    world.plane.apply_text(std::str::from_utf8(&definitions)?, Apply::ServerSide).await?;
+    until_silent(&world).await?;
+
+    // An autoscaler of nothing.
+    let autoscaler = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": "lost", "namespace": "default"},
+        "spec": {"scaleTargetRef": {"name": "nothing"}, "minReplicas": 0, "maxReplicas": 1},
+    });
+    apply(&world, &autoscaler).await?;
+    kubectl(&world, &["wait", "hra/lost", "--for=condition=Accepted=false", "--timeout=120s"]).await?;
+    let said = doctor(&world).await?;
+    let problem = said.findings().into_iter().find(|finding| finding.to_string().contains("TargetNotFound"));
+    let cure = problem.and_then(|problem| problem.get("cure")?.as_str()).with_context(|| format!("{:#}", said.report))?;
+    ensure!(said.code == Some(SICK) && cure.contains("scaleTargetRef"), "{:#}", said.report);
+    kubectl(&world, &["delete", "hra", "lost"]).await?;
+    until_silent(&world).await?;
+
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_github_refuses_are_told_for_each_fleet_and_never_shown() -> Result<()> {
+    let world = installed().await?;
+    until_silent(&world).await?;
+
+    let wrong = "ghp_wrongwrongwrong";
+    world.plane.apply_text(&credentials(wrong), Apply::ServerSide).await?;
+    let said = doctor(&world).await?;
+    let (severity, what, cure) = said.only()?;
+    ensure!((severity, said.code) == ("problem", Some(SICK)) && what.contains("401") && !cure.is_empty(), "{:#}", said.report);
+    ensure!(said.report.to_string().contains("RunnerDeployment default/web"), "{:#}", said.report);
+    ensure!(!said.report.to_string().contains(wrong), "the token is in the report");
+
+    kubectl(&world, &["delete", "secret", "controller-manager", "--namespace", OPERATOR]).await?;
+    let said = doctor(&world).await?;
+    let (severity, what, cure) = said.only()?;
+    ensure!((severity, said.code) == ("problem", Some(SICK)) && what.contains("no GitHub credentials"), "{:#}", said.report);
+    let (create, _restart) = cure.split_once("; ").context("two commands")?;
+    run(&world, &create.replace("TOKEN", world.github.pat())).await?;
+    until_silent(&world).await?;
+
+    // The fleet's repository is not one that the credentials may see.
+    let elsewhere = json!({"spec": {"template": {"spec": {"repository": "acme/secret"}}}}).to_string();
+    kubectl(&world, &["patch", "rdeploy", "web", "--type=merge", "--patch", &elsewhere]).await?;
+    let said = doctor(&world).await?;
+    let listed = said.findings().into_iter().find(|finding| finding.to_string().contains("repository acme/secret"));
+    ensure!(listed.is_some() && said.code == Some(SICK), "{:#}", said.report);
+    end_as_it_is(world).await
+}

@@ -57,6 +57,7 @@ mod hook;
 mod job;
 mod limit;
 mod listing;
+mod outbox;
 mod payload;
 mod place;
 mod route;
@@ -296,7 +297,7 @@ impl SimGitHub {
         let timer = Arc::clone(&shared);
         tasks.spawn(async move { timer.keep_time().await });
         let sender = Arc::clone(&shared);
-        tasks.spawn(async move { hook::deliver(&sender).await });
+        tasks.spawn(async move { outbox::deliver(&sender).await });
         Ok(Self(Arc::new(Running { shared, tasks, address, pat })))
     }
 

@@ -431,7 +431,7 @@ impl State {
                 (total, "runners", items)
             }
             Listing::Runs { state } => {
-                let runs = at.runs.in_state(*state);
+                let runs = self.jobs.runs_of.get(place).and_then(|runs| runs.in_state(*state));
                 // GitHub's own limit for a filtered listing.
                 let most = if state.is_some() { 1000 } else { usize::MAX };
                 let page = runs.into_iter().flatten().rev().take(most).skip(paging.skip()).take(paging.per_page);

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use super::{
     place::Scope,
     route::{Route, RouteKind},
-    state::State,
 };
 
 /// Which requests a fault meets: all that agree with every set part.
@@ -222,17 +221,4 @@ pub struct Lies {
     pub omitted: BTreeSet<String>,
     /// How entity tags behave.
     pub tags: Tags,
-}
-
-impl State {
-    /// The status with which an agent's registration fails, if a fault says so.
-    pub(super) fn registration_fault(&mut self, url_path: &str) -> Option<u16> {
-        let route = Route::new(RouteKind::RegisterRunner, url_path.parse().ok(), 0);
-        match self.faults.meet(Some(&route), route.template())?.effect {
-            Effect::Status(status) => Some(status),
-            Effect::SecondaryLimit { .. } => Some(403),
-            Effect::Hang | Effect::Reset | Effect::TruncatedJson => Some(502),
-            Effect::Delay(_) | Effect::SlowBody { .. } => None,
-        }
-    }
 }

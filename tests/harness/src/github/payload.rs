@@ -9,7 +9,6 @@ use super::{
     job::{Job, JobState, Run},
     place::{Accounts, Group, HookId, Place, PlaceId, Scope},
     runner::{IMPLICIT_LABELS, Runner},
-    state::State,
 };
 
 /// A moment as GitHub writes it, to the second.
@@ -383,8 +382,7 @@ pub(super) fn selection(installation: &Installation) -> &'static str {
 }
 
 /// The body of a `workflow_job` event.
-pub(super) fn job_event(state: &State, delivery: &Delivery, repository_id: PlaceId) -> Value {
-    let (origin, accounts) = (state.origin.as_str(), &state.accounts);
+pub(super) fn job_event(origin: &str, accounts: &Accounts, delivery: &Delivery, repository_id: PlaceId) -> Value {
     let Some(place) = accounts.get(repository_id) else { return Value::Null };
     let mut event = json!({
         "action": delivery.action.map(super::JobAction::as_str),

@@ -6,8 +6,6 @@ use std::{
     str::FromStr,
 };
 
-use super::job::RunIndex;
-
 macro_rules! identifier {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
         $(#[$doc])*
@@ -163,7 +161,6 @@ pub(super) struct Place {
     pub(super) runners: BTreeSet<super::RunnerId>,
     /// By name in lower case.
     pub(super) names: HashMap<String, super::RunnerId>,
-    pub(super) runs: RunIndex,
     /// Changes whenever an answer about this place may change.
     pub(super) version: u64,
 }
@@ -226,7 +223,6 @@ impl Accounts {
             groups,
             runners: BTreeSet::new(),
             names: HashMap::new(),
-            runs: RunIndex::default(),
             version: 0,
         });
         self.index.insert(scope.key(), id);

@@ -21,12 +21,16 @@ use super::{
     credential::Credentials,
     fault::{Faults, Lies},
     hook::Hooks,
-    job::Jobs,
+    job::{Conclusion, Jobs},
     limit::Budgets,
     listing::Pages,
     place::{Accounts, JobId, PlaceId, RunnerId},
     runner::{Killed, Orphan, Pool, Runner},
 };
+
+mod hooks;
+mod jobs;
+mod runners;
 
 /// Wall time that follows tokio's clock, so that it stands still or leaps with it in tests.
 #[derive(Debug)]
@@ -177,7 +181,7 @@ impl State {
                 Due::RunnerReady(runner) => self.offer_runner(runner),
                 Due::Offline(runner) => self.go_offline(runner),
                 Due::Lost(job) => {
-                    self.complete_job(job, super::Conclusion::Failure, true);
+                    self.complete_job(job, Conclusion::Failure, true);
                 }
                 Due::ShowBusy { runner, busy } => self.show_busy(runner, busy),
                 Due::ShowIdleDuring { runner, job } => {

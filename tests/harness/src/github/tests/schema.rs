@@ -138,7 +138,8 @@ async fn every_answer_has_githubs_shape() {
 
     for event in github.deliveries() {
         if let Some(action) = event.action {
-            let body = github.with(|state| payload::job_event(state, &event, state.accounts.find(&app()).unwrap()));
+            let body = github
+                .with(|state| payload::job_event(&state.origin, &state.accounts, &event, state.accounts.find(&app()).unwrap()));
             assert_eq!(event_faults(Instance::Cloud, action.as_str(), &body), Vec::<String>::new());
         }
     }

@@ -1,0 +1,192 @@
+//! Jobs are queued, given to runners and completed.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use super::{Due, State};
+use crate::github::{
+    hook::JobAction,
+    job::{Conclusion, Demand, Job, JobRunner, JobSpec, JobState, Run},
+    place::{Group, JobId, NoScope, RunId, RunnerId, Scope},
+    runner::{Pool, Runner},
+};
+
+impl State {
+    pub(in crate::github) fn queue_job(&mut self, spec: JobSpec) -> Result<JobId, NoScope> {
+        let repository = match spec.repository.parse()? {
+            scope @ Scope::Repository { .. } => self.accounts.ensure(&scope),
+            Scope::Organization(_) | Scope::Enterprise(_) => return Err(NoScope(spec.repository)),
+        };
+        let (id, now) = (JobId(self.jobs.number()), self.now());
+        let run = spec.run.filter(|run| self.jobs.runs.get(run).is_some_and(|run| run.repository == repository));
+        let run = run.unwrap_or_else(|| RunId(self.jobs.number()));
+        self.jobs
+            .runs
+            .entry(run)
+            .or_insert_with(|| Run {
+                id: run,
+                repository,
+                workflow: spec.workflow.clone(),
+                jobs: Vec::new(),
+                state: JobState::Queued,
+                created_at: now,
+                updated_at: now,
+            })
+            .jobs
+            .push(id);
+        let job = Job {
+            id,
+            run,
+            spec: Arc::new(spec),
+            state: JobState::Queued,
+            conclusion: None,
+            queued_at: now,
+            started_at: None,
+            completed_at: None,
+            runner: None,
+            lost: false,
+            repository,
+        };
+        self.jobs.all.insert(id, job);
+        self.jobs.counts.queued += 1;
+        self.job_changed(id, JobAction::Queued);
+        match self.assigned_late() {
+            Duration::ZERO => self.offer_job(id),
+            latency => self.after(latency, Due::JobReady(id)),
+        }
+        Ok(id)
+    }
+
+    /// Gives a queued job to an idle runner, or lets it wait for one.
+    pub(in crate::github) fn offer_job(&mut self, id: JobId) {
+        if self.jobs.all.get(&id).is_none_or(|job| job.state != JobState::Queued) {
+            return;
+        }
+        let Some(demand) = self.jobs.demand(id) else { return };
+        // The nearest scope first: repository, organization, enterprise.
+        let distance = |pool: &Pool| self.accounts.lineage(demand.repository).position(|place| place == pool.place);
+        let runner = self
+            .idle
+            .iter()
+            .filter(|(pool, _)| self.serves(pool, &demand))
+            .min_by_key(|(pool, _)| distance(pool))
+            .and_then(|(_, runners)| runners.first().copied());
+        match runner {
+            Some(runner) => self.assign(id, runner),
+            None => {
+                self.jobs.waiting.entry(demand).or_default().insert(id);
+            }
+        }
+    }
+
+    /// Gives an idle runner the oldest job that it can run, or lets it wait for one.
+    pub(in crate::github) fn offer_runner(&mut self, id: RunnerId) {
+        let Some(pool) = self.runners.get(&id).filter(|runner| self.takes_jobs(runner)).map(Runner::pool) else { return };
+        let job = self
+            .jobs
+            .waiting
+            .iter()
+            .filter(|(demand, _)| self.serves(&pool, demand))
+            .filter_map(|(_, jobs)| jobs.first().copied())
+            .min();
+        match job {
+            Some(job) => self.assign(job, id),
+            None => {
+                self.idle.entry(pool).or_default().insert(id);
+            }
+        }
+    }
+
+    fn serves(&self, pool: &Pool, demand: &Demand) -> bool {
+        let group = || {
+            let place = self.accounts.get(pool.place)?;
+            Some(place.group(pool.group)?.name.to_lowercase())
+        };
+        self.accounts.lineage(demand.repository).any(|place| place == pool.place)
+            && demand.labels.is_subset(&pool.labels)
+            && self.accounts.admits(pool.place, pool.group, demand.repository)
+            && demand.group.as_ref().is_none_or(|wanted| group().as_ref() == Some(wanted))
+    }
+
+    fn assign(&mut self, job: JobId, runner: RunnerId) {
+        let (now, Some(demand)) = (self.now(), self.jobs.demand(job)) else { return };
+        if let Some(jobs) = self.jobs.waiting.get_mut(&demand) {
+            jobs.remove(&job);
+            if jobs.is_empty() {
+                self.jobs.waiting.remove(&demand);
+            }
+        }
+        self.not_idle(runner);
+        let Some(taker) = self.runners.get_mut(&runner) else { return };
+        taker.job = Some(job);
+        taker.delivered = false;
+        taker.wake.notify_one();
+        let group_name = self
+            .accounts
+            .get(taker.place)
+            .and_then(|place| place.group(taker.group))
+            .map_or_else(|| Group::DEFAULT.to_owned(), |group| group.name.clone());
+        let runner_of_job = JobRunner { id: runner, name: taker.name.clone(), group: taker.group, group_name };
+        if let Some(job) = self.jobs.all.get_mut(&job) {
+            job.started_at = Some(now);
+            job.runner = Some(runner_of_job);
+        }
+        self.set_job_state(job, JobState::InProgress);
+        self.job_changed(job, JobAction::InProgress);
+        self.busy_changed(runner, job, true);
+    }
+
+    /// Ends a job, once; false when it was over before.
+    pub(in crate::github) fn complete_job(&mut self, id: JobId, conclusion: Conclusion, lost: bool) -> bool {
+        let (now, waiting) = (self.now(), self.jobs.demand(id));
+        let Some(job) = self.jobs.all.get_mut(&id).filter(|job| job.state != JobState::Completed) else { return false };
+        job.conclusion = Some(conclusion);
+        job.completed_at = Some(now);
+        job.lost = lost;
+        let runner = job.runner.as_ref().map(|runner| runner.id);
+        if let Some(demand) = waiting
+            && let Some(jobs) = self.jobs.waiting.get_mut(&demand)
+        {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                self.jobs.waiting.remove(&demand);
+            }
+        }
+        self.jobs.counts.succeeded += u64::from(conclusion == Conclusion::Success);
+        self.jobs.counts.lost += u64::from(lost);
+        self.set_job_state(id, JobState::Completed);
+        self.job_changed(id, JobAction::Completed);
+        if let Some(runner) = runner {
+            self.job_left(runner, id, lost);
+        }
+        true
+    }
+
+    fn set_job_state(&mut self, id: JobId, state: JobState) {
+        let Some(job) = self.jobs.all.get_mut(&id) else { return };
+        *self.jobs.counts.slot(job.state) -= 1;
+        job.state = state;
+        *self.jobs.counts.slot(state) += 1;
+    }
+
+    /// What follows from any change of a job: its run's state, the answers about its repository, webhooks.
+    fn job_changed(&mut self, id: JobId, action: JobAction) {
+        let now = self.now();
+        let Some(job) = self.jobs.all.get(&id) else { return };
+        let (run, repository) = (job.run, job.repository);
+        if let Some(run) = self.jobs.runs.get_mut(&run) {
+            let states: BTreeSet<JobState> =
+                run.jobs.iter().filter_map(|job| self.jobs.all.get(job)).map(|job| job.state).collect();
+            let state = match (states.first(), states.last()) {
+                (Some(first), Some(last)) if first == last => *first,
+                _ => JobState::InProgress,
+            };
+            let known = (action != JobAction::Queued || run.jobs.len() > 1).then_some(run.state);
+            run.state = state;
+            run.updated_at = now;
+            self.jobs.runs_of.entry(repository).or_default().set(run.id, known, state);
+        }
+        self.accounts.touch(repository);
+        self.emit(id, action);
+        self.signals.changed = true;
+    }
+}

@@ -87,7 +87,12 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<Report> {
     let arc = adopt::installation::read(&mut reader).await;
     report.add(Checked {
         healthy: "ARC does not run, and nothing of it is in the way".to_owned(),
-        findings: arc.first().into_iter().map(Finding::obstacle).chain(arc.leftovers().into_iter().map(Finding::leftover)).collect(),
+        findings: arc
+            .first()
+            .into_iter()
+            .map(Finding::obstacle)
+            .chain(arc.leftovers().into_iter().map(Finding::leftover))
+            .collect(),
     });
     report.add(conditions::check(&mut reader, Timestamp::now()).await);
     if !arguments.no_github {

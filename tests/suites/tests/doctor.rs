@@ -88,7 +88,10 @@ async fn make_ready(world: &World) -> Result<()> {
     let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}).to_string();
     for pod in pods.lines() {
         // One that was scaled away meanwhile is not there any more.
-        let _ = world.plane.kubectl(&["patch", pod, "--namespace", OPERATOR, "--subresource=status", "--type=merge", "--patch", &status]).await?;
+        let _ = world
+            .plane
+            .kubectl(&["patch", pod, "--namespace", OPERATOR, "--subresource=status", "--type=merge", "--patch", &status])
+            .await?;
     }
     Ok(())
 }
@@ -149,8 +152,11 @@ async fn installation_that_is_broken_is_told_with_the_cure_and_silent_after_it()
         let (told, what, cure) = said.only()?;
         ensure!((told, said.code) == (severity, Some(code)) && what.contains(resource), "{:#}", said.report);
         ensure!(cure.contains(role) && cure.contains("deploy/base/rbac.yaml"), "{cure}");
-        kubectl(&world, &["apply", "--server-side", "--force-conflicts", "--filename", &shipped("base/rbac.yaml").to_string_lossy()])
-            .await?;
+        kubectl(
+            &world,
+            &["apply", "--server-side", "--force-conflicts", "--filename", &shipped("base/rbac.yaml").to_string_lossy()],
+        )
+        .await?;
         until_silent(&world).await?;
     }
 

@@ -19,10 +19,15 @@ const SETTLES: SignedDuration = SignedDuration::from_mins(5);
 
 pub(super) async fn check(reader: &mut Reader, now: Timestamp) -> Checked {
     let mut findings = Vec::new();
-    collect::<HorizontalRunnerAutoscaler>(reader, &mut findings, now, |one| one.status.as_ref().map(|status| status.conditions.as_slice())).await;
-    collect::<RunnerDeployment>(reader, &mut findings, now, |one| one.status.as_ref().map(|status| status.conditions.as_slice())).await;
+    collect::<HorizontalRunnerAutoscaler>(reader, &mut findings, now, |one| {
+        one.status.as_ref().map(|status| status.conditions.as_slice())
+    })
+    .await;
+    collect::<RunnerDeployment>(reader, &mut findings, now, |one| one.status.as_ref().map(|status| status.conditions.as_slice()))
+        .await;
     collect::<RunnerSet>(reader, &mut findings, now, |one| one.status.as_ref().map(|status| status.conditions.as_slice())).await;
-    collect::<RunnerReplicaSet>(reader, &mut findings, now, |one| one.status.as_ref().map(|status| status.conditions.as_slice())).await;
+    collect::<RunnerReplicaSet>(reader, &mut findings, now, |one| one.status.as_ref().map(|status| status.conditions.as_slice()))
+        .await;
     collect::<Runner>(reader, &mut findings, now, |one| one.status.as_ref().map(|status| status.conditions.as_slice())).await;
     Checked { healthy: "no runner object has a condition that asks for attention".to_owned(), findings }
 }
@@ -96,7 +101,11 @@ mod tests {
                 observed_generation: None,
                 last_transition_time: Time(now - SignedDuration::from_mins(minutes)),
             };
-            assert_eq!(finding("Runner a/b", &condition, now).map(|finding| finding.severity), expected, "{type_} {status} {minutes}");
+            assert_eq!(
+                finding("Runner a/b", &condition, now).map(|finding| finding.severity),
+                expected,
+                "{type_} {status} {minutes}"
+            );
         }
     }
 

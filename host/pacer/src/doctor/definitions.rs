@@ -14,7 +14,8 @@ const CURE: &str = "pacer crds | kubectl apply --server-side --force-conflicts -
 
 pub(super) async fn check(reader: &mut Reader) -> Result<Checked> {
     let there: Vec<CustomResourceDefinition> = reader.everywhere("").await;
-    let findings = crd::all()?.iter().filter_map(|own| compare(own, there.iter().find(|one| one.name_any() == own.name_any())));
+    let own = crd::all()?;
+    let findings = own.iter().filter_map(|own| compare(own, there.iter().find(|one| one.name_any() == own.name_any())));
     Ok(Checked { healthy: "the five kinds are defined as this version defines them".to_owned(), findings: findings.collect() })
 }
 

@@ -54,7 +54,10 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
                 object,
                 what: format!("the operator's GitHub credentials make no sense: {error:#}"),
                 why: "the operator does not start with them".to_owned(),
-                cure: format!("correct the Secret that the operator's Deployment in {} names, then restart it", installation.namespace),
+                cure: format!(
+                    "correct the Secret that the operator's Deployment in {} names, then restart it",
+                    installation.namespace
+                ),
             }]);
         }
     };
@@ -77,13 +80,21 @@ async fn scopes(reader: &mut Reader) -> BTreeMap<Scope, BTreeSet<String>> {
     for one in reader.namespaced::<RunnerDeployment>("").await {
         let config = &one.spec.template.spec.config;
         if let (None, Ok(scope)) = (config.credentials_secret(), config.scope()) {
-            scopes.entry(scope).or_default().insert(format!("RunnerDeployment {}/{}", one.namespace().unwrap_or_default(), one.name_any()));
+            scopes.entry(scope).or_default().insert(format!(
+                "RunnerDeployment {}/{}",
+                one.namespace().unwrap_or_default(),
+                one.name_any()
+            ));
         }
     }
     for one in reader.namespaced::<RunnerSet>("").await {
         let config = &one.spec.config;
         if let (None, Ok(scope)) = (config.credentials_secret(), config.scope()) {
-            scopes.entry(scope).or_default().insert(format!("RunnerSet {}/{}", one.namespace().unwrap_or_default(), one.name_any()));
+            scopes.entry(scope).or_default().insert(format!(
+                "RunnerSet {}/{}",
+                one.namespace().unwrap_or_default(),
+                one.name_any()
+            ));
         }
     }
     scopes

@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn variables_of_the_deployment_count_and_its_flags_win() {
-        let variables = BTreeMap::from([("GITHUB_TOKEN".to_owned(), "secret".to_owned()), ("GITHUB_URL".to_owned(), "https://a".to_owned())]);
+        let variables =
+            BTreeMap::from([("GITHUB_TOKEN".to_owned(), "secret".to_owned()), ("GITHUB_URL".to_owned(), "https://a".to_owned())]);
         let run = parse(&container(&["run", "-enable-leader-election", "--github-url=https://b"]), &variables).unwrap();
         assert!(run.election.enable_leader_election);
         assert_eq!((run.github.github_token.as_deref(), run.github.github_url.as_deref()), (Some("secret"), Some("https://b")));
@@ -219,7 +220,8 @@ mod tests {
     fn lease_that_is_not_renewed_is_a_problem_and_one_of_the_future_a_warning() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
         let lease = |holder: &str, renewed: &str| -> Lease {
-            serde_json::from_value(json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}})).unwrap()
+            serde_json::from_value(json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}}))
+                .unwrap()
         };
         let severity = |lease: Option<&Lease>| leading(lease, "ns/name", now).map(|finding| finding.severity);
         assert_eq!(severity(None), Some(Severity::Problem));

@@ -49,12 +49,14 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
         let namespace = if right.own { &installation.namespace } else { &watched };
         let review = SubjectAccessReview { spec: right.review(&account, namespace), ..SubjectAccessReview::default() };
         match reviews.create(&PostParams::default(), &review).await {
-            Ok(answer) if answer.status.is_some_and(|status| status.allowed) => {}
+            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
             Ok(_) => {
                 missing.insert(right);
             }
             Err(error) => {
-                reader.unread.push(format!("the operator's rights (that takes the right to create subjectaccessreviews): {error}"));
+                reader
+                    .unread
+                    .push(format!("the operator's rights (that takes the right to create subjectaccessreviews): {error}"));
                 return Ok(Checked { healthy, findings: Vec::new() });
             }
         }
@@ -148,7 +150,9 @@ fn findings(missing: &BTreeSet<Right>, account: &str) -> Vec<Finding> {
             object: account.to_owned(),
             what: format!("may not {} {resource}", verbs.join(", ")),
             why: optional.map_or("the operator cannot do its work without", |(_, loss)| loss).to_owned(),
-            cure: format!("bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create and pacer.rbac"),
+            cure: format!(
+                "bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create and pacer.rbac"
+            ),
         }
     };
     verbs.into_iter().map(finding).collect()

@@ -38,8 +38,6 @@ pub enum Reason {
     GitHubUnavailable,
     /// A RunnerReplicaSet was created for a template.
     RunnerReplicaSetCreated,
-    /// An existing RunnerReplicaSet was adopted.
-    RunnerReplicaSetAdopted,
     /// A runner of a StatefulSet that ARC left was taken over.
     StatefulSetAdopted,
     /// An empty RunnerReplicaSet of an earlier template was deleted.
@@ -84,7 +82,6 @@ impl Reason {
             Self::FailedUpdateRegistrationToken => "FailedUpdateRegistrationToken",
             Self::GitHubUnavailable => "GitHubUnavailable",
             Self::RunnerReplicaSetCreated => "RunnerReplicaSetCreated",
-            Self::RunnerReplicaSetAdopted => "RunnerReplicaSetAdopted",
             Self::StatefulSetAdopted => "StatefulSetAdopted",
             Self::RunnerReplicaSetDeleted => "RunnerReplicaSetDeleted",
             Self::PolicyFault => "PolicyFault",

@@ -85,7 +85,7 @@ pub enum Worker {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
     /// UID, for preconditions.
-    pub uid: String,
+    pub uid: Option<String>,
     /// Resource version of the observation, for the deletion of pods that must not have started meanwhile.
     pub resource_version: String,
     /// When it was made.

@@ -15,6 +15,13 @@ use crate::guest::Guest;
 use crate::linked::Linked;
 use crate::wire;
 
+/// An instance of a component that nobody has called yet.
+pub(crate) struct Fresh<'a> {
+    linked: &'a Linked,
+    store: &'a mut Store<Guest>,
+    instance: &'a Instance,
+}
+
 /// A request that knows how to be put to a component.
 pub(crate) trait Question: DeserializeOwned {
     /// What is answered.
@@ -24,13 +31,8 @@ pub(crate) trait Question: DeserializeOwned {
     /// How many things are decided about; the budget grows with it.
     fn items(&self) -> usize;
 
-    fn put(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>>;
+    /// What the component says, which is not checked yet; none when it does not export the decision.
+    fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>>;
 
     /// Voids structural lies; the operator does it again with what it gets.
     fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError>;
@@ -44,11 +46,12 @@ pub(crate) fn ask<Q: Question>(
     settings: &str,
     limits: &Limits,
 ) -> Called<Q::Answer> {
-    call(engine, &linked.pre, limits, request.items(), |store, instance| request.put(settings, linked, store, instance))
-}
-
-fn unanswered(decision: Decision) -> Fault {
-    Fault::Load(format!("it does not export {decision}"))
+    call(engine, &linked.pre, limits, request.items(), |store, instance| {
+        Ok(match request.put(settings, Fresh { linked, store, instance })? {
+            Some(answer) => answer.map_err(|text| Fault::declined(&text)),
+            None => Err(Fault::Load(format!("it does not export {}", Q::DECISION))),
+        })
+    })
 }
 
 impl Question for ScaleDownRequest {
@@ -59,17 +62,10 @@ impl Question for ScaleDownRequest {
         self.candidates.len()
     }
 
-    fn put(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
-        let Some(indices) = &linked.scale_down else { return Ok(Err(unanswered(Self::DECISION))) };
-        let request = wire::scale_down_request(self, settings);
-        let answer = indices.load(&mut *store, instance)?.call_select(store, &request)?;
-        Ok(answer.map(wire::choices).map_err(|text| Fault::declined(&text)))
+    fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>> {
+        let Some(indices) = &to.linked.scale_down else { return Ok(None) };
+        let guest = indices.load(&mut *to.store, to.instance)?;
+        Ok(Some(guest.call_select(to.store, &wire::scale_down_request(self, settings))?.map(wire::choices)))
     }
 
     fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
@@ -85,17 +81,10 @@ impl Question for RestartRequest {
         self.subjects.len()
     }
 
-    fn put(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
-        let Some(indices) = &linked.restart else { return Ok(Err(unanswered(Self::DECISION))) };
-        let request = wire::restart_request(self, settings);
-        let answer = indices.load(&mut *store, instance)?.call_decide(store, &request)?;
-        Ok(answer.map(wire::verdicts).map_err(|text| Fault::declined(&text)))
+    fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>> {
+        let Some(indices) = &to.linked.restart else { return Ok(None) };
+        let guest = indices.load(&mut *to.store, to.instance)?;
+        Ok(Some(guest.call_decide(to.store, &wire::restart_request(self, settings))?.map(wire::verdicts)))
     }
 
     fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
@@ -111,17 +100,10 @@ impl Question for CapacityRequest {
         self.jobs.len().saturating_add(self.reservations.len())
     }
 
-    fn put(
-        &self,
-        settings: &str,
-        linked: &Linked,
-        store: &mut Store<Guest>,
-        instance: &Instance,
-    ) -> wasmtime::Result<Result<Self::Answer, Fault>> {
-        let Some(indices) = &linked.capacity else { return Ok(Err(unanswered(Self::DECISION))) };
-        let request = wire::capacity_request(self, settings);
-        let answer = indices.load(&mut *store, instance)?.call_plan(store, &request)?;
-        Ok(answer.map(wire::plan).map_err(|text| Fault::declined(&text)))
+    fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>> {
+        let Some(indices) = &to.linked.capacity else { return Ok(None) };
+        let guest = indices.load(&mut *to.store, to.instance)?;
+        Ok(Some(guest.call_plan(to.store, &wire::capacity_request(self, settings))?.map(wire::plan)))
     }
 
     fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {

@@ -207,7 +207,7 @@ impl Autoscalers {
         });
         let listed = seen.queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
         let jobs = seen.ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
-        let Some(pool) = spec.target.owned_uid() else { return };
+        let Some(pool) = spec.target.uid() else { return };
         self.memory.reports.history.change(&pool, |history| {
             took.into_iter().for_each(|seconds| history.runs.add(seconds));
             history.arrivals.hear(jobs, of.clock.now);

@@ -349,13 +349,13 @@ impl Tasks {
 #[error("{0} ended although nobody asked it to")]
 pub struct EndedEarly(&'static str);
 
-/// Failed reconciles in a row, by object.
+/// Failed reconciles in a row, by object. A Runner that was created again under its name is another one.
 #[derive(Debug, Default)]
-struct Failures(Mutex<HashMap<String, u32>>);
+struct Failures(Mutex<HashMap<Uid, u32>>);
 
 impl Failures {
     /// Counts one and says how many it are.
-    fn add(&self, object: String) -> u32 {
+    fn add(&self, object: Uid) -> u32 {
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(object).or_default();
         *count = count.saturating_add(1);
@@ -363,7 +363,7 @@ impl Failures {
     }
 
     /// A reconcile succeeded.
-    fn reset(&self, object: &str) {
+    fn reset(&self, object: &Uid) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
     }
 }
@@ -392,17 +392,17 @@ impl Runtime {
                 move |object: Arc<K>, runtime: Arc<Self>| {
                     let reconcile = reconcile.clone();
                     async move {
-                        let object_key = key(&*object);
+                        let uid = Uid::of(&*object)?;
                         let result = reconcile(object).await;
                         if result.is_ok() {
-                            runtime.failures.reset(&object_key);
+                            runtime.failures.reset(&uid);
                         }
                         runtime.metrics.reconciled(&K::kind(&()), result.is_ok());
                         result
                     }
                 },
                 |object: Arc<K>, error: &Error, runtime: Arc<Self>| {
-                    let failures = runtime.failures.add(key(&*object));
+                    let failures = Uid::of(&*object).map_or(u32::MAX, |uid| runtime.failures.add(uid));
                     let wait = error.retry_after(failures);
                     tracing::warn!(
                         kind = %K::kind(&()),
@@ -427,10 +427,4 @@ impl Runtime {
             })
             .await;
     }
-}
-
-/// Which object failures are counted of. A Runner that was made again under its name is another one.
-fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
-    let uid = object.meta().uid.as_deref().unwrap_or_default();
-    format!("{}/{}/{}/{uid}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
 }

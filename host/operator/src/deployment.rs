@@ -112,7 +112,7 @@ impl Targets {
         }
         let clock = Clock::read();
         let template = target.template(&self.settings.common_labels);
-        let mut all = self.cluster.stores.sets_of(target.uid());
+        let mut all = self.cluster.stores.sets_of(target);
         all.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
         let Some(newest) = newest(&all, &template).cloned() else {
             if self.lives(target).await? {
@@ -163,11 +163,11 @@ impl Targets {
     /// Whether the target is still there and is to stay. Asked before a RunnerReplicaSet is made, which happens once per template: a target
     /// that was deleted while its watch was interrupted would get a new one each time that the garbage collector deletes the last one.
     async fn lives(&self, target: &Target) -> Result<bool, Error> {
-        let (namespace, name, uid) = (target.namespace(), target.name(), target.uid());
-        let client = &self.cluster.client;
+        let (namespace, name, client) = (target.namespace(), target.name(), &self.cluster.client);
+        let uid = target.uid().ok_or(Error::Incomplete(target.kind().as_str(), "UID"))?;
         let live: Option<ObjectMeta> = match target {
-            Target::Deployment(_) => live::metadata_of::<RunnerDeployment>(client, namespace, name, uid).await?,
-            Target::Set(_) => live::metadata_of::<RunnerSet>(client, namespace, name, uid).await?,
+            Target::Deployment(_) => live::metadata_of::<RunnerDeployment>(client, namespace, name, uid.as_str()).await?,
+            Target::Set(_) => live::metadata_of::<RunnerSet>(client, namespace, name, uid.as_str()).await?,
         };
         let lives = live.is_some_and(|live| live.deletion_timestamp.is_none());
         if !lives {

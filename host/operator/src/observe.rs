@@ -132,6 +132,8 @@ pub enum NodeState {
 /// Where facts about a runner come from, beside its own object.
 #[derive(Clone, Debug)]
 pub struct Sources<'a> {
+    /// Its UID.
+    pub uid: &'a Uid,
     /// Its pod.
     pub pod: Option<&'a Pod>,
     /// Its node was looked at just now; none when there was no reason to.
@@ -153,10 +155,9 @@ pub struct Sources<'a> {
 /// Puts together what is known about a runner. The same sources give the same facts.
 #[must_use]
 pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
-    let Sources { pod, node, roster, set, hooked, job, removed, known } = sources;
-    let uid = runner.metadata.uid.clone().unwrap_or_default();
+    let Sources { uid, pod, node, roster, set, hooked, job, removed, known } = sources;
     let name = runner.name_any();
-    let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid));
+    let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
     let status = runner.status.as_ref();
     let noted = pod.and_then(finalizer::runner_id);
     let mut seen = known.seen.clone();
@@ -208,7 +209,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         github_refuses: false,
         unregistered: removed.unregistered.map(|at| clock.instant.saturating_duration_since(at)),
         name,
-        uid,
+        uid: uid.to_string(),
         pod,
         remote,
         unlisted_since,
@@ -267,6 +268,7 @@ impl Observer {
         };
         let set = self.stores.set_of(object);
         let sources = Sources {
+            uid: &uid,
             pod: pod.as_deref(),
             node,
             roster: view.as_deref(),
@@ -409,7 +411,7 @@ pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
         Some((found.last_transition_time.as_ref().map(|time| time.0).unwrap_or_default(), found))
     };
     PodFacts {
-        uid: pod.uid().unwrap_or_default(),
+        uid: pod.uid(),
         resource_version: pod.resource_version().unwrap_or_default(),
         created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
         phase: match status.phase.as_deref() {
@@ -521,8 +523,9 @@ mod tests {
         runner.metadata.uid = Some("u".to_owned());
         runner.status = Some(serde_json::from_value(json!({"runnerId": 7, "podUid": "p"})).unwrap());
         for hooked in [false, true] {
-            let known = Known::default();
+            let (known, uid) = (Known::default(), Uid::of(&runner).unwrap());
             let sources = Sources {
+                uid: &uid,
                 pod: None,
                 node: None,
                 roster: None,

@@ -113,6 +113,7 @@ impl Removals {
     /// When the API server refuses for any reason but that it is gone or another one by now.
     pub async fn delete_pod(&self, namespace: &str, runner: &RunnerFacts, how: PodDeletion) -> Result<(), Error> {
         let (Some(pod), Some(uid)) = (&runner.pod, Uid::new(&runner.uid)) else { return Ok(()) };
+        let pod_uid = pod.uid.clone().ok_or(Error::Incomplete("Pod", "UID"))?;
         let asked = PodDeleted { version: pod.resource_version.clone(), how };
         if self.of(&uid).pod.as_ref() == Some(&asked) {
             return Ok(());
@@ -125,7 +126,7 @@ impl Removals {
         };
         let params = DeleteParams {
             grace_period_seconds: grace,
-            preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: unchanged }),
+            preconditions: Some(Preconditions { uid: Some(pod_uid), resource_version: unchanged }),
             ..DeleteParams::default()
         };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);

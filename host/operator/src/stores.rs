@@ -92,8 +92,9 @@ impl Stores {
 
     /// Sets that a target owns, by its UID.
     #[must_use]
-    pub fn sets_of(&self, target: &str) -> Vec<Arc<RunnerReplicaSet>> {
-        self.sets.state_filter(|set| owner_of(set).is_some_and(|owner| owner.uid.as_str() == target))
+    pub fn sets_of(&self, target: &Target) -> Vec<Arc<RunnerReplicaSet>> {
+        let Some(uid) = target.uid() else { return Vec::new() };
+        self.sets.state_filter(|set| owner_of(set).is_some_and(|owner| owner.uid == uid))
     }
 
     /// All RunnerDeployments and RunnerSets.
@@ -140,7 +141,7 @@ impl Stores {
     #[must_use]
     pub fn target_of(&self, set: &RunnerReplicaSet) -> Option<Target> {
         let owner = owner_of(set)?;
-        self.target(&owner.target).filter(|target| target.uid() == owner.uid.as_str())
+        self.target(&owner.target).filter(|target| target.uid().as_ref() == Some(&owner.uid))
     }
 
     /// Name of the policy set that a target's runners ask for: its own, or that of an autoscaler that scales it, the first by name.

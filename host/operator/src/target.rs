@@ -16,7 +16,7 @@ use pacer_api::{
     HorizontalRunnerAutoscaler, RunnerConfig, RunnerDeployment, RunnerDeploymentSpec, RunnerReplicaSet, RunnerSet, RunnerTemplate,
 };
 use pacer_cluster::answer::ignore_not_found;
-use pacer_cluster::object::Uid;
+use pacer_cluster::object::{MissingMetadata, Uid};
 use pacer_cluster::owner::{Controller, controller};
 use pacer_policyset::receipts::Owner;
 use serde_json::Value;
@@ -68,8 +68,10 @@ pub struct OwningTarget {
     pub target: TargetRef,
 }
 
-impl From<&Target> for Owner {
-    fn from(target: &Target) -> Self {
+impl TryFrom<&Target> for Owner {
+    type Error = MissingMetadata;
+
+    fn try_from(target: &Target) -> Result<Self, MissingMetadata> {
         match target {
             Target::Deployment(deployment) => Self::of(deployment.as_ref()),
             Target::Set(set) => Self::of(set.as_ref()),
@@ -121,16 +123,10 @@ impl Target {
         self.meta().namespace.as_deref().unwrap_or_default()
     }
 
-    /// Its UID.
+    /// Its UID; none when it was not read from an API server.
     #[must_use]
-    pub fn uid(&self) -> &str {
-        self.meta().uid.as_deref().unwrap_or_default()
-    }
-
-    /// Its UID, to keep; none when it was not read from an API server.
-    #[must_use]
-    pub fn owned_uid(&self) -> Option<Uid> {
-        Uid::new(self.uid())
+    pub fn uid(&self) -> Option<Uid> {
+        Uid::new(self.meta().uid.as_deref()?)
     }
 
     /// How it is named.

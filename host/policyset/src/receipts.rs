@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_cluster::object::{MissingMetadata, Uid};
 use pacer_cluster::owner::controller;
 use pacer_core::ring::Bounds;
 use pacer_policy::record::{Change, Done, Item, Pool};
@@ -49,25 +50,31 @@ const REMEMBERED: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pool: Pool,
-    uid: String,
+    uid: Uid,
 }
 
 impl Owner {
     /// A Runner that no RunnerReplicaSet owns.
-    #[must_use]
-    pub fn runner(runner: &Runner) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When it has no UID.
+    pub fn runner(runner: &Runner) -> Result<Self, MissingMetadata> {
         Self::of(runner)
     }
 
     /// The owner of a RunnerReplicaSet, since RunnerReplicaSets come and go with templates; itself where it has none.
-    #[must_use]
-    pub fn set(set: &RunnerReplicaSet) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When it has no UID.
+    pub fn set(set: &RunnerReplicaSet) -> Result<Self, MissingMetadata> {
         fn owner<K: Resource<DynamicType = ()>>(set: &RunnerReplicaSet) -> Option<Owner> {
             let owner = controller::<K>(set)?;
             let (kind, namespace, name) = (K::kind(&()).into_owned(), set.namespace()?, owner.name.to_owned());
-            Some(Owner { pool: Pool { kind, namespace, name }, uid: owner.uid.to_owned() })
+            Some(Owner { pool: Pool { kind, namespace, name }, uid: Uid::new(owner.uid)? })
         }
-        owner::<RunnerDeployment>(set).or_else(|| owner::<RunnerSet>(set)).unwrap_or_else(|| Self::of(set))
+        owner::<RunnerDeployment>(set).or_else(|| owner::<RunnerSet>(set)).map_or_else(|| Self::of(set), Ok)
     }
 
     /// Whether it is a Runner.
@@ -77,10 +84,13 @@ impl Owner {
     }
 
     /// A RunnerDeployment, a RunnerSet, or an object that none of them owns.
-    #[must_use]
-    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When it has no UID.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Result<Self, MissingMetadata> {
         let (kind, namespace) = (K::kind(&()).into_owned(), object.namespace().unwrap_or_default());
-        Self { pool: Pool { kind, namespace, name: object.name_any() }, uid: object.uid().unwrap_or_default() }
+        Ok(Self { pool: Pool { kind, namespace, name: object.name_any() }, uid: Uid::of(object)? })
     }
 
     fn reference(&self) -> OwnerReference {
@@ -88,7 +98,7 @@ impl Owner {
             api_version: pacer_api::names::API_VERSION.to_owned(),
             kind: self.pool.kind.clone(),
             name: self.pool.name.clone(),
-            uid: self.uid.clone(),
+            uid: self.uid.to_string(),
             ..OwnerReference::default()
         }
     }
@@ -206,7 +216,7 @@ impl Counters {
 pub struct Receipts {
     queue: Option<mpsc::Sender<Draft>>,
     /// By pool and decision, the essence of the last one.
-    last: Mutex<HashMap<(String, Decision), u64>>,
+    last: Mutex<HashMap<(Uid, Decision), u64>>,
     counters: Arc<Counters>,
 }
 

@@ -133,8 +133,8 @@ async fn what_is_deleted_drains(kind: Kind) -> Result<()> {
     end(world).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
+/// A stand-alone Runner `solo` that is online.
+async fn world_with_solo() -> Result<pacer_harness::World> {
     let world = brisk_world(&[], |_| {}).await?;
     let runner = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1",
@@ -144,6 +144,12 @@ async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
     });
     apply(&world, &runner).await?;
     runners(&world, "it online", |counts| counts.online == 1).await?;
+    Ok(world)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
+    let world = world_with_solo().await?;
     queue(&world, "solo", 2, Duration::from_millis(200))?;
     succeeded(&world, 2).await?;
     runners(&world, "it online again", |counts| counts.online == 1).await?;
@@ -154,15 +160,7 @@ async fn a_stand_alone_runner_keeps_its_name() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evicted_stand_alone_runner_is_made_again_without_a_storm_of_writes() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
-    let runner = json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1",
-        "kind": "Runner",
-        "metadata": {"name": "solo", "namespace": "default"},
-        "spec": {"repository": "acme/app", "labels": ["solo"], "dockerEnabled": false},
-    });
-    apply(&world, &runner).await?;
-    runners(&world, "it online", |counts| counts.online == 1).await?;
+    let world = world_with_solo().await?;
     let evicted = jiff::Timestamp::now();
     world.nodes.as_ref().context("no nodes")?.evict("default", "solo").await?;
     runners(&world, "it online again", |counts| counts.ever_registered == 2 && counts.online == 1 && counts.registered == 1)

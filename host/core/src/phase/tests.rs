@@ -20,7 +20,7 @@ fn secs(seconds: u64) -> Duration {
 /// Made 1000 s ago, bound to a node, its container running for 900 s and ready for 890 s.
 fn running_pod() -> PodFacts {
     PodFacts {
-        uid: "pod".into(),
+        uid: Some("pod".into()),
         created: ago_s(1000),
         phase: PodPhase::Running,
         node: Some("node-1".into()),
@@ -418,7 +418,7 @@ fn any_pod() -> impl Strategy<Value = PodFacts> {
     let reason = proptest::sample::select(vec!["", "", "Evicted", "NodeLost", "Terminated"]);
     (phase, any_container(), any::<(bool, bool)>(), (time(-100), time(0), time(0)), time(0), reason).prop_map(
         |(phase, container, (node, node_gone), (deleting, ready, silent), unschedulable, reason)| PodFacts {
-            uid: "pod".into(),
+            uid: Some("pod".into()),
             created: ago_s(1500),
             phase,
             node: node.then(|| "node".into()),

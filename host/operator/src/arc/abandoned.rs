@@ -50,11 +50,11 @@ impl Abandoned {
         if !self.observer.stores.full().await {
             return;
         }
-        let mut pending: HashMap<String, Pending> = HashMap::new();
+        let mut pending: HashMap<Uid, Pending> = HashMap::new();
         loop {
             let mut next = self.settings.sync_period.clamp(Duration::from_secs(1), ORPHAN_GRACE);
             let abandoned = self.observer.stores.pods.state_filter(|pod| is_held(pod) && self.is_abandoned(pod));
-            pending.retain(|uid, _| abandoned.iter().any(|pod| pod.uid().as_ref() == Some(uid)));
+            pending.retain(|uid, _| abandoned.iter().any(|pod| Uid::of(&**pod).as_ref() == Ok(uid)));
             for pod in abandoned {
                 match self.take_down(&pod, &mut pending).await {
                     Ok(None) => {}
@@ -80,7 +80,7 @@ impl Abandoned {
     }
 
     /// One step of a pod's end. Returns when the next is due; none when its Runner exists after all or there is no pod any more.
-    async fn take_down(&self, pod: &Pod, pending: &mut HashMap<String, Pending>) -> Result<Option<Duration>, Error> {
+    async fn take_down(&self, pod: &Pod, pending: &mut HashMap<Uid, Pending>) -> Result<Option<Duration>, Error> {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let Some(owner) = controller::<Runner>(pod) else { return Ok(None) };
         if live::metadata_of::<Runner>(&self.client, &namespace, owner.name, owner.uid).await?.is_some() {
@@ -94,7 +94,7 @@ impl Abandoned {
         let clock = Clock::read();
         // Without its credentials nothing can be done at GitHub; what the error says goes into the log with each try.
         let access = self.github.get(&namespace, &runner.spec.config).await?;
-        let pending = pending.entry(pod.uid().unwrap_or_default()).or_insert_with(|| {
+        let pending = pending.entry(Uid::of(pod)?).or_insert_with(|| {
             tracing::info!(namespace, pod = name, scope = %access.scope(), "taking down a pod that ARC left without its Runner");
             Pending { access: access.clone(), known: Known::default() }
         });

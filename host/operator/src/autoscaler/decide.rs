@@ -82,10 +82,13 @@ impl Autoscalers {
             spec.next_change,
             spec_reservation_end(of.object, of.clock.now),
         ];
-        if planned.news || previous != Some(decision.desired) {
+        // The controller of a target without UID reports that.
+        if (planned.news || previous != Some(decision.desired))
+            && let Ok(owner) = Owner::try_from(&spec.target)
+        {
             let from = previous.unwrap_or_else(|| spec.target.replicas());
             let change = Change { from, to: decision.desired, reason: decision.reason.to_string() };
-            let draft = Draft::capacity(Owner::from(&spec.target), planned.evaluation, change, of.clock.now);
+            let draft = Draft::capacity(owner, planned.evaluation, change, of.clock.now);
             self.decisions.receipts.leave(draft);
         }
         let trouble = metric.trouble.or_else(|| seen.queues.trouble.clone());
@@ -122,7 +125,7 @@ impl Autoscalers {
     }
 
     fn past(&self, spec: &Spec, now: Timestamp) -> Past {
-        let Some(pool) = spec.target.owned_uid() else { return Past::default() };
+        let Some(pool) = spec.target.uid() else { return Past::default() };
         let (starts, jobs) = (self.memory.fleets.starts.get(&pool), self.memory.reports.history.read(&pool, JobHistory::clone));
         Past::of(starts.as_ref(), jobs.as_ref(), now)
     }

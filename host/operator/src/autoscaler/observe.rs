@@ -52,7 +52,7 @@ impl Fleet {
 impl Autoscalers {
     /// The runners of a target.
     pub(super) fn fleet(&self, target: &Target) -> Fleet {
-        let sets = self.cluster.stores.sets_of(target.uid());
+        let sets = self.cluster.stores.sets_of(target);
         let uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
         let mut fleet = Fleet {
             runners: demand::Fleet::default(),

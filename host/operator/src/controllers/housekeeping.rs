@@ -31,7 +31,7 @@ impl Existing {
         Self {
             runners: uids(&stores.runners),
             sets: uids(&stores.sets),
-            targets: stores.targets().iter().map(|target| target.uid().to_owned()).collect(),
+            targets: stores.targets().iter().filter_map(|target| target.meta().uid.clone()).collect(),
             autoscalers: uids(&stores.autoscalers),
         }
     }

@@ -49,7 +49,7 @@ impl Targets {
             }
         };
         let (before, value) = (before.unwrap_or_default(), value.unwrap_or_default());
-        let Some(uid) = target.owned_uid().filter(|_| value != before) else { return Ok(self.settings.sync_period) };
+        let Some(uid) = target.uid().filter(|_| value != before) else { return Ok(self.settings.sync_period) };
         let version = target.meta().resource_version.clone();
         let hold = |written: &Written| written.hold(version.as_deref(), &value, clock.instant, self.settings.sync_period);
         if let Some(wait) = self.memory.memos.read(&uid, |memo| memo.status.as_ref().and_then(hold)).flatten() {
@@ -142,31 +142,21 @@ fn of_deployment(target: &Target, sets: &Sets, conditions: Vec<Condition>) -> Ru
 }
 
 fn of_runner_set(target: &Target, sets: &Sets, conditions: Vec<Condition>) -> RunnerSetStatus {
-    let RunnerDeploymentStatus {
-        available_replicas,
-        ready_replicas,
-        updated_replicas,
-        desired_replicas,
-        replicas,
-        observed_generation,
-        selector,
-        revision,
-        conditions,
-    } = of_deployment(target, sets, conditions);
+    let common = of_deployment(target, sets, conditions);
     let latest = |time: fn(&RunnerReplicaSetStatus) -> Option<&Time>| {
         let times = sets.all().filter_map(|set| set.status.as_ref()).filter_map(time);
         times.max_by_key(|time| time.0).cloned()
     };
     let status = sets.newest.status.as_ref();
     RunnerSetStatus {
-        available_replicas,
-        ready_replicas,
-        updated_replicas,
-        desired_replicas,
-        replicas,
-        observed_generation,
-        selector,
-        revision,
+        available_replicas: common.available_replicas,
+        ready_replicas: common.ready_replicas,
+        updated_replicas: common.updated_replicas,
+        desired_replicas: common.desired_replicas,
+        replicas: common.replicas,
+        observed_generation: common.observed_generation,
+        selector: common.selector,
+        revision: common.revision,
         pending_replicas: Some(sum(sets, |status| status.pending_replicas.unwrap_or_default())),
         busy_replicas: Some(sum(sets, |status| status.busy_replicas.unwrap_or_default())),
         idle_replicas: Some(sum(sets, |status| status.idle_replicas.unwrap_or_default())),
@@ -174,6 +164,6 @@ fn of_runner_set(target: &Target, sets: &Sets, conditions: Vec<Condition>) -> Ru
         last_scale_up_time: latest(|status| status.last_scale_up_time.as_ref()),
         last_scale_down_time: latest(|status| status.last_scale_down_time.as_ref()),
         backoff_until: status.and_then(|status| status.backoff_until.clone()),
-        conditions,
+        conditions: common.conditions,
     }
 }

@@ -27,7 +27,7 @@ fn has_finished(cause: Cause) -> bool {
 impl ReplicaSets {
     /// Asks about runners in trouble and removes those that are to be replaced. Returns when the next one is due.
     pub(super) async fn restarts(&self, of: Subject<'_>, fleet: &mut Fleet) -> Result<Duration, Error> {
-        let decided = self.decisions.restart(self.question(of, fleet)).await;
+        let decided = self.decisions.restart(self.question(of, fleet)?).await;
         let mut next = self.settings.sync_period;
         let mut replaced = Vec::new();
         for decision in decided {
@@ -44,17 +44,17 @@ impl ReplicaSets {
         Ok(next)
     }
 
-    fn question<'a>(&self, of: Subject<'a>, fleet: &'a Fleet) -> RestartQuestion<'a> {
+    fn question<'a>(&self, of: Subject<'a>, fleet: &'a Fleet) -> Result<RestartQuestion<'a>, Error> {
         let budget = of.access.and_then(Access::budget);
-        RestartQuestion {
+        Ok(RestartQuestion {
             generation: of.generation,
             pool: pool::of_set(of.set, &fleet.members, budget, fleet.scaled, self.past(of), of.clock.now),
             members: &fleet.members,
             about: of.set.object_ref(&()),
-            owner: Owner::set(of.set),
+            owner: Owner::set(of.set)?,
             attempts: fleet.attempts,
             clock: of.clock,
-        }
+        })
     }
 
     async fn quarantine(&self, of: Subject<'_>, fleet: &Fleet, decision: &RestartDecision) -> Result<(), Error> {

@@ -66,7 +66,7 @@ impl ReplicaSets {
         let mut gone: Vec<usize> = plan.dead.iter().chain(&plan.unstarted).copied().collect();
         let mut drafts = Vec::new();
         if !spare.is_empty() {
-            drafts.push(Draft::unasked(Owner::set(of.set), of.generation, spare, of.clock.now));
+            drafts.push(Draft::unasked(Owner::set(of.set)?, of.generation, spare, of.clock.now));
         }
         let mut next = self.settings.sync_period;
         if let (true, Some(access)) = (plan.ask > 0, of.access) {
@@ -131,7 +131,8 @@ impl ReplicaSets {
             let done = self.settle(of, access, fleet, &mut asked, answer, &evaluation.receipt.policy).await;
             items.push(Item { name: facts.name.clone(), done });
         }
-        asked.draft = (!items.is_empty()).then(|| Draft::new(Owner::set(of.set), &evaluation, items, of.clock.now));
+        let owner = Owner::set(of.set).ok().filter(|_| !items.is_empty());
+        asked.draft = owner.map(|owner| Draft::new(owner, &evaluation, items, of.clock.now));
         asked
     }
 

@@ -50,7 +50,7 @@ impl Runners {
             pool: pool::of_runner(of.runner, assessment, access.budget()),
             members: &[(observed.facts.clone(), assessment.clone())],
             about: of.runner.object_ref(&()),
-            owner: Owner::runner(of.runner),
+            owner: Owner::runner(of.runner)?,
             attempts: of.runner.status.as_ref().and_then(|status| status.attempts).unwrap_or_default(),
             clock: of.clock,
         };

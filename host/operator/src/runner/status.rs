@@ -208,7 +208,7 @@ fn mirror(of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &R
     if new.runner_id.is_some() && new.registered_at.is_none() {
         new.registered_at = Some(Time(of.clock.now));
     }
-    new.pod_uid = pod.map(|pod| pod.uid.clone()).or_else(|| old.pod_uid.clone());
+    new.pod_uid = pod.and_then(|pod| pod.uid.clone()).or_else(|| old.pod_uid.clone());
     new.observed_generation = of.runner.metadata.generation;
     new
 }

@@ -75,8 +75,9 @@ struct World<'a> {
     of_stateful_sets: Vec<&'a Pod>,
 }
 
-fn key<K: Resource>(object: &K) -> String {
-    object.uid().unwrap_or_default()
+/// Objects by UID.
+fn by_uid<K: Resource>(objects: &[K]) -> HashMap<String, &K> {
+    objects.iter().filter_map(|object| Some((object.uid()?, object))).collect()
 }
 
 fn is_leaving<K: Resource>(object: &K) -> bool {
@@ -91,19 +92,19 @@ impl<'a> World<'a> {
         Self {
             common_labels,
             deployments: objects.deployments.iter().map(named).collect(),
-            sets: objects.sets.iter().map(|set| (key(set), set)).collect(),
-            runners: objects.runners.iter().map(|runner| (key(runner), runner)).collect(),
+            sets: by_uid(&objects.sets),
+            runners: by_uid(&objects.runners),
             pods: objects.pods.iter().filter_map(of_runner).collect(),
             of_stateful_sets: objects.pods.iter().filter(|pod| controller::<StatefulSet>(*pod).is_some()).collect(),
         }
     }
 
     fn sets_of(&self, deployment: &RunnerDeployment) -> Vec<&'a RunnerReplicaSet> {
-        let uid = key(deployment);
+        let uid = deployment.metadata.uid.as_deref();
         let mut sets: Vec<&RunnerReplicaSet> = self
             .sets
             .values()
-            .filter(|set| controller::<RunnerDeployment>(**set).is_some_and(|owner| owner.uid == uid))
+            .filter(|set| controller::<RunnerDeployment>(**set).is_some_and(|owner| Some(owner.uid) == uid))
             .copied()
             .collect();
         sets.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
@@ -128,10 +129,10 @@ impl<'a> World<'a> {
     }
 
     fn runners_of(&self, set: &RunnerReplicaSet) -> usize {
-        let uid = key(set);
+        let uid = set.metadata.uid.as_deref();
         self.runners
             .values()
-            .filter(|runner| controller::<RunnerReplicaSet>(**runner).is_some_and(|owner| owner.uid == uid))
+            .filter(|runner| controller::<RunnerReplicaSet>(**runner).is_some_and(|owner| Some(owner.uid) == uid))
             .count()
     }
 
@@ -173,7 +174,7 @@ impl<'a> World<'a> {
     }
 
     fn runner(&self, runner: &Runner) -> String {
-        let pod = self.pods.get(&key(runner));
+        let pod = runner.metadata.uid.as_ref().and_then(|uid| self.pods.get(uid));
         let annotations = runner.annotations();
         let ended = pod.is_some_and(|pod| {
             matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))

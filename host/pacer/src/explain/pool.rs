@@ -166,9 +166,11 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&Object
             None => (None, by_set()),
         },
     };
-    let owned = |set: &RunnerReplicaSet, uid: &str| set.owner_references().iter().any(|owner| owner.uid == uid);
+    let owned = |set: &RunnerReplicaSet, target: &Target| {
+        set.owner_references().iter().any(|owner| Some(&owner.uid) == target.meta().uid.as_ref())
+    };
     let sets: Vec<RunnerReplicaSet> = match (&target, set) {
-        (Some(target), _) => sets.into_iter().filter(|set| owned(set, target.uid())).collect(),
+        (Some(target), _) => sets.into_iter().filter(|set| owned(set, target)).collect(),
         (None, Some(set)) => vec![set],
         (None, None) => {
             let short = |one: &Target| match one {

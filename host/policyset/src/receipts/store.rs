@@ -145,11 +145,13 @@ fn name(owner: &Owner) -> String {
         end -= 1;
     }
     let start = owner.pool.name.get(..end).unwrap_or_default().trim_end_matches(['-', '.']);
-    format!("pacer-receipts-{start}-{}", Digest::of(owner.uid.as_bytes()).hex(10))
+    format!("pacer-receipts-{start}-{}", Digest::of(owner.uid.as_str().as_bytes()).hex(10))
 }
 
 #[cfg(test)]
 mod tests {
+    use pacer_cluster::object::Uid;
+
     use super::*;
 
     fn packed(decision: Decision, id: &str, bytes: usize) -> Packed {
@@ -178,7 +180,7 @@ mod tests {
         let of = |name: &str, uid: &str| {
             let pool =
                 pacer_policy::record::Pool { kind: "RunnerDeployment".into(), namespace: "default".into(), name: name.into() };
-            super::name(&Owner { pool, uid: uid.into() })
+            super::name(&Owner { pool, uid: Uid::new(uid).unwrap() })
         };
         assert_ne!(of("web", "1"), of("web", "2"));
         assert!(of("web", "1").starts_with("pacer-receipts-web-"));

@@ -9,6 +9,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
 use pacer_cluster::answer::is_forbidden;
+use pacer_cluster::object::Uid;
 use pacer_cluster::seed::Seed;
 use pacer_core::ring::{Bounds, overflow};
 use pacer_policy::Decision;
@@ -55,7 +56,7 @@ pub struct Writer {
     drafts: mpsc::Receiver<Draft>,
     counters: Arc<Counters>,
     seed: Seed,
-    pools: HashMap<String, Waiting>,
+    pools: HashMap<Uid, Waiting>,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
     is_forbidden_logged: bool,
 }
@@ -79,7 +80,7 @@ struct Waiting {
 }
 
 struct Landed {
-    uid: String,
+    uid: Uid,
     sent: Vec<Packed>,
     lost: u64,
     waiters: Vec<oneshot::Sender<()>>,
@@ -192,7 +193,7 @@ impl Writer {
     /// Sends off those that are due.
     async fn depart(&mut self, now: Instant) {
         self.pools.retain(|_, pool| !pool.is_idle() || pool.last.is_some_and(|last| now.duration_since(last) < FORGET));
-        let due: Vec<String> = self
+        let due: Vec<Uid> = self
             .pools
             .iter()
             .filter(|(_, pool)| !pool.in_flight && pool.due.is_some_and(|due| due <= now))
@@ -379,7 +380,10 @@ mod tests {
     }
 
     fn owner() -> Owner {
-        Owner { pool: Pool { kind: "RunnerDeployment".into(), namespace: "default".into(), name: "web".into() }, uid: "1".into() }
+        Owner {
+            pool: Pool { kind: "RunnerDeployment".into(), namespace: "default".into(), name: "web".into() },
+            uid: Uid::new("1").unwrap(),
+        }
     }
 
     struct Scene {

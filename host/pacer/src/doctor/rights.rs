@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Api;
 use kube::api::PostParams;
+use serde_json::Value;
 
 use super::Checked;
 use super::finding::{Finding, Severity};
@@ -94,18 +95,15 @@ impl Right {
 fn rights(documents: &str) -> Result<BTreeSet<Right>> {
     let mut rights = BTreeSet::new();
     for document in documents.split("\n---\n") {
-        let kind: serde_json::Value = serde_saphyr::from_str(document).context("reading the roles")?;
-        let kind = kind.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
-        if kind != "Role" && kind != "ClusterRole" {
+        let mut document: Value = serde_saphyr::from_str(document).context("reading the roles")?;
+        let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (kind, name) = (text("/kind"), text("/metadata/name"));
+        if (kind != "Role" && kind != "ClusterRole") || name == OF_RUNNERS {
             continue;
         }
-        // Both have the same fields here.
-        let role: ClusterRole = serde_saphyr::from_str(document).context("reading a role")?;
-        let name = role.metadata.name.unwrap_or_default();
-        if name == OF_RUNNERS {
-            continue;
-        }
-        for rule in role.rules.iter().flatten() {
+        let rules = document.pointer_mut("/rules").map(Value::take).unwrap_or_default();
+        let rules: Vec<PolicyRule> = serde_json::from_value(rules).with_context(|| format!("reading the rules of {name}"))?;
+        for rule in &rules {
             rights.extend(of_rule(&name, kind == "Role", rule));
         }
     }

@@ -11,15 +11,15 @@ pub const MINUTES: usize = 60;
 const KEPT: usize = 65_536;
 
 /// The jobs of a pool that arrived of late. A job counts once, by its id, in the minute in which GitHub queued it, however often and by whatever
-/// way it is heard of.
+/// way it becomes known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
     queued: BTreeMap<u64, Timestamp>,
 }
 
 impl Arrivals {
-    /// Hears of jobs, each with the moment at which it was queued.
-    pub fn hear(&mut self, jobs: impl IntoIterator<Item = (u64, Timestamp)>, now: Timestamp) {
+    /// Takes note of jobs, each with the moment at which it was queued.
+    pub fn record(&mut self, jobs: impl IntoIterator<Item = (u64, Timestamp)>, now: Timestamp) {
         let recent = |queued: Timestamp| minutes_ago(queued, now).is_some();
         self.queued.retain(|_, queued| recent(*queued));
         self.queued.extend(jobs.into_iter().filter(|(_, queued)| recent(*queued)));
@@ -64,14 +64,14 @@ mod tests {
     fn each_job_counts_once_in_its_minute() {
         let mut arrivals = Arrivals::default();
         assert_eq!(arrivals.per_minute(at(0)), []);
-        arrivals.hear([(1, at(-130)), (2, at(-59)), (3, at(0)), (4, at(5))], at(0));
-        arrivals.hear([(2, at(-59)), (1, at(-130))], at(0));
+        arrivals.record([(1, at(-130)), (2, at(-59)), (3, at(0)), (4, at(5))], at(0));
+        arrivals.record([(2, at(-59)), (1, at(-130))], at(0));
         assert_eq!(arrivals.per_minute(at(0)), [3, 0, 1]);
         assert_eq!(arrivals.per_minute(at(60)), [1, 2, 0, 1]);
-        // What is older than an hour is forgotten, and never counted when it is heard of for the first time.
-        arrivals.hear([(5, at(-4_000))], at(0));
+        // What is older than an hour is forgotten, and never counted when it becomes known.
+        arrivals.record([(5, at(-4_000))], at(0));
         assert_eq!(arrivals.per_minute(at(0)), [3, 0, 1]);
-        arrivals.hear([], at(3_600));
+        arrivals.record([], at(3_600));
         assert_eq!(arrivals, Arrivals { queued: [(4, at(5))].into() });
         assert_eq!(arrivals.per_minute(at(4_000)), []);
     }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn arrivals_are_bounded_when_jobs_are_many() {
         let mut arrivals = Arrivals::default();
-        arrivals.hear((0..70_000).map(|id| (id, at(0))), at(0));
+        arrivals.record((0..70_000).map(|id| (id, at(0))), at(0));
         assert_eq!(arrivals.per_minute(at(0)), [u32::try_from(KEPT).unwrap()]);
     }
 
@@ -89,10 +89,10 @@ mod tests {
             // One job has one time.
             let jobs: BTreeMap<u64, Timestamp> = jobs.into_iter().map(|(id, second)| (id, at(second))).collect();
             let mut once = Arrivals::default();
-            once.hear(jobs.clone(), at(0));
+            once.record(jobs.clone(), at(0));
             let mut often = Arrivals::default();
             for (id, queued) in jobs.iter().rev().chain(jobs.iter()) {
-                often.hear([(*id, *queued)], at(0));
+                often.record([(*id, *queued)], at(0));
             }
             prop_assert_eq!(&once, &often);
             let counts = once.per_minute(at(0));

@@ -1,6 +1,6 @@
 //! Which jobs need a runner of this fleet now.
 //!
-//! Three witnesses are heard: the ledger (webhooks), listings of GitHub's queue (polling), and the fleet itself: a runner that ended has
+//! It has three sources: the ledger (webhooks), listings of GitHub's queue (polling), and the fleet itself: a runner that ended has
 //! ended its job, whatever event is still under way. What they say together is a list of open jobs, each once, and the changes that the
 //! ledger takes from the others. Nothing is counted twice, because jobs have ids.
 
@@ -65,10 +65,10 @@ pub struct Demand {
     pub next: Option<Timestamp>,
 }
 
-/// Hears the witnesses. `counted_since` says since when a queued job has been within the maximum: its time starts then at the earliest,
+/// Puts the three sources together. `counted_since` says since when a queued job has been within the maximum: its time starts then at the earliest,
 /// since it could not have had a runner before.
 #[must_use]
-pub fn hear(
+pub fn assess(
     ledger: &Ledger,
     listings: &[Listing],
     fleet: &Fleet,

@@ -57,7 +57,7 @@ pub struct Job {
     pub since: Timestamp,
     /// When it was queued. Whole seconds.
     pub queued: Timestamp,
-    /// When it is forgotten, or looked up, if nothing more is heard of it. Whole seconds.
+    /// When it is forgotten, or looked up, if no other event of it comes. Whole seconds.
     pub expires: Timestamp,
     /// What it is, shared by the jobs of one workflow.
     pub about: Arc<About>,
@@ -81,7 +81,7 @@ pub struct About {
 /// How long jobs are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// A queued job, from when it was heard of first: `scaleUpTriggers[].duration`.
+    /// A queued job, from its first event: `scaleUpTriggers[].duration`.
     pub queued: Duration,
     /// Most jobs, tombstones included.
     pub limit: usize,
@@ -118,7 +118,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes note of an event that is heard of at `now`.
+    /// Takes note of an event that arrives at `now`.
     pub fn apply(&mut self, event: &JobEvent, terms: &Terms, now: Timestamp) -> Change {
         let since = whole(event.at);
         let expires = expiry(event.state, terms, now);

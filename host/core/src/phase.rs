@@ -227,7 +227,7 @@ fn registered_alone(runner: &RunnerFacts) -> Option<Assessment> {
 fn without_pod(runner: &RunnerFacts, now: Timestamp) -> Assessment {
     if runner.had_pod {
         let cause = if runner.was_registered() && runner.ephemeral && matches!(runner.remote, Remote::Absent { .. }) {
-            // An ephemeral runner that GitHub has let go did its job; its pod was cleaned away by somebody else.
+            // An ephemeral runner that GitHub no longer knows did its job; its pod was cleaned away by somebody else.
             Cause::Completed
         } else {
             Cause::PodDeleted

@@ -95,7 +95,7 @@ pub struct Due {
 
 /// What a reading brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct Recorded {
     /// Events that this process had asked for and that were taken.
     pub delivered: u32,
     /// Events that are too old now, or were refused for good.
@@ -138,7 +138,7 @@ impl Failed {
 }
 
 impl Backlog {
-    /// How far back to read: newer attempts are to be given to [`Backlog::hear`].
+    /// How far back to read: newer attempts are to be given to [`Backlog::record`].
     #[must_use]
     pub fn since(&self, limits: &Limits, now: Timestamp) -> Timestamp {
         let oldest = now.checked_sub(limits.age).unwrap_or(Timestamp::MIN);
@@ -146,9 +146,9 @@ impl Backlog {
         known.map_or(oldest, |known| known.max(oldest))
     }
 
-    /// Takes note of attempts, in any order. What was heard before changes nothing.
-    pub fn hear(&mut self, attempts: &[Attempt<'_>], limits: &Limits, now: Timestamp) -> Heard {
-        let mut heard = Heard::default();
+    /// Takes note of attempts, in any order. What is known already changes nothing.
+    pub fn record(&mut self, attempts: &[Attempt<'_>], limits: &Limits, now: Timestamp) -> Recorded {
+        let mut recorded = Recorded::default();
         let oldest = now.checked_sub(limits.age).unwrap_or(Timestamp::MIN);
         let mut in_order: Vec<&Attempt<'_>> = attempts.iter().collect();
         in_order.sort_unstable_by_key(|attempt| (attempt.at, attempt.id));
@@ -165,18 +165,18 @@ impl Backlog {
                     self.taken = self.taken.max(Some(attempt.at));
                     let ended = self.failed.remove(attempt.guid).filter(|failed| failed.asked > 0);
                     match attempt.outcome {
-                        Outcome::Taken => heard.delivered += u32::from(ended.is_some()),
-                        _ => heard.given_up += u32::from(ended.is_some()),
+                        Outcome::Taken => recorded.delivered += u32::from(ended.is_some()),
+                        _ => recorded.given_up += u32::from(ended.is_some()),
                     }
                 }
                 Outcome::Failed if over.contains(attempt.guid) || attempt.worth == Worth::Nothing => {}
-                Outcome::Failed => heard.overlooked += u32::from(!self.note(attempt)),
+                Outcome::Failed => recorded.overlooked += u32::from(!self.note(attempt)),
             }
         }
         let before = self.failed.len();
         self.failed.retain(|_, failed| failed.first >= oldest);
-        heard.given_up += u32::try_from(before - self.failed.len()).unwrap_or(u32::MAX);
-        heard
+        recorded.given_up += u32::try_from(before - self.failed.len()).unwrap_or(u32::MAX);
+        recorded
     }
 
     /// False when there is no room.

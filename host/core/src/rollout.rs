@@ -49,7 +49,7 @@ impl Set {
 pub fn plan(desired: u32, surge: u32, newest: Set, old: &[Set]) -> Rollout {
     let occupied = old.iter().fold(0_u32, |sum, set| sum.saturating_add(set.occupies()));
     let room = desired.saturating_add(surge).saturating_sub(occupied);
-    // A set that already grew is not taken back because an old one was slow to report: it would stop runners that just came online.
+    // A set that already grew is not scaled down again because an old one was slow to report: it would stop runners that just came online.
     let target = desired.min(room.max(newest.wanted.min(desired)));
     let wanted = shares(desired.saturating_sub(newest.online.min(target)), old);
     let delete = old

@@ -1,4 +1,4 @@
-//! How long jobs run, from what is heard of them.
+//! How long jobs run, from what is known of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::demand::hear;
+    use crate::demand::assess;
     use crate::demand::tests::{at, event};
     use crate::ledger::{JobEvent, LIMIT, Terms};
 
@@ -76,7 +76,7 @@ mod tests {
         }
 
         fn pass(&mut self, listings: &[Listing]) -> Vec<u32> {
-            let demand = hear(&self.ledger, listings, &self.fleet, |_| None, LIFE, at(1_000));
+            let demand = assess(&self.ledger, listings, &self.fleet, |_| None, LIFE, at(1_000));
             self.running.follow(&demand, &self.ledger, listings, &self.fleet)
         }
     }

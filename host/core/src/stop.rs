@@ -109,7 +109,7 @@ pub enum Step {
     Wait {
         /// Why.
         why: WaitReason,
-        /// Look again after.
+        /// Requeue after.
         recheck: Duration,
     },
     /// Nothing is left at GitHub or in the cluster: remove the finalizer.
@@ -272,7 +272,7 @@ pub const IDLE_GRACE: Duration = Duration::from_secs(30);
 /// See [`leaves_by_itself`]: some listings at the pace of a fleet at work.
 const SELF_REMOVAL: Duration = Duration::from_secs(20);
 
-/// How soon a stop that needs a newer listing looks again if no listing wakes it.
+/// How soon a stop that needs a newer listing is reconciled again if no listing comes.
 const LISTING_RECHECK: Duration = Duration::from_secs(5);
 
 /// A removal that GitHub refused as busy is not asked again before this.

@@ -240,12 +240,12 @@ impl Redelivery {
         let (limits, now) = (self.settings.limits(), Timestamp::now());
         let deliveries = read(github, webhook, backlog.since(&limits, now)).await?;
         let attempts: Vec<Attempt<'_>> = deliveries.iter().map(attempt).collect();
-        let heard = backlog.hear(&attempts, &limits, now);
-        self.metrics.count("delivered", heard.delivered);
-        self.metrics.count("given_up", heard.given_up);
-        if heard.given_up > 0 || heard.overlooked > 0 {
+        let recorded = backlog.record(&attempts, &limits, now);
+        self.metrics.count("delivered", recorded.delivered);
+        self.metrics.count("given_up", recorded.given_up);
+        if recorded.given_up > 0 || recorded.overlooked > 0 {
             tracing::warn!(
-                webhook = %Shown(webhook), given_up = heard.given_up, overlooked = heard.overlooked,
+                webhook = %Shown(webhook), given_up = recorded.given_up, overlooked = recorded.overlooked,
                 "missed webhooks are not asked for any more; polling finds their jobs, if the autoscaler has a metric"
             );
         }

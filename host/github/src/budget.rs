@@ -63,7 +63,7 @@ enum Account {
 struct Book {
     windows: Vec<Budget>,
     secondary: Option<(Instant, Timestamp)>,
-    heard: Option<Instant>,
+    last_used: Option<Instant>,
 }
 
 /// Every budget of one client.
@@ -102,13 +102,13 @@ impl Ledger {
             state.resources.insert(call.endpoint, report.resource);
         }
         if state.books.len() >= ACCOUNTS && !state.books.contains_key(&account) {
-            let oldest = state.books.iter().min_by_key(|(_, book)| book.heard).map(|(account, _)| account.clone());
+            let oldest = state.books.iter().min_by_key(|(_, book)| book.last_used).map(|(account, _)| account.clone());
             if let Some(oldest) = oldest {
                 state.books.remove(&oldest);
             }
         }
         let book = state.books.entry(account).or_default();
-        book.heard = Some(instant);
+        book.last_used = Some(instant);
         if let Some(report) = report {
             book.enter(report, owner, instant);
         }

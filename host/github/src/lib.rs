@@ -2,7 +2,7 @@
 //!
 //! [`GitHub`] makes typed calls by octocrab over a tower stack of our own (`stack`): deadline, bounded concurrency, rate gate,
 //! conditional cache, authentication. Calls never sleep on rate limits and are never repeated; [`Error`] says what is missing.
-//! [`roster::Rosters`] keeps one poller per credentials and scope, however many runners there are;
+//! [`runner_list::RunnerLists`] keeps one poller per credentials and scope, however many runners there are;
 //! [`queues::Queues`] does the same for the jobs of repositories.
 
 mod budget;
@@ -20,7 +20,7 @@ mod limit;
 pub mod pace;
 mod pollers;
 pub mod queues;
-pub mod roster;
+pub mod runner_list;
 mod runners;
 mod secret;
 mod stack;

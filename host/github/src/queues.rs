@@ -15,7 +15,7 @@ use crate::client::{ClientId, GitHub};
 use crate::jobs::{QueueListing, Repository};
 use crate::pace::Pace;
 use crate::pollers::Pollers;
-use crate::roster::Health;
+use crate::runner_list::Health;
 use poller::Poller;
 
 /// The interval that finds a queued job within fifteen seconds: ten for the next listing, the rest for GitHub's own delay, the

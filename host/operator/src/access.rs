@@ -1,7 +1,7 @@
 //! GitHub as one object sees it: credentials, scope, and the shared listing of that scope.
 //!
 //! Tenants share nothing here but the process: each set of credentials has a client, cache and budget of its own, and one whose GitHub is slow
-//! takes few of the reconciles that run at once ([`Access::turn`]).
+//! takes few of the reconciles that run at once ([`Access::permit`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use pacer_api::RunnerConfig;
 use pacer_core::policy::ApiBudget;
 use pacer_core::scope::Scope;
 use pacer_github::pace::Pace;
-use pacer_github::roster::{Changes, Haste, Health, RosterHandle, RosterView, Rosters};
+use pacer_github::runner_list::{Changes, Haste, Health, RunnerListHandle, RunnerListView, RunnerLists};
 use pacer_github::{ClientId, ClientOptions, CredentialParts, Credentials, Endpoints, GitHub, KeyFiles, Secret};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -30,13 +30,13 @@ const NEWS: usize = 64;
 
 /// Runners of a scope to look at because of a listing.
 #[derive(Clone, Debug)]
-pub struct RosterNews {
+pub struct RunnerListNews {
     scope: Scope,
     /// None for all of them.
     names: Option<HashSet<String>>,
 }
 
-impl RosterNews {
+impl RunnerListNews {
     /// Whether a runner of that name and configuration has to be looked at.
     #[must_use]
     pub fn concerns(&self, name: &str, config: &RunnerConfig) -> bool {
@@ -63,10 +63,10 @@ pub struct Access {
 struct Shared {
     github: GitHub,
     scope: Scope,
-    roster: RosterHandle,
+    runner_list: RunnerListHandle,
     /// Names that wait for any newer listing, changed or not.
     waiting: Arc<Mutex<HashSet<String>>>,
-    turns: Arc<Turns>,
+    permits: Arc<Permits>,
     _stop: DropGuard,
 }
 
@@ -97,26 +97,26 @@ impl Access {
 
     /// The newest listing.
     #[must_use]
-    pub fn view(&self) -> Option<Arc<RosterView>> {
-        self.shared.roster.latest().borrow().clone()
+    pub fn view(&self) -> Option<Arc<RunnerListView>> {
+        self.shared.runner_list.latest().borrow().clone()
     }
 
     /// Why runners can't be listed, if they can't. The text is the same for as long as the reason is.
     #[must_use]
     pub fn outage(&self) -> Option<Outage> {
-        outage(&self.shared.roster.health().borrow())
+        outage(&self.shared.runner_list.health().borrow())
     }
 
     /// The right of one reconcile to wait for GitHub; none when so many do already that the objects of others would have to wait as well.
     #[must_use]
-    pub fn turn(&self) -> Option<Turn> {
-        Turns::take(&self.shared.turns)
+    pub fn permit(&self) -> Option<Permit> {
+        Permits::take(&self.shared.permits)
     }
 
     /// This runner is looked at again after the next listing, which is asked for soon.
     pub fn await_listing(&self, name: &str, why: Haste) {
         lock(&self.shared.waiting).insert(name.to_owned());
-        self.shared.roster.hurry(why);
+        self.shared.runner_list.hurry(why);
     }
 }
 
@@ -141,7 +141,7 @@ const SLOW: Duration = Duration::from_secs(2);
 
 /// Reconciles that wait for GitHub with the same credentials.
 #[derive(Debug)]
-struct Turns {
+struct Permits {
     /// How many may.
     most: usize,
     waits: Mutex<Waits>,
@@ -183,37 +183,37 @@ impl Waits {
     }
 }
 
-impl Turns {
-    fn take(turns: &Arc<Self>) -> Option<Turn> {
+impl Permits {
+    fn take(permits: &Arc<Self>) -> Option<Permit> {
         let now = Instant::now();
-        let mut waits = lock(&turns.waits);
-        let number = waits.allows(turns.most, now).then(|| waits.begin(now))?;
-        Some(Turn { turns: Arc::clone(turns), number })
+        let mut waits = lock(&permits.waits);
+        let number = waits.allows(permits.most, now).then(|| waits.begin(now))?;
+        Some(Permit { permits: Arc::clone(permits), number })
     }
 }
 
-/// See [`Access::turn`].
+/// See [`Access::permit`].
 #[derive(Debug)]
-pub struct Turn {
-    turns: Arc<Turns>,
+pub struct Permit {
+    permits: Arc<Permits>,
     number: u64,
 }
 
-impl Turn {
+impl Permit {
     /// One of several calls was answered.
     pub fn answered(&self) {
-        lock(&self.turns.waits).answered(self.number, Instant::now());
+        lock(&self.permits.waits).answered(self.number, Instant::now());
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
-        lock(&self.turns.waits).end(self.number, Instant::now());
+        lock(&self.permits.waits).end(self.number, Instant::now());
     }
 }
 
-/// A reconcile that gets no turn is tried again after this.
-pub const NEXT_TURN: Duration = Duration::from_secs(2);
+/// A reconcile that gets no permit is tried again after this.
+pub const NEXT_PERMIT: Duration = Duration::from_secs(2);
 
 /// A client made from a Secret.
 struct FromSecret {
@@ -234,10 +234,10 @@ pub struct Accesses {
     /// Of the reconciles of a kind that run at once, so many may wait for the same GitHub.
     most_waiting: usize,
     secrets: AsyncMutex<HashMap<(String, String), SecretSlot>>,
-    rosters: Rosters,
+    runner_lists: RunnerLists,
     held: Mutex<HashMap<(ClientId, Scope), Arc<Shared>>>,
-    turns: Mutex<HashMap<ClientId, Arc<Turns>>>,
-    news: mpsc::Sender<RosterNews>,
+    permits: Mutex<HashMap<ClientId, Arc<Permits>>>,
+    news: mpsc::Sender<RunnerListNews>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -253,7 +253,7 @@ impl Accesses {
         default: Option<GitHub>,
         concurrency: u16,
         stop: CancellationToken,
-    ) -> (Self, mpsc::Receiver<RosterNews>) {
+    ) -> (Self, mpsc::Receiver<RunnerListNews>) {
         let (news, receiver) = mpsc::channel(NEWS);
         let accesses = Self {
             client,
@@ -262,9 +262,9 @@ impl Accesses {
             default,
             most_waiting: usize::from(concurrency.saturating_mul(3) / 4).max(1),
             secrets: AsyncMutex::default(),
-            rosters: Rosters::new(Pace::default(), stop.clone()),
+            runner_lists: RunnerLists::new(Pace::default(), stop.clone()),
             held: Mutex::default(),
-            turns: Mutex::default(),
+            permits: Mutex::default(),
             news,
             tasks: TaskTracker::new(),
             stop,
@@ -287,15 +287,15 @@ impl Accesses {
         Ok(Access { shared, key })
     }
 
-    /// [`Access::turn`], for calls about several scopes.
+    /// [`Access::permit`], for calls about several scopes.
     #[must_use]
-    pub fn turn(&self, github: &GitHub) -> Option<Turn> {
-        Turns::take(&self.turns_of(github))
+    pub fn permit(&self, github: &GitHub) -> Option<Permit> {
+        Permits::take(&self.permits_of(github))
     }
 
-    fn turns_of(&self, github: &GitHub) -> Arc<Turns> {
-        let new = || Arc::new(Turns { most: self.most_waiting, waits: Mutex::default() });
-        lock(&self.turns).entry(github.id().clone()).or_insert_with(new).clone()
+    fn permits_of(&self, github: &GitHub) -> Arc<Permits> {
+        let new = || Arc::new(Permits { most: self.most_waiting, waits: Mutex::default() });
+        lock(&self.permits).entry(github.id().clone()).or_insert_with(new).clone()
     }
 
     /// The client of a credentials Secret, or the operator's own.
@@ -369,11 +369,12 @@ impl Accesses {
     }
 
     fn open(&self, github: GitHub, scope: Scope) -> Arc<Shared> {
-        let roster = self.rosters.subscribe(&github, &scope);
+        let runner_list = self.runner_lists.subscribe(&github, &scope);
         let waiting = Arc::<Mutex<HashSet<String>>>::default();
         let stop = self.stop.child_token();
-        let (news, asking, mut changes, mut views) = (self.news.clone(), waiting.clone(), roster.changes(), roster.latest());
-        let (mut health, of) = (roster.health(), scope.clone());
+        let (news, asking, mut changes, mut views) =
+            (self.news.clone(), waiting.clone(), runner_list.changes(), runner_list.latest());
+        let (mut health, of) = (runner_list.health(), scope.clone());
         let relay = async move {
             let mut said = None;
             loop {
@@ -403,7 +404,7 @@ impl Accesses {
                 if names.as_ref().is_some_and(HashSet::is_empty) {
                     continue;
                 }
-                if news.send(RosterNews { scope: of.clone(), names }).await.is_err() {
+                if news.send(RunnerListNews { scope: of.clone(), names }).await.is_err() {
                     return;
                 }
             }
@@ -412,15 +413,15 @@ impl Accesses {
         self.tasks.spawn(async move {
             stop.run_until_cancelled(relay).await;
         });
-        let turns = self.turns_of(&github);
-        Arc::new(Shared { github, scope, roster, waiting, turns, _stop: guard })
+        let permits = self.permits_of(&github);
+        Arc::new(Shared { github, scope, runner_list, waiting, permits, _stop: guard })
     }
 
-    /// Lets go of the listings that none of these uses.
+    /// Drops the listings that none of these uses.
     pub fn retain(&self, used: &[Access]) {
         let used: HashSet<*const Shared> = used.iter().map(|used| Arc::as_ptr(&used.shared)).collect();
         lock(&self.held).retain(|_, shared| used.contains(&Arc::as_ptr(shared)));
-        lock(&self.turns).retain(|_, turns| Arc::strong_count(turns) > 1);
+        lock(&self.permits).retain(|_, permits| Arc::strong_count(permits) > 1);
     }
 
     /// Waits for all listings to end, which they do after the stop token is cancelled.
@@ -428,7 +429,7 @@ impl Accesses {
         lock(&self.held).clear();
         self.tasks.close();
         self.tasks.wait().await;
-        self.rosters.join().await;
+        self.runner_lists.join().await;
     }
 }
 
@@ -466,21 +467,21 @@ mod tests {
 
     #[test]
     fn a_turn_ends_with_its_holder() {
-        let turns = Arc::new(Turns { most: 2, waits: Mutex::default() });
-        let (first, second) = (Turns::take(&turns).unwrap(), Turns::take(&turns).unwrap());
-        assert!(Turns::take(&turns).is_none());
+        let permits = Arc::new(Permits { most: 2, waits: Mutex::default() });
+        let (first, second) = (Permits::take(&permits).unwrap(), Permits::take(&permits).unwrap());
+        assert!(Permits::take(&permits).is_none());
         drop(first);
-        let third = Turns::take(&turns).unwrap();
+        let third = Permits::take(&permits).unwrap();
         drop((second, third));
-        assert!(lock(&turns.waits).since.is_empty() && !lock(&turns.waits).slow);
+        assert!(lock(&permits.waits).since.is_empty() && !lock(&permits.waits).slow);
     }
 
     #[test]
     fn news_concern_the_runners_of_their_scope() {
         let config = |repository: &str| RunnerConfig { repository: Some(repository.to_owned()), ..RunnerConfig::default() };
         let scope = config("acme/app").scope().unwrap();
-        let all = RosterNews { scope: scope.clone(), names: None };
-        let named = RosterNews { scope, names: Some(HashSet::from(["a".to_owned()])) };
+        let all = RunnerListNews { scope: scope.clone(), names: None };
+        let named = RunnerListNews { scope, names: Some(HashSet::from(["a".to_owned()])) };
         assert!(all.concerns("b", &config("acme/app")) && !all.concerns("b", &config("acme/other")));
         assert!(named.concerns("a", &config("acme/app")) && !named.concerns("b", &config("acme/app")));
         assert!(!named.concerns("a", &config("acme/other")) && !named.concerns("a", &RunnerConfig::default()));

@@ -193,7 +193,7 @@ impl Autoscalers {
         let fleet = self.fleet(&spec.target);
         let counted = |memo: &AutoscalerMemo| {
             let since = |id| memo.counted_since(id);
-            demand::hear(&ledger, &queues.listings, &fleet.runners, since, spec.life, of.clock.now)
+            demand::assess(&ledger, &queues.listings, &fleet.runners, since, spec.life, of.clock.now)
         };
         let demand = self.memory.memos.change(of.uid, |memo| counted(memo));
         Ok(Observation { ledger, github, queues, fleet, demand })
@@ -210,7 +210,7 @@ impl Autoscalers {
         let Some(pool) = spec.target.uid() else { return };
         self.memory.reports.history.change(&pool, |history| {
             took.into_iter().for_each(|seconds| history.runs.add(seconds));
-            history.arrivals.hear(jobs, of.clock.now);
+            history.arrivals.record(jobs, of.clock.now);
             history.bounds = Some(Bounds { min: spec.override_min.unwrap_or(spec.bounds.min), ..spec.bounds });
         });
     }

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Accesses, RosterNews};
+use crate::access::{Accesses, RunnerListNews};
 use crate::account::Accounts;
 use crate::arc::abandoned::Abandoned;
 use crate::arc::statefulset::StatefulSets;
@@ -56,7 +56,7 @@ mod housekeeping;
 /// What GitHub's listings have to say, by kind.
 pub struct News {
     /// Of runners.
-    pub rosters: mpsc::Receiver<RosterNews>,
+    pub runner_lists: mpsc::Receiver<RunnerListNews>,
     /// Of jobs.
     pub queues: mpsc::Receiver<QueueNews>,
 }
@@ -205,7 +205,7 @@ impl Operator {
         let open = Arc::new(AtomicBool::new(false));
         let mut tasks = Tasks { running: JoinSet::new(), stop: stop.clone() };
         self.start_watches(&mut tasks, watches, &open);
-        tasks.until_stop("the runner lists", dispatch::runner_lists(news.rosters, self.cluster.clone()));
+        tasks.until_stop("the runner lists", dispatch::runner_lists(news.runner_lists, self.cluster.clone()));
         tasks.until_stop("the job lists", dispatch::job_lists(news.queues, self.autoscalers.clone()));
         tasks.essential(
             "the policy sets",

@@ -19,7 +19,7 @@ use pacer_core::facts::{Container, PodFacts, PodPhase, Refusal, Refuser, Remote,
 use pacer_core::last_job::LastJob;
 use pacer_core::ledger::{Job, State};
 use pacer_core::stop::BUSY_RETRY;
-use pacer_github::roster::RosterView;
+use pacer_github::runner_list::RunnerListView;
 
 use crate::access::Access;
 use crate::arc::finalizer;
@@ -139,7 +139,7 @@ pub struct Sources<'a> {
     /// Its node was looked at just now; none when there was no reason to.
     pub node: Option<NodeState>,
     /// The newest listing of its scope.
-    pub roster: Option<&'a RosterView>,
+    pub runner_list: Option<&'a RunnerListView>,
     /// The RunnerReplicaSet that owns it.
     pub set: Option<&'a RunnerReplicaSet>,
     /// Its pod may write its status (`--runner-status-update-hook`), and so may the jobs in it.
@@ -155,7 +155,7 @@ pub struct Sources<'a> {
 /// Puts together what is known about a runner. The same sources give the same facts.
 #[must_use]
 pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
-    let Sources { uid, pod, node, roster, set, hooked, job, removed, known } = sources;
+    let Sources { uid, pod, node, runner_list, set, hooked, job, removed, known } = sources;
     let name = runner.name_any();
     let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
     let status = runner.status.as_ref();
@@ -168,7 +168,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         pod.silent_since.get_or_insert(since);
     }
     seen.see_pod(pod.as_ref(), clock.instant);
-    let unlisted_since = roster.is_none_or(|view| !seen.is_fresh(view, clock.instant));
+    let unlisted_since = runner_list.is_none_or(|view| !seen.is_fresh(view, clock.instant));
     // Long ago it had a pod and registered, whatever its status says: only a listing tells what is left of that.
     seen.pod |= crate::pod::is_leftover(runner);
     let claimed = known_id(runner);
@@ -177,7 +177,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let registered = known_id.or(claimed).is_some();
     let refused_busy = removed.refused_busy.map(|at| clock.instant.saturating_duration_since(at));
     let remote =
-        seen.remote(&Registration { name: &name, has_pod: pod.is_some(), registered, refused_busy }, roster, clock.instant);
+        seen.remote(&Registration { name: &name, has_pod: pod.is_some(), registered, refused_busy }, runner_list, clock.instant);
     if matches!(remote, Remote::Online { .. }) {
         seen.online.get_or_insert(clock.now);
     }
@@ -271,7 +271,7 @@ impl Observer {
             uid: &uid,
             pod: pod.as_deref(),
             node,
-            roster: view.as_deref(),
+            runner_list: view.as_deref(),
             set: set.as_deref(),
             hooked: self.hooked,
             job: self.jobs.get(&uid),
@@ -283,12 +283,12 @@ impl Observer {
 
     /// Looks at the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
     /// None where there is no reason to ask.
-    async fn node_of(&self, pod: &Pod, roster: Option<&RosterView>, clock: Clock) -> Result<Option<NodeState>, Error> {
+    async fn node_of(&self, pod: &Pod, runner_list: Option<&RunnerListView>, clock: Clock) -> Result<Option<NodeState>, Error> {
         let facts = pod_facts(pod, false);
         let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
         let out_of_contact = facts.worker == Worker::Running
-            && roster.is_some_and(|view| !view.get(&pod.name_any()).is_some_and(|entry| entry.online));
+            && runner_list.is_some_and(|view| !view.get(&pod.name_any()).is_some_and(|entry| entry.online));
         let lost = overdue || facts.silent_since.is_some() || out_of_contact;
         let Some(node) = facts.node.as_deref().filter(|_| lost) else { return Ok(None) };
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -362,13 +362,13 @@ impl Seen {
     }
 
     /// Whether a listing was asked for after the runner's pod last changed.
-    fn is_fresh(&self, view: &RosterView, now: Instant) -> bool {
+    fn is_fresh(&self, view: &RunnerListView, now: Instant) -> bool {
         view.listing().fetched_at.into_std() > self.pod_state.map_or(now, |state| state.since)
     }
 
     /// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.
-    fn remote(&mut self, of: &Registration<'_>, roster: Option<&RosterView>, now: Instant) -> Remote {
-        let Some(view) = roster else { return Remote::Unknown };
+    fn remote(&mut self, of: &Registration<'_>, runner_list: Option<&RunnerListView>, now: Instant) -> Remote {
+        let Some(view) = runner_list else { return Remote::Unknown };
         let listed = view.listing().fetched_at.into_std();
         if now.saturating_duration_since(listed) > STALE {
             return Remote::Unknown;
@@ -528,7 +528,7 @@ mod tests {
                 uid: &uid,
                 pod: None,
                 node: None,
-                roster: None,
+                runner_list: None,
                 set: None,
                 hooked,
                 job: None,

@@ -17,7 +17,7 @@ use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
 use pacer_core::phase::{self, Assessment, Cause, Phase};
 use pacer_core::stop::PodDeletion;
-use pacer_github::roster::Haste;
+use pacer_github::runner_list::Haste;
 use serde_json::json;
 
 use crate::access::{Access, Accesses};

@@ -45,7 +45,7 @@ struct Known {
 
 type Slot = Arc<Mutex<Known>>;
 
-/// GitHub gave none. All who want the token hear the same for a while: each of them asking would only multiply the calls.
+/// GitHub gave none. All who want the token get the same answer for a while: each of them asking would only multiply the calls.
 struct Refusal {
     error: pacer_github::Error,
     /// Credentials that were mended are another client.
@@ -94,7 +94,7 @@ impl Tokens {
     }
 
     /// Makes sure that the Secret holds a token that is good for a while. None while somebody else sees to it, or GitHub is too slow for one
-    /// more to wait: to be asked again after [`NEXT_TURN`](crate::access::NEXT_TURN).
+    /// more to wait: to be asked again after [`NEXT_PERMIT`](crate::access::NEXT_PERMIT).
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Tokens {
         if !self.fence.holds() {
             return Err(NotLeader.into());
         }
-        let Some(_turn) = access.turn() else { return Ok(None) };
+        let Some(_permit) = access.permit() else { return Ok(None) };
         let token = match access.github().create_registration_token(access.scope()).await {
             Ok(token) => token,
             Err(error) => {

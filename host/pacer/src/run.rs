@@ -269,7 +269,7 @@ impl Process {
         let ledgers = Arc::new(Ledgers::new(client.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
-        let (accesses, rosters) =
+        let (accesses, runner_lists) =
             Accesses::new(client.clone(), endpoints, options, github.clone(), settings.concurrency, stop.clone());
         let (queues, queue_news) = Queues::new(Pace::queues(), stop.clone());
         let (accesses, queues) = (Arc::new(accesses), Arc::new(queues));
@@ -302,7 +302,7 @@ impl Process {
             ledgers,
         });
         let mut running = Controllers::new();
-        let news = News { rosters, queues: queue_news };
+        let news = News { runner_lists, queues: queue_news };
         running.spawn(operator.run(watches, alarms, news, stop.clone()));
         Ok(Started { running, stores, policies: sets, github: accesses, queues })
     }

@@ -232,7 +232,7 @@ impl PolicyHost {
         work: impl FnOnce(&mut Stager) -> T + Send + 'static,
     ) -> Result<T, LoadError> {
         let Some(jail) = self.sandbox.jail.clone() else { return Err(self.unavailable()) };
-        let turn = self.queue.turn(owner).await;
+        let permit = self.queue.permit(owner).await;
         let abandoned = Abandoned::default();
         let of_work = abandoned.clone();
         let staging = spawn_blocking(move || {
@@ -240,7 +240,7 @@ impl PolicyHost {
                 of_work.watch(&stager);
                 work(&mut stager)
             });
-            drop(turn);
+            drop(permit);
             done
         });
         let _abandon = Abandon(abandoned);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::{Mutex as Turns, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 /// Policy sets that are staged at once. Two, so that one that takes its whole budget does not hold up those of other namespaces, and no more,
 /// because each may take as much memory as a stager may have.
@@ -13,14 +13,14 @@ const PLACES: usize = 2;
 /// one of them has.
 pub(crate) struct Queue {
     places: Arc<Semaphore>,
-    owners: Mutex<HashMap<String, Weak<Turns<()>>>>,
+    owners: Mutex<HashMap<String, Weak<AsyncMutex<()>>>>,
 }
 
 /// Held while a set is staged.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Permit {
     _place: Option<OwnedSemaphorePermit>,
-    _turn: OwnedMutexGuard<()>,
+    _permit: OwnedMutexGuard<()>,
 }
 
 impl Default for Queue {
@@ -31,20 +31,20 @@ impl Default for Queue {
 
 impl Queue {
     /// Waits until a set of this namespace may be staged.
-    pub(crate) async fn turn(&self, owner: &str) -> Turn {
-        let turns = {
+    pub(crate) async fn permit(&self, owner: &str) -> Permit {
+        let owned = {
             let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-            owners.retain(|_, turns| turns.strong_count() > 0);
+            owners.retain(|_, owned| owned.strong_count() > 0);
             let known = owners.get(owner).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
-                let turns = Arc::default();
-                owners.insert(owner.to_owned(), Arc::downgrade(&turns));
-                turns
+                let owned = Arc::default();
+                owners.insert(owner.to_owned(), Arc::downgrade(&owned));
+                owned
             })
         };
-        let turn = turns.lock_owned().await;
+        let permit = owned.lock_owned().await;
         // It is never closed.
-        Turn { _place: Arc::clone(&self.places).acquire_owned().await.ok(), _turn: turn }
+        Permit { _place: Arc::clone(&self.places).acquire_owned().await.ok(), _permit: permit }
     }
 }
 
@@ -55,10 +55,10 @@ mod tests {
 
     use super::*;
 
-    /// Whether a turn is given at once.
-    fn given(turn: &mut std::pin::Pin<&mut impl Future<Output = Turn>>) -> Option<Turn> {
-        match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(turn) => Some(turn),
+    /// Whether a permit is given at once.
+    fn given(permit: &mut std::pin::Pin<&mut impl Future<Output = Permit>>) -> Option<Permit> {
+        match permit.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(permit) => Some(permit),
             Poll::Pending => None,
         }
     }
@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn a_namespace_gets_its_turn_whatever_others_have_waiting() {
         let queue = Queue::default();
-        let (mut one, mut two, mut three) = (pin!(queue.turn("a")), pin!(queue.turn("a")), pin!(queue.turn("a")));
-        let (mut other, mut third) = (pin!(queue.turn("b")), pin!(queue.turn("c")));
+        let (mut one, mut two, mut three) = (pin!(queue.permit("a")), pin!(queue.permit("a")), pin!(queue.permit("a")));
+        let (mut other, mut third) = (pin!(queue.permit("b")), pin!(queue.permit("c")));
         let first = given(&mut one);
         assert!(first.is_some() && given(&mut two).is_none() && given(&mut three).is_none());
         // The second place is that of another namespace, and then there is none.

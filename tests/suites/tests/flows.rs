@@ -134,7 +134,7 @@ async fn what_is_deleted_drains(kind: Kind) -> Result<()> {
 }
 
 /// A stand-alone Runner `solo` that is online.
-async fn world_with_solo() -> Result<pacer_harness::World> {
+async fn world_with_solo() -> Result<pacer_harness::world::World> {
     let world = brisk_world(&[], |_| {}).await?;
     let runner = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1",

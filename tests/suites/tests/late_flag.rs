@@ -82,7 +82,7 @@ async fn late_world(events: Events, agents: Agents) -> Result<World> {
     .await
 }
 
-/// An autoscaler that keeps a fleet between two numbers and hears of its jobs by webhook.
+/// An autoscaler that keeps a fleet between two numbers and learns of its jobs by webhook.
 async fn autoscaler(world: &World, fleet: &str) -> Result<()> {
     let object = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1",

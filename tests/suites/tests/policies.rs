@@ -1,4 +1,4 @@
-//! Policy sets in ConfigMaps on the real API server: swapped while runners come and go, broken, removed, taken back, compared, switched off.
+//! Policy sets in ConfigMaps on the real API server: swapped while runners come and go, broken, removed, rolled back, compared, switched off.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
 
@@ -277,7 +277,7 @@ async fn the_default_set_is_compared_switched_off_bypassed_and_taken_back() -> R
     for _ in 0..3 {
         one_less(&world).await?;
     }
-    let back = status(&world, OWN, "pacer-policies", "the set taken back", phase("RolledBack")).await?;
+    let back = status(&world, OWN, "pacer-policies", "the set rolled back", phase("RolledBack")).await?;
     ensure!(back["lastError"]["reason"] == "PolicyRolledBack", "{back}");
     event_in(&world, OWN, "PolicyDegraded", "kept failing at scale-down").await?;
     event_in(&world, OWN, "PolicyRolledBack", "change it to try again").await?;

@@ -43,8 +43,8 @@ fn listing(started: i64, jobs: Vec<JobEvent>) -> Listing {
     Listing { repository: Arc::from("acme/app"), started: at(started), complete: true, jobs }
 }
 
-fn heard(ledger: &Ledger, listings: &[Listing], fleet: &Fleet, now: i64) -> Demand {
-    hear(ledger, listings, fleet, |_| None, LIFE, at(now))
+fn assessed(ledger: &Ledger, listings: &[Listing], fleet: &Fleet, now: i64) -> Demand {
+    assess(ledger, listings, fleet, |_| None, LIFE, at(now))
 }
 
 fn open(demand: &Demand) -> Vec<u64> {
@@ -55,7 +55,7 @@ fn open(demand: &Demand) -> Vec<u64> {
 fn job_counts_once_when_ledger_and_listing_have_it() {
     let queued = event(1, State::Queued, 0, None);
     let polled = vec![queued.clone(), event(2, State::Queued, 0, None)];
-    let demand = heard(&ledger(&[queued]), &[listing(30, polled)], &Fleet::default(), 31);
+    let demand = assessed(&ledger(&[queued]), &[listing(30, polled)], &Fleet::default(), 31);
     assert_eq!(open(&demand), [1, 2]);
     assert_eq!(demand.findings, []);
 }
@@ -63,7 +63,7 @@ fn job_counts_once_when_ledger_and_listing_have_it() {
 #[test]
 fn a_runner_that_ended_ended_its_job() {
     let jobs = ledger(&[event(1, State::InProgress, 5, Some("web-a")), event(2, State::InProgress, 5, Some("web-b"))]);
-    let demand = heard(&jobs, &[], &fleet(&["web-b"], &[("web-a", 20)]), 21);
+    let demand = assessed(&jobs, &[], &fleet(&["web-b"], &[("web-a", 20)]), 21);
     assert_eq!(open(&demand), [2]);
     assert_eq!(demand.findings, [Finding::Over(1)]);
     assert_eq!(demand.unexplained, 0);
@@ -71,7 +71,7 @@ fn a_runner_that_ended_ended_its_job() {
 
 #[test]
 fn a_job_that_another_fleet_runs_is_not_wanted_here() {
-    let demand = heard(&ledger(&[event(1, State::InProgress, 5, Some("elsewhere"))]), &[], &fleet(&["web-a"], &[]), 6);
+    let demand = assessed(&ledger(&[event(1, State::InProgress, 5, Some("elsewhere"))]), &[], &fleet(&["web-a"], &[]), 6);
     assert_eq!((open(&demand), demand.findings), (vec![], vec![Finding::Over(1)]));
 }
 
@@ -80,37 +80,37 @@ fn the_end_of_a_runner_stands_for_the_oldest_job_until_an_event_names_it() {
     let mut first = event(1, State::Queued, 0, None);
     first.queued_at = at(-10);
     let jobs = ledger(&[event(2, State::Queued, 1, None), first]);
-    let demand = heard(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 21);
+    let demand = assessed(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 21);
     assert_eq!((open(&demand), demand.unexplained, demand.next), (vec![2], 1, Some(at(80))));
 
     // The event came.
     let mut named = jobs.clone();
     let terms = Terms { queued: Duration::from_secs(600), limit: LIMIT };
     named.apply(&event(2, State::Completed, 20, Some("web-a")), &terms, at(22));
-    let demand = heard(&named, &[], &fleet(&[], &[("web-a", 20)]), 22);
+    let demand = assessed(&named, &[], &fleet(&[], &[("web-a", 20)]), 22);
     assert_eq!((open(&demand), demand.unexplained), (vec![1], 0));
 
     // It was lost.
-    let demand = heard(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 80);
+    let demand = assessed(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 80);
     assert_eq!((open(&demand), demand.unexplained), (vec![1, 2], 0));
 }
 
 #[test]
 fn what_a_complete_listing_lacks_is_over_unless_it_is_too_young() {
     let jobs = ledger(&[event(1, State::Queued, 0, None), event(2, State::Queued, 25, None)]);
-    let demand = heard(&jobs, &[listing(30, vec![])], &Fleet::default(), 31);
+    let demand = assessed(&jobs, &[listing(30, vec![])], &Fleet::default(), 31);
     assert_eq!((open(&demand), demand.findings), (vec![2], vec![Finding::Over(1)]));
 
     let partial = Listing { complete: false, ..listing(30, vec![]) };
-    assert_eq!(open(&heard(&jobs, &[partial], &Fleet::default(), 31)), [1, 2]);
+    assert_eq!(open(&assessed(&jobs, &[partial], &Fleet::default(), 31)), [1, 2]);
     let other = Listing { repository: Arc::from("acme/other"), ..listing(30, vec![]) };
-    assert_eq!(open(&heard(&jobs, &[other], &Fleet::default(), 31)), [1, 2]);
+    assert_eq!(open(&assessed(&jobs, &[other], &Fleet::default(), 31)), [1, 2]);
 }
 
 #[test]
 fn a_listing_that_is_late_does_not_bring_back_what_is_over() {
     let jobs = ledger(&[event(1, State::Queued, 0, None), event(1, State::Completed, 20, Some("web-a"))]);
-    let demand = heard(&jobs, &[listing(19, vec![event(1, State::Queued, 0, None)])], &Fleet::default(), 21);
+    let demand = assessed(&jobs, &[listing(19, vec![event(1, State::Queued, 0, None)])], &Fleet::default(), 21);
     assert_eq!(open(&demand), Vec::<u64>::new());
 }
 
@@ -118,7 +118,7 @@ fn a_listing_that_is_late_does_not_bring_back_what_is_over() {
 fn a_listing_moves_a_job_on() {
     let jobs = ledger(&[event(1, State::Queued, 0, None), event(2, State::Queued, 0, None)]);
     let polled = vec![event(1, State::InProgress, 9, Some("web-a")), event(2, State::InProgress, 9, Some("elsewhere"))];
-    let demand = heard(&jobs, &[listing(30, polled)], &fleet(&["web-a"], &[]), 31);
+    let demand = assessed(&jobs, &[listing(30, polled)], &fleet(&["web-a"], &[]), 31);
     assert_eq!(open(&demand), [1]);
     assert_eq!(demand.jobs[&1].runner.as_deref(), Some("web-a"));
     assert_eq!(demand.findings, [Finding::Over(2)]);
@@ -127,11 +127,11 @@ fn a_listing_moves_a_job_on() {
 #[test]
 fn an_expired_job_is_looked_up_or_renewed_and_its_time_starts_within_the_maximum() {
     let jobs = ledger(&[event(1, State::Queued, 0, None)]);
-    let demand = heard(&jobs, &[], &Fleet::default(), 599);
+    let demand = assessed(&jobs, &[], &Fleet::default(), 599);
     assert_eq!((demand.findings.as_slice(), demand.next), (&[][..], Some(at(600))));
-    assert_eq!(heard(&jobs, &[], &Fleet::default(), 600).findings, [Finding::Expired(1)]);
+    assert_eq!(assessed(&jobs, &[], &Fleet::default(), 600).findings, [Finding::Expired(1)]);
     let polled = [listing(590, vec![event(1, State::Queued, 0, None)])];
-    assert_eq!(heard(&jobs, &polled, &Fleet::default(), 600).findings, [Finding::StillQueued(1)]);
-    let late = hear(&jobs, &[], &Fleet::default(), |_| Some(at(300)), LIFE, at(700));
+    assert_eq!(assessed(&jobs, &polled, &Fleet::default(), 600).findings, [Finding::StillQueued(1)]);
+    let late = assess(&jobs, &[], &Fleet::default(), |_| Some(at(300)), LIFE, at(700));
     assert_eq!((late.findings.as_slice(), late.next), (&[][..], Some(at(900))));
 }

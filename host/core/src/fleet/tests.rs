@@ -46,7 +46,7 @@ fn plan_is_that_of_arc_unless_a_runner_could_be_busy() {
         ("S2", members(&[IDLE, Pending]), 3, Plan::Create(1)),
         // ARC deletes the completed owner here. We keep its place until the restart decision has let it go, then it is S4.
         ("S3", members(&[Dead, IDLE]), 2, Plan::Settled),
-        ("S3, let go", members(&[Stopping, IDLE]), 2, Plan::Create(1)),
+        ("S3, unregistered", members(&[Stopping, IDLE]), 2, Plan::Create(1)),
         ("S4", members(&[IDLE]), 2, Plan::Create(1)),
         ("S8", members(&[IDLE]), 2, Plan::Create(1)),
         // ARC stops the oldest without looking, which kills or waits for busy ones.
@@ -224,7 +224,7 @@ impl Model {
                 distinct.sort();
                 distinct.dedup();
                 prop_assert_eq!(distinct.len(), dead.len() + unstarted.len());
-                // Idle ones leave only what is wanted online; outdated ones that are out of contact count until they are let go.
+                // Idle ones leave only what is wanted online; outdated ones that are out of contact count until they are unregistered.
                 let online = count(self.members.iter().filter(|member| member.phase.is_online()));
                 let lame = count(outdated().filter(|member| !member.phase.is_online()));
                 let held = if *outdated_only { online + lame } else { online };
@@ -278,7 +278,7 @@ impl Model {
                 Phase::Idle(_) if busy_world && first == 9 => Offline,
                 // Ephemeral: its end is its job's end.
                 Busy if !self.stuck_jobs && first < 3 => Dead,
-                // The restart decision: it comes back or is let go.
+                // The restart decision: it comes back or is replaced.
                 Offline => {
                     if second < 5 {
                         IDLE

@@ -462,7 +462,7 @@ fn a_registration_needs_no_agent() {
     for (name, facts, situation) in [
         ("ended, and a listing lacks it", fresh(RunnerFacts { remote: ABSENT, ..done() }), Situation::Ended),
         ("failed", fresh(runner(ended_pod(PodPhase::Failed, 2))), Situation::Ended),
-        ("GitHub has let go of it", without(true, ABSENT), Situation::PodMissing),
+        ("GitHub no longer knows it", without(true, ABSENT), Situation::PodMissing),
     ] {
         let assessment = assess(&alone(facts), at(NOW));
         assert_eq!(

@@ -44,7 +44,7 @@ fn one_shows_whether_the_receiver_is_back_and_then_the_rest_follows() {
     let mut backlog = Backlog::default();
     let outage: Vec<String> = (0..8).map(|number| format!("e{number}")).collect();
     let attempts: Vec<_> = outage.iter().zip(1..).map(|(guid, id)| attempt(id, guid, 100, 502)).collect();
-    backlog.hear(&attempts, &LIMITS, at(110));
+    backlog.record(&attempts, &LIMITS, at(110));
     assert_eq!(due(&backlog, 110), ["e0"]);
     backlog.asked("e0", at(110));
     assert_eq!(
@@ -52,7 +52,7 @@ fn one_shows_whether_the_receiver_is_back_and_then_the_rest_follows() {
         ["e1"],
         "the next one, since that is not known to have failed and must not be asked for at once"
     );
-    backlog.hear(&[again(20, "e0", 111, 200)], &LIMITS, at(112));
+    backlog.record(&[again(20, "e0", 111, 200)], &LIMITS, at(112));
     assert_eq!(due(&backlog, 112), ["e1", "e2", "e3", "e4", "e5"], "a batch at a time");
 }
 
@@ -60,20 +60,20 @@ fn one_shows_whether_the_receiver_is_back_and_then_the_rest_follows() {
 fn jobs_that_wait_come_first() {
     let mut backlog = Backlog::default();
     let ended = Attempt { worth: Worth::Useful, ..attempt(1, "ended", 90, 502) };
-    backlog.hear(&[ended, attempt(2, "queued", 100, 502), attempt(3, "fine", 101, 200)], &LIMITS, at(110));
+    backlog.record(&[ended, attempt(2, "queued", 100, 502), attempt(3, "fine", 101, 200)], &LIMITS, at(110));
     assert_eq!(due(&backlog, 110), ["queued", "ended"]);
 }
 
 #[test]
 fn an_event_is_asked_for_so_often_and_no_more() {
     let mut backlog = Backlog::default();
-    backlog.hear(&[attempt(1, "e", 0, 503)], &LIMITS, at(0));
+    backlog.record(&[attempt(1, "e", 0, 503)], &LIMITS, at(0));
     let mut asked = Vec::new();
     for second in 0..7_000 {
         for guid in due(&backlog, second) {
             asked.push(second);
             backlog.asked(&guid, at(second));
-            backlog.hear(&[again(second as u64 + 2, "e", second, 503)], &LIMITS, at(second));
+            backlog.record(&[again(second as u64 + 2, "e", second, 503)], &LIMITS, at(second));
         }
     }
     assert_eq!(asked, [0, 60, 300]);
@@ -84,36 +84,36 @@ fn an_event_is_asked_for_so_often_and_no_more() {
 fn attempts_of_others_and_of_a_process_before_count() {
     let mut backlog = Backlog::default();
     let listed = [attempt(1, "e", 0, 503), again(2, "e", 1, 503), again(3, "e", 2, 503), again(4, "e", 3, 503)];
-    backlog.hear(&listed, &LIMITS, at(10));
+    backlog.record(&listed, &LIMITS, at(10));
     assert_eq!((due(&backlog, 7_000), backlog.waiting(&LIMITS)), (Vec::<String>::new(), 0));
 }
 
 #[test]
 fn what_is_too_old_is_given_up() {
     let mut backlog = Backlog::default();
-    backlog.hear(&[attempt(1, "old", 0, 502), attempt(2, "young", 5_000, 502)], &LIMITS, at(7_000));
+    backlog.record(&[attempt(1, "old", 0, 502), attempt(2, "young", 5_000, 502)], &LIMITS, at(7_000));
     assert_eq!(backlog.waiting(&LIMITS), 2);
-    let heard = backlog.hear(&[], &LIMITS, at(7_201));
-    assert_eq!((heard.given_up, due(&backlog, 7_201)), (1, vec!["young".to_owned()]));
+    let recorded = backlog.record(&[], &LIMITS, at(7_201));
+    assert_eq!((recorded.given_up, due(&backlog, 7_201)), (1, vec!["young".to_owned()]));
 }
 
 #[test]
 fn what_the_receiver_will_never_take_is_not_asked_for() {
     let mut backlog = Backlog::default();
-    backlog.hear(&[attempt(1, "long", 0, 413), attempt(2, "e", 1, 502)], &LIMITS, at(2));
+    backlog.record(&[attempt(1, "long", 0, 413), attempt(2, "e", 1, 502)], &LIMITS, at(2));
     assert_eq!(due(&backlog, 2), ["e"]);
     backlog.asked("e", at(2));
-    let heard = backlog.hear(&[again(3, "e", 3, 422)], &LIMITS, at(4));
-    assert_eq!((heard, backlog.waiting(&LIMITS)), (Heard { given_up: 1, ..Heard::default() }, 0));
+    let recorded = backlog.record(&[again(3, "e", 3, 422)], &LIMITS, at(4));
+    assert_eq!((recorded, backlog.waiting(&LIMITS)), (Recorded { given_up: 1, ..Recorded::default() }, 0));
 }
 
 #[test]
 fn events_of_no_use_only_show_whether_the_receiver_is_there() {
     let mut backlog = Backlog::default();
     let push = |id, second, status| Attempt { worth: Worth::Nothing, ..attempt(id, "push", second, status) };
-    backlog.hear(&[attempt(1, "a", 0, 502), attempt(2, "b", 1, 502), push(3, 2, 502)], &LIMITS, at(3));
+    backlog.record(&[attempt(1, "a", 0, 502), attempt(2, "b", 1, 502), push(3, 2, 502)], &LIMITS, at(3));
     assert_eq!(due(&backlog, 3), ["a"]);
-    backlog.hear(&[push(4, 4, 200)], &LIMITS, at(5));
+    backlog.record(&[push(4, 4, 200)], &LIMITS, at(5));
     assert_eq!((due(&backlog, 5), backlog.since(&LIMITS, at(9_000))), (vec!["a".to_owned(), "b".to_owned()], at(1_800)));
 }
 
@@ -121,7 +121,7 @@ fn events_of_no_use_only_show_whether_the_receiver_is_there() {
 fn only_what_is_new_is_read() {
     let mut backlog = Backlog::default();
     assert_eq!(backlog.since(&LIMITS, at(10_000)), at(2_800));
-    backlog.hear(&[attempt(1, "e", 9_000, 200)], &LIMITS, at(10_000));
+    backlog.record(&[attempt(1, "e", 9_000, 200)], &LIMITS, at(10_000));
     assert_eq!(backlog.since(&LIMITS, at(10_000)), at(8_880));
 }
 
@@ -130,8 +130,8 @@ fn an_outage_beyond_all_bounds_takes_no_more_room() {
     let mut backlog = Backlog::default();
     let names: Vec<String> = (0..BACKLOG + 7).map(|number| format!("{number:06}")).collect();
     let attempts: Vec<_> = names.iter().zip(1..).map(|(guid, id)| attempt(id, guid, 100, 502)).collect();
-    let heard = backlog.hear(&attempts, &LIMITS, at(110));
-    assert_eq!((heard.overlooked, backlog.waiting(&LIMITS)), (7, BACKLOG));
+    let recorded = backlog.record(&attempts, &LIMITS, at(110));
+    assert_eq!((recorded.overlooked, backlog.waiting(&LIMITS)), (7, BACKLOG));
 }
 
 #[test]
@@ -174,7 +174,7 @@ proptest! {
         let mut counts = BTreeMap::<Arc<str>, u32>::new();
         for turn in 0..turns {
             let now = at(500 + turn * 97);
-            backlog.hear(&attempts, &LIMITS, now);
+            backlog.record(&attempts, &LIMITS, now);
             let due = backlog.due(&LIMITS, now);
             prop_assert!(due.len() <= LIMITS.batch);
             for one in due {
@@ -200,9 +200,9 @@ proptest! {
         let middle = turn % attempts.len().max(1);
         turned.rotate_left(middle);
         let (mut one, mut other) = (Backlog::default(), Backlog::default());
-        one.hear(&attempts, &LIMITS, at(600));
-        other.hear(&turned, &LIMITS, at(600));
-        other.hear(&attempts, &LIMITS, at(600));
+        one.record(&attempts, &LIMITS, at(600));
+        other.record(&turned, &LIMITS, at(600));
+        other.record(&attempts, &LIMITS, at(600));
         prop_assert_eq!(one, other);
     }
 }

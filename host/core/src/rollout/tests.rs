@@ -34,7 +34,7 @@ fn step_is_planned_when_sets_are_in_any_state() {
         ("newest not online: old ones stay", 100, 10, starting(10, 0), vec![settled(100)], step(10, &[100])),
         ("old ones go as new ones come online", 100, 10, starting(10, 4), vec![settled(100)], step(10, &[96])),
         ("and make room", 100, 10, settled(10), vec![settled(90)], step(20, &[90])),
-        ("a set that grew is not taken back", 100, 10, starting(20, 0), vec![settled(100)], step(20, &[100])),
+        ("a set that grew is not scaled down again", 100, 10, starting(20, 0), vec![settled(100)], step(20, &[100])),
         ("busy ones are waited for", 120, 12, settled(112), vec![busy(8, 20)], step(112, &[8])),
         ("all online: old ones to none", 100, 10, settled(100), vec![busy(5, 5)], step(100, &[0])),
         ("scaled up", 200, 20, settled(50), vec![settled(50)], step(170, &[50])),

@@ -127,7 +127,7 @@ fn rows_of_the_graceful_stop() {
         ("8 told to be busy, then stopped and gone", known(ended(), ABSENT), Some(1), DELETE),
         ("8 told to be busy, then stopped", known(ended(), OFFLINE), Some(1), DRAINING),
         ("9 removed", removed(known(pending(), ABSENT)), None, UNCHANGED),
-        // Stricter: an exit code of the container ends no registration; GitHub is asked until it lets go.
+        // Stricter: an exit code of the container ends no registration; GitHub is asked until the runner is unregistered.
         ("12 busy, container has an exit code", known(exited(1), BUSY), Some(5), DRAINING),
         ("12 busy, container has an exit code, due", known(exited(1), BUSY), Some(30), ASK),
         ("13 busy", known(running(), BUSY), None, DRAINING),
@@ -243,7 +243,7 @@ fn pods_that_linger_are_deleted_by_force() {
 }
 
 #[test]
-fn a_pod_that_arc_made_is_let_go_when_nothing_holds_it_up() {
+fn a_pod_that_arc_made_is_released_when_nothing_holds_it_up() {
     let held = |pod| PodFacts { held: true, ..pod };
     let going = |pod| held(deleted(pod, -30));
     check([

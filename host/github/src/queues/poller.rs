@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::jobs::{QueueListing, RUNS_AT_MOST, Repository};
 use crate::pace::{Pace, Rhythm, Situation};
 use crate::queues::{Board, QueueNews, Registry, Traffic};
-use crate::roster::Health;
+use crate::runner_list::Health;
 
 pub(super) struct Poller {
     github: GitHub,

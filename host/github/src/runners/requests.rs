@@ -72,7 +72,7 @@ impl GitHub {
     /// Reads all runners of a scope, pages after the first in parallel, all conditionally. Pages that did not change are not
     /// parsed again.
     ///
-    /// Share listings through [`crate::roster`] rather than calling this for every runner.
+    /// Share listings through [`crate::runner_list`] rather than calling this for every runner.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_core::stop::{self, Step, WaitReason};
 use pacer_github::Removal;
-use pacer_github::roster::Haste;
+use pacer_github::runner_list::Haste;
 
 use super::finalizer::{free, is_held, runner_id};
 use crate::access::{Access, Accesses};

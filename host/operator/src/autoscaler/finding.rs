@@ -36,10 +36,10 @@ impl Autoscalers {
             }
         }
         let github = seen.github.as_ref();
-        // Those that find no turn are still over their time in the next pass.
-        let turn = github.filter(|_| !expired.is_empty()).and_then(|github| self.github.turn(github));
+        // Those that find no permit are still over their time in the next pass.
+        let permit = github.filter(|_| !expired.is_empty()).and_then(|github| self.github.permit(github));
         match github {
-            Some(_) if turn.is_none() => {}
+            Some(_) if permit.is_none() => {}
             Some(github) => {
                 let about = |id| seen.ledger.get(id).and_then(|job| queue::repository(&job.about.repository));
                 let asked: Vec<(u64, Option<Repository>)> = expired.into_iter().take(LOOKUPS).map(|id| (id, about(id))).collect();

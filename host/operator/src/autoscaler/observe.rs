@@ -21,7 +21,7 @@ use crate::target::Target;
 
 /// What there is.
 pub(super) struct Fleet {
-    /// For [`demand::hear`].
+    /// For [`demand::assess`].
     pub(super) runners: demand::Fleet,
     /// Runners that exist and are not on their way out; none while a RunnerReplicaSet has not been counted yet.
     pub(super) live: Option<u32>,

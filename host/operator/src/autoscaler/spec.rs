@@ -29,7 +29,7 @@ pub(super) struct Spec {
     pub(super) summary: Option<String>,
     /// Webhooks count.
     pub(super) has_trigger: bool,
-    /// How long a queued job counts when nothing more is heard of it.
+    /// How long a queued job counts when no other event of it comes.
     pub(super) life: SignedDuration,
     /// How long the number stays after it was raised.
     pub(super) delay: Duration,

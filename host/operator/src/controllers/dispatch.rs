@@ -15,7 +15,7 @@ use pacer_cluster::watch::Changes;
 use pacer_github::queues::QueueNews;
 use tokio::sync::mpsc;
 
-use crate::access::RosterNews;
+use crate::access::RunnerListNews;
 use crate::autoscaler::Autoscalers;
 use crate::cluster::Cluster;
 use crate::target::{Target, TargetRef, owner_of};
@@ -96,7 +96,7 @@ async fn wake_runner(cluster: &Cluster, namespace: &str, name: &str) {
 }
 
 /// Runner lists that changed wake the runners concerned.
-pub(super) async fn runner_lists(mut news: mpsc::Receiver<RosterNews>, cluster: Cluster) {
+pub(super) async fn runner_lists(mut news: mpsc::Receiver<RunnerListNews>, cluster: Cluster) {
     while let Some(news) = news.recv().await {
         let concerned: Vec<(String, String)> = cluster
             .stores

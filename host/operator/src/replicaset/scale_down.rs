@@ -12,13 +12,13 @@ use pacer_cluster::object::Uid;
 use pacer_core::fleet::Shrink;
 use pacer_core::scale_down;
 use pacer_github::Removal;
-use pacer_github::roster::Haste;
+use pacer_github::runner_list::Haste;
 use pacer_policy::record::{Done, Item};
 use pacer_policyset::receipts::{Draft, Owner, not_unregistered};
 
 use super::observe::Fleet;
 use super::{ReplicaSets, Subject};
-use crate::access::{Access, NEXT_TURN};
+use crate::access::{Access, NEXT_PERMIT};
 use crate::error::Error;
 use crate::pool;
 use crate::settings::FAN_OUT;
@@ -99,7 +99,7 @@ impl ReplicaSets {
             true => self.decisions.nodes.about(&scale_down::node_names(members)).await,
             false => BTreeMap::new(),
         };
-        let Some(turn) = access.turn() else { return Asked::nothing(NEXT_TURN) };
+        let Some(permit) = access.permit() else { return Asked::nothing(NEXT_PERMIT) };
         let pool = pool::of_set(of.set, members, access.budget(), fleet.scaled, self.past(of), of.clock.now);
         let offer = scale_down::offer(members, &nodes, pool, plan.ask, confirmation, plan.outdated_only, of.clock.now);
         let Some(offer) = offer else {
@@ -114,11 +114,11 @@ impl ReplicaSets {
             .iter()
             .filter_map(|choice| Some((*offer.runners.get(usize::try_from(choice.index).ok()?)?, choice.reason.clone())))
             .collect();
-        let turn = &turn;
+        let permit = &permit;
         let answers: Vec<Answer> = stream::iter(chosen)
             .map(|(member, reason)| async move {
                 let removal = self.unregister(of, access, fleet, member).await;
-                turn.answered();
+                permit.answered();
                 Answer { member, reason, removal }
             })
             .buffered(FAN_OUT)

@@ -16,7 +16,7 @@ use pacer_cluster::events::Reason;
 use pacer_core::facts::Refuser;
 
 use super::{Runners, Subject};
-use crate::access::{Access, NEXT_TURN};
+use crate::access::{Access, NEXT_PERMIT};
 use crate::account::{AccountError, Accounts};
 use crate::arc::statefulset;
 use crate::claim::{Claims, Secured};
@@ -152,7 +152,7 @@ impl Runners {
         let namespace = of.runner.namespace().unwrap_or_default();
         let error = match self.supplies.tokens.ensure(&namespace, access, of.clock.now).await {
             Ok(Some(token)) => return Ok(token),
-            Ok(None) => return Err(Hindrance::Later(NEXT_TURN)),
+            Ok(None) => return Err(Hindrance::Later(NEXT_PERMIT)),
             Err(error) => error,
         };
         let note = format!("no registration token for {}: {error}", access.scope());

@@ -17,7 +17,7 @@ use pacer_policyset::receipts::Owner;
 
 use super::stop::await_listing;
 use super::{Runners, Subject, linked};
-use crate::access::{Access, NEXT_TURN};
+use crate::access::{Access, NEXT_PERMIT};
 use crate::arc::finalizer;
 use crate::decisions::RestartQuestion;
 use crate::error::Error;
@@ -86,7 +86,7 @@ impl Runners {
         }
         match stop::next(&observed.facts, observed.refused_busy, &self.settings.stop, of.clock.now) {
             Step::Unregister { id } => {
-                let Some(_turn) = access.turn() else { return Ok(Some(NEXT_TURN)) };
+                let Some(_permit) = access.permit() else { return Ok(Some(NEXT_PERMIT)) };
                 Ok(Some(match removals.unregister(access, of.uid, id, of.clock).await? {
                     Removal::Removed | Removal::Absent => SOON,
                     Removal::Busy { .. } => stop::BUSY_RETRY,

@@ -172,7 +172,7 @@ fn hold_back(
 }
 
 /// Nothing was written yet about this pod: the phase, if any, is the one that the CustomResourceDefinition gives to a Runner without one. A
-/// refusal that was written is no such nothing: it has to be taken back. What the hook says before a job is not said by this controller.
+/// refusal that was written is no such nothing: it has to be removed. What the hook says before a job is not said by this controller.
 fn is_unsaid(status: &RunnerStatus) -> bool {
     let by_hook = status.conditions.is_empty() && matches!(status.phase.as_deref(), Some("Registering" | "Idle"));
     let refused = status.conditions.iter().any(|condition| condition.type_ == ConditionType::Accepted.as_str());

@@ -12,11 +12,11 @@ use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
 use pacer_core::stop::{self, PodDeletion, Step, WaitReason};
 use pacer_github::Removal;
-use pacer_github::roster::Haste;
+use pacer_github::runner_list::Haste;
 use serde_json::json;
 
 use super::{Runners, Subject, linked};
-use crate::access::{Access, NEXT_TURN};
+use crate::access::{Access, NEXT_PERMIT};
 use crate::arc;
 use crate::error::Error;
 use crate::observe::Observed;
@@ -41,7 +41,7 @@ impl Runners {
         };
         let step = match (stop::next(&observed.facts, observed.refused_busy, limits, of.clock.now), &access) {
             (Step::Unregister { id }, Ok(access)) => {
-                let Some(_turn) = access.turn() else { return Ok(Action::requeue(NEXT_TURN)) };
+                let Some(_permit) = access.permit() else { return Ok(Action::requeue(NEXT_PERMIT)) };
                 match self.memory.observer.removals.unregister(access, of.uid, id, of.clock).await? {
                     Removal::Removed | Removal::Absent => {
                         tracing::info!(runner = %observed.facts.name, namespace = of.runner.namespace(), id, "runner unregistered");

@@ -29,7 +29,7 @@ const TRYING: &str = "trying";
 pub(crate) struct Ending(UnixStream);
 
 impl Ending {
-    /// Whoever waits for the process hears that it is gone, and kills it.
+    /// Whoever waits for the process learns that it is gone, and kills it.
     pub(crate) fn end(&self) {
         let _closed = self.0.shutdown(Shutdown::Both);
     }

@@ -32,7 +32,7 @@ struct Posting {
 }
 
 impl State {
-    /// The next event to send, or when to look again.
+    /// The next event to send, or when the next one is due.
     fn next_delivery(&mut self) -> Result<Posting, Option<Instant>> {
         let id = self.hooks.take()?;
         let found = self.hooks.deliveries.get(&id).and_then(|delivery| {

@@ -110,7 +110,7 @@ pub struct Registered {
     pub labels: Vec<String>,
     /// Whether its registration ends with its first job.
     pub ephemeral: bool,
-    /// Whether GitHub hears from it.
+    /// Whether GitHub is in contact with it.
     pub online: bool,
     /// The job it has.
     pub job: Option<JobId>,

@@ -11,7 +11,7 @@ use super::{
     state::Shared,
 };
 
-/// What an agent hears from GitHub.
+/// What an agent learns from GitHub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A job to run; the runner is busy from now on.

@@ -54,7 +54,7 @@ async fn a_fleet_that_is_deleted_behind_the_operators_back_gets_no_new_set(kind:
     let fleet = kind.fleet("web", 3);
     fleet.apply(&world).await?;
     settled(&world, 3).await?;
-    // The operator lists fleets when it starts and hears nothing about them any more, as while a watch is interrupted.
+    // The operator lists fleets when it starts and sees nothing of them any more, as while a watch is interrupted.
     let no_watch = json!([
         {"op": "test", "path": "/rules/0/resources", "value": ["runnerdeployments", "runnersets"]},
         {"op": "replace", "path": "/rules/0/verbs", "value": ["list"]},

@@ -37,7 +37,7 @@ fn address(replica: &Operator) -> Result<String> {
     replica.webhook_address().context("it announced no address for webhooks")
 }
 
-/// A fleet and an autoscaler that hears webhooks and polls.
+/// A fleet and an autoscaler that has webhooks and polls.
 async fn pool(world: &World, fleet: &Fleet) -> Result<()> {
     fleet.apply(world).await?;
     let name = fleet.name();

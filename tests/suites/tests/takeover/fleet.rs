@@ -67,7 +67,7 @@ async fn what_arc_had_begun_is_brought_to_its_end() -> Result<()> {
     let (mut world, options) = arc::without_operator(&[]).await?;
     let deployment = arc::deployment(&world, "web", 3).await?;
     let set = arc::set(&world, &deployment, "x7k2p", 3).await?;
-    // One that has done its job, one that ARC let go whose pod waits for ARC, one that ARC marked and did not come to, one without a pod.
+    // One that has done its job, one that ARC unregistered whose pod waits for ARC, one that ARC marked and did not come to, one without a pod.
     let done = arc::runner(&world, &set, "done0", true).await?;
     let gone = arc::runner(&world, &set, "gone0", false).await?;
     let (done_pod, gone_pod) = (arc::pod(&world, &done).await?, arc::pod(&world, &gone).await?);

@@ -56,7 +56,7 @@ impl State {
         self.signals.outbox = true;
     }
 
-    /// Tells every webhook that hears of the job's repository.
+    /// Tells every webhook whose owner has the job's repository.
     pub(in crate::github) fn emit(&mut self, job: JobId, action: JobAction) {
         if self.hooks.hooks.is_empty() {
             return;
@@ -68,17 +68,17 @@ impl State {
             .filter_map(|place| self.accounts.get(place))
             .map(|place| place.scope.key())
             .collect();
-        let hears = |hook: &Hook| match &hook.owner {
+        let tells = |hook: &Hook| match &hook.owner {
             HookOwner::Scope(scope) => keys.contains(&scope.key()).then_some(None),
             HookOwner::App(app) => {
                 let installation = self.credentials.installation_for(*app, &self.accounts, job.repository)?;
                 Some(Some(installation.id))
             }
         };
-        let hearers: Vec<(HookId, Option<u64>)> =
-            self.hooks.hooks.iter().filter_map(|(id, hook)| Some((*id, hears(hook)?))).collect();
+        let receivers: Vec<(HookId, Option<u64>)> =
+            self.hooks.hooks.iter().filter_map(|(id, hook)| Some((*id, tells(hook)?))).collect();
         let guid = guid(self.number());
-        for (hook, installation) in hearers {
+        for (hook, installation) in receivers {
             self.hooks.emitted += 1;
             let (turn, delivering) = (self.hooks.emitted, self.hooks.delivering);
             let is_turn = |every: Option<u64>| every.is_some_and(|every| turn.is_multiple_of(every));

@@ -178,7 +178,7 @@ impl State {
             .ok_or_else(|| RegistrationRefused::UnknownGroup(name.unwrap_or_default().to_owned()))
     }
 
-    /// What the agent of a session should hear now.
+    /// What the agent of a session learns now.
     pub(in crate::github) fn message(&mut self, runner: RunnerId, session: u64) -> Option<Message> {
         let deprecated = self.deprecated;
         let Some(runner) = self.runners.get_mut(&runner).filter(|runner| runner.session == Some(session)) else {

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use crate::client::GitHub;
 use crate::error::Error;
 use crate::pace::{Pace, Rhythm};
-use crate::roster::view::RosterView;
-use crate::roster::{Board, Haste, Health, Registry};
+use crate::runner_list::view::RunnerListView;
+use crate::runner_list::{Board, Haste, Health, Registry};
 use crate::runners::Listing;
 
 pub(super) struct Poller {
@@ -73,7 +73,7 @@ impl Poller {
         }
         let last_good = Some(listing.fetched_at);
         let before = self.board.view.borrow().clone();
-        let (view, changes) = RosterView::follow(before.as_deref(), listing);
+        let (view, changes) = RunnerListView::follow(before.as_deref(), listing);
         self.board.view.send_replace(Some(Arc::new(view)));
         if let Some(changes) = changes {
             // Without subscribers there is nobody to tell.

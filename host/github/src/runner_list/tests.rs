@@ -71,16 +71,16 @@ impl Fake {
     }
 }
 
-fn rosters() -> (Rosters, CancellationToken) {
+fn runner_lists() -> (RunnerLists, CancellationToken) {
     let shutdown = CancellationToken::new();
-    (Rosters::new(Pace::default(), shutdown.clone()), shutdown)
+    (RunnerLists::new(Pace::default(), shutdown.clone()), shutdown)
 }
 
 fn acme() -> Scope {
     Scope::Organization("acme".into())
 }
 
-async fn viewed(handle: &RosterHandle) -> Arc<RosterView> {
+async fn viewed(handle: &RunnerListHandle) -> Arc<RunnerListView> {
     let mut latest = handle.latest();
     let view = latest.wait_for(Option::is_some).await.unwrap();
     view.clone().unwrap()
@@ -98,18 +98,18 @@ async fn a_thousand_subscribers_cost_one_listing() {
     let fake = Fake::default();
     fake.set(&[(1, false), (2, true)]);
     let github = fake.client("t");
-    let (rosters, _shutdown) = rosters();
-    let handles: Vec<_> = (0..1_000).map(|_| rosters.subscribe(&fake.client("t"), &acme())).collect();
+    let (runner_lists, _shutdown) = runner_lists();
+    let handles: Vec<_> = (0..1_000).map(|_| runner_lists.subscribe(&fake.client("t"), &acme())).collect();
     for handle in &handles {
         assert!(viewed(handle).await.get("r2").unwrap().busy);
     }
-    assert_eq!((fake.count(), rosters.pollers()), (1, 1));
-    let other = rosters.subscribe(&fake.client("another"), &acme());
+    assert_eq!((fake.count(), runner_lists.pollers()), (1, 1));
+    let other = runner_lists.subscribe(&fake.client("another"), &acme());
     let repository = Scope::Repository { owner: "acme".into(), name: "app".into() };
-    let third = rosters.subscribe(&github, &repository);
+    let third = runner_lists.subscribe(&github, &repository);
     viewed(&other).await;
     viewed(&third).await;
-    assert_eq!(rosters.pollers(), 3);
+    assert_eq!(runner_lists.pollers(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,8 +117,8 @@ async fn an_idle_fleet_is_listed_slowly_and_for_free() {
     let fake = Fake::default();
     fake.set(&[(1, false)]);
     let github = fake.client("t");
-    let (rosters, _shutdown) = rosters();
-    let handle = rosters.subscribe(&github, &acme());
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&github, &acme());
     let first = viewed(&handle).await;
     tokio::time::sleep(Duration::from_secs(301)).await;
     assert_eq!(fake.gaps(), [30; 10]);
@@ -131,8 +131,8 @@ async fn an_idle_fleet_is_listed_slowly_and_for_free() {
 #[tokio::test(start_paused = true)]
 async fn haste_wakes_the_poller_and_fades() {
     let fake = Fake::default();
-    let (rosters, _shutdown) = rosters();
-    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&fake.client("t"), &acme());
     viewed(&handle).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     handle.hurry(Haste::Registration);
@@ -144,8 +144,8 @@ async fn haste_wakes_the_poller_and_fades() {
 async fn changes_are_named_and_overflow_means_all() {
     let fake = Fake::default();
     fake.set(&[(1, false), (2, false)]);
-    let (rosters, _shutdown) = rosters();
-    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&fake.client("t"), &acme());
     let (mut changes, mut sleeper) = (handle.changes(), handle.changes());
     assert_eq!(changes.next().await, Some(Changes::All));
     fake.set(&[(2, true), (3, false)]);
@@ -159,15 +159,15 @@ async fn changes_are_named_and_overflow_means_all() {
     fake.set(&[]);
     assert_eq!(named(&mut sleeper).await, ["r2", "r3", "r43"]);
     drop(handle);
-    assert_eq!(sleeper.next().await, None, "streams end with the roster");
+    assert_eq!(sleeper.next().await, None, "streams end with the runner list");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_slow_down_keep_the_view_and_heal() {
     let fake = Fake::default();
     fake.set(&[(1, false)]);
-    let (rosters, _shutdown) = rosters();
-    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&fake.client("t"), &acme());
     viewed(&handle).await;
     fake.refuse(Some((403, "100")));
     let mut health = handle.health();
@@ -187,8 +187,8 @@ async fn failures_slow_down_keep_the_view_and_heal() {
 #[tokio::test(start_paused = true)]
 async fn a_fresh_view_can_be_awaited() {
     let fake = Fake::default();
-    let (rosters, _shutdown) = rosters();
-    let handle = rosters.subscribe(&fake.client("t"), &acme());
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&fake.client("t"), &acme());
     viewed(&handle).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let asked = Instant::now();
@@ -205,22 +205,22 @@ async fn a_fresh_view_can_be_awaited() {
 async fn pollers_end_with_their_last_handle_and_with_shutdown() {
     let fake = Fake::default();
     let github = fake.client("t");
-    let (rosters, shutdown) = rosters();
-    let first = rosters.subscribe(&github, &acme());
+    let (runner_lists, shutdown) = runner_lists();
+    let first = runner_lists.subscribe(&github, &acme());
     let second = first.clone();
     viewed(&first).await;
     drop(first);
     tokio::time::sleep(Duration::from_secs(31)).await;
-    assert_eq!((fake.count(), rosters.pollers()), (2, 1));
+    assert_eq!((fake.count(), runner_lists.pollers()), (2, 1));
     drop(second);
     tokio::time::sleep(Duration::from_secs(100)).await;
-    assert_eq!((fake.count(), rosters.pollers()), (2, 0));
+    assert_eq!((fake.count(), runner_lists.pollers()), (2, 0));
 
-    let again = rosters.subscribe(&github, &acme());
+    let again = runner_lists.subscribe(&github, &acme());
     viewed(&again).await;
     fake.stuck.store(1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(31)).await;
     shutdown.cancel();
-    rosters.join().await;
-    assert_eq!(rosters.pollers(), 0, "a call in flight does not hold the shutdown up");
+    runner_lists.join().await;
+    assert_eq!(runner_lists.pollers(), 0, "a call in flight does not hold the shutdown up");
 }

@@ -18,14 +18,14 @@ use crate::pace::Pace;
 use crate::pollers::Pollers;
 
 use poller::Poller;
-pub use view::{Presence, RosterView};
+pub use view::{Presence, RunnerListView};
 
 /// Change sets kept for a subscriber that is busy; beyond them it is told [`Changes::All`].
 const BACKLOG: usize = 16;
 
-/// Hands out rosters and owns their pollers. Cheap to clone.
+/// Hands out runner lists and owns their pollers. Cheap to clone.
 #[derive(Clone)]
-pub struct Rosters(Arc<Registry>);
+pub struct RunnerLists(Arc<Registry>);
 
 struct Registry {
     pace: Pace,
@@ -34,7 +34,7 @@ struct Registry {
 
 /// Keeps one scope's poller running; the last one dropped stops it. Cheap to clone.
 #[derive(Clone)]
-pub struct RosterHandle(Arc<Lease>);
+pub struct RunnerListHandle(Arc<Lease>);
 
 struct Lease {
     board: Arc<Board>,
@@ -44,14 +44,14 @@ struct Lease {
 
 /// What poller and handles share.
 struct Board {
-    view: watch::Sender<Option<Arc<RosterView>>>,
+    view: watch::Sender<Option<Arc<RunnerListView>>>,
     health: watch::Sender<Health>,
     changes: broadcast::Sender<Changes>,
     haste: Mutex<Option<Haste>>,
     hurried: Notify,
 }
 
-/// Why a roster should be read soon.
+/// Why a runner list should be read soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Haste {
     /// A runner should appear.
@@ -62,7 +62,7 @@ pub enum Haste {
     Removal,
 }
 
-/// How reading a roster goes.
+/// How reading a runner list goes.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     /// Failed listings since the last good one.
@@ -82,22 +82,22 @@ pub enum Changes {
     Named(Arc<[Arc<str>]>),
 }
 
-/// Changes in order; see [`RosterHandle::changes`].
+/// Changes in order; see [`RunnerListHandle::changes`].
 #[derive(Debug)]
 pub struct ChangeStream(broadcast::Receiver<Changes>);
 
-impl Rosters {
-    /// No pollers yet. They end with `shutdown`, and are joined by [`Rosters::join`].
+impl RunnerLists {
+    /// No pollers yet. They end with `shutdown`, and are joined by [`RunnerLists::join`].
     #[must_use]
     pub fn new(pace: Pace, shutdown: CancellationToken) -> Self {
         Self(Arc::new(Registry { pace, pollers: Pollers::new(shutdown) }))
     }
 
-    /// The roster of a scope as these credentials see it; starts its poller when it is the first to ask. Must be called within a
+    /// The runner list of a scope as these credentials see it; starts its poller when it is the first to ask. Must be called within a
     /// tokio runtime.
     #[must_use]
-    pub fn subscribe(&self, github: &GitHub, scope: &Scope) -> RosterHandle {
-        RosterHandle(self.0.pollers.lease((github.id().clone(), scope.clone()), |stop| {
+    pub fn subscribe(&self, github: &GitHub, scope: &Scope) -> RunnerListHandle {
+        RunnerListHandle(self.0.pollers.lease((github.id().clone(), scope.clone()), |stop| {
             let board = Arc::new(Board {
                 view: watch::Sender::new(None),
                 health: watch::Sender::new(Health::default()),
@@ -130,7 +130,7 @@ impl Registry {
     }
 }
 
-impl RosterHandle {
+impl RunnerListHandle {
     /// The scope that is listed.
     #[must_use]
     pub fn scope(&self) -> &Scope {
@@ -139,7 +139,7 @@ impl RosterHandle {
 
     /// The last good view, none before the first; wakes with every listing, changed or not.
     #[must_use]
-    pub fn latest(&self) -> watch::Receiver<Option<Arc<RosterView>>> {
+    pub fn latest(&self) -> watch::Receiver<Option<Arc<RunnerListView>>> {
         self.0.board.view.subscribe()
     }
 
@@ -166,7 +166,7 @@ impl RosterHandle {
     /// # Errors
     ///
     /// When a listing fails first.
-    pub async fn newer_than(&self, after: Instant, why: Haste) -> Result<Arc<RosterView>, Error> {
+    pub async fn newer_than(&self, after: Instant, why: Haste) -> Result<Arc<RunnerListView>, Error> {
         let (mut views, mut health) = (self.latest(), self.health());
         health.mark_unchanged();
         self.hurry(why);
@@ -189,7 +189,7 @@ impl RosterHandle {
 }
 
 impl ChangeStream {
-    /// The next changes; none when the roster has ended.
+    /// The next changes; none when the runner list has ended.
     pub async fn next(&mut self) -> Option<Changes> {
         match self.0.recv().await {
             Ok(changes) => Some(changes),
@@ -223,15 +223,15 @@ impl Health {
     }
 }
 
-impl fmt::Debug for Rosters {
+impl fmt::Debug for RunnerLists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rosters").field("pollers", &self.pollers()).finish_non_exhaustive()
+        f.debug_struct("RunnerLists").field("pollers", &self.pollers()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for RosterHandle {
+impl fmt::Debug for RunnerListHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RosterHandle").field("scope", &self.0.scope).finish_non_exhaustive()
+        f.debug_struct("RunnerListHandle").field("scope", &self.0.scope).finish_non_exhaustive()
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::roster::Changes;
+use crate::runner_list::Changes;
 use crate::runners::{Listing, RemoteRunner};
 
 /// A listing, its runners by name, and since when each is as it is.
 #[derive(Clone, Debug)]
-pub struct RosterView {
+pub struct RunnerListView {
     listing: Listing,
     facts: Arc<Facts>,
 }
@@ -36,7 +36,7 @@ pub struct Presence {
     pub last_busy: Option<Instant>,
 }
 
-impl RosterView {
+impl RunnerListView {
     /// The view after one more listing, and what that changed; none if nothing.
     ///
     /// Runners that are missing from an incomplete listing keep their history, but are not in the view.
@@ -162,21 +162,21 @@ mod tests {
     async fn history_counts_from_the_first_uninterrupted_listing() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (view, changes) = RosterView::follow(None, listing(at(0), vec![runner(1, true, false)], true));
+        let (view, changes) = RunnerListView::follow(None, listing(at(0), vec![runner(1, true, false)], true));
         assert_eq!(changes, Some(Changes::All));
-        let (view, changes) = RosterView::follow(Some(&view), listing(at(10), vec![runner(1, true, true)], true));
+        let (view, changes) = RunnerListView::follow(Some(&view), listing(at(10), vec![runner(1, true, true)], true));
         assert_eq!(changes, named(&["r1"]));
         let presence = view.presence(1).unwrap();
         assert_eq!((presence.idle_since, presence.busy_since), (None, Some(at(10))));
         let again = Listing { fetched_at: at(20), ..view.listing().clone() };
-        let (view, changes) = RosterView::follow(Some(&view), again);
+        let (view, changes) = RunnerListView::follow(Some(&view), again);
         assert_eq!(changes, None);
         assert_eq!(view.presence(1).unwrap().last_busy, Some(at(20)));
-        let (view, _) = RosterView::follow(Some(&view), listing(at(30), vec![runner(1, true, false)], true));
+        let (view, _) = RunnerListView::follow(Some(&view), listing(at(30), vec![runner(1, true, false)], true));
         let presence = view.presence(1).unwrap();
         assert_eq!((presence.idle_since, presence.last_busy), (Some(at(30)), Some(at(20))));
         assert_eq!(presence.first_seen, at(0));
-        let (view, _) = RosterView::follow(Some(&view), listing(at(40), vec![runner(1, false, false)], true));
+        let (view, _) = RunnerListView::follow(Some(&view), listing(at(40), vec![runner(1, false, false)], true));
         let presence = view.presence(1).unwrap();
         assert_eq!((presence.idle_since, presence.offline_since), (None, Some(at(40))));
     }
@@ -184,14 +184,14 @@ mod tests {
     #[tokio::test]
     async fn gaps_of_incomplete_listings_prove_nothing() {
         let start = Instant::now();
-        let (view, _) = RosterView::follow(None, listing(start, vec![runner(1, true, false), runner(2, true, false)], true));
+        let (view, _) = RunnerListView::follow(None, listing(start, vec![runner(1, true, false), runner(2, true, false)], true));
         let later = start + Duration::from_secs(5);
-        let (torn, changes) = RosterView::follow(Some(&view), listing(later, vec![runner(1, true, false)], false));
+        let (torn, changes) = RunnerListView::follow(Some(&view), listing(later, vec![runner(1, true, false)], false));
         assert_eq!(changes, None);
         let whole = vec![runner(1, true, false), runner(2, true, false)];
-        let (view, _) = RosterView::follow(Some(&torn), listing(later, whole, true));
+        let (view, _) = RunnerListView::follow(Some(&torn), listing(later, whole, true));
         assert_eq!(view.presence(2).unwrap().idle_since, Some(start));
-        let (view, changes) = RosterView::follow(Some(&view), listing(later, vec![runner(1, true, false)], true));
+        let (view, changes) = RunnerListView::follow(Some(&view), listing(later, vec![runner(1, true, false)], true));
         assert_eq!(changes, named(&["r2"]));
         assert_eq!((view.get("r2"), view.presence(2)), (None, None));
     }
@@ -200,7 +200,7 @@ mod tests {
     async fn online_runner_is_found_when_names_are_equal() {
         let same = |id, online| RemoteRunner { name: "x".into(), ..runner(id, online, false) };
         for order in [[same(1, false), same(2, true), same(3, false)], [same(3, false), same(2, true), same(1, false)]] {
-            let (view, _) = RosterView::follow(None, listing(Instant::now(), order.to_vec(), true));
+            let (view, _) = RunnerListView::follow(None, listing(Instant::now(), order.to_vec(), true));
             assert_eq!(view.get("x").unwrap().id, 2);
         }
     }
@@ -210,10 +210,10 @@ mod tests {
         fn presence_equals_what_a_full_replay_says(states in proptest::collection::vec((any::<bool>(), any::<bool>()), 1..12)) {
             let start = Instant::now();
             let at = |step: usize| start + Duration::from_secs(step as u64);
-            let mut view: Option<RosterView> = None;
+            let mut view: Option<RunnerListView> = None;
             for (step, (online, busy)) in states.iter().enumerate() {
                 let listing = listing(at(step), vec![runner(1, *online, *busy)], true);
-                view = Some(RosterView::follow(view.as_ref(), listing).0);
+                view = Some(RunnerListView::follow(view.as_ref(), listing).0);
             }
             let tail = |holds: fn(&(bool, bool)) -> bool| {
                 let length = states.iter().rev().take_while(|state| holds(state)).count();

@@ -77,6 +77,19 @@ impl Memo {
         started
     }
 
+    /// Notes runners that have registered since the last pass. One that did so long ago says nothing about those that start now.
+    fn note_registrations(&mut self, members: &[(RunnerFacts, Assessment)]) {
+        let registered: BTreeSet<String> = members
+            .iter()
+            .filter(|(facts, _)| facts.current && facts.was_registered())
+            .map(|(facts, _)| facts.name.clone())
+            .collect();
+        if !registered.is_subset(&self.registered) {
+            self.registering.seen();
+        }
+        self.registered = registered;
+    }
+
     /// Whether a current runner is online that was not at the last pass.
     fn came_online(&mut self, members: &[(RunnerFacts, Assessment)]) -> bool {
         let online: BTreeSet<String> = members
@@ -93,9 +106,11 @@ impl ReplicaSets {
     /// Observes all runners, and records what that shows of the RunnerReplicaSet.
     pub(super) async fn observe(&self, of: Subject<'_>) -> Result<Fleet, Error> {
         let runners = self.cluster.stores.runners_of(of.uid);
+        let siblings_register = self.memory.memos.read(of.uid, |memo| memo.registering.holds()).unwrap_or_default();
         let mut members = Vec::with_capacity(runners.len());
         for runner in &runners {
             let facts = self.runners.observer.observe(runner, of.access, of.clock).await?.facts;
+            let facts = RunnerFacts { siblings_register: siblings_register && facts.current, ..facts };
             let assessment = assess(&facts, of.clock.now);
             members.push((facts, assessment));
         }
@@ -114,6 +129,7 @@ impl ReplicaSets {
                 .filter_map(|facts| facts.pod.as_ref())
                 .map(|pod| since(pod.created, of.clock.now))
                 .collect();
+            memo.note_registrations(&members);
             let stored = memo.attempts.or_else(|| status.and_then(|status| status.failed_attempts)).unwrap_or_default();
             let attempts = if memo.came_online(&members) { 0 } else { stored };
             memo.attempts = Some(attempts);

@@ -189,6 +189,27 @@ mod tests {
         [(facts, Assessment { phase, trouble: None })]
     }
 
+    #[test]
+    fn a_registration_is_news_once_and_only_of_the_current_template() {
+        let named = |name: &str, current, registered: bool| {
+            let known_id = registered.then_some(7);
+            let facts = RunnerFacts { name: name.to_owned(), current, known_id, ..RunnerFacts::default() };
+            (facts, Assessment { phase: Phase::Starting, trouble: None })
+        };
+        let mut memo = Memo::default();
+        for (what, members, expected) in [
+            ("none has registered", vec![named("a", true, false)], false),
+            ("one of an older template has", vec![named("old", false, true)], false),
+            ("one has", vec![named("a", true, true)], true),
+            ("long ago", vec![named("a", true, true), named("b", true, false)], false),
+            ("another one has", vec![named("a", true, true), named("b", true, true)], true),
+        ] {
+            memo.note_registrations(&members);
+            assert_eq!(memo.registering.holds(), expected, "{what}");
+            memo.registering.ended_unseen(u32::MAX);
+        }
+    }
+
     fn starts(seen: &[(bool, bool)]) -> Vec<bool> {
         let mut memo = Memo::default();
         seen.iter().map(|(online, registered)| !memo.started(&member(*online, *registered)).is_empty()).collect()

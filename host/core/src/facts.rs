@@ -272,8 +272,10 @@ pub struct RunnerFacts {
     pub reports_job: bool,
     /// The status hook in its pod says that it runs a job. Evidence of work alone: that it says otherwise, or nothing, proves nothing.
     pub hook_reports_job: bool,
-    /// A job's event or its status says that it registered, even if no listing ever showed it.
+    /// A job's event, its status or the worker process that was seen in its pod says that it registered, even if no listing ever showed it.
     pub worked: bool,
+    /// Runners of its template are known to register ([`crate::restart::Registering`]).
+    pub siblings_register: bool,
     /// It is there to be registered, never to run a job: its pod registers it and ends.
     pub registration_only: bool,
     /// The user chose the grace period of its pod. Others are as long as a job may take.

@@ -83,7 +83,8 @@ impl Situation {
 /// Why it happened; the contract's `cause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Exit 0 after it was registered: an ephemeral runner did its job.
+    /// Exit 0 after it was registered: an ephemeral runner did its job. It need not have been seen where others of its template were: jobs
+    /// may be shorter than the time between two listings.
     Completed,
     /// Another exit code.
     Exit,
@@ -269,7 +270,7 @@ fn ended(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Trouble {
         (_, Some(DEPRECATED_EXIT)) => Cause::DeprecatedVersion,
         _ if says_deprecated(message) => Cause::DeprecatedVersion,
         (_, Some(0)) | (_, None) if pod.phase == PodPhase::Succeeded || exit == Some(0) => {
-            if runner.was_registered() {
+            if runner.was_registered() || (runner.ephemeral && runner.siblings_register) {
                 Cause::Completed
             } else {
                 Cause::UnregisteredExit

@@ -10,6 +10,39 @@ use jiff::{SignedDuration, Timestamp};
 use crate::phase::{Cause, Trouble};
 use crate::policy::Verdict;
 
+/// Ends in a row that nobody saw at GitHub and that count as jobs all the same. A queue of short jobs ends with one that is seen: the first
+/// idle runner.
+const UNSEEN_ENDS: u32 = 50;
+
+/// Whether runners of one template are known to register.
+///
+/// An ephemeral agent whose job is shorter than the time between two listings ends with 0 and is never seen. One that can't register ends
+/// with 0 as well, since the image's entry point masks its code. Only others of the same template tell them apart: credentials, scope, group
+/// and labels that worked a moment ago are likely to work now, and no more than [`UNSEEN_ENDS`] runners are lost where they do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registering {
+    /// Unseen ends that are still believed; none before a runner was seen.
+    believed: u32,
+}
+
+impl Registering {
+    /// A runner that GitHub did not know at the last look is registered, or an event says that it was.
+    pub fn seen(&mut self) {
+        self.believed = UNSEEN_ENDS;
+    }
+
+    /// So many ended well without being seen.
+    pub fn ended_unseen(&mut self, count: u32) {
+        self.believed = self.believed.saturating_sub(count);
+    }
+
+    /// Whether the next one that ends well most likely did a job.
+    #[must_use]
+    pub fn holds(self) -> bool {
+        self.believed > 0
+    }
+}
+
 /// Bounds that no policy can leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartLimits {

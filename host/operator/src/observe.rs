@@ -41,6 +41,8 @@ pub struct Seen {
     absent_since: Option<Instant>,
     /// When a listing first had it online.
     online: Option<Timestamp>,
+    /// A worker process was seen in its pod.
+    worked: bool,
     /// The node of its pod was looked for and is gone.
     node_gone: bool,
     /// When it finished its last job, as listings have it.
@@ -201,9 +203,10 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         known_id: seen.known_id,
         had_pod: seen.pod || status.is_some_and(had_pod),
         refusal: known.creation.refusal.clone().filter(|_| pod.is_none()),
-        worked: job.is_some() || claimed.is_some(),
+        worked: job.is_some() || claimed.is_some() || seen.worked,
         reports_job: job.is_some_and(|job| job.working),
         hook_reports_job: status.is_some_and(reports_job),
+        siblings_register: false,
         registration_only: crate::pod::is_registration_only(runner),
         own_grace: runner.spec.pod.termination_grace_period_seconds.is_some(),
         github_refuses: false,
@@ -359,6 +362,7 @@ impl Seen {
             self.pod_state = Some(PodState { digest, since: now });
         }
         self.pod |= pod.is_some();
+        self.worked |= pod.is_some_and(|pod| pod.worker == Worker::Running);
     }
 
     /// Whether a listing was asked for after the runner's pod last changed.

@@ -59,6 +59,8 @@ pub struct PodInput<'a> {
     pub runner: &'a Runner,
     /// The operator's own settings.
     pub defaults: &'a PodDefaults,
+    /// Base URL that the runner registers under, for instance `https://github.com/`: of the GitHub that its credentials belong to.
+    pub server: &'a str,
     /// Where the pod reads its registration token.
     pub token: &'a TokenSource,
     /// Name of the ServiceAccount that was made for it, where it needs one ([`GeneratedAccess::of`]).
@@ -91,8 +93,6 @@ pub struct PodDefaults {
     pub docker_registry_mirror: Option<String>,
     /// Whether runners report what they do into their Runner's status (`--runner-status-update-hook`).
     pub status_hook: bool,
-    /// Base URL that runners register at, for instance `https://github.com/`.
-    pub github_url: String,
     /// Grace period of pods that bring none: how long a runner may go on with its job when somebody deletes its pod (`--drain-timeout`).
     pub grace: Duration,
     /// Version in the user agent of runners; `NA` when absent, as ARC says of an unversioned build.
@@ -140,7 +140,7 @@ pub fn build(input: &PodInput<'_>) -> Result<PodPlan, PodError> {
     if input.claims.is_empty() && !spec.claim_templates().is_empty() {
         warnings.push(PodWarning::ClaimTemplatesUnused);
     }
-    let shaped = shape(template::of_runner(input.runner)?, &spec.config, input.defaults)?;
+    let shaped = shape(template::of_runner(input.runner)?, &spec.config, input.server, input.defaults)?;
     warnings.extend(shaped.warnings);
     let mut template = shaped.template;
     overrides::apply(template.spec.get_or_insert_default(), input)?;
@@ -180,13 +180,18 @@ pub fn finish(template: PodTemplateSpec, identity: PodIdentity, token: &TokenSou
 /// Adds to a pod template what the runner image's contract asks for: labels, env, volumes, docker. Parts of the template that
 /// the contract does not speak about stay as they are.
 ///
-/// Serves every kind that makes runner pods. In container mode `kubernetes` the template must already have its `work` volume.
+/// Serves every kind that makes runner pods; `server` is [`PodInput::server`]. In container mode `kubernetes` the template must already have its `work` volume.
 ///
 /// # Errors
 ///
 /// When settings and template contradict each other: no `/runner` volume beside a docker sidecar, or a `work` volume that job
 /// pods cannot share.
-pub fn shape(template: PodTemplateSpec, config: &RunnerConfig, defaults: &PodDefaults) -> Result<ShapedTemplate, PodError> {
+pub fn shape(
+    template: PodTemplateSpec,
+    config: &RunnerConfig,
+    server: &str,
+    defaults: &PodDefaults,
+) -> Result<ShapedTemplate, PodError> {
     let mut warnings = Vec::new();
     let mut metadata = template.metadata.unwrap_or_default();
     metadata.labels.get_or_insert_with(BTreeMap::new).insert(label::RUNNER_POD.to_owned(), String::new());
@@ -205,7 +210,7 @@ pub fn shape(template: PodTemplateSpec, config: &RunnerConfig, defaults: &PodDef
     if config.is_kubernetes_mode() {
         spec.containers.retain(|container| container.name != DOCKER_CONTAINER);
     }
-    runner_container::complete(&mut spec, config, defaults, &mut warnings)?;
+    runner_container::complete(&mut spec, config, server, defaults, &mut warnings)?;
     if config.docker() == Docker::Sidecar {
         sidecar::complete(&mut spec, config, defaults, &mut warnings)?;
     }

@@ -22,6 +22,7 @@ use pacer_cluster::seed::Seed;
 use pacer_core::durations::Durations;
 use pacer_core::fleet::Plan;
 use pacer_core::replacement::ReplacementHold;
+use pacer_core::restart::Registering;
 use pacer_policy::Generation;
 
 use crate::access::{Access, Accesses};
@@ -106,6 +107,9 @@ struct Memo {
     online: Option<BTreeSet<String>>,
     /// UIDs of Runners that were seen here before they registered, and have not been online since.
     starting: BTreeSet<String>,
+    /// Names of current runners that were known to have registered at the last pass.
+    registered: BTreeSet<String>,
+    registering: Registering,
     /// Failed attempts in a row, when newer than the stored status.
     attempts: Option<u32>,
     scaled: Scaled,

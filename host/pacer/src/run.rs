@@ -259,7 +259,7 @@ impl Process {
         (receipts, receipt_counters): (Receipts, Arc<receipts::Counters>),
     ) -> anyhow::Result<Started> {
         let Self { arguments, config, identity, fence, metrics, stop } = self;
-        let settings = Arc::new(settings::settings(arguments)?);
+        let settings = Arc::new(settings::settings(arguments));
         let github = default_github::client(&arguments.github)?;
         if github.is_none() {
             tracing::warn!("no GitHub credentials: only objects with githubAPICredentialsFrom are served");

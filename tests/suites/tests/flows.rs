@@ -1,6 +1,6 @@
 //! What a fleet does when nothing goes wrong around it: on the real API server, with the shipped roles.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
@@ -50,6 +50,28 @@ async fn a_manifest_becomes_runners_and_goes_back_to_nothing() -> Result<()> {
     scale(&world, "web", 0).await?;
     runners(&world, "none", |counts| counts.registered == 0).await?;
     until::<Runner>(&world, "no Runners", |all| all.is_empty()).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_shorter_than_the_pace_of_listings_are_no_failed_starts() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    apply(&world, &deployment("web", 2)).await?;
+    until::<RunnerReplicaSet>(&world, "2 idle in the status", |sets| {
+        sets.iter().any(|set| set.status.as_ref().is_some_and(|status| status.idle_replicas == Some(2)))
+    })
+    .await?;
+    // An agent is registered for less than half a second, and a listing is made once a second at most: hardly any of them is seen.
+    let queued = Instant::now();
+    queue(&world, "web", 20, Duration::from_millis(300))?;
+    succeeded(&world, 20).await?;
+    let took = queued.elapsed();
+    println!("20 jobs of 300 ms on a static fleet of 2, hardly any listed: {:.1} s", took.as_secs_f64());
+    runners(&world, "2 online again", |counts| counts.online == 2 && counts.registered == 2).await?;
+    let sets = until::<RunnerReplicaSet>(&world, "one set", |sets| sets.len() == 1).await?;
+    let failed = only(sets)?.status.and_then(|status| status.failed_attempts).unwrap_or_default();
+    ensure!(failed == 0, "{failed} failed attempts");
+    ensure!(took < Duration::from_secs(60), "{took:?}");
     end(world).await
 }
 

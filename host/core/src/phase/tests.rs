@@ -207,6 +207,10 @@ fn check(cases: impl IntoIterator<Item = (&'static str, RunnerFacts, Expected)>)
     }
 }
 
+fn siblings_register(runner: RunnerFacts) -> RunnerFacts {
+    RunnerFacts { siblings_register: true, ..runner }
+}
+
 #[test]
 fn ended_runners() {
     let ended = |pod| runner(pod);
@@ -225,6 +229,17 @@ fn ended_runners() {
             dead(Cause::Completed, 1000),
         ),
         ("exit 0 without registering", unregistered(ended_pod(PodPhase::Succeeded, 0)), dead(Cause::UnregisteredExit, 60)),
+        (
+            "exit 0 between two listings",
+            siblings_register(unregistered(ended_pod(PodPhase::Succeeded, 0))),
+            dead(Cause::Completed, 60),
+        ),
+        (
+            "persistent, exit 0 between two listings",
+            RunnerFacts { ephemeral: false, ..siblings_register(unregistered(ended_pod(PodPhase::Succeeded, 0))) },
+            dead(Cause::UnregisteredExit, 60),
+        ),
+        ("exit 1 between two listings", siblings_register(unregistered(ended_pod(PodPhase::Failed, 1))), dead(Cause::Exit, 60)),
         ("exit 1", ended(ended_pod(PodPhase::Failed, 1)), dead(Cause::Exit, 60)),
         ("exit 1 in a pending pod", ended(ended_pod(PodPhase::Pending, 1)), dead(Cause::Exit, 60)),
         ("exit 7", ended(ended_pod(PodPhase::Failed, 7)), dead(Cause::DeprecatedVersion, 60)),

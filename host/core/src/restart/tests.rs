@@ -149,6 +149,33 @@ fn attempts_count_steps_that_failed() {
 }
 
 #[test]
+fn unseen_ends_are_believed_after_one_was_seen_and_not_for_ever() {
+    enum Step {
+        Seen,
+        Unseen(u32),
+    }
+    use Step::{Seen, Unseen};
+    for (steps, expected) in [
+        (vec![], false),
+        (vec![Unseen(1)], false),
+        (vec![Seen], true),
+        (vec![Seen, Unseen(49)], true),
+        (vec![Seen, Unseen(20), Unseen(30)], false),
+        (vec![Seen, Unseen(u32::MAX), Seen], true),
+        (vec![Seen, Unseen(40), Seen, Unseen(40)], true),
+    ] {
+        let mut registering = Registering::default();
+        for step in &steps {
+            match step {
+                Seen => registering.seen(),
+                Unseen(count) => registering.ended_unseen(*count),
+            }
+        }
+        assert_eq!(registering.holds(), expected, "{registering:?}");
+    }
+}
+
+#[test]
 fn only_causes_of_its_own_making_are_failures() {
     let failures: Vec<&str> = CAUSES.into_iter().filter(|cause| cause.is_failure()).map(Cause::as_str).collect();
     assert_eq!(failures, ["exit", "unregistered-exit", "oom-killed", "image-pull", "deprecated-version", "config-error"]);

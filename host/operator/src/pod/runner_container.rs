@@ -18,11 +18,12 @@ pub(super) const DOCKER_SOCKET: &str = "unix:///run/docker.sock";
 pub(super) fn complete(
     spec: &mut PodSpec,
     config: &RunnerConfig,
+    server: &str,
     defaults: &PodDefaults,
     warnings: &mut Vec<PodWarning>,
 ) -> Result<(), PodError> {
     let docker = config.docker();
-    let mut variables = contract(config, defaults);
+    let mut variables = contract(config, server, defaults);
     if config.is_kubernetes_mode() {
         variables.extend(job_pod_hooks(spec)?);
     }
@@ -92,7 +93,7 @@ fn privilege(context: &mut SecurityContext, container: &str, warnings: &mut Vec<
 }
 
 /// What every runner image reads, in ARC's order.
-fn contract(config: &RunnerConfig, defaults: &PodDefaults) -> Vec<EnvVar> {
+fn contract(config: &RunnerConfig, server: &str, defaults: &PodDefaults) -> Vec<EnvVar> {
     let docker = config.docker();
     let version = defaults.version.as_deref().unwrap_or("NA");
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -104,7 +105,7 @@ fn contract(config: &RunnerConfig, defaults: &PodDefaults) -> Vec<EnvVar> {
         env::literal(var::RUNNER_GROUP, text(&config.group)),
         env::literal(var::DOCKER_ENABLED, (docker != Docker::None).to_string()),
         env::literal(var::DOCKERD_IN_RUNNER, (docker == Docker::InRunner).to_string()),
-        env::literal(var::GITHUB_URL, defaults.github_url.as_str()),
+        env::literal(var::GITHUB_URL, server),
         env::literal(var::RUNNER_WORKDIR, config.work_dir()),
         env::literal(var::RUNNER_EPHEMERAL, config.is_ephemeral().to_string()),
         env::literal(var::RUNNER_STATUS_UPDATE_HOOK, defaults.status_hook.to_string()),

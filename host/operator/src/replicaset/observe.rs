@@ -77,6 +77,19 @@ impl Memo {
         started
     }
 
+    /// Notes runners that have registered since the last pass. One that did so long ago says nothing about those that start now.
+    fn note_registrations(&mut self, members: &[(RunnerFacts, Assessment)]) {
+        let registered: BTreeSet<String> = members
+            .iter()
+            .filter(|(facts, _)| facts.current && facts.was_registered())
+            .map(|(facts, _)| facts.name.clone())
+            .collect();
+        if !registered.is_subset(&self.registered) {
+            self.registering.seen();
+        }
+        self.registered = registered;
+    }
+
     /// Whether a current runner is online that was not at the last pass.
     fn came_online(&mut self, members: &[(RunnerFacts, Assessment)]) -> bool {
         let online: BTreeSet<String> = members
@@ -93,9 +106,11 @@ impl ReplicaSets {
     /// Observes all runners, and records what that shows of the RunnerReplicaSet.
     pub(super) async fn observe(&self, of: Subject<'_>) -> Result<Fleet, Error> {
         let runners = self.cluster.stores.runners_of(of.uid);
+        let siblings_register = self.memory.memos.read(of.uid, |memo| memo.registering.holds()).unwrap_or_default();
         let mut members = Vec::with_capacity(runners.len());
         for runner in &runners {
             let facts = self.runners.observer.observe(runner, of.access, of.clock).await?.facts;
+            let facts = RunnerFacts { siblings_register: siblings_register && facts.current, ..facts };
             let assessment = assess(&facts, of.clock.now);
             members.push((facts, assessment));
         }
@@ -114,6 +129,7 @@ impl ReplicaSets {
                 .filter_map(|facts| facts.pod.as_ref())
                 .map(|pod| since(pod.created, of.clock.now))
                 .collect();
+            memo.note_registrations(&members);
             let stored = memo.attempts.or_else(|| status.and_then(|status| status.failed_attempts)).unwrap_or_default();
             let attempts = if memo.came_online(&members) { 0 } else { stored };
             memo.attempts = Some(attempts);
@@ -171,6 +187,27 @@ mod tests {
         let facts = RunnerFacts { uid: "u".to_owned(), known_id: registered.then_some(7), ..RunnerFacts::default() };
         let phase = if online { Phase::Busy } else { Phase::Starting };
         [(facts, Assessment { phase, trouble: None })]
+    }
+
+    #[test]
+    fn a_registration_is_news_once_and_only_of_the_current_template() {
+        let named = |name: &str, current, registered: bool| {
+            let known_id = registered.then_some(7);
+            let facts = RunnerFacts { name: name.to_owned(), current, known_id, ..RunnerFacts::default() };
+            (facts, Assessment { phase: Phase::Starting, trouble: None })
+        };
+        let mut memo = Memo::default();
+        for (what, members, expected) in [
+            ("none has registered", vec![named("a", true, false)], false),
+            ("one of an older template has", vec![named("old", false, true)], false),
+            ("one has", vec![named("a", true, true)], true),
+            ("long ago", vec![named("a", true, true), named("b", true, false)], false),
+            ("another one has", vec![named("a", true, true), named("b", true, true)], true),
+        ] {
+            memo.note_registrations(&members);
+            assert_eq!(memo.registering.holds(), expected, "{what}");
+            memo.registering.ended_unseen(u32::MAX);
+        }
     }
 
     fn starts(seen: &[(bool, bool)]) -> Vec<bool> {

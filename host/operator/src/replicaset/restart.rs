@@ -98,6 +98,11 @@ impl ReplicaSets {
             .map(|(facts, _)| facts.name.clone())
             .collect();
         let count = u64::try_from(finished.len()).unwrap_or(u64::MAX);
+        let members = replaced.iter().filter_map(|decision| fleet.members.get(decision.member));
+        let unseen = members.filter(|(facts, assessment)| {
+            !facts.was_registered() && assessment.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Completed)
+        });
+        let unseen = u32::try_from(unseen.count()).unwrap_or(u32::MAX);
         // Named before they are counted: whoever is counted is named as well.
         if let (Some(owner), false) = (owner_of(of.set), finished.is_empty()) {
             self.memory.finished.change(&owner.target, |all| all.add(finished, of.clock.now));
@@ -105,6 +110,7 @@ impl ReplicaSets {
         self.memory.memos.change(of.uid, |memo| {
             memo.attempts = Some(fleet.attempts);
             memo.hold.count(count);
+            memo.registering.ended_unseen(unseen);
         });
     }
 

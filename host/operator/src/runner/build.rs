@@ -126,7 +126,7 @@ impl Runners {
 
     async fn try_to_make(&self, of: Subject<'_>, access: &Access) -> Result<Made, Hindrance> {
         let supply = self.supply(of, access).await?;
-        let plan = self.build(of.runner, &supply)?;
+        let plan = self.build(of.runner, access.github().endpoints().runners(), &supply)?;
         for warning in &plan.warnings {
             self.cluster.events.publish(Reason::SpecIgnored, &of.runner.object_ref(&()), None, &warning.to_string()).await;
         }
@@ -178,9 +178,9 @@ impl Runners {
         self.supplies.accounts.ensure(runner, access, shared.as_ref()).await.map(Some)
     }
 
-    fn build(&self, runner: &Runner, supply: &Supply) -> Result<PodPlan, Hindrance> {
+    fn build(&self, runner: &Runner, server: &str, supply: &Supply) -> Result<PodPlan, Hindrance> {
         let Supply { token, account, claims } = supply;
-        let input = PodInput { runner, defaults: &self.settings.pod, token, account: account.as_deref(), claims };
+        let input = PodInput { runner, defaults: &self.settings.pod, server, token, account: account.as_deref(), claims };
         let refused = |message| PodRefusal { retry: self.settings.sync_period, ..PodRefusal::new(Refuser::Pod, message) };
         pod::build(&input).map_err(|error| Hindrance::Refused(refused(error.to_string())))
     }

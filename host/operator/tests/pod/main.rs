@@ -16,6 +16,9 @@ mod vectors;
 use pacer_api::{Runner, RunnerSpec};
 use pacer_operator::pod::{self, GeneratedAccess, PodDefaults, PodError, PodInput, PodPlan, TokenSource};
 
+/// The server of ARC's own vectors.
+const SERVER: &str = "api.github.com";
+
 /// The defaults of ARC's own vectors.
 fn defaults() -> PodDefaults {
     PodDefaults {
@@ -25,7 +28,6 @@ fn defaults() -> PodDefaults {
         image_pull_secrets: Vec::new(),
         docker_registry_mirror: None,
         status_hook: false,
-        github_url: "api.github.com".to_owned(),
         grace: std::time::Duration::from_secs(432_000),
         version: None,
     }
@@ -48,7 +50,7 @@ fn build(runner: &Runner, defaults: &PodDefaults) -> Result<PodPlan, PodError> {
     let token = TokenSource { name: "registration".to_owned(), key: "token".to_owned() };
     // Where it needs one, a Runner's own is named like it.
     let account = GeneratedAccess::of(&runner.spec, defaults.status_hook).and(runner.metadata.name.as_deref());
-    pod::build(&PodInput { runner, defaults, token: &token, account, claims: &[] })
+    pod::build(&PodInput { runner, defaults, server: SERVER, token: &token, account, claims: &[] })
 }
 
 /// A spec from YAML, by way of JSON as it comes from the API server.

@@ -21,7 +21,8 @@ fn plan_of(yaml: &str, claims: &[ClaimedVolume]) -> PodPlan {
     let mut runner = template::runner(&replica_set, "cached-bcdfgh-3".to_owned(), Some(3));
     identify(&mut runner);
     let token = TokenSource { name: "registration".to_owned(), key: "token".to_owned() };
-    pod::build(&PodInput { runner: &runner, defaults: &defaults(), token: &token, account: None, claims }).unwrap()
+    pod::build(&PodInput { runner: &runner, defaults: &defaults(), server: crate::SERVER, token: &token, account: None, claims })
+        .unwrap()
 }
 
 fn pod_of(yaml: &str) -> (Pod, PodSpec) {

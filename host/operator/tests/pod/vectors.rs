@@ -55,7 +55,7 @@ fn templates_become_what_is_committed() {
     compare("templates", |input| {
         let template: PodTemplateSpec = serde_json::from_value(input["template"].clone()).unwrap();
         let config: RunnerConfig = serde_json::from_value(input["config"].clone()).unwrap();
-        let shaped = pod::shape(template, &config, &defaults()).unwrap();
+        let shaped = pod::shape(template, &config, crate::SERVER, &defaults()).unwrap();
         assert_eq!(shaped.warnings, []);
         serde_json::to_value(shaped.template).unwrap()
     });

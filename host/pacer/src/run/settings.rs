@@ -14,7 +14,6 @@ use pacer_policyset::Options;
 
 use crate::arguments::{ElectionArguments, RunArguments};
 use crate::connection::REQUEST_DEADLINE;
-use crate::default_github::endpoints;
 
 pub(super) fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTiming> {
     let timing = LeaseTiming {
@@ -40,10 +39,10 @@ pub(super) fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTimin
     Ok(timing)
 }
 
-pub(super) fn settings(arguments: &RunArguments) -> anyhow::Result<Settings> {
+pub(super) fn settings(arguments: &RunArguments) -> Settings {
     let pods = &arguments.pods;
     let filled = |text: &String| (!text.is_empty()).then(|| text.clone());
-    Ok(Settings {
+    Settings {
         namespace: filled(&arguments.watch_namespace),
         pod: PodDefaults {
             runner_image: pods.runner_image.clone(),
@@ -52,7 +51,6 @@ pub(super) fn settings(arguments: &RunArguments) -> anyhow::Result<Settings> {
             image_pull_secrets: pods.runner_image_pull_secrets.clone(),
             docker_registry_mirror: filled(&pods.docker_registry_mirror),
             status_hook: pods.runner_status_update_hook,
-            github_url: endpoints(&arguments.github)?.runners().to_owned(),
             grace: arguments.drain_timeout,
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         },
@@ -77,7 +75,7 @@ pub(super) fn settings(arguments: &RunArguments) -> anyhow::Result<Settings> {
             age: arguments.redelivery.redelivery_age,
             attempts: arguments.redelivery.redelivery_attempts,
         },
-    })
+    }
 }
 
 pub(super) fn receipt_bounds(arguments: &RunArguments) -> Bounds {

@@ -10,7 +10,10 @@ use pacer_api::{RunnerDeployment, RunnerReplicaSet};
 use pacer_harness::github::{APP_PRIVATE_KEY, Installation, RouteKind, Scope};
 use pacer_harness::world::World;
 use pacer_suites::tenants::{Tenant, online};
-use pacer_suites::{PATIENCE, api, apply, brisk_world, delete, end, end_as_it_is, online_in, running, scale, succeeded, until};
+use pacer_suites::{
+    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, end, end_as_it_is, online_in, running, scale, succeeded,
+    until,
+};
 use serde_json::json;
 
 /// Waits until a RunnerDeployment and its set say this in their condition `Ready`, which is then false.
@@ -89,6 +92,34 @@ async fn a_slow_and_a_revoked_tenant_do_not_slow_the_others() -> Result<()> {
     online(&world, &[revoked, slow], 5, PATIENCE).await?;
     content(&world, &[&revoked.name, &slow.name]).await?;
     end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runners_register_at_the_server_that_their_credentials_name() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let tenant = Tenant::new(&world, "acme").await?;
+    let own = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": tenant.name, "namespace": NAMESPACE},
+        "stringData": {
+            "github_token": tenant.token, "github_url": world.github.api_url(), "github_runner_url": "https://ghes.example.com",
+        },
+    });
+    apply(&world, &own).await?;
+    apply(&world, &tenant.deployment(1)).await?;
+    apply(&world, &deployment("web", 1)).await?;
+    let server = |pod: &Pod| {
+        let runner = pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == "runner")?;
+        runner.env.iter().flatten().find(|variable| variable.name == "GITHUB_URL")?.value.clone()
+    };
+    let pods = until::<Pod>(&world, "a pod of each", |all| all.len() == 2).await?;
+    let mut servers: Vec<_> = pods.iter().filter_map(server).collect();
+    servers.sort();
+    let mut expected = ["https://ghes.example.com/".to_owned(), format!("{}/", world.github.api_url().trim_end_matches('/'))];
+    expected.sort();
+    ensure!(servers == expected, "{servers:?}");
+    delete::<RunnerDeployment>(&world, &tenant.name).await?;
+    delete::<RunnerDeployment>(&world, "web").await?;
+    end_as_it_is(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

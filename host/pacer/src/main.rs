@@ -12,6 +12,7 @@ mod default_github;
 mod default_set;
 mod explain;
 mod health;
+mod listen;
 mod policy;
 mod run;
 mod signal;

@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,8 @@ pub(crate) struct Place(Arc<Held>);
 struct Held {
     seat: Seat,
     seats: Arc<Mutex<Seats>>,
+    /// Whether a request was answered: waiting for the next one is nobody's fault.
+    served: AtomicBool,
 }
 
 impl Place {
@@ -134,7 +137,7 @@ pub(crate) async fn serve(
         if admitted.replaced {
             metrics.dropped(ConnectionDrop::Replaced);
         }
-        let place = Place(Arc::new(Held { seat: admitted.seat, seats: seats.clone() }));
+        let place = Place(Arc::new(Held { seat: admitted.seat, seats: seats.clone(), served: AtomicBool::new(false) }));
         let connection = Connection { place, router: router.clone(), replaced: admitted.gone, stop: stop.clone() };
         connections.spawn(connection.run(stream, metrics.clone()));
     }
@@ -164,6 +167,7 @@ struct Connection {
 impl Connection {
     async fn run(self, stream: TcpStream, metrics: ConnectionMetrics) {
         let Self { place, router, replaced, stop } = self;
+        let held = place.clone();
         let service = service_fn(move |request| answer(router.clone(), place.clone(), request));
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_DEADLINE).max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
@@ -186,7 +190,7 @@ impl Connection {
             }
         };
         match ended {
-            Err(error) if error.is_timeout() => metrics.dropped(ConnectionDrop::Slow),
+            Err(error) if error.is_timeout() && !held.0.served.load(Ordering::Relaxed) => metrics.dropped(ConnectionDrop::Slow),
             Err(error) if error.is_parse_too_large() => metrics.dropped(ConnectionDrop::HeadTooLarge),
             Err(error) => tracing::debug!(%error, "a connection ended"),
             Ok(()) => {}
@@ -199,6 +203,7 @@ async fn answer(router: Router, place: Place, request: Request<Incoming>) -> Res
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(place.clone());
     let response = router.oneshot(request).await;
+    place.0.served.store(true, Ordering::Relaxed);
     place.wait();
     response
 }

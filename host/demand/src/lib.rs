@@ -8,7 +8,7 @@
 //! Any number of replicas may receive webhooks, leader or not: the ledger is written with optimistic concurrency. What a ledger is, and when
 //! a job counts, is `pacer_core::ledger`; here it is stored.
 //!
-//! Read first: [`receiver::Receiver::answer`], then [`ledger::Ledgers::record`].
+//! Read first: [`receiver::Receiver::deliver`], then [`ledger::Ledgers::record`].
 
 pub mod ledger;
 pub mod receiver;

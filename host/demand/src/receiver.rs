@@ -1,13 +1,13 @@
 //! Webhooks: from a delivery to an entry in the ledger of the autoscaler that its job belongs to.
 //!
 //! ```text
-//! delivery --open--> event --effect--> what it means --known or search--> autoscaler --Ledgers--> in the cluster --> answer
+//! delivery --signature--> authentic --> event --effect--> what it means --known or search--> autoscaler --Ledgers--> in the cluster --> answer
 //! ```
 //!
 //! A 2xx about a job is given only once the job is in a ledger. Everything is idempotent, so GitHub, or anybody, may deliver again whatever
 //! was answered otherwise. The transport is the caller's: this knows methods, headers and bodies only.
 //!
-//! Read first: [`Receiver::answer`].
+//! Read first: [`Receiver::deliver`].
 
 mod answer;
 mod autoscalers;
@@ -26,7 +26,7 @@ use kube::{Resource as _, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_core::ledger::{Change, JobEvent, State};
 use pacer_core::target::{Choice, Reach, Search, Wanted, Why, search};
-use pacer_github::webhook::{Account, Delivery, Event, Ping, Verifier, WorkflowJob, open};
+use pacer_github::webhook::{Account, Check, Delivery, Event, Ping, Refusal, Signed, Verifier, WorkflowJob, open_signed};
 use tokio::sync::Semaphore;
 
 use crate::ledger::{LedgerError, Ledgers};
@@ -127,16 +127,34 @@ impl Receiver {
         self.metrics.forget(gone.namespace.as_deref().unwrap_or_default(), &gone.name);
     }
 
-    /// Answers a request whose body has been read. Safe to be dropped at any time: what was not answered may or may not be in a ledger.
-    pub async fn answer(&self, method: &Method, headers: &HeaderMap, body: &[u8]) -> Answer {
+    /// Answers a request that delivers nothing.
+    #[must_use]
+    pub fn tell(&self, method: &Method) -> Answer {
         match *method {
             Method::GET | Method::HEAD => Answer::ok("webhook server is running\n"),
-            Method::POST => self.deliver(headers, body).await,
             _ => Answer::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "send POST to deliver a webhook, or GET to see whether this server runs\n",
             ),
         }
+    }
+
+    /// Begins to check the signature of a delivery, before its body is read.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a delivery whose signature is missing or is none.
+    pub fn begin(&self, headers: &HeaderMap) -> Result<Check, Answer> {
+        self.verifier.begin(headers).map_err(|error| self.refused(headers, &error.into(), Duration::ZERO))
+    }
+
+    /// Ends the check of a signature.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a delivery that is not GitHub's.
+    pub fn finish(&self, headers: &HeaderMap, check: Check) -> Result<Signed, Answer> {
+        check.finish().map_err(|error| self.refused(headers, &error.into(), Duration::ZERO))
     }
 
     /// The answer to a request that never got a body, and its place in the counts.
@@ -147,25 +165,28 @@ impl Receiver {
         if status == StatusCode::SERVICE_UNAVAILABLE { answer.again_after(SOON) } else { answer }
     }
 
-    async fn deliver(&self, headers: &HeaderMap, body: &[u8]) -> Answer {
+    fn refused(&self, headers: &HeaderMap, refusal: &Refusal, took: Duration) -> Answer {
+        let status = refusal.status();
+        // Without the header it is a scanner, of which every public address sees many.
+        if headers.contains_key("x-github-event") {
+            tracing::warn!(status = status.as_u16(), %refusal, "delivery refused");
+        } else {
+            tracing::debug!(status = status.as_u16(), %refusal, "delivery refused");
+        }
+        self.metrics.count(None, Outcome::Refused, took);
+        Answer::new(status, &format!("{refusal}\n"))
+    }
+
+    /// Answers a delivery whose body has been read. Safe to be dropped at any time: what was not answered may or may not be in a ledger.
+    pub async fn deliver(&self, signed: Signed, headers: &HeaderMap, body: &[u8]) -> Answer {
         let begun = Instant::now();
         let Ok(_permit) = self.work.try_acquire() else {
             return self
                 .refuse(StatusCode::SERVICE_UNAVAILABLE, "too many events are in work (--queue-limit); deliver it again\n");
         };
-        let delivery = match open(&self.verifier, headers, body) {
+        let delivery = match open_signed(signed, headers, body) {
             Ok(delivery) => delivery,
-            Err(refusal) => {
-                let status = refusal.status().as_u16();
-                // Without the header it is a scanner, of which every public address sees many.
-                if headers.contains_key("x-github-event") {
-                    tracing::warn!(status, %refusal, "delivery refused");
-                } else {
-                    tracing::debug!(status, %refusal, "delivery refused");
-                }
-                self.metrics.count(None, Outcome::Refused, begun.elapsed());
-                return Answer::new(refusal.status(), &format!("{refusal}\n"));
-            }
+            Err(refusal) => return self.refused(headers, &refusal, begun.elapsed()),
         };
         let (answer, outcome) = match &delivery.event {
             Event::Ping(ping) => {

@@ -11,6 +11,6 @@ mod form;
 mod payload;
 mod signature;
 
-pub use delivery::{Delivery, Event, Refusal, open};
+pub use delivery::{Delivery, Event, Refusal, open, open_signed};
 pub use payload::{Account, FailedStep, JobAction, Ping, Repository, WorkflowJob};
-pub use signature::{SecretsError, SignatureError, Verifier};
+pub use signature::{Check, SecretsError, SignatureError, Signed, Verifier};

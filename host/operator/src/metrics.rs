@@ -31,6 +31,9 @@ use crate::stores::Stores;
 use crate::target::Target;
 
 mod autoscaling;
+mod connections;
+
+pub use connections::{ConnectionDrop, ConnectionMetrics, HttpServer};
 
 /// Kinds of objects the operator writes; anything else counts as `other`.
 const RESOURCES: [&str; 12] = [
@@ -67,6 +70,7 @@ pub struct Metrics {
     reconciles: Family<ReconcileLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     leading: Gauge,
+    connections: connections::Connections,
     receiver: ReceiverMetrics,
     redelivery: RedeliveryMetrics,
     sources: Arc<OnceLock<Sources>>,
@@ -107,11 +111,12 @@ impl Default for Metrics {
         registry.register("pacer_kubernetes_requests", "Requests to the Kubernetes API", requests.clone());
         let leading = Gauge::default();
         registry.register("pacer_leading", "1 while this process may act", leading.clone());
+        let connections = connections::Connections::register(&mut registry);
         let receiver = ReceiverMetrics::register(&mut registry);
         let redelivery = RedeliveryMetrics::register(&mut registry);
         let sources = Arc::new(OnceLock::new());
         registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, receiver, redelivery, sources }
+        Self { registry, reconciles, requests, leading, connections, receiver, redelivery, sources }
     }
 }
 
@@ -125,6 +130,12 @@ impl Metrics {
     pub fn reconciled(&self, kind: &str, well: bool) {
         let outcome = if well { "success" } else { "error" };
         self.reconciles.get_or_create(&ReconcileLabels { kind: kind.to_owned(), outcome }).inc();
+    }
+
+    /// Those of the connections to a server of this process.
+    #[must_use]
+    pub fn connections(&self, server: HttpServer) -> ConnectionMetrics {
+        self.connections.of(server)
     }
 
     /// Those of the webhook receiver.

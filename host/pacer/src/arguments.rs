@@ -220,8 +220,12 @@ pub(crate) struct ReceiverArguments {
     /// Takes webhooks that have a SHA-1 signature only.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) webhook_allow_sha1: bool,
-    /// Largest body of a webhook, bytes. GitHub sends no larger ones than 25 MiB.
-    #[arg(long, default_value_t = 25 * 1024 * 1024, value_name = "BYTES")]
+    /// Takes webhooks without a signature where no secret is given: whoever reaches the address can start runners. Without this flag the
+    /// server does not start without a secret.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) insecure_no_webhook_secret: bool,
+    /// Largest body of a webhook, bytes. Deliveries about jobs have 10 to 30 KiB; GitHub sends nothing larger than 25 MiB.
+    #[arg(long, default_value_t = 2 * 1024 * 1024, value_name = "BYTES")]
     pub(crate) webhook_body_limit: usize,
     /// Webhooks that are worked on at a time; more are answered with 503.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..), value_name = "NUMBER")]
@@ -528,7 +532,7 @@ mod tests {
         assert_eq!(arguments.receiver.github_webhook_secret_token, ["new,er", "old"], "a comma is part of a secret");
         let defaults = webhook(&[]);
         assert_eq!((defaults.webhook_addr.as_str(), defaults.metrics_addr.as_str()), (":8000", ":8080"));
-        assert_eq!((defaults.receiver.queue_limit, defaults.receiver.webhook_body_limit), (100, 26_214_400));
+        assert_eq!((defaults.receiver.queue_limit, defaults.receiver.webhook_body_limit), (100, 2_097_152));
         assert!(!defaults.receiver.webhook_allow_sha1 && run(&[]).webhook_addr.is_empty());
     }
 

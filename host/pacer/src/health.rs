@@ -1,19 +1,18 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use pacer_operator::metrics::Metrics;
+use pacer_operator::metrics::{HttpServer, Metrics};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::listen::{self, Bounds};
 
 /// What the process is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,54 +70,23 @@ impl Health {
     }
 }
 
-/// Binds an address in Go's notation, where a missing host means all addresses of both IPv6 and IPv4, or of IPv4 where there is no other.
-pub(crate) async fn bind(address: &str) -> anyhow::Result<TcpListener> {
-    let bound = match address.strip_prefix(':') {
-        None => TcpListener::bind(address).await,
-        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
-            Err(error) if error.kind() != ErrorKind::AddrInUse => TcpListener::bind(format!("0.0.0.0:{port}")).await,
-            bound => bound,
-        },
-    };
-    bound.with_context(|| format!("can't listen on {address}; give another address, or stop what uses it"))
-}
-
 /// Serves until `stop`.
 pub(crate) async fn serve(listener: TcpListener, health: Arc<Health>, stop: CancellationToken) -> anyhow::Result<()> {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(|State(health): State<Arc<Health>>| async move { health.ready() }))
         .route("/metrics", get(metrics))
-        .with_state(health);
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await.context("serving health and metrics")
+        .with_state(health.clone());
+    listen::serve(listener, router, Bounds::METRICS, health.metrics.connections(HttpServer::Metrics), stop).await
 }
 
 async fn metrics(State(health): State<Arc<Health>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], health.metrics.text())
 }
 
-/// Address that was bound.
-pub(crate) fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
-    listener.local_addr().context("reading the address that was bound")
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpStream;
-
     use super::*;
-
-    #[tokio::test]
-    async fn a_missing_host_means_all_addresses() {
-        let listener = bind(":0").await.unwrap();
-        let bound = address(&listener).unwrap();
-        TcpStream::connect(("127.0.0.1", bound.port())).await.unwrap();
-        if bound.is_ipv6() {
-            TcpStream::connect(("::1", bound.port())).await.unwrap();
-        }
-        let taken = bind(&format!(":{}", bound.port())).await.unwrap_err();
-        assert!(taken.to_string().starts_with("can't listen on :"), "{taken}");
-    }
 
     #[test]
     fn what_cannot_record_webhooks_is_not_ready() {

@@ -13,6 +13,7 @@ mod default_set;
 mod doctor;
 mod explain;
 mod health;
+mod listen;
 mod policy;
 mod reader;
 mod report;

@@ -21,7 +21,7 @@ use pacer_operator::account::Accounts;
 use pacer_operator::cluster::Cluster;
 use pacer_operator::controllers::{self, EndedEarly, News, Operator};
 use pacer_operator::decisions::Decisions;
-use pacer_operator::metrics::{Metrics, Sources};
+use pacer_operator::metrics::{HttpServer, Metrics, Sources};
 use pacer_operator::stores::Stores;
 use pacer_operator::{wake, watches};
 use pacer_policy::{Counters, IsolationLevel, PolicyHost};
@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::arguments::RunArguments;
 use crate::health::{self, Health, Phase};
 use crate::policy::jail;
-use crate::{connection, default_github, signal, telemetry, webhook};
+use crate::{connection, default_github, listen, signal, telemetry, webhook};
 
 mod settings;
 
@@ -143,8 +143,8 @@ async fn serve_health(
 ) -> anyhow::Result<()> {
     let addresses = [&arguments.metrics_addr, &arguments.health_probe_bind_address];
     for address in addresses.into_iter().filter(|address| !address.is_empty()) {
-        let listener = health::bind(address).await?;
-        tracing::info!(metrics_addr = %health::address(&listener)?, "serving");
+        let listener = listen::bind(address).await?;
+        tracing::info!(metrics_addr = %listen::address(&listener)?, "serving");
         parts.spawn(health::serve(listener, health.clone(), stop.clone()));
     }
     Ok(())
@@ -202,6 +202,7 @@ impl Process {
             github: &arguments.github,
             client: connection::fenced_client(&self.config, Fence::open(), self.metrics.clone())?,
             metrics: self.metrics.receiver().clone(),
+            connections: self.metrics.connections(HttpServer::Webhook),
         });
         parts.spawn(server.await?.run(health.clone(), self.stop.clone()));
         Ok(())

@@ -1,7 +1,8 @@
 //! Webhooks over HTTP: `pacer webhook`, and the same server inside `pacer run --webhook-addr`.
 //!
-//! Bodies are read piece by piece within a limit per request, a limit for all of them together, and a deadline; then
-//! [`Receiver::answer`] decides. At SIGTERM the server takes no new connections and finishes what it has.
+//! Bodies are read piece by piece, and their signatures checked meanwhile, within a limit per request, a limit for all large ones together,
+//! and deadlines; then [`Receiver::deliver`] decides. Small bodies need no room of that limit: the number of connections bounds them. At
+//! SIGTERM the server takes no new connections and finishes what it has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,8 @@ use pacer_demand::receiver::{
     Answer, JobMetricsSettings, Parts, Receiver, ReceiverMetrics, RunnerGroups, VisibleGroups, Watches, watches,
 };
 use pacer_github::Secret;
-use pacer_github::webhook::Verifier;
-use pacer_operator::metrics::Metrics;
+use pacer_github::webhook::{Check, Signed, Verifier};
+use pacer_operator::metrics::{ConnectionMetrics, HttpServer, Metrics};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -29,16 +30,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{GitHubArguments, ReceiverArguments, WebhookArguments};
 use crate::health::{self, Health, Phase};
+use crate::listen::{self, Bounds, Place};
 use crate::{connection, default_github, signal, telemetry};
 
 /// Longest time for a body to arrive, which is as long as GitHub waits for an answer.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Most KiB of bodies that are held at a time, whoever sent them: what is not signed must not fill the memory.
-const BODIES_KIB: u32 = 64 * 1024;
+/// Longest time for the next piece of a body.
+const BODY_STALL: Duration = Duration::from_secs(5);
 
-/// Longest time that connections may take to end after the server was told to stop; requests on them have shorter deadlines.
-const CLOSING: Duration = Duration::from_secs(20);
+/// Bytes of a body that have their place with the connection, and so are never refused for lack of room. GitHub's deliveries about jobs have
+/// 10 to 30 KiB.
+const SMALL_BODY: usize = 64 * 1024;
+
+/// Most KiB of bodies beyond [`SMALL_BODY`] that are held at a time, whoever sent them: what is not signed must not fill the memory. One body
+/// as large as `--webhook-body-limit` allows has room in any case.
+const LARGE_BODIES_KIB: usize = 32 * 1024;
 
 /// Runs `pacer webhook` until SIGTERM.
 pub(crate) fn main(arguments: WebhookArguments) -> anyhow::Result<()> {
@@ -56,8 +63,8 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
     health.set(Phase::Receiving);
     health.receiving(false);
     if !arguments.metrics_addr.is_empty() {
-        let listener = health::bind(&arguments.metrics_addr).await?;
-        tracing::info!(metrics_addr = %health::address(&listener)?, "serving");
+        let listener = listen::bind(&arguments.metrics_addr).await?;
+        tracing::info!(metrics_addr = %listen::address(&listener)?, "serving");
         parts.spawn(health::serve(listener, health.clone(), stop.clone()));
     }
     let config = connection::config(arguments.kubeconfig.as_deref()).await?;
@@ -69,6 +76,7 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
         github: &arguments.github,
         client: connection::fenced_client(&config, Fence::open(), metrics.clone())?,
         metrics: metrics.receiver().clone(),
+        connections: metrics.connections(HttpServer::Webhook),
     })
     .await?;
     parts.spawn(server.run(health, stop));
@@ -95,6 +103,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) client: Client,
     /// Counts.
     pub(crate) metrics: ReceiverMetrics,
+    /// Counts of connections.
+    pub(crate) connections: ConnectionMetrics,
 }
 
 /// A server that listens and does not answer yet.
@@ -102,13 +112,15 @@ pub(crate) struct Server {
     listener: TcpListener,
     front: Arc<Front>,
     watches: Watches,
+    bounds: Bounds,
+    connections: ConnectionMetrics,
 }
 
 struct Front {
     receiver: Receiver,
     /// Bytes of one body.
     limit: usize,
-    /// One permit per KiB.
+    /// One permit per KiB beyond [`SMALL_BODY`].
     room: Arc<Semaphore>,
 }
 
@@ -117,12 +129,17 @@ impl Server {
     pub(crate) async fn new(setting: Setting<'_>) -> anyhow::Result<Self> {
         let verifier = verifier(setting.receiver)?;
         if !verifier.checks() {
-            tracing::warn!(
-                "no webhook secret: whoever reaches this address can start runners; give --github-webhook-secret-token and set the same at GitHub"
-            );
+            let why = "no webhook secret: whoever reaches this address can start runners";
+            if !setting.receiver.insecure_no_webhook_secret {
+                bail!(
+                    "{why}; give --github-webhook-secret-file, --github-webhook-secret-token or GITHUB_WEBHOOK_SECRET_TOKEN and set the same \
+                     secret at GitHub, or take unsigned webhooks with --insecure-no-webhook-secret"
+                );
+            }
+            tracing::warn!("{why}; give --github-webhook-secret-file and set the same secret at GitHub");
         }
-        let listener = health::bind(setting.address).await?;
-        tracing::info!(webhook_addr = %health::address(&listener)?, "serving");
+        let listener = listen::bind(setting.address).await?;
+        tracing::info!(webhook_addr = %listen::address(&listener)?, "serving");
         let namespace = Some(setting.namespace).filter(|namespace| !namespace.is_empty());
         let (watches, autoscalers) = watches(&setting.client, namespace);
         let receiver = Receiver::new(Parts {
@@ -135,14 +152,16 @@ impl Server {
             metrics: setting.metrics,
             job_metrics: job_metrics(setting.receiver),
         });
-        let front =
-            Front { receiver, limit: setting.receiver.webhook_body_limit, room: Arc::new(Semaphore::new(BODIES_KIB as usize)) };
-        Ok(Self { listener, front: Arc::new(front), watches })
+        let limit = setting.receiver.webhook_body_limit;
+        let room = LARGE_BODIES_KIB.max(limit.div_ceil(1024)).min(Semaphore::MAX_PERMITS);
+        let front = Front { receiver, limit, room: Arc::new(Semaphore::new(room)) };
+        let bounds = Bounds::webhooks(setting.receiver.queue_limit);
+        Ok(Self { listener, front: Arc::new(front), watches, bounds, connections: setting.connections })
     }
 
     /// Answers until `stop`, which it cancels itself when it cannot go on.
     pub(crate) async fn run(self, health: Arc<Health>, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { listener, front, watches } = self;
+        let Self { listener, front, watches, bounds, connections } = self;
         let watching = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (until, all, remembering) = (watching.clone(), stop.clone(), front.clone());
@@ -162,7 +181,7 @@ impl Server {
             }
             Ok(())
         });
-        let served = serve(listener, front, stop.clone()).await;
+        let served = listen::serve(listener, router(front), bounds, connections, stop.clone()).await;
         // What is under way is finished; only now may the rest go.
         stop.cancel();
         watching.cancel();
@@ -170,17 +189,6 @@ impl Server {
             task.context("a part of the webhook server panicked")??;
         }
         served
-    }
-}
-
-async fn serve(listener: TcpListener, front: Arc<Front>, stop: CancellationToken) -> anyhow::Result<()> {
-    let late = stop.clone();
-    tokio::select! {
-        served = axum::serve(listener, router(front)).with_graceful_shutdown(stop.cancelled_owned()) => served.context("serving webhooks"),
-        () = async { late.cancelled().await; tokio::time::sleep(CLOSING).await } => {
-            tracing::warn!("connections to the webhook server did not end in time");
-            Ok(())
-        }
     }
 }
 
@@ -193,48 +201,72 @@ async fn handle(State(front): State<Arc<Front>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let answer = if parts.method == Method::POST {
         match front.read(&parts.headers, body).await {
-            Ok((body, _held)) => front.receiver.answer(&parts.method, &parts.headers, &body).await,
-            Err((status, why)) => front.receiver.refuse(status, why),
+            Ok(Delivered { signed, body, _room }) => {
+                if let Some(place) = parts.extensions.get::<Place>() {
+                    place.keep();
+                }
+                front.receiver.deliver(signed, &parts.headers, &body).await
+            }
+            Err(answer) => answer,
         }
     } else {
-        front.receiver.answer(&parts.method, &parts.headers, &[]).await
+        front.receiver.tell(&parts.method)
     };
     respond(answer)
+}
+
+/// A delivery that has arrived, and whose sender is known.
+struct Delivered {
+    signed: Signed,
+    body: Vec<u8>,
+    /// What a large body holds of the room for all of them.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 type Refused = (StatusCode, &'static str);
 
 impl Front {
-    /// Reads a body; the permits hold its place in memory.
-    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Refused> {
+    /// Reads a body, and checks its signature meanwhile.
+    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Delivered, Answer> {
+        let mut check = self.receiver.begin(headers)?;
         let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > self.limit as u64) {
-            return Err(TOO_LARGE);
-        }
-        match tokio::time::timeout(BODY_DEADLINE, self.collect(body)).await {
-            Ok(read) => read,
-            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time; deliver it again\n")),
-        }
+        let read = if announced.is_some_and(|length| length > self.limit as u64) {
+            Err(TOO_LARGE)
+        } else {
+            tokio::time::timeout(BODY_DEADLINE, self.collect(body, &mut check)).await.unwrap_or(Err(TOO_SLOW))
+        };
+        let (body, room) = read.map_err(|(status, why)| self.receiver.refuse(status, why))?;
+        Ok(Delivered { signed: self.receiver.finish(headers, check)?, body, _room: room })
     }
 
-    async fn collect(&self, mut body: Body) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Refused> {
-        let (mut bytes, mut held) = (Vec::new(), Vec::new());
-        while let Some(frame) = body.frame().await {
+    async fn collect(&self, mut body: Body, check: &mut Check) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Refused> {
+        let (mut bytes, mut held) = (Vec::new(), None::<OwnedSemaphorePermit>);
+        while let Some(frame) = tokio::time::timeout(BODY_STALL, body.frame()).await.map_err(|_| TOO_SLOW)? {
             let frame = frame.map_err(|_| (StatusCode::BAD_REQUEST, "the body broke off; deliver it again\n"))?;
             let Ok(piece) = frame.into_data() else { continue };
-            if bytes.len().saturating_add(piece.len()) > self.limit {
+            let length = bytes.len().saturating_add(piece.len());
+            if length > self.limit {
                 return Err(TOO_LARGE);
             }
-            let room = u32::try_from(piece.len().div_ceil(1024)).unwrap_or(u32::MAX);
-            let Ok(permit) = self.room.clone().try_acquire_many_owned(room) else {
-                return Err((StatusCode::SERVICE_UNAVAILABLE, "too many large requests at once; deliver it again\n"));
-            };
-            held.push(permit);
+            let room = length.saturating_sub(SMALL_BODY).div_ceil(1024);
+            let more = room.saturating_sub(held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+            if more > 0 {
+                let Ok(permit) = self.room.clone().try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX)) else {
+                    return Err((StatusCode::SERVICE_UNAVAILABLE, "too many large requests at once; deliver it again\n"));
+                };
+                match &mut held {
+                    Some(held) => held.merge(permit),
+                    None => held = Some(permit),
+                }
+            }
+            check.update(&piece);
             bytes.extend_from_slice(&piece);
         }
         Ok((bytes, held))
     }
 }
+
+const TOO_SLOW: Refused = (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time; deliver it again\n");
 
 const TOO_LARGE: Refused = (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than --webhook-body-limit allows\n");
 

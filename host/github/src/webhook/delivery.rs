@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::form;
 use super::payload::{self, Ping, WorkflowJob};
-use super::signature::{SignatureError, Verifier};
+use super::signature::{SignatureError, Signed, Verifier};
 
 /// Longest text that is taken over from a header.
 const HEADER_LIMIT: usize = 100;
@@ -77,7 +77,17 @@ impl Refusal {
 ///
 /// When the signature is missing or wrong, or the delivery has not the form that GitHub gives it.
 pub fn open(verifier: &Verifier, headers: &HeaderMap, body: &[u8]) -> Result<Delivery, Refusal> {
-    verifier.check(headers, body)?;
+    let mut check = verifier.begin(headers)?;
+    check.update(body);
+    open_signed(check.finish()?, headers, body)
+}
+
+/// Reads a delivery whose sender was checked while it arrived, as [`open`] does.
+///
+/// # Errors
+///
+/// When the delivery has not the form that GitHub gives it.
+pub fn open_signed(_signed: Signed, headers: &HeaderMap, body: &[u8]) -> Result<Delivery, Refusal> {
     let name = text(headers, "x-github-event");
     let is_form = is_form(headers)?;
     let json = || -> Result<Cow<'_, [u8]>, Refusal> {

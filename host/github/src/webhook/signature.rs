@@ -78,8 +78,19 @@ impl Verifier {
     ///
     /// When it is missing or wrong.
     pub fn check(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), SignatureError> {
+        let mut check = self.begin(headers)?;
+        check.update(body);
+        check.finish().map(|_| ())
+    }
+
+    /// Begins to check the signature of a body that is still to come.
+    ///
+    /// # Errors
+    ///
+    /// When no body could fit: the signature is missing, or is none.
+    pub fn begin(&self, headers: &HeaderMap) -> Result<Check, SignatureError> {
         if !self.checks() {
-            return Ok(());
+            return Ok(Check(None));
         }
         let (keys, tag) = match (tag::<32>(headers, SHA256)?, tag::<20>(headers, SHA1)?) {
             (Some(tag), _) => (&self.sha256, tag.to_vec()),
@@ -87,10 +98,52 @@ impl Verifier {
             (None, Some(tag)) => (&self.sha1, tag.to_vec()),
             (None, None) => return Err(SignatureError::Missing),
         };
-        let authentic = keys.iter().any(|key| hmac::verify(key, body, &tag).is_ok());
-        if authentic { Ok(()) } else { Err(SignatureError::Mismatch) }
+        let bodies = keys.iter().map(|key| (key.clone(), hmac::Context::with_key(key))).collect();
+        Ok(Check(Some(Expected { bodies, tag })))
     }
 }
+
+/// The check of one signature, while the body arrives.
+pub struct Check(Option<Expected>);
+
+struct Expected {
+    /// One per secret.
+    bodies: Vec<(hmac::Key, hmac::Context)>,
+    tag: Vec<u8>,
+}
+
+impl Check {
+    /// Takes the next piece of the body.
+    pub fn update(&mut self, piece: &[u8]) {
+        for (_, body) in self.0.iter_mut().flat_map(|expected| &mut expected.bodies) {
+            body.update(piece);
+        }
+    }
+
+    /// Checks the signature after the last piece, in a time that tells nothing about the right one.
+    ///
+    /// # Errors
+    ///
+    /// When it is that of another body, or made with another secret.
+    pub fn finish(self) -> Result<Signed, SignatureError> {
+        let Some(Expected { bodies, tag }) = self.0 else { return Ok(Signed(())) };
+        // The library compares in constant time only what it has computed itself: equal tags have equal tags.
+        let authentic = |(key, body): (hmac::Key, hmac::Context)| {
+            hmac::verify(&key, body.sign().as_ref(), hmac::sign(&key, &tag).as_ref()).is_ok()
+        };
+        if bodies.into_iter().any(authentic) { Ok(Signed(())) } else { Err(SignatureError::Mismatch) }
+    }
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Check")
+    }
+}
+
+/// Proof that the signature of a body was checked, where there is a secret to check it with.
+#[derive(Debug)]
+pub struct Signed(());
 
 impl std::fmt::Debug for Verifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -146,6 +199,16 @@ mod tests {
         assert_eq!(verifier(&["new", SECRET], false).check(&signed, BODY), Ok(()), "the old secret while it is changed");
         assert_eq!(verifier(&["new"], false).check(&signed, BODY), Err(SignatureError::Mismatch));
         assert_eq!(verifier(&[SECRET], false).check(&signed, b"Hello, World?"), Err(SignatureError::Mismatch));
+    }
+
+    #[test]
+    fn body_that_comes_in_pieces_has_the_signature_of_the_whole() {
+        let signed = headers(&[(SHA256.0, SIGNATURE)]);
+        for (pieces, fits) in [(["Hello, ", "World!"], true), (["", "Hello, World!"], true), (["World!", "Hello, "], false)] {
+            let mut check = verifier(&["new", SECRET], false).begin(&signed).unwrap();
+            pieces.iter().for_each(|piece| check.update(piece.as_bytes()));
+            assert_eq!(check.finish().is_ok(), fits, "{pieces:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::arguments::{Command, Pacer};
 
 use super::*;
 
+/// Takes webhooks without a secret.
+const OPEN: &str = "--insecure-no-webhook-secret";
+
 /// A server whose Kubernetes never answers.
 async fn front(arguments: &[&str]) -> anyhow::Result<Arc<Front>> {
     let arguments = ["pacer", "webhook", "--webhook-addr=127.0.0.1:0"].iter().chain(arguments);
@@ -20,6 +23,7 @@ async fn front(arguments: &[&str]) -> anyhow::Result<Arc<Front>> {
         github: &arguments.github,
         client: Client::new(silence, "default"),
         metrics: Metrics::default().receiver().clone(),
+        connections: Metrics::default().connections(HttpServer::Webhook),
     };
     Ok(Server::new(setting).await?.front)
 }
@@ -42,7 +46,7 @@ fn pieces(count: usize, size: usize) -> Body {
 
 #[tokio::test]
 async fn every_path_tells_that_the_server_runs() {
-    let front = front(&[]).await.unwrap();
+    let front = front(&[OPEN]).await.unwrap();
     for (method, expected) in [(Method::GET, "webhook server is running\n"), (Method::HEAD, "")] {
         let (response, text) = ask(&front, method, &[], Body::empty()).await;
         assert_eq!((response.status(), text.as_str()), (StatusCode::OK, expected));
@@ -54,7 +58,7 @@ async fn every_path_tells_that_the_server_runs() {
 
 #[tokio::test]
 async fn deliveries_without_a_secret_are_taken_unless_one_is_configured() {
-    let open = front(&["--github-webhook-secret-token="]).await.unwrap();
+    let open = front(&["--github-webhook-secret-token=", OPEN]).await.unwrap();
     for (event, expected) in [("ping", "pong"), ("push", ""), ("not_invented_yet", "")] {
         let (response, text) = ask(&open, Method::POST, &[("x-github-event", event)], Body::from("{}")).await;
         assert_eq!((response.status(), text.as_str()), (StatusCode::OK, expected), "{event}");
@@ -69,16 +73,18 @@ async fn deliveries_without_a_secret_are_taken_unless_one_is_configured() {
 
 #[tokio::test]
 async fn large_bodies_are_refused_before_they_fill_the_memory() {
-    let front = front(&["--webhook-body-limit=1000"]).await.unwrap();
+    let front = front(&["--webhook-body-limit=100000", OPEN]).await.unwrap();
     let event = ("x-github-event", "ping");
-    let (response, _) = ask(&front, Method::POST, &[event, ("content-length", "1001")], Body::from("{}")).await;
+    let (response, _) = ask(&front, Method::POST, &[event, ("content-length", "100001")], Body::from("{}")).await;
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE, "by what is announced");
-    let (response, _) = ask(&front, Method::POST, &[event], pieces(11, 100)).await;
+    let (response, _) = ask(&front, Method::POST, &[event], pieces(11, 10_000)).await;
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE, "by what arrives");
-    let (response, _) = ask(&front, Method::POST, &[event], pieces(10, 100)).await;
+    let (response, _) = ask(&front, Method::POST, &[event], pieces(10, 10_000)).await;
     assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY, "blanks are no JSON");
-    let _all = front.room.clone().try_acquire_many_owned(BODIES_KIB).unwrap();
-    let (response, _) = ask(&front, Method::POST, &[event], pieces(1, 1)).await;
+    let _all = front.room.clone().try_acquire_many_owned(u32::try_from(LARGE_BODIES_KIB).unwrap()).unwrap();
+    let (response, _) = ask(&front, Method::POST, &[event], pieces(1, SMALL_BODY)).await;
+    assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY, "a small one has room");
+    let (response, _) = ask(&front, Method::POST, &[event], pieces(1, SMALL_BODY + 1)).await;
     assert_eq!(
         (response.status(), &response.headers()[header::RETRY_AFTER]),
         (StatusCode::SERVICE_UNAVAILABLE, &"1".parse().unwrap())
@@ -87,15 +93,38 @@ async fn large_bodies_are_refused_before_they_fill_the_memory() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_never_ends_is_given_up() {
-    let front = front(&[]).await.unwrap();
-    let slow = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
-    let (response, _) = ask(&front, Method::POST, &[("x-github-event", "ping")], slow).await;
-    assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+    let front = front(&[OPEN]).await.unwrap();
+    let trickle = futures::stream::unfold((), |()| async {
+        tokio::time::sleep(BODY_STALL / 2).await;
+        Some((Ok::<_, std::io::Error>(Bytes::from_static(b" ")), ()))
+    });
+    let stalled = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+    for (body, patience) in [(stalled, BODY_STALL), (Body::from_stream(trickle), BODY_DEADLINE)] {
+        let begun = tokio::time::Instant::now();
+        let (response, _) = ask(&front, Method::POST, &[("x-github-event", "ping")], body).await;
+        assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+        assert!(begun.elapsed() < patience + Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn server_without_a_secret_does_not_start_unless_it_is_told_to() {
+    for arguments in [&[][..], &["--github-webhook-secret-token="][..], &["--insecure-no-webhook-secret=false"][..]] {
+        let refused = front(arguments).await.err().unwrap().to_string();
+        assert!(
+            refused.contains("--github-webhook-secret-file") && refused.contains("--insecure-no-webhook-secret"),
+            "{refused}"
+        );
+    }
+    assert!(front(&[OPEN]).await.is_ok());
+    let secret = front(&["--github-webhook-secret-token=s3cret", OPEN]).await.unwrap();
+    let (response, _) = ask(&secret, Method::POST, &[("x-github-event", "ping")], Body::from("{}")).await;
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "the flag opens nothing that has a secret");
 }
 
 #[tokio::test]
 async fn jobs_are_refused_until_the_autoscalers_are_known() {
-    let front = front(&[]).await.unwrap();
+    let front = front(&[OPEN]).await.unwrap();
     let job = r#"{"action": "queued", "workflow_job": {"id": 1}, "repository": {"full_name": "acme/app", "owner": {}}}"#;
     let (response, _) = ask(&front, Method::POST, &[("x-github-event", "workflow_job")], Body::from(job)).await;
     assert_eq!(

@@ -5,53 +5,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args};
 use pacer_api::duration;
 use pacer_demand::receiver::JobLabel;
-
-/// Runs and scales self-hosted GitHub Actions runners.
-#[derive(Debug, Parser)]
-#[command(name = "pacer", version, max_term_width = 110)]
-pub(crate) struct Pacer {
-    /// What to do.
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-/// Verbs.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Runs the operator.
-    // A flag that is given twice has its last value, as with Go's flags: a chart's extra arguments may change what the chart itself sets.
-    #[command(args_override_self = true)]
-    Run(Box<RunArguments>),
-    /// Says what becomes of each object when this operator takes over from actions-runner-controller, and what that leaves behind.
-    Adopt(crate::adopt::Arguments),
-    /// Says what is wrong with an installation, why it matters, and what cures it.
-    Doctor(crate::doctor::Arguments),
-    /// Makes, checks, tests and measures policies.
-    Policy {
-        /// What to do.
-        #[command(subcommand)]
-        verb: crate::policy::Verb,
-    },
-    /// Says why a runner was removed, kept or restarted, or why a pool has the number of runners that it has.
-    Explain(crate::explain::Arguments),
-    /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
-    #[command(args_override_self = true)]
-    Webhook(Box<WebhookArguments>),
-    /// Reads, compiles and runs policies for the process that started this one, over a socket that is its standard input.
-    #[command(name = crate::policy::jail::VERB, hide = true)]
-    PolicyProcess(crate::policy::jail::Arguments),
-    /// Prints the CustomResourceDefinitions as YAML.
-    Crds,
-    /// Prints a script that completes verbs and flags in a shell.
-    Completion(crate::completion::CompletionArguments),
-    /// Writes man pages.
-    Man(crate::completion::ManArguments),
-    /// Prints the version.
-    Version,
-}
 
 /// Arguments of `pacer run`.
 #[derive(Args, Debug)]
@@ -463,9 +419,10 @@ fn is_go_flag(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
+    use crate::verb::{Command, Pacer};
 
     fn run(arguments: &[&str]) -> RunArguments {
         let all = ["pacer", "run"].iter().chain(arguments).map(OsString::from);

@@ -47,7 +47,7 @@ mod tests {
     use clap::{CommandFactory, ValueEnum};
 
     use super::*;
-    use crate::arguments::Pacer;
+    use crate::verb::Pacer;
 
     /// Every verb with its whole path: `policy replay`.
     fn verbs(command: &clap::Command, path: &str, found: &mut Vec<String>) {

@@ -1,6 +1,6 @@
 //! The `pacer` binary: arguments, wiring, telemetry.
 //!
-//! Read first: [`arguments`] (flags, ARC's included) and [`run`] (what is started in which order).
+//! Read first: [`verb`] (what it can be asked for), [`arguments`] (flags, ARC's included) and [`run`] (what is started in which order).
 
 mod adopt;
 mod archive;
@@ -8,6 +8,7 @@ mod arguments;
 mod cluster;
 mod completion;
 mod connection;
+mod crds;
 mod default_github;
 mod default_set;
 mod doctor;
@@ -21,13 +22,14 @@ mod run;
 mod signal;
 mod table;
 mod telemetry;
+mod verb;
 mod webhook;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use arguments::{Command, Pacer};
 use clap::{CommandFactory, Parser};
+use verb::{Command, Pacer};
 
 fn main() -> ExitCode {
     // Two TLS back ends in one process would make rustls refuse to choose.
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::main(*arguments),
         Command::Webhook(arguments) => webhook::main(*arguments),
         Command::PolicyProcess(arguments) => return policy::jail::main(&arguments),
-        Command::Crds => pacer_api::crd::yaml().map_err(anyhow::Error::from).and_then(|yaml| print(&yaml)),
+        Command::Crds(arguments) => crds::main(&arguments).and_then(|report| tell(&report)),
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
         Command::Completion(arguments) => print(&completion::completion(&arguments, Pacer::command())),
         Command::Man(arguments) => completion::man(&arguments, Pacer::command()).and_then(|text| print(&text)),

@@ -41,12 +41,20 @@ async fn collect<K>(
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     for object in reader.namespaced::<K>("").await {
-        let title = format!("{} {}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any());
-        findings.extend(conditions(&object).into_iter().flatten().filter_map(|condition| finding(&title, condition, now)));
+        let place =
+            Place { kind: K::kind(&()).into_owned(), namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
+        findings.extend(conditions(&object).into_iter().flatten().filter_map(|condition| finding(&place, condition, now)));
     }
 }
 
-fn finding(object: &str, condition: &Condition, now: Timestamp) -> Option<Finding> {
+/// Which object a condition is about.
+struct Place {
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+fn finding(place: &Place, condition: &Condition, now: Timestamp) -> Option<Finding> {
     let settles = now.duration_since(condition.last_transition_time.0) < SETTLES;
     let severity = match (condition.type_.as_str(), condition.status.as_str()) {
         ("Accepted" | "PolicyAccepted", "False") => Severity::Problem,
@@ -55,13 +63,15 @@ fn finding(object: &str, condition: &Condition, now: Timestamp) -> Option<Findin
         ("Stopping", "True") if !settles => Severity::Warning,
         _ => return None,
     };
-    let entry = |word: &str| told(TROUBLESHOOTING, &condition.reason, word);
+    let Place { kind, namespace, name } = place;
+    // The page has capitals where the reader puts names; the namespace is always that of the object.
+    let entry = |word: &str| Some(told(TROUBLESHOOTING, &condition.reason, word)?.replace("-n NS", &format!("-n {namespace}")));
     Some(Finding {
         severity,
-        object: object.to_owned(),
+        object: format!("{kind} {namespace}/{name}"),
         what: format!("{} is {} ({}): {}", condition.type_, condition.status, condition.reason, condition.message),
         why: entry("Matters").unwrap_or_else(|| "see docs/troubleshooting.md".to_owned()),
-        cure: entry("Do").unwrap_or_else(|| format!("kubectl describe {}", object.to_lowercase().replacen(' ', "/", 1))),
+        cure: entry("Do").unwrap_or_else(|| format!("kubectl -n {namespace} describe {}/{name}", kind.to_lowercase())),
     })
 }
 
@@ -83,6 +93,7 @@ mod tests {
     #[test]
     fn condition_asks_for_attention_when_it_is_wrong_for_long_enough() {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let place = Place { kind: "Runner".to_owned(), namespace: "ci".to_owned(), name: "web".to_owned() };
         for (type_, status, minutes, expected) in [
             ("Ready", "True", 60, None),
             ("Ready", "False", 1, None),
@@ -101,11 +112,9 @@ mod tests {
                 observed_generation: None,
                 last_transition_time: Time(now - SignedDuration::from_mins(minutes)),
             };
-            assert_eq!(
-                finding("Runner a/b", &condition, now).map(|finding| finding.severity),
-                expected,
-                "{type_} {status} {minutes}"
-            );
+            let found = finding(&place, &condition, now);
+            assert_eq!(found.as_ref().map(|finding| finding.severity), expected, "{type_} {status} {minutes}");
+            assert!(found.is_none_or(|finding| finding.cure.contains("-n ci") && finding.object == "Runner ci/web"));
         }
     }
 

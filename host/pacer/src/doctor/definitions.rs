@@ -10,7 +10,7 @@ use super::finding::{Finding, Severity};
 use crate::reader::Reader;
 
 /// What installs or renews the definitions.
-const CURE: &str = "pacer crds | kubectl apply --server-side --force-conflicts --filename=-";
+const CURE: &str = "pacer crds apply";
 
 pub(super) async fn check(reader: &mut Reader) -> Result<Checked> {
     let there: Vec<CustomResourceDefinition> = reader.everywhere("").await;

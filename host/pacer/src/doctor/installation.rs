@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{Args as _, FromArgMatches as _};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::Checked;
 use super::finding::{Finding, Severity};
-use crate::arguments::{Command, Pacer, RunArguments};
+use crate::arguments::{RunArguments, as_go_wrote_them};
 use crate::reader::Reader;
 
 /// How far clocks may be apart before it is said.
@@ -125,27 +125,18 @@ fn title(deployment: &Deployment) -> String {
 
 /// The flags of a container. Variables become the flags that read them, so that those of this process do not count.
 fn parse(container: &Container, variables: &BTreeMap<String, String>) -> Result<RunArguments> {
-    let command = Pacer::command();
-    let run = command.find_subcommand("run").context("the verb run is missing")?;
+    let run = RunArguments::augment_args(clap::Command::new("run")).args_override_self(true);
     let from_environment = run.get_arguments().filter_map(|argument| {
         let value = variables.get(argument.get_env()?.to_str()?)?;
         Some(format!("--{}={value}", argument.get_long()?))
     });
-    let words: Vec<String> = ["pacer", "run"]
-        .map(str::to_owned)
-        .into_iter()
-        // The container's own come later and so win, as flags win over variables.
-        .chain(from_environment)
-        .chain(container.args.iter().flatten().skip(1).cloned())
-        .collect();
-    let without = |run: clap::Command| run.mut_args(|argument| argument.env(None::<&str>));
-    let matches = Pacer::command()
-        .mut_subcommand("run", without)
-        .try_get_matches_from(crate::arguments::as_go_wrote_them(words.into_iter().map(Into::into)))?;
-    match Pacer::from_arg_matches(&matches)?.command {
-        Command::Run(arguments) => Ok(*arguments),
-        _ => anyhow::bail!("the verb is not run"),
-    }
+    // The container's own come later and so win, as flags win over variables. The first of them is the verb.
+    let words: Vec<String> =
+        ["run".to_owned()].into_iter().chain(from_environment).chain(container.args.iter().flatten().skip(1).cloned()).collect();
+    let matches = run
+        .mut_args(|argument| argument.env(None::<&str>))
+        .try_get_matches_from(as_go_wrote_them(words.into_iter().map(Into::into)))?;
+    Ok(RunArguments::from_arg_matches(&matches)?)
 }
 
 fn ready(deployment: &Deployment) -> Option<Finding> {

@@ -95,7 +95,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::arguments::{Command, Pacer};
+    use crate::verb::{Command, Pacer};
 
     fn options(flags: &[&str]) -> anyhow::Result<Options> {
         match Pacer::parse_from(["pacer", "run"].iter().chain(flags)).command {

@@ -3,7 +3,7 @@ use axum::http::HeaderName;
 use clap::Parser;
 use tower::ServiceExt;
 
-use crate::arguments::{Command, Pacer};
+use crate::verb::{Command, Pacer};
 
 use super::*;
 

@@ -134,4 +134,5 @@ release-check: build policies helm ## Builds a release of the debug program twic
 
 golden: setup ## Writes the golden files anew; review the difference.
 	UPDATE_GOLDEN=1 cargo test -p pacer-api -p pacer-operator
+	UPDATE_GOLDEN=1 cargo test --workspace --test layout -- the_chart_shares
 	UPDATE_GOLDEN=1 cargo test --workspace --test chart -- rendered_manifests table_of_values

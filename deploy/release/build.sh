@@ -55,7 +55,7 @@ tar --create --directory="$scratch/image" --sort=name --owner=0 --group=0 --nume
 
 # The chart, and what it renders with its defaults for those who use none. Helm itself writes the time into its archive.
 mkdir "$scratch/chart"
-cp -RL "$root/deploy/chart" "$scratch/chart/pacer"
+cp -R "$root/deploy/chart" "$scratch/chart/pacer"
 "$helm" lint --quiet "$scratch/chart/pacer" >&2
 pack "$scratch/chart" "$out/pacer-chart-$version.tgz"
 "$binary" crds >"$out/pacer-$version-crds.yaml"

@@ -20,7 +20,7 @@ fn repository() -> PathBuf {
 /// Set `UPDATE_GOLDEN=1` to write the files anew.
 #[test]
 fn the_shipped_files_are_what_the_types_say() {
-    let directory = repository().join("deploy/crds");
+    let directory = repository().join("deploy/chart/crds");
     let files = crd::files().unwrap();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::create_dir_all(&directory).unwrap();

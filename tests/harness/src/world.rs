@@ -44,7 +44,7 @@ impl Default for Options {
             github: Settings::default(),
             nodes: Some(nodes::Options::default()),
             operator: Some(operator::Options::default()),
-            definitions: vec![deploy.join("crds")],
+            definitions: vec![deploy.join("chart/crds")],
             manifests: vec![deploy.join("base/namespace.yaml"), deploy.join("base/rbac.yaml")],
         }
     }

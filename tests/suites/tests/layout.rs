@@ -96,19 +96,42 @@ fn core_does_no_input_or_output() -> Result<()> {
     Ok(())
 }
 
+/// Files of `deploy` that lie in the chart once more, because helm and kustomize each read only what is below their own directory.
+const COPIES: [(&str, &str); 4] = [
+    ("base/rbac.yaml", "rbac.yaml"),
+    ("webhook/rbac.yaml", "webhook-rbac.yaml"),
+    ("alerts/pacer.yaml", "alerts.yaml"),
+    ("grafana/pacer.json", "dashboard.json"),
+];
+
+/// Set `UPDATE_GOLDEN=1` to copy them anew.
+#[test]
+fn files_that_the_chart_shares_with_the_manifests_are_equal() -> Result<()> {
+    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+    for (of_manifests, of_chart) in COPIES {
+        let (original, copy) = (format!("{deploy}/{of_manifests}"), format!("{deploy}/chart/files/{of_chart}"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::copy(&original, &copy)?;
+        }
+        let equal = fs::read(&original)? == fs::read(&copy)?;
+        ensure!(equal, "deploy/chart/files/{of_chart} is not deploy/{of_manifests}; copy it anew with `make golden`");
+    }
+    Ok(())
+}
+
 #[test]
 fn shipped_definitions_are_those_that_pacer_prints() -> Result<()> {
     let binary = std::env::var("PACER_BIN")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer").to_owned());
     let output = Command::new(binary).arg("crds").output().context("running pacer crds; build it first: cargo build -p pacer")?;
     let printed = String::from_utf8(output.stdout)?;
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/crds");
     for entry in fs::read_dir(directory)? {
         let file = fs::read_to_string(entry?.path())?;
         let body = file.lines().filter(|line| !line.starts_with('#') && *line != "---").collect::<Vec<_>>().join("\n");
         ensure!(
             printed.contains(body.trim()),
-            "a file in deploy/crds is not what `pacer crds` prints; write it anew with `make golden`"
+            "a file in deploy/chart/crds is not what `pacer crds` prints; write it anew with `make golden`"
         );
     }
     Ok(())

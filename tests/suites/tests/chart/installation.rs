@@ -244,7 +244,7 @@ async fn upgrade_of_arc_keeps_addresses_and_secrets_and_can_be_taken_back() -> R
     }
 
     // Helm installs definitions with a release, never with an upgrade.
-    world.plane.apply(&helm::repository("deploy/crds"), Apply::ServerSide).await?;
+    world.plane.apply(&helm::repository("deploy/chart/crds"), Apply::ServerSide).await?;
     let chart = helm::chart();
     let upgrade = ["upgrade", "arc", &chart, "--namespace", NAMESPACE];
     let refused = helm::run(Some(&world.plane), &[upgrade.as_slice(), &["--reuse-values"]].concat())?;

@@ -33,10 +33,12 @@ out=$(realpath -- "$out")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# pack DIRECTORY ARCHIVE: the same content gives the same bytes.
-pack() {
-    tar --create --directory="$1" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --format=gnu . | gzip -9n >"$2"
+# collect DIRECTORY: an archive of what is in it, the same bytes for the same content. Helm finds no chart below `./`.
+collect() {
+    (cd "$1" && tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --format=gnu -- *)
 }
+
+pack() { collect "$1" | gzip -9n >"$2"; }
 
 # The program, as a kubectl plugin as well.
 program=$scratch/program
@@ -50,8 +52,7 @@ pack "$program" "$out/$archive"
 
 # The image, as an archive of the layout that any tool for images reads.
 "$root/deploy/image/build.sh" "$binary" "$scratch/image"
-tar --create --directory="$scratch/image" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --format=gnu . \
-    >"$out/pacer-$version-image-linux-$arch.tar"
+collect "$scratch/image" >"$out/pacer-$version-image-linux-$arch.tar"
 
 # The chart, and what it renders with its defaults for those who use none. Helm itself writes the time into its archive.
 mkdir "$scratch/chart"

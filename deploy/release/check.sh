@@ -5,7 +5,7 @@
 set -eu
 
 usage='usage: check.sh BINARY POLICIES'
-binary=${1:?$usage} policies=${2:?$usage}
+binary=$(realpath -- "${1:?$usage}") policies=$(realpath -- "${2:?$usage}")
 here=$(cd -- "$(dirname -- "$0")" && pwd)
 helm=$(sh "$here/../../tests/helm/build.sh")
 scratch=$(mktemp -d)

@@ -121,9 +121,12 @@ release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras a
 
 release: setup helm policies ## Writes archives, image, chart, manifests, policies, SBOM, checksums and provenance into target/release-files.
 	cargo auditable build --release -p pacer $(LOCKED)
-	cargo cyclonedx --manifest-path host/pacer/Cargo.toml --format json --override-filename pacer
+	cargo cyclonedx --manifest-path host/pacer/Cargo.toml --format json --override-filename sbom
+	sed 's#$(CURDIR)/##g' host/pacer/sbom.json >target/sbom.json
+	# It writes one for each crate, beside its manifest.
+	find host policies tests examples -name sbom.json -delete
 	rm -rf target/release-files
-	SBOM=host/pacer/pacer.json deploy/release/build.sh target/release/pacer target/policies target/release-files
+	SBOM=target/sbom.json deploy/release/build.sh target/release/pacer target/policies target/release-files
 
 release-push: ## Signs what `make release` wrote, and pushes image, chart and policies to REGISTRY.
 	@: "$${REGISTRY:?the registry and its path, such as ghcr.io/example}"

@@ -22,7 +22,7 @@ pub struct StagedSet {
 /// One decision of a staged set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The policy, as [`Assignment::policy`] has it.
+    /// The policy, as [`crate::Assignment::policy`] has it.
     pub policy: String,
     /// How it is doing.
     pub health: Health,

@@ -18,7 +18,7 @@ const UNSEEN_ENDS: u32 = 50;
 ///
 /// An ephemeral agent whose job is shorter than the time between two listings ends with 0 and is never seen. One that can't register ends
 /// with 0 as well, since the image's entry point masks its code. Only others of the same template tell them apart: credentials, scope, group
-/// and labels that worked a moment ago are likely to work now, and no more than [`UNSEEN_ENDS`] runners are lost where they do not.
+/// and labels that worked a moment ago are likely to work now, and no more than `UNSEEN_ENDS` runners are lost where they do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registering {
     /// Unseen ends that are still believed; none before a runner was seen.

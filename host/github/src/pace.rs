@@ -6,6 +6,9 @@ use std::time::Duration;
 
 pub(crate) use rhythm::Rhythm;
 
+/// Age beyond which a listing proves nothing.
+const MOST_VALID: Duration = Duration::from_secs(900);
+
 /// GitHub's primary limit counts by the hour.
 const WINDOW: Duration = Duration::from_secs(3600);
 
@@ -87,6 +90,16 @@ impl Pace {
         let imposed = situation.imposed.unwrap_or_default();
         let burst = situation.since_haste.is_some() && wanted < self.slow;
         wanted.max(patience).max(pages).max(self.affordable(situation, burst)).max(imposed).max(self.fast)
+    }
+
+    /// For how long a listing proves anything when the next one is due after `interval`: one that failed may lie between them.
+    ///
+    /// Four times the slowest regular interval, and twice the one in force where budget or pages have made that longer: with fixed bounds a
+    /// scope that is listed rarely would never have a valid listing, and none of its runners could be removed. Beyond a quarter of an hour
+    /// nothing is proved, however rare the listings are.
+    #[must_use]
+    pub fn validity(&self, interval: Duration) -> Duration {
+        interval.saturating_mul(2).min(MOST_VALID).max(self.slow.saturating_mul(4))
     }
 
     /// The interval at which listings spend no more than their share of the budget until it resets.
@@ -188,6 +201,12 @@ mod tests {
     fn a_window_longer_than_an_hour_is_a_wrong_clock() {
         let years = Situation { paid: 10.0, budget: Some((5_000, Duration::from_secs(1 << 40))), ..Situation::default() };
         assert!(seconds(&years) < 60.0);
+    }
+
+    #[test]
+    fn listing_is_valid_for_longer_when_the_next_one_is_due_later() {
+        let validity = |seconds| Pace::default().validity(Duration::from_secs(seconds)).as_secs();
+        assert_eq!([1, 30, 60, 61, 200, 3_600].map(validity), [120, 120, 120, 122, 400, 900]);
     }
 
     #[test]

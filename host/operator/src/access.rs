@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_with_its_holder() {
+    fn permit_ends_with_its_holder() {
         let permits = Arc::new(Permits { most: 2, waits: Mutex::default() });
         let (first, second) = (Permits::take(&permits).unwrap(), Permits::take(&permits).unwrap());
         assert!(Permits::take(&permits).is_none());

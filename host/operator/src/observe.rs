@@ -343,9 +343,6 @@ fn digest(pod: Option<&PodFacts>) -> u64 {
     hasher.finish()
 }
 
-/// A listing that is older proves nothing: GitHub has not answered since, and much may have happened. Four times the slowest regular pace.
-const STALE: Duration = Duration::from_secs(120);
-
 /// What a listing is read for.
 struct Registration<'a> {
     name: &'a str,
@@ -373,10 +370,11 @@ impl Seen {
     /// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.
     fn remote(&mut self, of: &Registration<'_>, runner_list: Option<&RunnerListView>, now: Instant) -> Remote {
         let Some(view) = runner_list else { return Remote::Unknown };
-        let listed = view.listing().fetched_at.into_std();
-        if now.saturating_duration_since(listed) > STALE {
+        // GitHub has not answered since, and much may have happened.
+        if !view.is_valid(now.into()) {
             return Remote::Unknown;
         }
+        let listed = view.listing().fetched_at.into_std();
         let fresh = self.is_fresh(view, now);
         let Some(entry) = view.get(of.name) else {
             // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.

@@ -1,14 +1,14 @@
 //! HTTP servers of the process, for metrics, health and webhooks, with bounds on what those who connect can take of it.
 //!
 //! Nobody has to prove anything to open a connection. So the number of connections is bounded, in all and per address. Where there is no
-//! more room, a newer connection takes the place of the one that has kept the server waiting longest, never of one whose request was proved
+//! more room, a newer connection takes the slot of the one that has kept the server waiting longest, never of one whose request was proved
 //! to be GitHub's: senders that are slow on purpose push out each other.
 //!
 //! ```text
-//! accept --Seats--> connection --head within 10 s, 64 KiB--> request --> router --> response
+//! accept --Slots--> connection --head within 10 s, 64 KiB--> request --> router --> response
 //! ```
 
-mod seats;
+mod slots;
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -32,9 +32,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use seats::{Seat, Seats, Source};
+use slots::{SlotId, Slots, Source};
 
-pub(crate) use seats::Bounds;
+pub(crate) use slots::Bounds;
 
 /// Longest time for the head of a request to arrive, and for a connection without a request to stay open.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
@@ -68,37 +68,37 @@ pub(crate) fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
     listener.local_addr().context("reading the address that was bound")
 }
 
-/// The place of a connection among those that are open. Each request has it among its extensions.
+/// The slot of a connection among those that are open. Each request has it among its extensions.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(Arc<Held>);
+pub(crate) struct Slot(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
-    seat: Seat,
-    seats: Arc<Mutex<Seats>>,
+    slot: SlotId,
+    slots: Arc<Mutex<Slots>>,
     /// Whether a request was answered: waiting for the next one is nobody's fault.
     served: AtomicBool,
 }
 
-impl Place {
-    /// The request of this connection is worth its place: no other connection takes it until the request is answered.
+impl Slot {
+    /// The request of this connection is worth its slot: no other connection takes it until the request is answered.
     pub(crate) fn keep(&self) {
-        self.change(|seats, seat| seats.keep(seat));
+        self.change(|slots, slot| slots.keep(slot));
     }
 
     /// The connection waits for its peer again.
     fn wait(&self) {
-        self.change(|seats, seat| seats.wait(seat, Instant::now()));
+        self.change(|slots, slot| slots.wait(slot, Instant::now()));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Seats, Seat)) {
-        change(&mut self.0.seats.lock().unwrap_or_else(PoisonError::into_inner), self.0.seat);
+    fn change(&self, change: impl FnOnce(&mut Slots, SlotId)) {
+        change(&mut self.0.slots.lock().unwrap_or_else(PoisonError::into_inner), self.0.slot);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner).leave(self.seat);
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).leave(self.slot);
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) async fn serve(
     metrics: ConnectionMetrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let seats = Arc::new(Mutex::new(Seats::new(bounds)));
+    let slots = Arc::new(Mutex::new(Slots::new(bounds)));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -129,7 +129,7 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let admitted = seats.lock().unwrap_or_else(PoisonError::into_inner).take(Source::of(peer.ip()), Instant::now());
+        let admitted = slots.lock().unwrap_or_else(PoisonError::into_inner).take(Source::of(peer.ip()), Instant::now());
         let Some(admitted) = admitted else {
             metrics.dropped(ConnectionDrop::NoRoom);
             continue;
@@ -137,8 +137,8 @@ pub(crate) async fn serve(
         if admitted.replaced {
             metrics.dropped(ConnectionDrop::Replaced);
         }
-        let place = Place(Arc::new(Held { seat: admitted.seat, seats: seats.clone(), served: AtomicBool::new(false) }));
-        let connection = Connection { place, router: router.clone(), replaced: admitted.gone, stop: stop.clone() };
+        let slot = Slot(Arc::new(Held { slot: admitted.slot, slots: slots.clone(), served: AtomicBool::new(false) }));
+        let connection = Connection { slot, router: router.clone(), replaced: admitted.gone, stop: stop.clone() };
         connections.spawn(connection.run(stream, metrics.clone()));
     }
     drop(listener);
@@ -155,20 +155,20 @@ fn told(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// A connection that has a place.
+/// A connection that has a slot.
 struct Connection {
-    place: Place,
+    slot: Slot,
     router: Router,
-    /// Another one has taken the place.
+    /// Another one has taken the slot.
     replaced: CancellationToken,
     stop: CancellationToken,
 }
 
 impl Connection {
     async fn run(self, stream: TcpStream, metrics: ConnectionMetrics) {
-        let Self { place, router, replaced, stop } = self;
-        let held = place.clone();
-        let service = service_fn(move |request| answer(router.clone(), place.clone(), request));
+        let Self { slot, router, replaced, stop } = self;
+        let held = slot.clone();
+        let service = service_fn(move |request| answer(router.clone(), slot.clone(), request));
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_DEADLINE).max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
@@ -198,13 +198,13 @@ impl Connection {
     }
 }
 
-async fn answer(router: Router, place: Place, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    place.wait();
+async fn answer(router: Router, slot: Slot, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    slot.wait();
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(place.clone());
+    request.extensions_mut().insert(slot.clone());
     let response = router.oneshot(request).await;
-    place.0.served.store(true, Ordering::Relaxed);
-    place.wait();
+    slot.0.served.store(true, Ordering::Relaxed);
+    slot.wait();
     response
 }
 

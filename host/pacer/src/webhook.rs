@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{GitHubArguments, ReceiverArguments, WebhookArguments};
 use crate::health::{self, Health, Phase};
-use crate::listen::{self, Bounds, Place};
+use crate::listen::{self, Bounds, Slot};
 use crate::{connection, default_github, signal, telemetry};
 
 /// Longest time for a body to arrive, which is as long as GitHub waits for an answer.
@@ -202,8 +202,8 @@ async fn handle(State(front): State<Arc<Front>>, request: Request) -> Response {
     let answer = if parts.method == Method::POST {
         match front.read(&parts.headers, body).await {
             Ok(Delivered { signed, body, _room }) => {
-                if let Some(place) = parts.extensions.get::<Place>() {
-                    place.keep();
+                if let Some(slot) = parts.extensions.get::<Slot>() {
+                    slot.keep();
                 }
                 front.receiver.deliver(signed, &parts.headers, &body).await
             }

@@ -1,6 +1,7 @@
 //! The task that reads one scope's listing again and again.
 
 use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
 
 use pacer_core::scope::Scope;
 use tokio::time::Instant;
@@ -44,9 +45,7 @@ impl Poller {
     /// Waits for the next listing's time, which haste brings nearer.
     async fn rest(&mut self, started: Instant) {
         loop {
-            let budget = self.github.budget(&self.scope);
-            let pollers = self.registry.upgrade().map_or(1, |registry| registry.sharing(self.github.id()));
-            let next = started + self.pace.interval(&self.rhythm.situation(budget.as_ref(), pollers));
+            let next = started + self.interval();
             let board = Arc::clone(&self.board);
             tokio::select! {
                 () = tokio::time::sleep_until(next) => return,
@@ -55,6 +54,13 @@ impl Poller {
                 }
             }
         }
+    }
+
+    /// From the start of the last listing to the start of the next, as things are now.
+    fn interval(&self) -> Duration {
+        let budget = self.github.budget(&self.scope);
+        let pollers = self.registry.upgrade().map_or(1, |registry| registry.sharing(self.github.id()));
+        self.pace.interval(&self.rhythm.situation(budget.as_ref(), pollers))
     }
 
     fn take_haste(&mut self) -> Option<Haste> {
@@ -73,7 +79,7 @@ impl Poller {
         }
         let last_good = Some(listing.fetched_at);
         let before = self.board.view.borrow().clone();
-        let (view, changes) = RunnerListView::follow(before.as_deref(), listing);
+        let (view, changes) = RunnerListView::follow(before.as_deref(), listing, self.pace.validity(self.interval()));
         self.board.view.send_replace(Some(Arc::new(view)));
         if let Some(changes) = changes {
             // Without subscribers there is nobody to tell.

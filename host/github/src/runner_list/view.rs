@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -13,6 +14,7 @@ use crate::runners::{Listing, RemoteRunner};
 pub struct RunnerListView {
     listing: Listing,
     facts: Arc<Facts>,
+    validity: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -40,16 +42,16 @@ impl RunnerListView {
     /// The view after one more listing, and what that changed; none if nothing.
     ///
     /// Runners that are missing from an incomplete listing keep their history, but are not in the view.
-    pub(super) fn follow(before: Option<&Self>, listing: Listing) -> (Self, Option<Changes>) {
+    pub(super) fn follow(before: Option<&Self>, listing: Listing, validity: Duration) -> (Self, Option<Changes>) {
         let at = listing.fetched_at;
         let Some(before) = before else {
             let presence = listing.runners.iter().map(|runner| (runner.id, Presence::update(None, runner, at))).collect();
             let facts = Facts { by_name: index(&listing.runners), presence };
-            return (Self { listing, facts: Arc::new(facts) }, Some(Changes::All));
+            return (Self { listing, facts: Arc::new(facts), validity }, Some(Changes::All));
         };
         if Arc::ptr_eq(&before.listing.runners, &listing.runners) {
             // Nothing started or stopped being idle, busy or offline; only `last_busy` would move on, and reading it accounts for that.
-            return (Self { listing, facts: Arc::clone(&before.facts) }, None);
+            return (Self { listing, facts: Arc::clone(&before.facts), validity }, None);
         }
         let known = &before.facts.presence;
         let mut presence: HashMap<_, _> = listing
@@ -66,7 +68,7 @@ impl RunnerListView {
             }
         }
         let facts = Facts { by_name: index(&listing.runners), presence };
-        let view = Self { listing, facts: Arc::new(facts) };
+        let view = Self { listing, facts: Arc::new(facts), validity };
         let names = view.differences(before);
         let changes = (!names.is_empty()).then(|| Changes::Named(names.into()));
         (view, changes)
@@ -76,6 +78,12 @@ impl RunnerListView {
     #[must_use]
     pub fn listing(&self) -> &Listing {
         &self.listing
+    }
+
+    /// Whether it still proves something at `now`; see [`crate::pace::Pace::validity`].
+    #[must_use]
+    pub fn is_valid(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.listing.fetched_at) <= self.validity
     }
 
     /// A runner by its name. Where several have it, the one that is online, else the youngest.
@@ -137,12 +145,12 @@ fn index(runners: &[RemoteRunner]) -> HashMap<Arc<str>, usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use jiff::Timestamp;
     use proptest::prelude::*;
 
     use super::*;
+
+    const VALIDITY: Duration = Duration::from_secs(120);
 
     fn runner(id: u64, online: bool, busy: bool) -> RemoteRunner {
         let name = format!("r{id}").into();
@@ -162,36 +170,45 @@ mod tests {
     async fn history_counts_from_the_first_uninterrupted_listing() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (view, changes) = RunnerListView::follow(None, listing(at(0), vec![runner(1, true, false)], true));
+        let (view, changes) = RunnerListView::follow(None, listing(at(0), vec![runner(1, true, false)], true), VALIDITY);
         assert_eq!(changes, Some(Changes::All));
-        let (view, changes) = RunnerListView::follow(Some(&view), listing(at(10), vec![runner(1, true, true)], true));
+        let (view, changes) = RunnerListView::follow(Some(&view), listing(at(10), vec![runner(1, true, true)], true), VALIDITY);
         assert_eq!(changes, named(&["r1"]));
         let presence = view.presence(1).unwrap();
         assert_eq!((presence.idle_since, presence.busy_since), (None, Some(at(10))));
         let again = Listing { fetched_at: at(20), ..view.listing().clone() };
-        let (view, changes) = RunnerListView::follow(Some(&view), again);
+        let (view, changes) = RunnerListView::follow(Some(&view), again, VALIDITY);
         assert_eq!(changes, None);
         assert_eq!(view.presence(1).unwrap().last_busy, Some(at(20)));
-        let (view, _) = RunnerListView::follow(Some(&view), listing(at(30), vec![runner(1, true, false)], true));
+        let (view, _) = RunnerListView::follow(Some(&view), listing(at(30), vec![runner(1, true, false)], true), VALIDITY);
         let presence = view.presence(1).unwrap();
         assert_eq!((presence.idle_since, presence.last_busy), (Some(at(30)), Some(at(20))));
         assert_eq!(presence.first_seen, at(0));
-        let (view, _) = RunnerListView::follow(Some(&view), listing(at(40), vec![runner(1, false, false)], true));
+        let (view, _) = RunnerListView::follow(Some(&view), listing(at(40), vec![runner(1, false, false)], true), VALIDITY);
         let presence = view.presence(1).unwrap();
         assert_eq!((presence.idle_since, presence.offline_since), (None, Some(at(40))));
     }
 
     #[tokio::test]
+    async fn listing_is_valid_until_its_time_is_over() {
+        let start = Instant::now();
+        let (view, _) = RunnerListView::follow(None, listing(start, vec![runner(1, true, false)], true), VALIDITY);
+        assert!(view.is_valid(start + VALIDITY));
+        assert!(!view.is_valid(start + VALIDITY + Duration::from_millis(1)));
+    }
+
+    #[tokio::test]
     async fn gaps_of_incomplete_listings_prove_nothing() {
         let start = Instant::now();
-        let (view, _) = RunnerListView::follow(None, listing(start, vec![runner(1, true, false), runner(2, true, false)], true));
+        let (view, _) =
+            RunnerListView::follow(None, listing(start, vec![runner(1, true, false), runner(2, true, false)], true), VALIDITY);
         let later = start + Duration::from_secs(5);
-        let (torn, changes) = RunnerListView::follow(Some(&view), listing(later, vec![runner(1, true, false)], false));
+        let (torn, changes) = RunnerListView::follow(Some(&view), listing(later, vec![runner(1, true, false)], false), VALIDITY);
         assert_eq!(changes, None);
         let whole = vec![runner(1, true, false), runner(2, true, false)];
-        let (view, _) = RunnerListView::follow(Some(&torn), listing(later, whole, true));
+        let (view, _) = RunnerListView::follow(Some(&torn), listing(later, whole, true), VALIDITY);
         assert_eq!(view.presence(2).unwrap().idle_since, Some(start));
-        let (view, changes) = RunnerListView::follow(Some(&view), listing(later, vec![runner(1, true, false)], true));
+        let (view, changes) = RunnerListView::follow(Some(&view), listing(later, vec![runner(1, true, false)], true), VALIDITY);
         assert_eq!(changes, named(&["r2"]));
         assert_eq!((view.get("r2"), view.presence(2)), (None, None));
     }
@@ -200,7 +217,7 @@ mod tests {
     async fn online_runner_is_found_when_names_are_equal() {
         let same = |id, online| RemoteRunner { name: "x".into(), ..runner(id, online, false) };
         for order in [[same(1, false), same(2, true), same(3, false)], [same(3, false), same(2, true), same(1, false)]] {
-            let (view, _) = RunnerListView::follow(None, listing(Instant::now(), order.to_vec(), true));
+            let (view, _) = RunnerListView::follow(None, listing(Instant::now(), order.to_vec(), true), VALIDITY);
             assert_eq!(view.get("x").unwrap().id, 2);
         }
     }
@@ -213,7 +230,7 @@ mod tests {
             let mut view: Option<RunnerListView> = None;
             for (step, (online, busy)) in states.iter().enumerate() {
                 let listing = listing(at(step), vec![runner(1, *online, *busy)], true);
-                view = Some(RunnerListView::follow(view.as_ref(), listing).0);
+                view = Some(RunnerListView::follow(view.as_ref(), listing, VALIDITY).0);
             }
             let tail = |holds: fn(&(bool, bool)) -> bool| {
                 let length = states.iter().rev().take_while(|state| holds(state)).count();

@@ -43,12 +43,12 @@ impl Source {
 
 /// Name of a place; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Seat(u64);
+pub(super) struct SlotId(u64);
 
 /// A connection that was let in.
 #[derive(Debug)]
 pub(super) struct Admitted {
-    pub(super) seat: Seat,
+    pub(super) slot: SlotId,
     /// Cancelled when another connection takes the place.
     pub(super) gone: CancellationToken,
     /// Whether it took the place of another one itself.
@@ -56,7 +56,7 @@ pub(super) struct Admitted {
 }
 
 #[derive(Debug)]
-struct Occupant {
+struct Peer {
     source: Source,
     /// Since when its peer has kept the server waiting; nothing while its request is worked on.
     waiting: Option<Instant>,
@@ -65,13 +65,13 @@ struct Occupant {
 
 /// The connections that are open.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct Slots {
     bounds: Bounds,
-    taken: BTreeMap<Seat, Occupant>,
+    taken: BTreeMap<SlotId, Peer>,
     next: u64,
 }
 
-impl Seats {
+impl Slots {
     /// None taken.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self { bounds, taken: BTreeMap::new(), next: 0 }
@@ -83,55 +83,55 @@ impl Seats {
         let full = self.of(source) >= self.bounds.per_address || self.taken.len() >= self.bounds.all;
         if full {
             let victim = self.victim(source)?;
-            if let Some(occupant) = self.taken.remove(&victim) {
-                occupant.gone.cancel();
+            if let Some(peer) = self.taken.remove(&victim) {
+                peer.gone.cancel();
             }
         }
-        let (seat, gone) = (Seat(self.next), CancellationToken::new());
+        let (slot, gone) = (SlotId(self.next), CancellationToken::new());
         self.next = self.next.saturating_add(1);
-        self.taken.insert(seat, Occupant { source, waiting: Some(now), gone: gone.clone() });
-        Some(Admitted { seat, gone, replaced: full })
+        self.taken.insert(slot, Peer { source, waiting: Some(now), gone: gone.clone() });
+        Some(Admitted { slot, gone, replaced: full })
     }
 
     fn of(&self, source: Source) -> usize {
-        self.taken.values().filter(|occupant| occupant.source == source).count()
+        self.taken.values().filter(|peer| peer.source == source).count()
     }
 
-    fn victim(&self, newcomer: Source) -> Option<Seat> {
+    fn victim(&self, newcomer: Source) -> Option<SlotId> {
         let own_bound = self.of(newcomer) >= self.bounds.per_address;
-        let waiting = self.taken.iter().filter_map(|(seat, occupant)| Some((occupant.waiting?, *seat, occupant.source)));
+        let waiting = self.taken.iter().filter_map(|(slot, peer)| Some((peer.waiting?, *slot, peer.source)));
         if own_bound {
             return waiting
                 .filter(|(_, _, source)| *source == newcomer)
                 .min_by_key(|(since, ..)| *since)
-                .map(|(_, seat, _)| seat);
+                .map(|(_, slot, _)| slot);
         }
         let mut shares = BTreeMap::<Source, usize>::new();
-        for occupant in self.taken.values() {
-            let share = shares.entry(occupant.source).or_default();
+        for peer in self.taken.values() {
+            let share = shares.entry(peer.source).or_default();
             *share = share.saturating_add(1);
         }
         // The greatest share first, then the longest wait.
-        waiting.min_by_key(|(since, _, source)| (Reverse(shares.get(source).copied()), *since)).map(|(_, seat, _)| seat)
+        waiting.min_by_key(|(since, _, source)| (Reverse(shares.get(source).copied()), *since)).map(|(_, slot, _)| slot)
     }
 
     /// Its request is worked on.
-    pub(super) fn keep(&mut self, seat: Seat) {
-        if let Some(occupant) = self.taken.get_mut(&seat) {
-            occupant.waiting = None;
+    pub(super) fn keep(&mut self, slot: SlotId) {
+        if let Some(peer) = self.taken.get_mut(&slot) {
+            peer.waiting = None;
         }
     }
 
     /// Its peer is to go on from now.
-    pub(super) fn wait(&mut self, seat: Seat, now: Instant) {
-        if let Some(occupant) = self.taken.get_mut(&seat) {
-            occupant.waiting = Some(now);
+    pub(super) fn wait(&mut self, slot: SlotId, now: Instant) {
+        if let Some(peer) = self.taken.get_mut(&slot) {
+            peer.waiting = Some(now);
         }
     }
 
     /// Its connection has ended.
-    pub(super) fn leave(&mut self, seat: Seat) {
-        self.taken.remove(&seat);
+    pub(super) fn leave(&mut self, slot: SlotId) {
+        self.taken.remove(&slot);
     }
 }
 
@@ -145,44 +145,44 @@ mod tests {
         Source::of(text.parse().unwrap())
     }
 
-    fn seats(all: usize, per_address: usize) -> (Seats, Instant) {
-        (Seats::new(Bounds { all, per_address }), Instant::now())
+    fn slots(all: usize, per_address: usize) -> (Slots, Instant) {
+        (Slots::new(Bounds { all, per_address }), Instant::now())
     }
 
     #[test]
     fn one_more_of_an_address_replaces_the_one_that_has_waited_longest() {
-        let (mut seats, start) = seats(9, 2);
+        let (mut slots, start) = slots(9, 2);
         let at = |seconds| start + Duration::from_secs(seconds);
-        let first = seats.take(source("10.0.0.1"), at(0)).unwrap();
-        let second = seats.take(source("10.0.0.1"), at(1)).unwrap();
-        let other = seats.take(source("10.0.0.2"), at(0)).unwrap();
+        let first = slots.take(source("10.0.0.1"), at(0)).unwrap();
+        let second = slots.take(source("10.0.0.1"), at(1)).unwrap();
+        let other = slots.take(source("10.0.0.2"), at(0)).unwrap();
         assert!(!first.replaced && !second.replaced && !other.replaced);
-        seats.wait(first.seat, at(2));
-        assert!(seats.take(source("10.0.0.1"), at(3)).unwrap().replaced);
+        slots.wait(first.slot, at(2));
+        assert!(slots.take(source("10.0.0.1"), at(3)).unwrap().replaced);
         assert!(second.gone.is_cancelled() && !first.gone.is_cancelled() && !other.gone.is_cancelled());
     }
 
     #[test]
     fn one_more_of_all_replaces_one_of_the_address_that_has_most() {
-        let (mut seats, start) = seats(3, 2);
+        let (mut slots, start) = slots(3, 2);
         let at = |seconds| start + Duration::from_secs(seconds);
-        let alone = seats.take(source("10.0.0.2"), at(0)).unwrap();
-        let many = seats.take(source("10.0.0.1"), at(1)).unwrap();
-        let _more = seats.take(source("10.0.0.1"), at(2)).unwrap();
-        assert!(seats.take(source("10.0.0.3"), at(3)).unwrap().replaced);
+        let alone = slots.take(source("10.0.0.2"), at(0)).unwrap();
+        let many = slots.take(source("10.0.0.1"), at(1)).unwrap();
+        let _more = slots.take(source("10.0.0.1"), at(2)).unwrap();
+        assert!(slots.take(source("10.0.0.3"), at(3)).unwrap().replaced);
         assert!(many.gone.is_cancelled() && !alone.gone.is_cancelled());
     }
 
     #[test]
     fn a_request_that_is_worked_on_keeps_its_place() {
-        let (mut seats, start) = seats(2, 1);
-        let (one, two) = (seats.take(source("10.0.0.1"), start).unwrap(), seats.take(source("10.0.0.2"), start).unwrap());
-        seats.keep(one.seat);
-        assert!(seats.take(source("10.0.0.1"), start).is_none());
-        seats.keep(two.seat);
-        assert!(seats.take(source("10.0.0.3"), start).is_none());
-        seats.leave(two.seat);
-        assert!(!seats.take(source("10.0.0.3"), start).unwrap().replaced);
+        let (mut slots, start) = slots(2, 1);
+        let (one, two) = (slots.take(source("10.0.0.1"), start).unwrap(), slots.take(source("10.0.0.2"), start).unwrap());
+        slots.keep(one.slot);
+        assert!(slots.take(source("10.0.0.1"), start).is_none());
+        slots.keep(two.slot);
+        assert!(slots.take(source("10.0.0.3"), start).is_none());
+        slots.leave(two.slot);
+        assert!(!slots.take(source("10.0.0.3"), start).unwrap().replaced);
         assert!(!one.gone.is_cancelled());
     }
 

@@ -31,8 +31,16 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
             return done(Vec::new());
         }
     };
+    if let Some(file) = arguments.github.github_ca_file.as_ref().filter(|file| !file.exists()) {
+        let file = file.display();
+        reader.unread.push(format!(
+            "GitHub: the operator trusts the authorities in {file} of its pod, and there is no such file here; copy it, or give --no-github"
+        ));
+        return done(Vec::new());
+    }
     let scopes = scopes(reader).await;
-    let object = format!("Namespace {}", installation.namespace);
+    let namespace = &installation.namespace;
+    let object = format!("Namespace {namespace}");
     let github = match default_github::client(&arguments.github) {
         Ok(Some(github)) => github,
         Ok(None) if scopes.is_empty() => return done(Vec::new()),
@@ -43,8 +51,8 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
                 what: "the operator has no GitHub credentials".to_owned(),
                 why: format!("fleets without githubAPICredentialsFrom cannot register runners: {}", names(&scopes)),
                 cure: format!(
-                    "kubectl create secret generic controller-manager --namespace={} --from-literal=github_token=TOKEN; kubectl rollout restart deployment --namespace={}",
-                    installation.namespace, installation.namespace
+                    "kubectl create secret generic controller-manager --namespace={namespace} --from-literal=github_token=TOKEN; \
+                     kubectl rollout restart deployment --namespace={namespace}"
                 ),
             }]);
         }
@@ -54,10 +62,7 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
                 object,
                 what: format!("the operator's GitHub credentials make no sense: {error:#}"),
                 why: "the operator does not start with them".to_owned(),
-                cure: format!(
-                    "correct the Secret that the operator's Deployment in {} names, then restart it",
-                    installation.namespace
-                ),
+                cure: format!("correct the Secret that the operator's Deployment in {namespace} names, then restart it"),
             }]);
         }
     };

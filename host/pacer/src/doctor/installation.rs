@@ -104,7 +104,8 @@ impl Installation {
                 let namespace = election.leader_election_namespace.as_deref().unwrap_or(&self.namespace);
                 let leases: Vec<Lease> = reader.of_namespace(namespace).await;
                 let lease = leases.iter().find(|lease| lease.name_any() == election.leader_election_id);
-                findings.extend(leading(lease, &format!("{namespace}/{}", election.leader_election_id), now));
+                let place = format!("{namespace}/{}", election.leader_election_id);
+                findings.extend(leading(lease, &place, logs(deployment), now));
             }
             Ok(_) => {}
             Err(error) => findings.push(Finding {
@@ -139,6 +140,12 @@ fn parse(container: &Container, variables: &BTreeMap<String, String>) -> Result<
     Ok(RunArguments::from_arg_matches(&matches)?)
 }
 
+/// The command that shows what the operator says.
+fn logs(deployment: &Deployment) -> String {
+    let namespace = deployment.namespace().unwrap_or_default();
+    format!("kubectl logs deployment/{} --namespace={namespace} --tail=50", deployment.name_any())
+}
+
 fn ready(deployment: &Deployment) -> Option<Finding> {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
@@ -155,19 +162,18 @@ fn ready(deployment: &Deployment) -> Option<Finding> {
         cure: if wanted == 0 {
             format!("kubectl scale deployment {name} --namespace={namespace} --replicas=2")
         } else {
-            format!("kubectl describe pods --namespace={namespace} --selector=app.kubernetes.io/name={}; kubectl logs deployment/{name} --namespace={namespace}",
-                deployment.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref()?.get("app.kubernetes.io/name")).map_or(name.as_str(), String::as_str))
+            let labels = deployment.spec.iter().filter_map(|spec| spec.selector.match_labels.as_ref()).flatten();
+            let selector: Vec<String> = labels.map(|(label, value)| format!("{label}={value}")).collect();
+            format!("kubectl describe pods --namespace={namespace} --selector={}; {}", selector.join(","), logs(deployment))
         },
     })
 }
 
 /// Whether somebody holds the lease, by the clock of whoever renewed it.
-fn leading(lease: Option<&Lease>, place: &str, now: Timestamp) -> Option<Finding> {
+fn leading(lease: Option<&Lease>, place: &str, logs: String, now: Timestamp) -> Option<Finding> {
     let finding = |severity, what: String, why: &str, cure: String| {
         Some(Finding { severity, object: format!("Lease {place}"), what, why: why.to_owned(), cure })
     };
-    let (namespace, _) = place.split_once('/').unwrap_or((place, ""));
-    let logs = format!("kubectl logs --namespace={namespace} --selector=app.kubernetes.io/name=pacer --prefix");
     let spec = lease.and_then(|lease| lease.spec.as_ref());
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
     let (Some(holder), Some(renewed)) = (holder, spec.and_then(|spec| spec.renew_time.as_ref())) else {
@@ -214,7 +220,8 @@ mod tests {
             serde_json::from_value(json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}}))
                 .unwrap()
         };
-        let severity = |lease: Option<&Lease>| leading(lease, "ns/name", now).map(|finding| finding.severity);
+        let severity =
+            |lease: Option<&Lease>| leading(lease, "ns/name", "kubectl logs".to_owned(), now).map(|finding| finding.severity);
         assert_eq!(severity(None), Some(Severity::Problem));
         assert_eq!(severity(Some(&lease("", "2026-01-01T00:10:00.000000Z"))), Some(Severity::Problem));
         assert_eq!(severity(Some(&lease("a", "2026-01-01T00:09:00.000000Z"))), Some(Severity::Problem));

@@ -149,7 +149,8 @@ fn findings(missing: &BTreeSet<Right>, account: &str) -> Vec<Finding> {
             what: format!("may not {} {resource}", verbs.join(", ")),
             why: optional.map_or("the operator cannot do its work without", |(_, loss)| loss).to_owned(),
             cure: format!(
-                "bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create and pacer.rbac"
+                "bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create \
+                 and pacer.rbac"
             ),
         }
     };

@@ -16,8 +16,8 @@ use crate::{
     runner::GitHubApiCredentialsFrom,
 };
 
-pub use crate::job_ledger::{JobState, LedgerEntry};
 pub use crate::offset_time::OffsetTime;
+pub use crate::status_ledger::{JobState, LedgerEntry};
 
 /// Which fleet is scaled, between which bounds, by which evidence.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -357,10 +357,10 @@ pub struct HorizontalRunnerAutoscalerStatus {
     /// The scheduled override that holds or comes next, for the Schedule column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled_overrides_summary: Option<String>,
-    /// Jobs that are known, those with the same state and times together. Not in ARC.
+    /// Left by pacer 0.1; jobs are kept in JobLedgers now, and what is found here is moved there.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub ledger: Vec<LedgerEntry>,
-    /// Grows with every change of the ledger; whoever changes it says which one it read. Not in ARC.
+    /// Left by pacer 0.1, beside ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger_revision: Option<i64>,
     /// What the operator has to say about the autoscaler.

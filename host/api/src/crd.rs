@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions of the five kinds.
+//! The CustomResourceDefinitions of all kinds.
 //!
 //! Schemas come from the types: `schema` turns what schemars says into what the API server accepts, `rules` adds what types cannot say. Two
 //! things keep the files small enough for client-side apply: descriptions of core types are left out, and so is the metadata that nobody
@@ -14,10 +14,11 @@ use kube::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
+use crate::job_ledger::JobLedgerSpec;
 use crate::{
-    HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerSpec, HorizontalRunnerAutoscalerStatus, Runner, RunnerDeployment,
-    RunnerDeploymentSpec, RunnerDeploymentStatus, RunnerReplicaSet, RunnerReplicaSetSpec, RunnerReplicaSetStatus, RunnerSet,
-    RunnerSetSpec, RunnerSetStatus, RunnerSpec, RunnerStatus,
+    HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerSpec, HorizontalRunnerAutoscalerStatus, JobLedger, Runner,
+    RunnerDeployment, RunnerDeploymentSpec, RunnerDeploymentStatus, RunnerReplicaSet, RunnerReplicaSetSpec,
+    RunnerReplicaSetStatus, RunnerSet, RunnerSetSpec, RunnerSetStatus, RunnerSpec, RunnerStatus,
 };
 
 /// Why no definition could be made. Each means a mistake in the types, not in anything a user wrote.
@@ -49,7 +50,7 @@ pub enum CrdError {
     },
 }
 
-/// All five definitions, in the order in which the kinds build on each other.
+/// All definitions, in the order in which the kinds build on each other.
 ///
 /// # Errors
 ///
@@ -73,6 +74,11 @@ pub fn all() -> Result<Vec<CustomResourceDefinition>, CrdError> {
             HorizontalRunnerAutoscaler::crd(),
             "Scales a RunnerDeployment or a RunnerSet by demand.",
         )?,
+        described(
+            JobLedger::crd(),
+            "Jobs that a HorizontalRunnerAutoscaler knows from webhooks. Made and deleted by pacer.",
+            json!({"spec": schema::of::<JobLedgerSpec>()}),
+        )?,
     ])
 }
 
@@ -93,7 +99,7 @@ pub fn files() -> Result<Vec<(String, String)>, CrdError> {
         .collect()
 }
 
-/// The five definitions as one YAML stream.
+/// The definitions as one YAML stream.
 ///
 /// # Errors
 ///
@@ -106,8 +112,17 @@ const HEADER: &str = "# SPDX-License-Identifier: Apache-2.0\n# Generated from th
 
 /// `definition` with the schema of its spec and status.
 fn definition<Spec: JsonSchema, Status: JsonSchema>(
+    definition: CustomResourceDefinition,
+    description: &str,
+) -> Result<CustomResourceDefinition, CrdError> {
+    described(definition, description, json!({"spec": schema::of::<Spec>(), "status": schema::of::<Status>()}))
+}
+
+/// `definition` with the schema of these parts.
+fn described(
     mut definition: CustomResourceDefinition,
     description: &str,
+    parts: Value,
 ) -> Result<CustomResourceDefinition, CrdError> {
     let kind = definition.spec.names.kind.clone();
     let mut root = json!({
@@ -118,10 +133,11 @@ fn definition<Spec: JsonSchema, Status: JsonSchema>(
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": schema::of::<Spec>(),
-            "status": schema::of::<Status>(),
         },
     });
+    if let (Some(Value::Object(properties)), Value::Object(parts)) = (root.get_mut("properties"), parts) {
+        properties.extend(parts);
+    }
     for rule in rules::of(&kind) {
         rule.put(&mut root).map_err(|path| CrdError::Rule { kind: kind.clone(), path })?;
     }

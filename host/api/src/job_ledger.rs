@@ -1,160 +1,289 @@
-//! Demand as the status of a HorizontalRunnerAutoscaler holds it. Not in ARC.
+//! JobLedger: some of the jobs that a HorizontalRunnerAutoscaler knows from webhooks. Not in ARC.
+//!
+//! The jobs of one autoscaler are spread over several of these ([`pacer_core::ledger::shards`]). Whoever learns something about a job adds it by
+//! a merge patch without having read the object: each step of a job has a field of its own, so that no writer undoes what another one wrote,
+//! in whatever order they come.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pacer_core::ledger::{About, Group, Ledger, State};
+use k8s_openapi::jiff;
+use kube::CustomResource;
+use pacer_core::ledger::{About, Job, Ledger, RUNNING, State, TOMBSTONE};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::nullable;
 
-/// Jobs that share everything but their id and runner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Longest name of an autoscaler within the name of a ledger, so that the whole stays below the 253 characters of a name.
+const NAME: usize = 200;
+
+/// Longest text of a repository, a workflow's name, a label or a runner; GitHub's own limits are below it.
+const TEXT: usize = 256;
+
+/// Most labels of a job that are kept.
+const LABELS: usize = 64;
+
+/// Jobs of one autoscaler.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LedgerEntry {
-    /// How far the jobs are.
-    pub state: JobState,
-    /// When they came into that state.
-    pub since: Time,
-    /// When they were queued; absent where that is since.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queued: Option<Time>,
-    /// When they are forgotten, or looked up at GitHub, if nothing more is heard of them.
-    pub expires: Time,
+#[kube(
+    group = "actions.summerwind.dev",
+    version = "v1alpha1",
+    kind = "JobLedger",
+    plural = "jobledgers",
+    doc = "Jobs that a HorizontalRunnerAutoscaler knows from webhooks.",
+    namespaced,
+    schema = "disabled",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Autoscaler", type_ = "string", json_path = ".spec.autoscaler"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct JobLedgerSpec {
+    /// Name of the HorizontalRunnerAutoscaler, in the same namespace.
+    #[serde(default, deserialize_with = "nullable::or_default")]
+    pub autoscaler: String,
+    /// What many jobs have in common, by a hash of it.
+    #[serde(default, deserialize_with = "nullable::or_default")]
+    pub workflows: BTreeMap<String, LedgerWorkflow>,
+    /// Jobs by GitHub's id.
+    #[serde(default, deserialize_with = "nullable::or_default")]
+    pub jobs: BTreeMap<String, LedgerJob>,
+}
+
+/// What the jobs of one workflow that ask for the same labels have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerWorkflow {
     /// Their repository, owner/name.
-    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "nullable::or_default")]
     pub repository: String,
-    /// Name of their workflow.
-    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "String::is_empty")]
-    pub workflow: String,
-    /// Labels they ask for.
-    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
+    /// Name of the workflow.
+    #[serde(default, deserialize_with = "nullable::or_default")]
+    pub name: String,
+    /// Labels that the jobs ask for.
+    #[serde(default, deserialize_with = "nullable::or_default")]
     pub labels: Vec<String>,
-    /// Attempt of their run; absent for the first.
+}
+
+/// One job. Times are added as it moves on, and the last one tells how far it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerJob {
+    /// Key of its workflow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// Attempt of its run; absent for the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i32>,
-    /// GitHub's ids of the jobs.
-    #[serde(deserialize_with = "nullable::or_default")]
-    pub jobs: Vec<i64>,
-    /// Runners they were given to, in the order of jobs; empty where that is unknown, absent where it is for all.
-    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
-    pub runners: Vec<String>,
+    /// When it was queued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued: Option<Time>,
+    /// When GitHub is asked about it if it has not started by then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+    /// When it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
+    /// Name of the runner that it was given to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runner: Option<String>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Time>,
+    /// When a job that ended is forgotten; absent for five minutes after its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forget: Option<Time>,
 }
 
-/// How far a job is; it only ever moves on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum JobState {
-    /// Waits for a runner.
-    Queued,
-    /// Runs.
-    InProgress,
-    /// Is over; remembered for a short while so that late events change nothing.
-    Completed,
-}
-
-/// The ledger in these entries. Ids below zero are none that GitHub gives; they are passed over.
+/// Name of one of the objects that hold an autoscaler's jobs: never that of another autoscaler's, nor of an earlier one with the same name.
 #[must_use]
-pub fn read(entries: &[LedgerEntry]) -> Ledger {
-    Ledger::from_groups(entries.iter().map(group))
+pub fn name(autoscaler: &str, uid: &str, shard: u16) -> String {
+    let short: String = autoscaler.chars().take(NAME).collect();
+    let uid: String = uid.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+    format!("{}-{uid}-{shard:02x}", short.trim_end_matches(['-', '.']))
 }
 
-/// The entries that hold a ledger.
+/// The jobs in these objects.
 #[must_use]
-pub fn write(ledger: &Ledger) -> Vec<LedgerEntry> {
-    ledger.groups().into_iter().map(entry).collect()
+pub fn read<'a>(ledgers: impl IntoIterator<Item = &'a JobLedgerSpec>) -> Ledger {
+    Ledger::from_jobs(ledgers.into_iter().flat_map(JobLedgerSpec::all))
 }
 
-fn group(entry: &LedgerEntry) -> Group {
-    let texts = |list: &[String]| list.iter().map(|text| Arc::from(text.as_str())).collect();
-    let runner = |index: usize| entry.runners.get(index).filter(|name| !name.is_empty()).map(|name| Arc::from(name.as_str()));
-    Group {
-        state: match entry.state {
-            JobState::Queued => State::Queued,
-            JobState::InProgress => State::InProgress,
-            JobState::Completed => State::Completed,
-        },
-        since: entry.since.0,
-        queued: entry.queued.as_ref().unwrap_or(&entry.since).0,
-        expires: entry.expires.0,
-        about: Arc::new(About {
-            repository: Arc::from(entry.repository.as_str()),
-            workflow: Arc::from(entry.workflow.as_str()),
-            labels: texts(&entry.labels),
-            attempt: entry.attempt.and_then(|attempt| u32::try_from(attempt).ok()).unwrap_or(1),
-        }),
-        jobs: entry.jobs.iter().enumerate().filter_map(|(index, id)| Some((u64::try_from(*id).ok()?, runner(index)))).collect(),
+impl JobLedgerSpec {
+    /// Its jobs. What has no time of any step is none.
+    pub fn all(&self) -> impl Iterator<Item = (u64, Job)> + '_ {
+        let mut shared: HashMap<(Option<&str>, u32), Arc<About>> = HashMap::new();
+        self.jobs.iter().filter_map(move |(id, job)| {
+            let id = id.parse().ok()?;
+            let key = (job.workflow.as_deref(), job.attempt());
+            let about = shared.entry(key).or_insert_with(|| Arc::new(self.about(key))).clone();
+            Some((id, job.read(about)?))
+        })
+    }
+
+    /// One of its jobs.
+    #[must_use]
+    pub fn job(&self, id: u64) -> Option<Job> {
+        let job = self.jobs.get(&id.to_string())?;
+        job.read(Arc::new(self.about((job.workflow.as_deref(), job.attempt()))))
+    }
+
+    /// Whether it has a job.
+    #[must_use]
+    pub fn has(&self, id: u64) -> bool {
+        self.jobs.contains_key(&id.to_string())
+    }
+
+    /// Keys of the workflows that no job refers to.
+    pub fn unused_workflows(&self) -> impl Iterator<Item = &str> {
+        let used: std::collections::HashSet<&str> = self.jobs.values().filter_map(|job| job.workflow.as_deref()).collect();
+        self.workflows.keys().map(String::as_str).filter(move |key| !used.contains(key))
+    }
+
+    fn about(&self, (workflow, attempt): (Option<&str>, u32)) -> About {
+        let workflow = workflow.and_then(|key| self.workflows.get(key)).cloned().unwrap_or_default();
+        About {
+            repository: Arc::from(workflow.repository),
+            workflow: Arc::from(workflow.name),
+            labels: workflow.labels.into_iter().map(Arc::from).collect(),
+            attempt,
+        }
     }
 }
 
-fn entry(group: Group) -> LedgerEntry {
-    let text = |text: &Arc<str>| text.as_ref().to_owned();
-    let known = group.jobs.iter().any(|(_, runner)| runner.is_some());
-    let runners = group.jobs.iter().filter(|_| known).map(|(_, runner)| runner.as_ref().map(text).unwrap_or_default());
-    LedgerEntry {
-        state: match group.state {
-            State::Queued => JobState::Queued,
-            State::InProgress => JobState::InProgress,
-            State::Completed => JobState::Completed,
-        },
-        since: Time(group.since),
-        queued: (group.queued != group.since).then_some(Time(group.queued)),
-        expires: Time(group.expires),
-        repository: text(&group.about.repository),
-        workflow: text(&group.about.workflow),
-        labels: group.about.labels.iter().map(text).collect(),
-        attempt: i32::try_from(group.about.attempt).ok().filter(|attempt| *attempt != 1),
-        runners: runners.collect(),
-        jobs: group.jobs.into_iter().filter_map(|(id, _)| i64::try_from(id).ok()).collect(),
+impl LedgerJob {
+    fn attempt(&self) -> u32 {
+        self.attempt.and_then(|attempt| u32::try_from(attempt).ok()).unwrap_or(1)
     }
+
+    fn read(&self, about: Arc<About>) -> Option<Job> {
+        let time = |time: &Option<Time>| time.as_ref().map(|time| time.0);
+        let (state, since) = match (time(&self.ended), time(&self.started), time(&self.queued)) {
+            (Some(ended), _, _) => (State::Completed, ended),
+            (None, Some(started), _) => (State::InProgress, started),
+            (None, None, Some(queued)) => (State::Queued, queued),
+            (None, None, None) => return None,
+        };
+        let expires = match state {
+            State::Queued => time(&self.until).unwrap_or(since),
+            State::InProgress => after(since, RUNNING),
+            State::Completed => time(&self.forget).unwrap_or_else(|| after(since, TOMBSTONE)),
+        };
+        let runner = self.runner.as_deref().map(Arc::from);
+        Some(Job { state, since, queued: time(&self.queued).unwrap_or(since), expires, about, runner })
+    }
+}
+
+fn after(time: Timestamp, wait: std::time::Duration) -> Timestamp {
+    SignedDuration::try_from(wait).ok().and_then(|wait| time.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// Changes of one JobLedger, sent as one merge patch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Additions {
+    workflows: BTreeMap<String, LedgerWorkflow>,
+    jobs: BTreeMap<String, Value>,
+}
+
+impl Additions {
+    /// A job is as far as this.
+    pub fn put(&mut self, id: u64, job: &Job) {
+        let (key, workflow) = workflow(&job.about);
+        let mut fields = json!({"workflow": key, "queued": Time(job.queued)});
+        let mut set = |name: &str, value: Value| {
+            if let Some(fields) = fields.as_object_mut() {
+                fields.insert(name.to_owned(), value);
+            }
+        };
+        if job.about.attempt != 1 {
+            set("attempt", json!(job.about.attempt));
+        }
+        if let Some(runner) = &job.runner {
+            set("runner", json!(text(runner)));
+        }
+        match job.state {
+            State::Queued => set("until", json!(Time(job.expires))),
+            State::InProgress => set("started", json!(Time(job.since))),
+            State::Completed => {
+                set("ended", json!(Time(job.since)));
+                if job.expires != after(job.since, TOMBSTONE) {
+                    set("forget", json!(Time(job.expires)));
+                }
+                // Nobody asks about a job that is over.
+                set("until", Value::Null);
+                set("started", Value::Null);
+            }
+        }
+        self.workflows.insert(key, workflow);
+        self.jobs.insert(id.to_string(), fields);
+    }
+
+    /// A job is forgotten.
+    pub fn remove(&mut self, id: u64) {
+        self.jobs.insert(id.to_string(), Value::Null);
+    }
+
+    /// Takes over what the later changes of the same object say.
+    pub fn extend(&mut self, later: Self) {
+        self.workflows.extend(later.workflows);
+        for (id, fields) in later.jobs {
+            match (self.jobs.get_mut(&id), fields) {
+                (Some(Value::Object(known)), Value::Object(fields)) => known.extend(fields),
+                (_, fields) => {
+                    self.jobs.insert(id, fields);
+                }
+            }
+        }
+    }
+
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// For an object that is there.
+    #[must_use]
+    pub fn patch(&self) -> Value {
+        json!({"spec": {"workflows": self.workflows, "jobs": self.jobs}})
+    }
+
+    /// The spec of an object that is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// Never, as all that it holds was made here.
+    pub fn spec(&self, autoscaler: &str) -> Result<JobLedgerSpec, serde_json::Error> {
+        let jobs: BTreeMap<_, _> = self.jobs.iter().filter(|(_, fields)| !fields.is_null()).collect();
+        serde_json::from_value(json!({"autoscaler": autoscaler, "workflows": self.workflows, "jobs": jobs}))
+    }
+}
+
+fn workflow(about: &About) -> (String, LedgerWorkflow) {
+    let workflow = LedgerWorkflow {
+        repository: text(&about.repository),
+        name: text(&about.workflow),
+        labels: about.labels.iter().take(LABELS).map(|label| text(label)).collect(),
+    };
+    let mut hash = Sha256::new();
+    for part in [&workflow.repository, &workflow.name].into_iter().chain(&workflow.labels) {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let key = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    (key, workflow)
+}
+
+fn text(text: &str) -> String {
+    text.chars().take(TEXT).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use k8s_openapi::jiff::Timestamp;
-    use pacer_core::ledger::{JobEvent, LIMIT, Terms};
-
-    use super::*;
-
-    fn ledger(events: &[(u64, State, Option<&str>)]) -> Ledger {
-        let second = |second| Timestamp::from_second(second).unwrap();
-        let terms = Terms { queued: Duration::from_secs(600), limit: LIMIT };
-        let mut ledger = Ledger::default();
-        for (id, state, runner) in events {
-            let event = JobEvent {
-                id: *id,
-                state: *state,
-                at: second(100),
-                queued_at: second(90),
-                repository: Arc::from("acme/app"),
-                workflow: Arc::from("build"),
-                labels: Arc::from([Arc::from("self-hosted"), Arc::from("linux")]),
-                attempt: 2,
-                runner: runner.map(Arc::from),
-            };
-            ledger.apply(&event, &terms, second(101));
-        }
-        ledger
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let before = ledger(&[
-            (1, State::Queued, None),
-            (2, State::InProgress, Some("web-abcde")),
-            (3, State::InProgress, None),
-            (4, State::Completed, Some("web-fghij")),
-        ]);
-        let text = serde_json::to_string(&write(&before)).unwrap();
-        assert_eq!(read(&serde_json::from_str::<Vec<LedgerEntry>>(&text).unwrap()), before, "{text}");
-    }
-
-    #[test]
-    fn a_thousand_jobs_of_a_burst_take_little_room() {
-        let jobs: Vec<_> = (0..1_000).map(|job| (38_000_000_000 + job, State::Queued, None)).collect();
-        let text = serde_json::to_string(&write(&ledger(&jobs))).unwrap();
-        assert!(text.len() < 16_000, "{} bytes", text.len());
-    }
-}
+#[path = "job_ledger/tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! The five kinds of `actions.summerwind.dev/v1alpha1`.
+//! The kinds of `actions.summerwind.dev/v1alpha1`: the five of actions-runner-controller, and JobLedger.
 //!
 //! Field names, defaults, labels, annotations, finalizers and the environment of runners are those of actions-runner-controller ("ARC"), so
 //! that its manifests and its objects keep working. What is added says so in its documentation. Validation is part of the schema
@@ -28,9 +28,11 @@ pub mod quantity;
 pub mod replica_set;
 pub mod runner;
 pub mod runner_set;
+pub mod status_ledger;
 
 pub use autoscaler::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerSpec, HorizontalRunnerAutoscalerStatus};
 pub use deployment::{RunnerDeployment, RunnerDeploymentSpec, RunnerDeploymentStatus};
+pub use job_ledger::JobLedger;
 pub use meaning::claim_revision;
 pub use replica_set::{EmbeddedMetadata, RunnerReplicaSet, RunnerReplicaSetSpec, RunnerReplicaSetStatus, RunnerTemplate};
 pub use runner::{Runner, RunnerConfig, RunnerPodSpec, RunnerSpec, RunnerStatus, WorkVolumeClaimTemplate};

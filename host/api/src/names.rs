@@ -3,11 +3,11 @@
 //! Every name is ARC's unless its documentation says otherwise. They are part of the contract with existing objects, with runner images
 //! and with users' tooling, so a value here never changes.
 
-/// API group of all five kinds.
+/// API group of all kinds.
 pub const GROUP: &str = "actions.summerwind.dev";
 /// The only version of the group.
 pub const VERSION: &str = "v1alpha1";
-/// `apiVersion` of all five kinds.
+/// `apiVersion` of all kinds.
 pub const API_VERSION: &str = "actions.summerwind.dev/v1alpha1";
 
 /// Name of the container that runs the agent, in every runner pod.

@@ -57,12 +57,12 @@ fn client_side_apply_can_store_every_definition() {
 fn a_file_reads_back_as_its_definition() {
     let definitions = crd::all().unwrap();
     let files = crd::files().unwrap();
-    assert_eq!(definitions.len(), 5);
+    assert_eq!(definitions.len(), 6);
     for (definition, (name, text)) in definitions.iter().zip(&files) {
         let read: serde_json::Value = serde_saphyr::from_str(text).unwrap();
         assert_eq!(read, serde_json::to_value(definition).unwrap(), "{name}");
     }
-    assert_eq!(crd::yaml().unwrap().matches("\nkind: CustomResourceDefinition\n").count(), 5);
+    assert_eq!(crd::yaml().unwrap().matches("\nkind: CustomResourceDefinition\n").count(), 6);
 }
 
 #[test]
@@ -117,6 +117,7 @@ fn names_columns_and_subresources_are_those_of_arc() {
          Min:number:.spec.minReplicas Max:number:.spec.maxReplicas Desired:number:.status.desiredReplicas \
          Schedule:string:.status.scheduledOverridesSummary"
             .to_owned(),
+        format!("JobLedger jobledgers None Namespaced v1alpha1 scale=false | Autoscaler:string:.spec.autoscaler {age}"),
     ];
     assert_eq!(summary, expected);
 }

@@ -5,14 +5,17 @@
 //! GitHub's queue does not list it any more), or by its expiry.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 mod group;
+mod spread;
 
 pub use group::Group;
+pub use spread::{SHARDS, shard, shards};
 
 /// How far a job is; it only ever moves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,8 +90,8 @@ pub struct Terms {
     pub limit: usize,
 }
 
-/// Jobs one ledger holds at most. At some 60 bytes each for jobs that share nothing, this is half of what an object may have.
-pub const LIMIT: usize = 5_000;
+/// Jobs one ledger holds at most. Spread over [`SHARDS`] objects at some 300 bytes each, they keep every object below 64 KiB.
+pub const LIMIT: usize = 50_000;
 
 /// A running job that nobody tells the end of. GitHub stops jobs on self-hosted runners after five days; the evidence of the runner that
 /// ended comes long before.
@@ -118,6 +121,21 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// From jobs. Where a job is given several times, what is known of it is put together: the state that is further counts.
+    #[must_use]
+    pub fn from_jobs(jobs: impl IntoIterator<Item = (u64, Job)>) -> Self {
+        let mut ledger = Self::default();
+        for (id, job) in jobs {
+            match ledger.jobs.entry(id) {
+                Entry::Vacant(entry) => {
+                    entry.insert(job);
+                }
+                Entry::Occupied(mut entry) => entry.get_mut().join(job),
+            }
+        }
+        ledger
+    }
+
     /// Takes note of an event that arrives at `now`.
     pub fn apply(&mut self, event: &JobEvent, terms: &Terms, now: Timestamp) -> Change {
         let since = whole(event.at);
@@ -221,6 +239,17 @@ impl Ledger {
     fn shared(&self, about: About) -> Arc<About> {
         let known = self.jobs.values().rev().take(8).find(|job| *job.about == about);
         known.map_or_else(|| Arc::new(about), |job| job.about.clone())
+    }
+}
+
+impl Job {
+    /// Adds what another account of the same job says.
+    fn join(&mut self, other: Self) {
+        let runner = self.runner.take().or_else(|| other.runner.clone());
+        if (self.state, self.since, self.expires) < (other.state, other.since, other.expires) {
+            *self = other;
+        }
+        self.runner = runner;
     }
 }
 

@@ -1,28 +1,35 @@
-//! The ledger's storage: the status of HorizontalRunnerAutoscalers.
+//! The ledger's storage: JobLedgers, over which the jobs of each HorizontalRunnerAutoscaler are spread.
 //!
-//! Any replica of the webhook receiver writes a job there before it answers, and the controller writes what polling finds. Writers agree by `status.ledgerRevision`, which each one tests and raises; nothing else in the object gets in their way. Changes that
-//! arrive while a write is under way go out together with the next one.
+//! Any replica of the webhook receiver writes a job there before it answers, and the controller writes what it finds out. Nobody reads before
+//! a write: what is known comes from a watch and from the answers to own writes, and a write only adds fields, so that writers can't undo each
+//! other's work ([`pacer_api::job_ledger`]). Changes that arrive while a write of the same object is under way go out together with the next one.
+//!
+//! Read first: [`Ledgers::change`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::ObjectRef;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt};
-use pacer_api::{HorizontalRunnerAutoscaler, job_ledger};
+use pacer_api::job_ledger::Additions;
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, status_ledger};
 use pacer_cluster::answer::{is_conflict, is_not_found, status};
-use pacer_core::ledger::{Change, JobEvent, LIMIT, Ledger, Terms};
+use pacer_cluster::object::Uid;
+use pacer_cluster::owner::controller;
+use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, State, Terms, shard, shards};
 use serde_json::json;
-use tokio::sync::oneshot;
 
-/// Changes that may wait per autoscaler; more are refused. A thousand jobs at once are a big burst.
-const WAITING: usize = 10_000;
+mod object;
 
-/// Times a write is tried when others write at the same time.
-const ATTEMPTS: u32 = 12;
+use object::{Object, Owner};
+
+/// Workflows without jobs that a JobLedger may hold before they are removed.
+const UNUSED_WORKFLOWS: usize = 16;
 
 /// A change of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,11 +52,16 @@ pub enum Edit {
     },
     /// What became of a job can't be found out: its ID.
     Forget(u64),
-    /// Expired tombstones are removed.
-    Sweep,
 }
 
 impl Edit {
+    fn job(&self) -> u64 {
+        match self {
+            Self::Event { event, .. } => event.id,
+            Self::Complete(id) | Self::Forget(id) | Self::Renew { id, .. } => *id,
+        }
+    }
+
     fn apply(&self, ledger: &mut Ledger, now: Timestamp) -> Change {
         let changed = |changed| if changed { Change::Advanced } else { Change::None };
         let terms = |life: &Duration| Terms { queued: *life, limit: LIMIT };
@@ -58,7 +70,6 @@ impl Edit {
             Self::Complete(id) => changed(ledger.complete(*id, now)),
             Self::Renew { id, life } => changed(ledger.renew(*id, &terms(life), now)),
             Self::Forget(id) => changed(ledger.forget(*id)),
-            Self::Sweep => changed(ledger.sweep(now) > 0),
         }
     }
 }
@@ -74,8 +85,13 @@ pub struct Recorded {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LedgerError {
     /// More changes wait than may.
-    #[error("{WAITING} changes of the ledger of {0} wait already; the Kubernetes API is too slow or away")]
-    Full(String),
+    #[error("{waiting} changes of the ledger of {autoscaler} wait already; the Kubernetes API is too slow or away")]
+    Full {
+        /// `namespace/name`.
+        autoscaler: String,
+        /// How many wait for one of its objects.
+        waiting: usize,
+    },
     /// The autoscaler does not exist (any more).
     #[error("HorizontalRunnerAutoscaler {0} does not exist")]
     Gone(String),
@@ -95,102 +111,127 @@ impl LedgerError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Gone(_) => None,
-            Self::Full(_) | Self::Refused { .. } => Some(Duration::from_secs(5)),
+            Self::Full { .. } | Self::Refused { .. } => Some(Duration::from_secs(5)),
         }
     }
 }
 
-/// Writes the ledgers of all autoscalers.
+/// The ledgers of all autoscalers.
 pub struct Ledgers {
     client: Client,
-    writers: Mutex<HashMap<ObjectRef<HorizontalRunnerAutoscaler>, Arc<Writer>>>,
+    stored: Store<JobLedger>,
+    /// By UID of the autoscaler.
+    books: Mutex<HashMap<Uid, Arc<Book>>>,
     overflows: AtomicU64,
     writes: AtomicU64,
 }
 
+/// The objects of one autoscaler that this process has written to, by shard.
 #[derive(Default)]
-struct Writer {
-    waiting: Mutex<Vec<Waiting>>,
-    /// The ledger as this process wrote it last. Held while a write is under way.
-    known: tokio::sync::Mutex<Option<Known>>,
+struct Book(Mutex<BTreeMap<u16, Arc<Object>>>);
+
+impl Book {
+    fn object(&self, shard: u16) -> Arc<Object> {
+        Arc::clone(lock(&self.0).entry(shard).or_default())
+    }
 }
 
-struct Waiting {
-    edits: Arc<[Edit]>,
-    done: oneshot::Sender<Result<Recorded, LedgerError>>,
-}
-
-struct Known {
-    revision: Option<i64>,
-    resource_version: Option<String>,
-    has_status: bool,
-    ledger: Ledger,
+/// What an edit comes to.
+struct Planned {
+    change: Change,
+    /// By shard.
+    additions: Vec<(u16, Additions)>,
 }
 
 impl Ledgers {
-    /// Writes through this client.
+    /// Writes through this client; the store shows what others wrote.
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, writers: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
+    pub fn new(client: Client, stored: Store<JobLedger>) -> Self {
+        Self { client, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
     }
 
-    /// Takes note of what GitHub said about a job of this autoscaler, as a watch shows it; `life` is how long a queued job counts. Returns once
-    /// it is in the cluster, or once it is known to be there already.
+    /// Takes note of what GitHub said about a job of this autoscaler; `life` is how long a queued job counts. Returns once it is in the cluster,
+    /// or once it is known to be there already.
     ///
     /// # Errors
     ///
-    /// When it is not: nothing of it counts then, and it may be recorded again.
+    /// When it is not: it may be recorded again.
     pub async fn record(
         &self,
         autoscaler: &HorizontalRunnerAutoscaler,
         event: JobEvent,
         life: Duration,
     ) -> Result<Recorded, LedgerError> {
-        let edits = vec![Edit::Event { event, life }];
-        self.change_seen(&ObjectRef::from_obj(autoscaler), edits, Some(autoscaler)).await
+        self.change(autoscaler, &[Edit::Event { event, life }]).await
     }
 
     /// Changes a ledger; as [`Ledgers::record`].
     ///
     /// # Errors
     ///
-    /// As [`Ledgers::record`].
-    pub async fn change(
-        &self,
-        autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>,
-        edits: Vec<Edit>,
-    ) -> Result<Recorded, LedgerError> {
-        self.change_seen(autoscaler, edits, None).await
+    /// As [`Ledgers::record`]; some of the changes may be in the cluster.
+    pub async fn change(&self, autoscaler: &HorizontalRunnerAutoscaler, edits: &[Edit]) -> Result<Recorded, LedgerError> {
+        let owner = Owner::of(autoscaler).ok_or_else(|| LedgerError::Gone(autoscaler.name_any()))?;
+        let now = Timestamp::now();
+        let objects = self.objects(&owner);
+        let earlier = earlier(autoscaler);
+        let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
+        let mut changes = Vec::with_capacity(edits.len());
+        for edit in edits {
+            let planned = plan(edit, &objects, &earlier, now);
+            planned.additions.into_iter().for_each(|(shard, more)| additions.entry(shard).or_default().extend(more));
+            changes.push(planned.change);
+        }
+        let overflows = changes.iter().filter(|change| **change == Change::Overflow).count();
+        self.overflows.fetch_add(u64::try_from(overflows).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.write(&owner, additions).await?;
+        Ok(Recorded { changes })
     }
 
-    /// A watch may know of the writes of others before this process runs into them, which costs two more requests.
-    async fn change_seen(
-        &self,
-        autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>,
-        edits: Vec<Edit>,
-        seen: Option<&HorizontalRunnerAutoscaler>,
-    ) -> Result<Recorded, LedgerError> {
-        let edits: Arc<[Edit]> = edits.into();
-        let writer = Arc::clone(lock(&self.writers).entry(autoscaler.clone()).or_default());
-        let mut outcome = writer.enqueue(&edits, autoscaler)?;
-        loop {
-            {
-                // Whoever gets the lock writes for all that wait by then.
-                let mut known = writer.known.lock().await;
-                match outcome.try_recv() {
-                    Ok(result) => return result,
-                    Err(oneshot::error::TryRecvError::Empty) => {
-                        let batch = std::mem::take(&mut *lock(&writer.waiting));
-                        if let Some(seen) = seen {
-                            update_from_watch(&mut known, seen);
-                        }
-                        self.write(autoscaler, batch, &mut known).await;
-                    }
-                    // The writer was dropped in the middle. Whether its request arrived is not known, and writing it again does no harm.
-                    Err(oneshot::error::TryRecvError::Closed) => outcome = writer.enqueue(&edits, autoscaler)?,
-                }
+    /// Every job of an autoscaler.
+    #[must_use]
+    pub fn read(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
+        let objects = Owner::of(autoscaler).map(|owner| self.objects(&owner)).unwrap_or_default();
+        let jobs = objects.iter().flat_map(|(_, object)| object.spec.all());
+        Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
+    }
+
+    /// UIDs of the autoscalers in whose ledgers a job is.
+    #[must_use]
+    pub fn knowing(&self, job: u64) -> Vec<Uid> {
+        let has = |ledger: &JobLedger| ledger.spec.has(job);
+        let owner =
+            |ledger: &Arc<JobLedger>| controller::<HorizontalRunnerAutoscaler>(&**ledger).and_then(|owner| Uid::new(owner.uid));
+        let mut found: Vec<Uid> = self.stored.state_filter(has).iter().filter_map(owner).collect();
+        let books: Vec<Arc<Book>> = lock(&self.books).values().cloned().collect();
+        let written = books.iter().flat_map(|book| lock(&book.0).values().cloned().collect::<Vec<_>>());
+        found.extend(
+            written.filter_map(|object| object.answer()).filter(|answer| has(answer)).filter_map(|answer| owner(&answer)),
+        );
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Moves what an earlier version kept in the autoscaler's status, and deletes objects that hold nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// When the API server did not do its part; nothing is lost, and it may be done again.
+    pub async fn tidy(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(), LedgerError> {
+        let Some(owner) = Owner::of(autoscaler) else { return Ok(()) };
+        self.adopt(&owner, autoscaler).await?;
+        let now = Timestamp::now();
+        for (shard, object) in self.objects(&owner) {
+            let is_over = object.spec.all().all(|(_, job)| job.state == State::Completed && job.expires <= now);
+            // The first one stays: the next job would make it again.
+            if shard > 0 && is_over {
+                self.delete(&owner, shard, &object).await?;
+            } else if object.spec.unused_workflows().count() > UNUSED_WORKFLOWS {
+                self.remove_workflows(&owner, shard, &object).await?;
             }
         }
+        Ok(())
     }
 
     /// Jobs that were not kept because a ledger was full.
@@ -206,144 +247,161 @@ impl Ledgers {
     }
 
     /// Keeps only what belongs to these autoscalers.
-    pub fn retain(&self, exists: impl Fn(&ObjectRef<HorizontalRunnerAutoscaler>) -> bool) {
-        lock(&self.writers).retain(|autoscaler, _| exists(autoscaler));
+    pub fn retain(&self, exists: impl Fn(&Uid) -> bool) {
+        lock(&self.books).retain(|autoscaler, _| exists(autoscaler));
     }
 
-    async fn write(&self, autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>, batch: Vec<Waiting>, known: &mut Option<Known>) {
-        let result = self.try_write(autoscaler, &batch, known).await;
-        match result {
-            Ok(changes) => {
-                let overflows = changes.iter().flatten().filter(|change| **change == Change::Overflow).count();
-                self.overflows.fetch_add(u64::try_from(overflows).unwrap_or(u64::MAX), Ordering::Relaxed);
-                for (waiting, changes) in batch.into_iter().zip(changes) {
-                    let _dropped = waiting.done.send(Ok(Recorded { changes }));
-                }
+    /// The newest that is known of an autoscaler's objects, by shard.
+    fn objects(&self, owner: &Owner) -> Vec<(u16, Arc<JobLedger>)> {
+        let book = lock(&self.books).get(&owner.uid).cloned();
+        let latest = |shard: u16| {
+            let stored = self.stored.get(&owner.reference(shard));
+            match book.as_ref().and_then(|book| lock(&book.0).get(&shard).cloned()) {
+                Some(object) => object.latest(stored),
+                None => stored,
             }
-            Err(error) => {
-                *known = None;
-                for waiting in batch {
-                    let _dropped = waiting.done.send(Err(error.clone()));
-                }
+        };
+        (0..SHARDS).filter_map(|shard| Some((shard, latest(shard)?))).collect()
+    }
+
+    fn book(&self, owner: &Owner) -> Arc<Book> {
+        Arc::clone(lock(&self.books).entry(owner.uid.clone()).or_default())
+    }
+
+    async fn write(&self, owner: &Owner, additions: BTreeMap<u16, Additions>) -> Result<(), LedgerError> {
+        if additions.is_empty() {
+            return Ok(());
+        }
+        let (book, api) = (self.book(owner), self.api(owner));
+        let (book, api) = (&book, &api);
+        let writes = additions.into_iter().map(|(shard, additions)| async move {
+            let object = book.object(shard);
+            let stored = || self.stored.get(&owner.reference(shard));
+            object.write(&self.writes, api, (owner, shard), stored, additions).await
+        });
+        join_all(writes).await.into_iter().collect()
+    }
+
+    async fn adopt(&self, owner: &Owner, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(), LedgerError> {
+        let Some(status) = autoscaler.status.as_ref().filter(|status| !status.ledger.is_empty()) else { return Ok(()) };
+        let earlier = earlier(autoscaler);
+        let objects = self.objects(owner);
+        let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
+        for (id, job) in earlier.all() {
+            additions.entry(place(id, &objects)).or_default().put(id, job);
+        }
+        self.write(owner, additions).await?;
+        let api: Api<HorizontalRunnerAutoscaler> = Api::namespaced(self.client.clone(), &owner.namespace);
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let answer = match status.ledger_revision {
+            Some(revision) => {
+                let operations = json!([
+                    {"op": "test", "path": "/status/ledgerRevision", "value": revision},
+                    {"op": "remove", "path": "/status/ledger"},
+                    {"op": "replace", "path": "/status/ledgerRevision", "value": revision.saturating_add(1)},
+                ]);
+                let patch: json_patch::Patch =
+                    serde_json::from_value(operations).map_err(|error| owner.refused(&kube::Error::SerdeError(error)))?;
+                api.patch_status(&owner.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await
             }
+            None => {
+                let patch = json!({"metadata": {"resourceVersion": autoscaler.resource_version()}, "status": {"ledger": null}});
+                api.patch_status(&owner.name, &PatchParams::default(), &Patch::Merge(patch)).await
+            }
+        };
+        match answer {
+            Ok(_) => Ok(()),
+            // An earlier version wrote again meanwhile: the watch will show it.
+            Err(error) if is_conflict(&error) || status_code(&error) == Some(422) => Ok(()),
+            Err(error) => Err(owner.refused(&error)),
         }
     }
 
-    async fn try_write(
-        &self,
-        autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>,
-        batch: &[Waiting],
-        known: &mut Option<Known>,
-    ) -> Result<Vec<Vec<Change>>, LedgerError> {
-        let api: Api<HorizontalRunnerAutoscaler> =
-            Api::namespaced(self.client.clone(), autoscaler.namespace.as_deref().unwrap_or_default());
-        let mut conflict = String::new();
-        for _ in 0..ATTEMPTS {
-            // Taken out: what this process knows counts again only when the write went well.
-            let before = match known.take() {
-                Some(known) => known,
-                None => Known::of(&api.get(&autoscaler.name).await.map_err(|error| refused(autoscaler, &error))?),
-            };
-            let mut ledger = before.ledger.clone();
-            let now = Timestamp::now();
-            let changes: Vec<Vec<Change>> =
-                batch.iter().map(|waiting| waiting.edits.iter().map(|edit| edit.apply(&mut ledger, now)).collect()).collect();
-            if ledger == before.ledger {
-                *known = Some(before);
-                return Ok(changes);
+    async fn delete(&self, owner: &Owner, shard: u16, object: &JobLedger) -> Result<(), LedgerError> {
+        // Whoever adds to it first keeps it.
+        let unchanged = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+        let parameters = DeleteParams { preconditions: Some(unchanged), ..DeleteParams::default() };
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        match self.api(owner).delete(&owner.object_name(shard), &parameters).await {
+            Ok(_) => {
+                self.book(owner).object(shard).deleted(object);
+                Ok(())
             }
-            ledger.sweep(now);
-            self.writes.fetch_add(1, Ordering::Relaxed);
-            match send(&api, &autoscaler.name, &before, &ledger).await {
-                Ok(object) => {
-                    *known = Some(Known::of(&object));
-                    return Ok(changes);
-                }
-                // 409: the object changed; 422: the test of the revision failed.
-                Err(error) if is_conflict(&error) || status(&error).is_some_and(|status| status.code == 422) => {
-                    conflict = error.to_string();
-                }
-                Err(error) => return Err(refused(autoscaler, &error)),
+            Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
+            Err(error) => Err(owner.refused(&error)),
+        }
+    }
+
+    async fn remove_workflows(&self, owner: &Owner, shard: u16, object: &JobLedger) -> Result<(), LedgerError> {
+        let nothing: BTreeMap<&str, Option<()>> = object.spec.unused_workflows().map(|key| (key, None)).collect();
+        // A job that was added since may refer to one of them.
+        let patch = json!({"metadata": {"resourceVersion": object.resource_version()}, "spec": {"workflows": nothing}});
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        match self.api(owner).patch(&owner.object_name(shard), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(answer) => {
+                self.book(owner).object(shard).answered(answer);
+                Ok(())
             }
-        }
-        Err(LedgerError::Refused { autoscaler: name(autoscaler), reason: conflict })
-    }
-}
-
-impl Writer {
-    fn enqueue(
-        &self,
-        edits: &Arc<[Edit]>,
-        autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>,
-    ) -> Result<oneshot::Receiver<Result<Recorded, LedgerError>>, LedgerError> {
-        let (done, outcome) = oneshot::channel();
-        let mut waiting = lock(&self.waiting);
-        if waiting.iter().map(|waiting| waiting.edits.len()).sum::<usize>() >= WAITING {
-            return Err(LedgerError::Full(name(autoscaler)));
-        }
-        waiting.push(Waiting { edits: edits.clone(), done });
-        Ok(outcome)
-    }
-}
-
-/// Replaces what this process knows by what a watch shows, if that is newer.
-fn update_from_watch(known: &mut Option<Known>, seen: &HorizontalRunnerAutoscaler) {
-    let revision = |revision: Option<i64>| revision.unwrap_or_default();
-    let shown = revision(seen.status.as_ref().and_then(|status| status.ledger_revision));
-    if known.as_ref().is_none_or(|known| revision(known.revision) < shown) {
-        *known = Some(Known::of(seen));
-    }
-}
-
-impl Known {
-    fn of(object: &HorizontalRunnerAutoscaler) -> Self {
-        let status = object.status.as_ref();
-        Self {
-            revision: status.and_then(|status| status.ledger_revision),
-            resource_version: object.resource_version(),
-            has_status: status.is_some(),
-            ledger: status.map(|status| job_ledger::read(&status.ledger)).unwrap_or_default(),
+            Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
+            Err(error) => Err(owner.refused(&error)),
         }
     }
-}
 
-async fn send(
-    api: &Api<HorizontalRunnerAutoscaler>,
-    name: &str,
-    before: &Known,
-    ledger: &Ledger,
-) -> Result<HorizontalRunnerAutoscaler, kube::Error> {
-    let entries = job_ledger::write(ledger);
-    let next = before.revision.unwrap_or_default().saturating_add(1);
-    let parameters = PatchParams::default();
-    if let (true, Some(revision)) = (before.has_status, before.revision) {
-        let operations = json!([
-            {"op": "test", "path": "/status/ledgerRevision", "value": revision},
-            {"op": "add", "path": "/status/ledger", "value": entries},
-            {"op": "replace", "path": "/status/ledgerRevision", "value": next},
-        ]);
-        let patch: json_patch::Patch = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
-        return api.patch_status(name, &parameters, &Patch::<()>::Json(patch)).await;
+    fn api(&self, owner: &Owner) -> Api<JobLedger> {
+        Api::namespaced(self.client.clone(), &owner.namespace)
     }
-    // The first one: there is no revision to test yet, so the whole object must be as it was read.
-    let patch = json!({
-        "metadata": {"resourceVersion": before.resource_version},
-        "status": {"ledger": entries, "ledgerRevision": next},
-    });
-    api.patch_status(name, &parameters, &Patch::Merge(patch)).await
 }
 
-fn refused(autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>, error: &kube::Error) -> LedgerError {
-    if is_not_found(error) {
-        return LedgerError::Gone(name(autoscaler));
+/// What an edit comes to, given what is known of the autoscaler's objects.
+fn plan(edit: &Edit, objects: &[(u16, Arc<JobLedger>)], earlier: &Ledger, now: Timestamp) -> Planned {
+    let id = edit.job();
+    let holders: Vec<_> = objects.iter().filter_map(|(shard, object)| Some((*shard, object.spec.job(id)?))).collect();
+    let known = holders.iter().map(|(_, job)| job).chain(earlier.get(id)).map(|job| (id, Job::clone(job)));
+    let mut ledger = Ledger::from_jobs(known);
+    let is_new = ledger.is_empty();
+    let change = edit.apply(&mut ledger, now);
+    if is_new && change != Change::None && count(objects) >= LIMIT {
+        return Planned { change: Change::Overflow, additions: Vec::new() };
     }
-    LedgerError::Refused { autoscaler: name(autoscaler), reason: error.to_string() }
+    let addition = |shard: u16| {
+        let mut addition = Additions::default();
+        match ledger.get(id) {
+            Some(job) => addition.put(id, job),
+            None => addition.remove(id),
+        }
+        (shard, addition)
+    };
+    let additions = match (change, ledger.get(id)) {
+        (Change::None | Change::Overflow, _) => Vec::new(),
+        (Change::Added | Change::Advanced, None) => holders.iter().map(|(shard, _)| addition(*shard)).collect(),
+        (Change::Added | Change::Advanced, Some(_)) => {
+            vec![addition(holders.first().map_or_else(|| place(id, objects), |(shard, _)| *shard))]
+        }
+    };
+    Planned { change, additions }
 }
 
-fn name(autoscaler: &ObjectRef<HorizontalRunnerAutoscaler>) -> String {
-    format!("{}/{}", autoscaler.namespace.as_deref().unwrap_or_default(), autoscaler.name)
+/// Where a job that is in none of the objects goes.
+fn place(job: u64, objects: &[(u16, Arc<JobLedger>)]) -> u16 {
+    shard(job, shards(count(objects)))
+}
+
+fn count(objects: &[(u16, Arc<JobLedger>)]) -> usize {
+    objects.iter().map(|(_, object)| object.spec.jobs.len()).sum()
+}
+
+/// What an earlier version kept in the status.
+fn earlier(autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
+    autoscaler.status.as_ref().map(|status| status_ledger::read(&status.ledger)).unwrap_or_default()
+}
+
+fn status_code(error: &kube::Error) -> Option<u16> {
+    status(error).map(|status| status.code)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, StatusCode};
 use jiff::Timestamp;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource as _, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_core::ledger::{Change, JobEvent, State};
@@ -122,9 +121,9 @@ impl Receiver {
     }
 
     /// Drops what belongs to an autoscaler that is gone.
-    pub fn forget(&self, gone: &ObjectRef<HorizontalRunnerAutoscaler>) {
-        self.ledgers.retain(|other| other != gone);
-        self.metrics.forget(gone.namespace.as_deref().unwrap_or_default(), &gone.name);
+    pub fn forget(&self, gone: &HorizontalRunnerAutoscaler) {
+        self.ledgers.retain(|other| Some(other.as_str()) != gone.metadata.uid.as_deref());
+        self.metrics.forget(&gone.namespace().unwrap_or_default(), &gone.name_any());
     }
 
     /// Answers a request that delivers nothing.
@@ -220,7 +219,11 @@ impl Receiver {
             Effect::Record(event) => (event, false),
             Effect::RecordIfKnown(event) => (event, true),
         };
-        let known = self.autoscalers.knowing(job.id).map(|autoscaler| Found { autoscaler, how: How::Known, others: Vec::new() });
+        let known = self.autoscalers.knowing(job.id, &self.ledgers.knowing(job.id)).map(|autoscaler| Found {
+            autoscaler,
+            how: How::Known,
+            others: Vec::new(),
+        });
         let found = match known {
             None if only_known => return (Answer::ok(""), Outcome::Ignored),
             None => self.search(delivery, job).await,

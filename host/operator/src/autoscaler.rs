@@ -4,7 +4,7 @@
 //! spec -> observe (ledger, job lists, fleet) -> decide (metric, capacity policy, bounds) -> apply -> status
 //! ```
 //!
-//! Everything that can change the answer wakes it: the autoscaler itself, its target, a webhook (by the ledger in the status), a listing of
+//! Everything that can change the answer wakes it: the autoscaler itself, its target, a webhook (by a JobLedger), a listing of
 //! GitHub's jobs, a runner that finished, and the moment at which a reservation, a schedule or a delay ends.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use pacer_api::{HorizontalRunnerAutoscaler, job_ledger};
+use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
 use pacer_core::autoscale::Bounds;
@@ -62,7 +62,7 @@ pub struct Autoscalers {
 
 /// Where jobs are known from.
 pub(crate) struct DemandSources {
-    /// Webhooks: the ledgers in the status of autoscalers.
+    /// Webhooks: JobLedgers.
     pub(crate) ledgers: Arc<Ledgers>,
     /// Polling: GitHub's job lists.
     pub(crate) queues: Arc<JobLists>,
@@ -160,7 +160,7 @@ impl Autoscalers {
         let seen = self.observe(of, &spec).await?;
         self.tell_runners(of, &seen.fleet, &seen.ledger).await;
         self.remember_jobs(of, &spec, &seen);
-        self.record_findings(of, &spec, &seen).await?;
+        self.record_findings(of, &spec, &seen).await;
         let mut decided = self.decide(of, &spec, &seen).await?;
         let decision = &decided.decision;
         let later = self.apply(of, &spec.target, &seen.fleet, decision.desired, &decision.reason).await?;
@@ -181,7 +181,7 @@ impl Autoscalers {
 
     /// Reads everything that a number is made from.
     async fn observe(&self, of: Subject<'_>, spec: &spec::Spec) -> Result<Observation, Problem> {
-        let ledger = of.object.status.as_ref().map(|status| job_ledger::read(&status.ledger)).unwrap_or_default();
+        let ledger = self.demand.ledgers.read(of.object);
         // Its own credentials, else those of its target's runners, else the operator's.
         let secret = of.object.spec.credentials_secret().or_else(|| spec.target.config().credentials_secret());
         let github = match self.github.github(&of.object.namespace().unwrap_or_default(), secret).await {
@@ -231,8 +231,7 @@ impl Autoscalers {
         self.memory.reports.accepted.retain(|set, _| exists(set));
         self.memory.reports.jobs.retain(|runner, _| exists(runner));
         self.memory.reports.history.retain(|pool, _| exists(pool));
-        let stores = &self.cluster.stores;
-        self.demand.ledgers.retain(|autoscaler| stores.autoscalers.get(autoscaler).is_some());
+        self.demand.ledgers.retain(&exists);
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Parts {
     pub github: Arc<Accesses>,
     /// Service accounts of runners.
     pub accounts: Accounts,
-    /// Demand, in the status of autoscalers.
+    /// Demand, in JobLedgers.
     pub ledgers: Arc<Ledgers>,
     /// GitHub's job lists.
     pub queues: Arc<Queues>,
@@ -276,6 +276,8 @@ impl Operator {
             "the watch on HorizontalRunnerAutoscalers",
             dispatch::pump(watches.autoscalers, cluster, gate, dispatch::autoscaler),
         );
+        let (cluster, gate) = parts();
+        tasks.until_stop("the watch on JobLedgers", dispatch::pump(watches.job_ledgers, cluster, gate, dispatch::job_ledger));
     }
 
     fn start_controllers(&self, tasks: &mut Tasks, alarms: Alarms) {

@@ -25,9 +25,6 @@ pub enum Error {
     /// As [`Self::Incomplete`].
     #[error(transparent)]
     Metadata(#[from] pacer_cluster::object::MissingMetadata),
-    /// Demand could not be written down.
-    #[error("{0}")]
-    Ledger(String),
     /// The right to act has ended.
     #[error(transparent)]
     NotLeader(#[from] pacer_cluster::fence::NotLeader),

@@ -9,7 +9,8 @@ use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::{annotation, label};
 use pacer_api::{
-    HorizontalRunnerAutoscaler, Runner, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerReplicaSet, RunnerSet, RunnerSpec,
+    HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerReplicaSet, RunnerSet,
+    RunnerSpec,
 };
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
@@ -35,6 +36,8 @@ pub struct Stores {
     pub claims: Store<PersistentVolumeClaim>,
     /// Autoscalers.
     pub autoscalers: Store<HorizontalRunnerAutoscaler>,
+    /// Jobs of autoscalers.
+    pub job_ledgers: Store<JobLedger>,
     /// Whether each of them has been filled.
     pub(crate) filled: Filled,
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Client;
 use kube::runtime::watcher;
 use pacer_api::names::label;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::watch::{Changes, Filled, trim, watch};
 
 use crate::stores::{CommonParts, Stores, trim_claim, trim_pod};
@@ -18,6 +18,7 @@ pub struct Watches {
     pub(crate) runner_sets: Changes<RunnerSet>,
     pub(crate) claims: Changes<PersistentVolumeClaim>,
     pub(crate) autoscalers: Changes<HorizontalRunnerAutoscaler>,
+    pub(crate) job_ledgers: Changes<JobLedger>,
 }
 
 /// Prepares the watches and their stores.
@@ -35,8 +36,9 @@ pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Stores) {
     let only_claims_of_sets = watcher::Config::default().labels(label::RUNNER_SET_NAME);
     let (claim_store, claims) = watch(client, namespace, only_claims_of_sets, trim_claim, &mut filled);
     let (autoscaler_store, autoscalers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let (job_ledger_store, job_ledgers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     (
-        Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers },
+        Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers, job_ledgers },
         Stores {
             runners: runner_store,
             pods: pod_store,
@@ -45,6 +47,7 @@ pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Stores) {
             runner_sets: runner_set_store,
             claims: claim_store,
             autoscalers: autoscaler_store,
+            job_ledgers: job_ledger_store,
             filled,
         },
     )

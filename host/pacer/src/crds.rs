@@ -1,4 +1,4 @@
-//! `pacer crds`: prints the definitions of the five kinds, or installs them.
+//! `pacer crds`: prints the definitions of all kinds, or installs them.
 
 use std::time::Duration;
 

@@ -267,7 +267,7 @@ impl Process {
         }
         let (watches, stores) = watches::watches(&client, settings.namespace.as_deref());
         let sets = Arc::new(PolicySets::new(policies.host, settings::policy_options(arguments, &config.default_namespace)?));
-        let ledgers = Arc::new(Ledgers::new(client.clone()));
+        let ledgers = Arc::new(Ledgers::new(client.clone(), stores.job_ledgers.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
         let (accesses, runner_lists) =

@@ -142,12 +142,13 @@ impl Server {
         tracing::info!(webhook_addr = %listen::address(&listener)?, "serving");
         let namespace = Some(setting.namespace).filter(|namespace| !namespace.is_empty());
         let (watches, autoscalers) = watches(&setting.client, namespace);
+        let job_ledgers = autoscalers.job_ledgers();
         let receiver = Receiver::new(Parts {
             verifier,
             autoscalers,
             visible: VisibleGroups::new(groups(setting.github)?),
             common_labels: setting.common_labels.iter().filter(|label| !label.is_empty()).cloned().collect(),
-            ledgers: Ledgers::new(setting.client),
+            ledgers: Ledgers::new(setting.client, job_ledgers),
             limit: setting.receiver.queue_limit,
             metrics: setting.metrics,
             job_metrics: job_metrics(setting.receiver),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use pacer_api::runner_set::ClaimRetention;
-use pacer_api::{Runner, RunnerDeployment, RunnerSet};
+use pacer_api::{JobLedger, Runner, RunnerDeployment, RunnerSet, job_ledger};
 use pacer_harness::controlplane::Apply;
 use pacer_harness::github::{JobId, JobSpec, RunnerCounts, Scope};
 use pacer_harness::nodes::{Cause, Pace};
@@ -184,6 +184,17 @@ where
 {
     let outcome = objects::until(api::<K>(world), "", PATIENCE, reached).await;
     world.check(outcome).await.with_context(|| format!("waiting for {what}"))
+}
+
+/// Waits until no autoscaler knows a job that is not over.
+///
+/// # Errors
+///
+/// With the state of the world, when one does for too long.
+pub async fn no_open_jobs(world: &World) -> Result<()> {
+    until::<JobLedger>(world, "no open jobs", |all| job_ledger::read(all.iter().map(|one| &one.spec)).open().next().is_none())
+        .await?;
+    Ok(())
 }
 
 /// Selects the Secrets with registration tokens.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
+use kube::api::{Patch, PatchParams};
 use pacer_api::condition::ConditionType;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
 use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
-use pacer_suites::{PATIENCE, api, apply, brisk_world, deployment, end, queue, runners, settled, succeeded, until};
+use pacer_suites::{PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, queue, runners, settled, succeeded, until};
 use serde_json::{Value, json};
 
 /// Secret of all webhooks here.
@@ -162,13 +163,32 @@ async fn lost_repeated_and_reordered_events_leave_nobody_waiting_and_nothing_res
     let jobs = queue(&world, "web", 25, Duration::from_secs(2))?;
     ensure!(world.github.cancel_job(jobs[24]), "the last job can't be cancelled");
     succeeded(&world, 24).await?;
-    status(&world, "nothing reserved", |status| {
-        let open = status.ledger.iter().filter(|entry| entry.state != pacer_api::job_ledger::JobState::Completed);
-        status.desired_replicas == Some(0) && open.count() == 0
-    })
-    .await?;
+    status(&world, "nothing reserved", |status| status.desired_replicas == Some(0)).await?;
+    no_open_jobs(&world).await?;
     settled(&world, 0).await?;
     metrics_are_told(&world).await?;
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_in_status_are_moved_when_an_earlier_version_left_them() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    pool(&world, 0, &autoscaler(0, 10, by_webhook())).await?;
+    let now = Timestamp::now();
+    let entry = json!({
+        "state": "Queued", "since": now, "expires": now + SignedDuration::from_mins(10), "repository": "acme/app", "workflow": "build",
+        "labels": ["web"], "jobs": [77, 78],
+    });
+    let left = json!({"status": {"ledger": [entry], "ledgerRevision": 4}});
+    let autoscalers = api::<HorizontalRunnerAutoscaler>(&world);
+    autoscalers.patch_status("web", &PatchParams::default(), &Patch::Merge(left)).await?;
+    status(&world, "two runners, and nothing left in the status", |status| {
+        status.desired_replicas == Some(2) && status.ledger.is_empty()
+    })
+    .await?;
+    until::<JobLedger>(&world, "both jobs in a JobLedger", |all| all.iter().any(|one| one.spec.has(77) && one.spec.has(78)))
+        .await?;
+    settled(&world, 2).await?;
     end(world).await
 }
 

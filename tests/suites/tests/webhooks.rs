@@ -13,8 +13,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kube::ResourceExt;
-use pacer_api::HorizontalRunnerAutoscaler;
-use pacer_api::job_ledger::JobState;
+use kube::api::ListParams;
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, job_ledger};
+use pacer_core::ledger::State;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::{Options, World};
 use pacer_suites::{PATIENCE, api, apply};
@@ -127,13 +128,10 @@ async fn eventually(address: &str, payload: &Value, text: &str) -> Result<()> {
 }
 
 /// Jobs and their states in the ledger of an autoscaler.
-type States = BTreeMap<u64, JobState>;
-
-fn states(autoscaler: &HorizontalRunnerAutoscaler) -> States {
-    let entries = autoscaler.status.iter().flat_map(|status| &status.ledger);
-    entries.flat_map(|entry| entry.jobs.iter().filter_map(|id| Some((u64::try_from(*id).ok()?, entry.state)))).collect()
-}
+type States = BTreeMap<u64, State>;
 
 async fn ledger(world: &World, name: &str) -> Result<States> {
-    Ok(states(&api::<HorizontalRunnerAutoscaler>(world).get(name).await?))
+    let ledgers = api::<JobLedger>(world).list(&ListParams::default()).await?;
+    let own = ledgers.items.iter().filter(|ledger| ledger.spec.autoscaler == name);
+    Ok(job_ledger::read(own.map(|ledger| &ledger.spec)).all().map(|(id, job)| (id, job.state)).collect())
 }

@@ -87,6 +87,8 @@ pub(super) fn of(kind: &str) -> Vec<Rule> {
             rules
         }
         "HorizontalRunnerAutoscaler" => autoscaler_rules(),
+        // Managed fields name each key of a map otherwise, which is more than the keys are.
+        "JobLedger" => ["spec.workflows", "spec.jobs"].map(|map| keyword(map, "x-kubernetes-map-type", json!("atomic"))).into(),
         _ => Vec::new(),
     }
 }

@@ -50,17 +50,11 @@ impl Ledger {
     /// From groups. Where people edited the status and a job is in several, the one that is further counts.
     #[must_use]
     pub fn from_groups(groups: impl IntoIterator<Item = Group>) -> Self {
-        let mut ledger = Self::default();
-        for group in groups {
+        Self::from_jobs(groups.into_iter().flat_map(|group| {
             let (since, queued, expires) = (whole(group.since), whole(group.queued), whole(group.expires));
-            for (id, runner) in group.jobs {
-                let job = Job { state: group.state, since, queued, expires, about: group.about.clone(), runner };
-                let known = ledger.jobs.get(&id);
-                if known.is_none_or(|known| (known.state, known.since) < (job.state, job.since)) {
-                    ledger.jobs.insert(id, job);
-                }
-            }
-        }
-        ledger
+            let (state, about) = (group.state, group.about);
+            let job = move |runner| Job { state, since, queued, expires, about: about.clone(), runner };
+            group.jobs.into_iter().map(move |(id, runner)| (id, job(runner)))
+        }))
     }
 }

@@ -8,7 +8,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
-use pacer_api::{HorizontalRunnerAutoscaler, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
+use pacer_cluster::object::Uid;
 use pacer_cluster::watch::{Changes, Filled, trim, watch};
 use pacer_core::scope::{Scope, ScopeError};
 use pacer_core::target::{Architecture, Candidate};
@@ -24,6 +25,7 @@ pub struct Autoscalers {
     autoscalers: Store<HorizontalRunnerAutoscaler>,
     deployments: Store<RunnerDeployment>,
     runner_sets: Store<RunnerSet>,
+    job_ledgers: Store<JobLedger>,
     filled: Filled,
 }
 
@@ -32,6 +34,7 @@ pub struct Watches {
     autoscalers: Changes<HorizontalRunnerAutoscaler>,
     deployments: Changes<RunnerDeployment>,
     runner_sets: Changes<RunnerSet>,
+    job_ledgers: Changes<JobLedger>,
     stored: Store<HorizontalRunnerAutoscaler>,
 }
 
@@ -42,22 +45,29 @@ pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Autoscaler
     let all = watcher::Config::default();
     let (autoscaler_store, autoscalers) = watch(client, namespace, all.clone(), trim, &mut filled);
     let (deployment_store, deployments) = watch(client, namespace, all.clone(), trim_deployment, &mut filled);
-    let (runner_set_store, runner_sets) = watch(client, namespace, all, trim_runner_set, &mut filled);
-    let watches = Watches { autoscalers, deployments, runner_sets, stored: autoscaler_store.clone() };
-    (watches, Autoscalers { autoscalers: autoscaler_store, deployments: deployment_store, runner_sets: runner_set_store, filled })
+    let (runner_set_store, runner_sets) = watch(client, namespace, all.clone(), trim_runner_set, &mut filled);
+    let (job_ledger_store, job_ledgers) = watch(client, namespace, all, trim, &mut filled);
+    let stores = Autoscalers {
+        autoscalers: autoscaler_store.clone(),
+        deployments: deployment_store,
+        runner_sets: runner_set_store,
+        job_ledgers: job_ledger_store,
+        filled,
+    };
+    (Watches { autoscalers, deployments, runner_sets, job_ledgers, stored: autoscaler_store }, stores)
 }
 
 impl Watches {
     /// Drives the watches for as long as it is polled, and tells of autoscalers that are gone. Ends when one of the watches does, which it
     /// must not.
-    pub async fn run(self, gone: impl Fn(&ObjectRef<HorizontalRunnerAutoscaler>)) {
+    pub async fn run(self, gone: impl Fn(&HorizontalRunnerAutoscaler)) {
         let (stored, gone) = (&self.stored, &gone);
         let autoscalers = self.autoscalers.for_each(|event| async move {
             let Some(changed) = seen(event) else { return };
             let reference = ObjectRef::from_obj(&changed);
             // Another one may have its name by now.
             if stored.get(&reference).is_none_or(|now| now.uid() != changed.uid()) {
-                gone(&reference);
+                gone(&changed);
             }
         });
         let deployments = self.deployments.for_each(|event| async move {
@@ -66,7 +76,11 @@ impl Watches {
         let runner_sets = self.runner_sets.for_each(|event| async move {
             seen(event);
         });
+        let job_ledgers = self.job_ledgers.for_each(|event| async move {
+            seen(event);
+        });
         tokio::select! {
+            () = job_ledgers => {}
             () = autoscalers => {}
             () = deployments => {}
             () = runner_sets => {}
@@ -141,12 +155,21 @@ impl Autoscalers {
         self.filled.is_complete()
     }
 
-    /// The autoscaler that has the job in its ledger: the oldest, should there be several.
-    pub(super) fn knowing(&self, job: u64) -> Option<Arc<HorizontalRunnerAutoscaler>> {
-        let job = i64::try_from(job).ok()?;
+    /// Jobs of autoscalers.
+    #[must_use]
+    pub fn job_ledgers(&self) -> Store<JobLedger> {
+        self.job_ledgers.clone()
+    }
+
+    /// The autoscaler that has the job, of those in whose ledgers it is: the oldest, should there be several.
+    pub(super) fn knowing(&self, job: u64, ledgers: &[Uid]) -> Option<Arc<HorizontalRunnerAutoscaler>> {
+        let earlier = i64::try_from(job).ok()?;
         let has = |autoscaler: &HorizontalRunnerAutoscaler| {
             let entries = autoscaler.status.iter().flat_map(|status| &status.ledger);
-            autoscaler.metadata.deletion_timestamp.is_none() && entries.flat_map(|entry| &entry.jobs).any(|id| *id == job)
+            let is_in_ledger =
+                autoscaler.metadata.uid.as_deref().is_some_and(|uid| ledgers.iter().any(|one| one.as_str() == uid));
+            autoscaler.metadata.deletion_timestamp.is_none()
+                && (is_in_ledger || entries.flat_map(|entry| &entry.jobs).any(|id| *id == earlier))
         };
         let knowing = self.autoscalers.state_filter(has);
         knowing.into_iter().min_by_key(|autoscaler| (created(autoscaler), autoscaler.namespace(), autoscaler.name_any()))
@@ -250,6 +273,7 @@ mod tests {
             autoscalers: store(autoscalers),
             deployments: store(deployments),
             runner_sets: store(runner_sets),
+            job_ledgers: store(vec![]),
             filled: Filled::default(),
         }
     }
@@ -320,13 +344,25 @@ mod tests {
     fn known_job_belongs_to_the_ledger_that_has_it() {
         let with = |name: &str, jobs: &[i64]| {
             let mut autoscaler = autoscaler(name, "RunnerDeployment", "none", json!([]));
+            autoscaler["metadata"]["uid"] = json!(format!("uid-{name}"));
             let times = "2024-01-01T00:00:00Z";
             autoscaler["status"] = json!({"ledger": [{"state": "Queued", "since": times, "expires": times, "jobs": jobs}]});
             autoscaler
         };
         let all = autoscalers(vec![with("b", &[1, 2]), with("a", &[2, 3]), with("c", &[])], vec![], vec![]);
-        for (job, expected) in [(1, Some("b")), (2, Some("a")), (3, Some("a")), (4, None), (u64::MAX, None)] {
-            assert_eq!(all.knowing(job).map(|one| one.name_any()).as_deref(), expected, "{job}");
+        let none: &[&str] = &[];
+        for (job, ledgers, expected) in [
+            (1, none, Some("b")),
+            (2, none, Some("a")),
+            (3, none, Some("a")),
+            (4, none, None),
+            (u64::MAX, none, None),
+            (4, &["uid-c"], Some("c")),
+            (4, &["uid-c", "uid-b"], Some("b")),
+            (4, &["uid-gone"], None),
+        ] {
+            let ledgers: Vec<Uid> = ledgers.iter().filter_map(|uid| Uid::new(uid)).collect();
+            assert_eq!(all.knowing(job, &ledgers).map(|one| one.name_any()).as_deref(), expected, "{job} {ledgers:?}");
         }
     }
 

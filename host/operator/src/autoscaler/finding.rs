@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use kube::runtime::reflector::ObjectRef;
+use kube::ResourceExt;
 use pacer_core::demand::Finding;
 use pacer_demand::ledger::Edit;
 use pacer_github::{GitHub, JobState, RemoteJob, Repository};
 
 use super::spec::Spec;
 use super::{Autoscalers, Observation, Subject, queue};
-use crate::error::Error;
 
 /// Jobs that are looked up in one pass; the others in the next.
 const LOOKUPS: usize = 16;
@@ -19,11 +18,21 @@ const LOOKUPS: usize = 16;
 const LATER: Duration = Duration::from_secs(60);
 
 impl Autoscalers {
-    /// Writes findings into the ledger; asks GitHub about jobs whose time is over. Without credentials they are forgotten, as ARC forgets
+    /// Writes findings into the ledger, and tidies it. What can't be written now is found again in the next pass: no fleet waits for it.
+    pub(super) async fn record_findings(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) {
+        let ledgers = &self.demand.ledgers;
+        let edits = self.findings(spec, seen).await;
+        let recorded = ledgers.change(of.object, &edits).await.map(drop);
+        if let Err(error) = recorded.and(ledgers.tidy(of.object).await) {
+            tracing::warn!(autoscaler = %of.object.name_any(), %error, "ledger not brought up to date, trying again");
+        }
+    }
+
+    /// What the findings come to. GitHub is asked about jobs whose time is over; without credentials they are forgotten, as ARC forgets
     /// reservations.
-    pub(super) async fn record_findings(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) -> Result<(), Error> {
+    async fn findings(&self, spec: &Spec, seen: &Observation) -> Vec<Edit> {
         if seen.demand.findings.is_empty() {
-            return Ok(());
+            return Vec::new();
         }
         let life = spec.life.unsigned_abs();
         let mut edits = Vec::new();
@@ -48,8 +57,7 @@ impl Autoscalers {
             }
             None => edits.extend(expired.into_iter().map(Edit::Forget)),
         }
-        let target = ObjectRef::from_obj(of.object);
-        self.demand.ledgers.change(&target, edits).await.map(drop).map_err(|error| Error::Ledger(error.to_string()))
+        edits
     }
 }
 

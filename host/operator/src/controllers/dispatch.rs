@@ -9,7 +9,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::label;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::owner::controller;
 use pacer_cluster::watch::Changes;
 use pacer_github::queues::QueueNews;
@@ -85,6 +85,12 @@ async fn target(cluster: &Cluster, target: &Target) {
 
 pub(super) async fn autoscaler(cluster: Cluster, autoscaler: HorizontalRunnerAutoscaler) {
     cluster.wake.autoscaler(&autoscaler.namespace().unwrap_or_default(), &autoscaler.name_any()).await;
+}
+
+pub(super) async fn job_ledger(cluster: Cluster, ledger: JobLedger) {
+    if let Some(autoscaler) = controller::<HorizontalRunnerAutoscaler>(&ledger) {
+        cluster.wake.autoscaler(&ledger.namespace().unwrap_or_default(), autoscaler.name).await;
+    }
 }
 
 async fn wake_runner(cluster: &Cluster, namespace: &str, name: &str) {

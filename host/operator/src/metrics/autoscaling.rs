@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
-use pacer_api::job_ledger::JobState;
 use pacer_cluster::object::Uid;
+use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -72,18 +72,21 @@ fn demand(
     let now = Timestamp::now();
     let (mut jobs, mut waiting, mut reserved, mut came_online) = (Rows::new(), Rows::new(), Rows::new(), Vec::new());
     for one in all {
-        let mut counts = BTreeMap::from([(JobState::Queued, 0_usize), (JobState::InProgress, 0), (JobState::Completed, 0)]);
-        for entry in one.status.iter().flat_map(|status| &status.ledger) {
-            *counts.entry(entry.state).or_default() += entry.jobs.len();
+        let ledger = sources.ledgers.read(one);
+        let mut counts = BTreeMap::from([(State::Queued, 0_i64), (State::InProgress, 0), (State::Completed, 0)]);
+        for (_, job) in ledger.all() {
+            *counts.entry(job.state).or_default() += 1;
         }
         for (state, count) in counts {
             let mut labels = labels(one);
             labels.push(("state", word(state).to_owned()));
-            jobs.push((labels, i64::try_from(count).unwrap_or(i64::MAX)));
+            jobs.push((labels, count));
         }
         let default = AutoscalerMemo::default();
-        let read =
-            |memo: &AutoscalerMemo| (memo.waiting_since(), Reserved::of(one, memo.reservations(), now), memo.online().cloned());
+        let running: HashSet<u64> = ledger.open().filter(|(_, job)| job.state == State::InProgress).map(|(id, _)| id).collect();
+        let read = |memo: &AutoscalerMemo| {
+            (memo.waiting_since(), Reserved::of(one, &running, memo.reservations(), now), memo.online().cloned())
+        };
         let known = Uid::of(&**one).ok().and_then(|uid| sources.autoscalers.read(&uid, read));
         let (since, held, online) = known.unwrap_or_else(|| read(&default));
         waiting.push((labels(one), since.map_or(0, |since| now.duration_since(since).as_secs().max(0))));
@@ -131,17 +134,14 @@ struct Reserved {
 impl Reserved {
     fn of<'a>(
         autoscaler: &HorizontalRunnerAutoscaler,
+        running: &HashSet<u64>,
         reservations: impl Iterator<Item = &'a Reservation>,
         now: Timestamp,
     ) -> Self {
-        let entries = autoscaler.status.iter().flat_map(|status| &status.ledger);
-        let running: HashSet<i64> =
-            entries.filter(|entry| entry.state == JobState::InProgress).flat_map(|entry| entry.jobs.iter().copied()).collect();
-        let runs = |id: &u64| i64::try_from(*id).is_ok_and(|id| running.contains(&id));
         let mut reserved = Self { spec: autoscaler.spec.reserved(now), ..Self::default() };
         for reservation in reservations {
             let count = |jobs: usize| u32::try_from(jobs).unwrap_or(u32::MAX).min(reservation.replicas);
-            let at_work = count(reservation.jobs.iter().filter(|id| runs(id)).count());
+            let at_work = count(reservation.jobs.iter().filter(|id| running.contains(id)).count());
             let for_jobs = count(reservation.jobs.len());
             reserved.running = reserved.running.saturating_add(at_work);
             reserved.queued = reserved.queued.saturating_add(for_jobs.saturating_sub(at_work));
@@ -155,11 +155,11 @@ impl Reserved {
     }
 }
 
-fn word(state: JobState) -> &'static str {
+fn word(state: State) -> &'static str {
     match state {
-        JobState::Queued => "queued",
-        JobState::InProgress => "in_progress",
-        JobState::Completed => "completed",
+        State::Queued => "queued",
+        State::InProgress => "in_progress",
+        State::Completed => "completed",
     }
 }
 
@@ -193,13 +193,11 @@ fn of_metrics(
 
 #[cfg(test)]
 mod tests {
-    use pacer_api::job_ledger::LedgerEntry;
-
     use super::*;
 
     #[test]
     fn reserved_runners_are_told_apart_by_what_for() {
-        let mut autoscaler = HorizontalRunnerAutoscaler::new(
+        let autoscaler = HorizontalRunnerAutoscaler::new(
             "web",
             serde_json::from_value(serde_json::json!({
                 "scaleTargetRef": {"name": "web"},
@@ -211,13 +209,9 @@ mod tests {
             .unwrap(),
         );
         let now = Timestamp::from_second(90).unwrap();
-        let running: LedgerEntry =
-            serde_json::from_value(serde_json::json!({"state": "InProgress", "since": now, "expires": now, "jobs": [2, 9]}))
-                .unwrap();
-        autoscaler.status.get_or_insert_default().ledger = vec![running];
         let held = |jobs: &[u64], replicas| Reservation { jobs: jobs.to_vec(), replicas, ..Reservation::default() };
         let plan = [held(&[1], 1), held(&[2], 1), held(&[3, 2], 3), held(&[], 4)];
-        let reserved = Reserved::of(&autoscaler, plan.iter(), now);
+        let reserved = Reserved::of(&autoscaler, &HashSet::from([2, 9]), plan.iter(), now);
         assert_eq!(reserved, Reserved { queued: 2, running: 2, spare: 5, spec: 3 });
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the five kinds are defined as this version of pacer defines them.
+//! Whether all kinds are defined as this version of pacer defines them.
 
 use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +16,7 @@ pub(super) async fn check(reader: &mut Reader) -> Result<Checked> {
     let there: Vec<CustomResourceDefinition> = reader.everywhere("").await;
     let own = crd::all()?;
     let findings = own.iter().filter_map(|own| compare(own, there.iter().find(|one| one.name_any() == own.name_any())));
-    Ok(Checked { healthy: "the five kinds are defined as this version defines them".to_owned(), findings: findings.collect() })
+    Ok(Checked { healthy: "all kinds are defined as this version defines them".to_owned(), findings: findings.collect() })
 }
 
 fn compare(own: &CustomResourceDefinition, there: Option<&CustomResourceDefinition>) -> Option<Finding> {

@@ -11,9 +11,10 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::annotation;
-use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, job_ledger};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, job_ledger};
 use pacer_cluster::object::ObjectKey;
-use pacer_core::ledger::State;
+use pacer_cluster::owner::controller;
+use pacer_core::ledger::{Ledger, State};
 use pacer_operator::target::{Target, TargetRef};
 use pacer_policy::{Decision, Record};
 use pacer_policyset::Phase;
@@ -52,6 +53,7 @@ pub(super) enum Kind {
 struct Found {
     target: Option<Target>,
     autoscalers: Vec<HorizontalRunnerAutoscaler>,
+    job_ledgers: Vec<JobLedger>,
     sets: Vec<RunnerReplicaSet>,
     runners: Vec<Runner>,
     /// The policy set that is asked for; none where there is not even a default one.
@@ -201,7 +203,8 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&Object
         (None, Some(key)) => Some(look(cluster, key.clone(), true).await),
         (None, None) => None,
     };
-    Ok(Found { target, autoscalers, sets, runners, set })
+    let job_ledgers = list(cluster).await?;
+    Ok(Found { target, autoscalers, job_ledgers, sets, runners, set })
 }
 
 async fn look(cluster: &Cluster, key: ObjectKey, default: bool) -> Set {
@@ -254,7 +257,15 @@ impl Found {
                 _ => format!("spec.replicas says {wanted}, and no HorizontalRunnerAutoscaler sets it: kubectl scale changes it"),
             }];
         }
-        self.autoscalers.iter().flat_map(autoscaler).collect()
+        let lines = |one: &HorizontalRunnerAutoscaler| {
+            let uid = one.metadata.uid.as_deref();
+            let owned = |ledger: &&JobLedger| {
+                uid.is_some() && controller::<HorizontalRunnerAutoscaler>(*ledger).map(|owner| owner.uid) == uid
+            };
+            let jobs = job_ledger::read(self.job_ledgers.iter().filter(owned).map(|ledger| &ledger.spec));
+            autoscaler(one, &jobs)
+        };
+        self.autoscalers.iter().flat_map(lines).collect()
     }
 
     fn wanted(&self) -> u32 {
@@ -357,7 +368,7 @@ impl Found {
 }
 
 /// An autoscaler's reasons.
-fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler) -> Vec<String> {
+fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler, jobs: &Ledger) -> Vec<String> {
     let name = autoscaler.name_any();
     let number = |number: Option<i32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
     let status = autoscaler.status.clone().unwrap_or_default();
@@ -372,8 +383,7 @@ fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler) -> Vec<String> {
             _ => {}
         }
     }
-    let ledger = job_ledger::read(&status.ledger);
-    let count = |state| ledger.open().filter(|(_, job)| job.state == state).count();
+    let count = |state| jobs.open().filter(|(_, job)| job.state == state).count();
     let (queued, running) = (count(State::Queued), count(State::InProgress));
     if queued + running > 0 {
         lines.push(format!("jobs known from webhooks: {queued} waiting, {running} running"));
@@ -492,9 +502,18 @@ mod tests {
         let mut found = found(WEB);
         found.autoscalers = vec![
             serde_saphyr::from_str(
-                "{apiVersion: actions.summerwind.dev/v1alpha1, kind: HorizontalRunnerAutoscaler, metadata: {name: web-hra, namespace: default}, \
+                "{apiVersion: actions.summerwind.dev/v1alpha1, kind: HorizontalRunnerAutoscaler, metadata: {name: web-hra, namespace: default, uid: u-1}, \
                  spec: {scaleTargetRef: {name: web}, minReplicas: 1, maxReplicas: 9}, status: {desiredReplicas: 3, conditions: [{type: Scaling, \
                  status: 'True', reason: Reserved, message: 3 runners for 2 jobs, lastTransitionTime: 2026-01-01T00:00:00Z}]}}",
+            )
+            .unwrap(),
+        ];
+        found.job_ledgers = vec![
+            serde_saphyr::from_str(
+                "{apiVersion: actions.summerwind.dev/v1alpha1, kind: JobLedger, metadata: {name: web-hra-u1-00, namespace: default, \
+                 ownerReferences: [{apiVersion: actions.summerwind.dev/v1alpha1, kind: HorizontalRunnerAutoscaler, name: web-hra, uid: u-1, \
+                 controller: true}]}, spec: {autoscaler: web-hra, jobs: {'1': {queued: 2026-01-01T00:00:00Z}, '2': {queued: \
+                 2026-01-01T00:00:00Z, started: 2026-01-01T00:00:09Z}, '3': {ended: 2026-01-01T00:00:09Z}}}}",
             )
             .unwrap(),
         ];
@@ -512,6 +531,7 @@ mod tests {
         let text = Story::new(&found, &[]).text(Timestamp::UNIX_EPOCH);
         for part in [
             "HorizontalRunnerAutoscaler web-hra (1 to 9) wants 3\n  because: 3 runners for 2 jobs",
+            "jobs known from webhooks: 1 waiting, 1 running",
             "runner web-1 is to go and waits (Draining): runs a job",
             "its own set, ConfigMap default/opinions: LastGood, sha256:ab\n  PolicySetInvalid: line 2",
             "scale-down: mine@sha256:12, which keeps failing: shipped stands in\n  restart: shipped",

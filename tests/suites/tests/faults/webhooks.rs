@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pacer_api::HorizontalRunnerAutoscaler;
-use pacer_api::job_ledger::JobState;
 use pacer_harness::github::{Conclusion, Delivering, Hook, JobId, JobSpec, Scope, View};
 use pacer_harness::ingress::Ingress;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
 use pacer_suites::fleet::{Fleet, Kind};
 use pacer_suites::kill::Dice;
-use pacer_suites::{PATIENCE, apply, brisk_world, delete, delete_all, end, for_both_kinds, queue, settled, until};
+use pacer_suites::{PATIENCE, apply, brisk_world, delete, delete_all, end, for_both_kinds, no_open_jobs, queue, settled, until};
 use serde_json::json;
 
 for_both_kinds!(nobody_waits_and_nothing_stays_reserved_however_receivers_die);
@@ -134,12 +133,10 @@ async fn nobody_waits_and_nothing_stays_reserved_however_receivers_die(kind: Kin
     let queued = world.github.view(|view| view.jobs().queued);
     ensure!(queued == 0, "{queued} jobs wait at GitHub");
     until::<HorizontalRunnerAutoscaler>(&world, "nothing reserved", |all| {
-        all.iter().all(|one| {
-            let status = one.status.clone().unwrap_or_default();
-            status.desired_replicas == Some(0) && status.ledger.iter().all(|entry| entry.state == JobState::Completed)
-        })
+        all.iter().all(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(0)))
     })
     .await?;
+    no_open_jobs(&world).await?;
     settled(&world, 0).await?;
     let lost = world.github.view(|view| view.jobs().lost);
     ensure!(lost == 0, "{lost} jobs lost their runner");

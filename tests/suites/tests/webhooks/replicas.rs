@@ -5,12 +5,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
-use pacer_api::job_ledger::JobState;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::post::{read, request, signed};
 use super::*;
+
+/// Bytes of a JobLedger at most; the API server takes a million and a half.
+const OBJECT: usize = 64 * 1024;
 
 /// Jobs of a burst.
 const BURST: u64 = 400;
@@ -62,8 +64,11 @@ async fn whatever_is_answered_2xx_survives_the_death_of_a_replica() -> Result<()
         let answer = post(&addresses[1], "workflow_job", &job(*id)).await?;
         ensure!(answer.status == 200, "{answer:?}");
     }
-    let all: States = (1..=BURST).map(|id| (id, JobState::Queued)).collect();
+    let all: States = (1..=BURST).map(|id| (id, State::Queued)).collect();
     ensure!(ledger(&world, "web").await? == all, "{:?}", ledger(&world, "web").await?);
+    let objects = api::<JobLedger>(&world).list(&ListParams::default()).await?.items;
+    let sizes = objects.iter().map(|one| Ok(serde_json::to_vec(one)?.len())).collect::<Result<Vec<usize>>>()?;
+    ensure!(sizes.len() > 4 && sizes.iter().all(|size| *size < OBJECT), "{} jobs lie in objects of {sizes:?} bytes", all.len());
     survivor.terminate().await;
     world.stop().await;
     Ok(())

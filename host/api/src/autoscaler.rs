@@ -37,7 +37,8 @@ pub use crate::status_ledger::{JobState, LedgerEntry};
     printcolumn(name = "Min", type_ = "number", json_path = ".spec.minReplicas"),
     printcolumn(name = "Max", type_ = "number", json_path = ".spec.maxReplicas"),
     printcolumn(name = "Desired", type_ = "number", json_path = ".status.desiredReplicas"),
-    printcolumn(name = "Schedule", type_ = "string", json_path = ".status.scheduledOverridesSummary")
+    printcolumn(name = "Schedule", type_ = "string", json_path = ".status.scheduledOverridesSummary"),
+    printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type==\"Scaling\")].reason")
 )]
 pub struct HorizontalRunnerAutoscalerSpec {
     /// What is scaled; same namespace.

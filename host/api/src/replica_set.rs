@@ -63,7 +63,8 @@ pub struct EmbeddedMetadata {
     printcolumn(name = "Desired", type_ = "number", json_path = ".spec.replicas"),
     printcolumn(name = "Current", type_ = "number", json_path = ".status.replicas"),
     printcolumn(name = "Ready", type_ = "number", json_path = ".status.readyReplicas"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Busy", type_ = "number", json_path = ".status.busyReplicas")
 )]
 pub struct RunnerReplicaSetSpec {
     /// Number of runners. Default: 1.

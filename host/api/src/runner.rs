@@ -337,7 +337,10 @@ pub struct WorkVolumeClaimTemplate {
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "WF Repo", type_ = "string", json_path = ".status.workflow.repository"),
     printcolumn(name = "WF Run", type_ = "string", json_path = ".status.workflow.runID"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Job", type_ = "string", json_path = ".status.workflow.job", priority = 1),
+    printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
+    printcolumn(name = "State-Age", type_ = "date", json_path = ".status.conditions[?(@.type==\"Ready\")].lastTransitionTime")
 )]
 pub struct RunnerSpec {
     /// What GitHub and the runner image are told. Runners of a set may share it.
@@ -398,6 +401,9 @@ pub struct RunnerStatus {
     /// UID of the pod that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
+    /// Node of that pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
     /// How many pods were made for this Runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,

@@ -66,7 +66,7 @@ fn a_file_reads_back_as_its_definition() {
 }
 
 #[test]
-fn names_columns_and_subresources_are_those_of_arc() {
+fn names_columns_and_subresources_are_those_of_arc_and_further_columns_come_last() {
     let summary: Vec<String> = crd::all()
         .unwrap()
         .iter()
@@ -103,11 +103,14 @@ fn names_columns_and_subresources_are_those_of_arc() {
             "Runner runners None Namespaced v1alpha1 scale=false | Enterprise:string:.spec.enterprise \
              Organization:string:.spec.organization Repository:string:.spec.repository Group:string:.spec.group \
              Labels:string:.spec.labels Status:string:.status.phase Message:string:.status.message WF \
-             Repo:string:.status.workflow.repository WF Run:string:.status.workflow.runID {age}"
+             Repo:string:.status.workflow.repository WF Run:string:.status.workflow.runID {age} \
+             Job:string:.status.workflow.job Node:string:.status.nodeName \
+             State-Age:date:.status.conditions[?(@.type==\"Ready\")].lastTransitionTime"
         ),
         format!(
             "RunnerReplicaSet runnerreplicasets Some([\"rrs\"]) Namespaced v1alpha1 scale=true | Desired:number:.spec.replicas \
-             Current:number:.status.replicas Ready:number:.status.readyReplicas {age}"
+             Current:number:.status.replicas Ready:number:.status.readyReplicas {age} \
+             Busy:number:.status.busyReplicas"
         ),
         format!(
             "RunnerDeployment runnerdeployments Some([\"rdeploy\"]) Namespaced v1alpha1 scale=true | {template} {counts} {age}"
@@ -115,7 +118,7 @@ fn names_columns_and_subresources_are_those_of_arc() {
         format!("RunnerSet runnersets None Namespaced v1alpha1 scale=true | {counts} {age}"),
         "HorizontalRunnerAutoscaler horizontalrunnerautoscalers Some([\"hra\"]) Namespaced v1alpha1 scale=false | \
          Min:number:.spec.minReplicas Max:number:.spec.maxReplicas Desired:number:.status.desiredReplicas \
-         Schedule:string:.status.scheduledOverridesSummary"
+         Schedule:string:.status.scheduledOverridesSummary Why:string:.status.conditions[?(@.type==\"Scaling\")].reason"
             .to_owned(),
         format!("JobLedger jobledgers None Namespaced v1alpha1 scale=false | Autoscaler:string:.spec.autoscaler {age}"),
     ];

@@ -20,6 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub mod metric;
 pub mod sending;
+pub mod telling;
 
 /// `spec.minReplicas` and `spec.maxReplicas`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -352,6 +352,17 @@ impl Ledgers {
     }
 }
 
+/// The jobs of one autoscaler, from the JobLedgers that a listing shows.
+#[must_use]
+pub fn jobs_of(autoscaler: &HorizontalRunnerAutoscaler, ledgers: &[JobLedger]) -> Ledger {
+    let uid = autoscaler.metadata.uid.as_deref();
+    let owned = |ledger: &&JobLedger| {
+        uid.is_some() && controller::<HorizontalRunnerAutoscaler>(*ledger).map(|owner| owner.uid) == uid
+    };
+    let jobs = ledgers.iter().filter(owned).flat_map(|ledger| ledger.spec.all());
+    Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
+}
+
 /// What an edit comes to, given what is known of the autoscaler's objects.
 fn plan(edit: &Edit, objects: &[(u16, Arc<JobLedger>)], earlier: &Ledger, now: Timestamp) -> Planned {
     let id = edit.job();

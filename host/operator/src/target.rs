@@ -79,6 +79,20 @@ impl TryFrom<&Target> for Owner {
     }
 }
 
+/// What Events about the runners of a RunnerReplicaSet are about: the pool that people know, the set where it stands alone.
+#[must_use]
+pub fn pool_reference(set: &RunnerReplicaSet) -> ObjectReference {
+    let Some(owner) = owner_of(set) else { return set.object_ref(&()) };
+    ObjectReference {
+        api_version: Some(pacer_api::names::API_VERSION.to_owned()),
+        kind: Some(owner.target.kind.as_str().to_owned()),
+        namespace: Some(owner.target.namespace),
+        name: Some(owner.target.name),
+        uid: Some(owner.uid.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
 /// The target that owns a RunnerReplicaSet; none when that stands alone.
 #[must_use]
 pub fn owner_of(set: &RunnerReplicaSet) -> Option<OwningTarget> {

@@ -35,7 +35,15 @@ pub(crate) struct Shelf {
 impl Archive {
     /// All receipts of the namespace.
     pub(crate) async fn read(cluster: &Cluster) -> Result<Self> {
-        let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        Self::read_from(cluster, false).await
+    }
+
+    /// All receipts of the namespace, or of all.
+    pub(crate) async fn read_from(cluster: &Cluster, all: bool) -> Result<Self> {
+        let api: Api<ConfigMap> = match all {
+            true => Api::all(cluster.client.clone()),
+            false => Api::namespaced(cluster.client.clone(), &cluster.namespace),
+        };
         let listed = api.list(&ListParams::default().labels(label::RECEIPTS_OF_KIND)).await;
         let listed = listed.with_context(|| {
             format!(
@@ -105,7 +113,7 @@ impl Shelf {
 }
 
 /// Which receipts.
-#[derive(clap::Args, Clone, Debug, Default)]
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     /// Only those of this pool: a name, or kind/name.
     #[arg(long, value_name = "NAME")]

@@ -1,24 +1,36 @@
-//! `pacer explain`: why a runner was removed, kept or restarted; why a pool has the number that it has.
+//! `pacer explain`: why a runner was removed, kept or restarted; why a pool has the number that it has; why a job waits.
 //!
 //! Everything is read from the cluster: receipts, which outlive the runners they are about, statuses, conditions and Events.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::cluster::{self, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
 use crate::report::{Format, Report};
 
+mod job;
+mod place;
 mod pool;
 mod runner;
 
 /// Arguments of `pacer explain`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// `runner` or `pool` with a name, or kind/name: runner/web-abc, rdeploy/web, runnerset/web, hra/web, rrs/web-abc.
+    /// `runner` or `pool` with a name, or kind/name: runner/web-abc, rdeploy/web, runnerset/web, hra/web, rrs/web-abc; `job` with its id or URL;
+    /// `queue` for all jobs that wait.
     #[arg(value_name = "KIND")]
     kind: String,
     /// The name, where it is not part of KIND. It may have a kind of its own: pool hra/web.
     name: Option<String>,
+    /// Labels of a job that no autoscaler knows, as runs-on has them; comma separated.
+    #[arg(long, value_delimiter = ',', value_name = "LABEL")]
+    labels: Vec<String>,
+    /// Its repository; a URL says it.
+    #[arg(long, value_name = "OWNER/NAME")]
+    repository: Option<String>,
+    /// Jobs of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// How it is said.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
@@ -33,20 +45,43 @@ pub(crate) struct Arguments {
 enum Subject {
     Runner(String),
     Pool(pool::Kind, String),
+    Job(job::Asked),
+    Queue,
 }
 
 /// `pacer explain`.
 pub(crate) fn explain(arguments: &Arguments) -> Result<Report> {
     let subject = subject(&arguments.kind, arguments.name.as_deref())?;
     let default = arguments.default_set.key()?;
+    let (is_job, is_queue) = (matches!(subject, Subject::Job(_)), subject == Subject::Queue);
+    ensure!(
+        is_job || (arguments.labels.is_empty() && arguments.repository.is_none()),
+        "--labels and --repository are about a job, and have no effect here"
+    );
+    ensure!(is_job || is_queue || !arguments.all_namespaces, "-A is for jobs, and has no effect here: name the namespace by -n");
+    let hints =
+        job::Hints { labels: arguments.labels.clone(), repository: arguments.repository.clone(), all: arguments.all_namespaces };
     cluster::with(&arguments.cluster, async |cluster| match &subject {
         Subject::Runner(name) => runner::explain(&cluster, name, arguments.output).await,
+        Subject::Job(asked) => job::explain(&cluster, asked, &hints, arguments.output).await,
+        Subject::Queue => job::queue(&cluster, hints.all, arguments.output).await,
         Subject::Pool(kind, name) => pool::explain(&cluster, *kind, name, default.as_ref(), arguments.output).await,
     })
 }
 
-/// Reads `runner NAME`, `runner/NAME`, `pool NAME`, `pool rdeploy/NAME`, `rdeploy/NAME`, `rdeploy NAME`.
+/// Reads `queue`, `job ID`, `job URL`, `runner NAME`, `runner/NAME`, `pool NAME`, `pool rdeploy/NAME`, `rdeploy/NAME`, `rdeploy NAME`.
 fn subject(kind: &str, name: Option<&str>) -> Result<Subject> {
+    match (kind.to_ascii_lowercase().as_str(), name) {
+        ("queue", None) => return Ok(Subject::Queue),
+        ("queue", Some(name)) => bail!("{name} has no effect: the queue is that of all pools"),
+        // A URL has slashes that separate no kinds.
+        ("job" | "jobs", Some(name)) => return job::parse(name).map(Subject::Job),
+        ("job" | "jobs", None) => bail!("a job is missing: pacer explain job ID, or the job's URL"),
+        _ => {}
+    }
+    if let Some(id) = kind.strip_prefix("job/").filter(|_| name.is_none()) {
+        return job::parse(id).map(Subject::Job);
+    }
     let (kind, name) = match (kind.split_once('/'), name) {
         (None, Some(name)) => (kind, name),
         (Some((kind, name)), None) => (kind, name),
@@ -73,7 +108,7 @@ fn subject(kind: &str, name: Option<&str>) -> Result<Subject> {
         "runnerset" | "runnersets" => Subject::Pool(pool::Kind::RunnerSet, name),
         "horizontalrunnerautoscaler" | "horizontalrunnerautoscalers" | "hra" => Subject::Pool(pool::Kind::Autoscaler, name),
         "runnerreplicaset" | "runnerreplicasets" | "rrs" => Subject::Pool(pool::Kind::Set, name),
-        other => bail!("{other} is nothing that can be explained: say runner, pool, rdeploy, runnerset, hra or rrs"),
+        other => bail!("{other} is nothing that can be explained: say runner, pool, rdeploy, runnerset, hra, rrs, job or queue"),
     })
 }
 
@@ -100,7 +135,12 @@ mod tests {
             ("runner/", None, None),
             ("runner/a", Some("b"), None),
             ("runner", Some("hra/a"), None),
+            ("job", Some("7"), Some(Subject::Job(job::Asked { id: 7, repository: None }))),
+            ("job/7", None, Some(Subject::Job(job::Asked { id: 7, repository: None }))),
+            ("queue", None, Some(Subject::Queue)),
             ("job", Some("a"), None),
+            ("job", None, None),
+            ("queue", Some("a"), None),
         ] {
             assert_eq!(subject(kind, name).ok(), expected, "{kind} {name:?}");
         }

@@ -15,6 +15,7 @@ mod doctor;
 mod explain;
 mod health;
 mod listen;
+mod overview;
 mod policy;
 mod reader;
 mod report;
@@ -43,9 +44,10 @@ fn main() -> ExitCode {
         Command::PolicyProcess(arguments) => return policy::jail::main(&arguments),
         Command::Crds(arguments) => crds::main(&arguments).and_then(|report| tell(&report)),
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
+        Command::Status(arguments) => overview::status(&arguments, tell),
         Command::Completion(arguments) => print(&completion::completion(&arguments, Pacer::command())),
         Command::Man(arguments) => completion::man(&arguments, Pacer::command()).and_then(|text| print(&text)),
-        Command::Policy { verb } => policy::main(&verb).and_then(|report| tell(&report)),
+        Command::Policy { verb } => policy::main(&verb, tell).and_then(|report| tell(&report)),
         Command::Version => print(&format!("pacer {}\n", env!("CARGO_PKG_VERSION"))),
     };
     end(result.map(|()| ExitCode::SUCCESS))

@@ -266,7 +266,21 @@ impl Process {
             tracing::warn!("no GitHub credentials: only objects with githubAPICredentialsFrom are served");
         }
         let (watches, stores) = watches::watches(&client, settings.namespace.as_deref());
-        let sets = Arc::new(PolicySets::new(policies.host, settings::policy_options(arguments, &config.default_namespace)?));
+        let options = settings::policy_options(arguments, &config.default_namespace)?;
+        match (&options.default, arguments.builtin_policies_only) {
+            (_, true) => tracing::info!("--builtin-policies-only: the shipped policies decide, and no policy set is looked for"),
+            (Some(set), false) => tracing::info!(
+                namespace = set.namespace,
+                configmap = set.name,
+                annotation = pacer_api::names::annotation::POLICIES,
+                "looking for the default policy set in this ConfigMap, and for sets of pools in those that the annotation names"
+            ),
+            (None, false) => tracing::info!(
+                annotation = pacer_api::names::annotation::POLICIES,
+                "no default policy set (--policies=): sets of pools are looked for in the ConfigMaps that the annotation names"
+            ),
+        }
+        let sets = Arc::new(PolicySets::new(policies.host, options));
         let ledgers = Arc::new(Ledgers::new(client.clone(), stores.job_ledgers.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));

@@ -30,8 +30,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: crate::policy::Verb,
     },
-    /// Says why a runner was removed, kept or restarted, or why a pool has the number of runners that it has.
+    /// Says why a runner was removed, kept or restarted, why a pool has the number of runners that it has, or why a job waits.
     Explain(crate::explain::Arguments),
+    /// Shows all pools on one screen: wanted, online, busy, waiting jobs, and why.
+    Status(crate::overview::Arguments),
     /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
     #[command(args_override_self = true)]
     Webhook(Box<WebhookArguments>),

@@ -1,6 +1,8 @@
 //! A request of any of the three decisions, and its answer.
 
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Pool, RestartRequest, ScaleDownRequest, Verdict};
+use std::collections::BTreeSet;
+
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Node, Pool, RestartRequest, ScaleDownRequest, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -54,6 +56,47 @@ impl Inquiry {
             Decision::Restart => Self::Restart(rehearsal::restart_of(items)),
             Decision::Capacity => Self::Capacity(rehearsal::capacity_of(items)),
         }
+    }
+
+    /// Why no operator ever asks this: things without a name or with the same one, places that do not exist, bounds that exclude each other.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<String> {
+        let (nodes, places, what): (&[Node], Vec<Option<u32>>, &str) = match self {
+            Self::ScaleDown(request) => (&request.nodes, request.candidates.iter().map(|one| one.node).collect(), "candidates"),
+            Self::Restart(request) => (&request.nodes, request.subjects.iter().map(|one| one.node).collect(), "subjects"),
+            Self::Capacity(_) => (&[], Vec::new(), "reservations"),
+        };
+        let ids = match self {
+            Self::Capacity(request) => request.reservations.iter().map(|held| held.id.as_str()).collect(),
+            Self::ScaleDown(_) | Self::Restart(_) => self.names(),
+        };
+        let pool = self.pool();
+        let bounds = pool.min_replicas.zip(pool.max_replicas).filter(|(min, max)| min > max);
+        if let Some((min, max)) = bounds {
+            return Some(format!("pool.min-replicas is {min} and pool.max-replicas {max}"));
+        }
+        let mut seen = BTreeSet::new();
+        for (at, id) in ids.into_iter().enumerate() {
+            if id.is_empty() {
+                return Some(format!("{what}[{at}] has no name"));
+            }
+            if !seen.insert(id) {
+                return Some(format!("{what}[{at}] is {id}, and so is one before it"));
+            }
+        }
+        if let Self::Capacity(request) = self {
+            let mut seen = BTreeSet::new();
+            if let Some((at, job)) = request.jobs.iter().enumerate().find(|(_, job)| !seen.insert(job.id)) {
+                return Some(format!("jobs[{at}] is {}, and so is one before it", job.id));
+            }
+        }
+        for (at, place) in places.into_iter().enumerate() {
+            if let Some(place) = place.filter(|place| usize::try_from(*place).map_or(true, |place| place >= nodes.len())) {
+                return Some(format!("{what}[{at}].node is {place}, and there are {} nodes, counted from 0", nodes.len()));
+            }
+        }
+        let full = nodes.iter().enumerate().find(|(_, node)| node.busy > node.runners);
+        full.map(|(at, node)| format!("nodes[{at}] has {} busy runners of {}", node.busy, node.runners))
     }
 
     /// Which decision it is about.
@@ -144,5 +187,49 @@ impl From<Vec<Verdict>> for Answer {
 impl From<CapacityPlan> for Answer {
     fn from(plan: CapacityPlan) -> Self {
         Self::Capacity(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_core::policy::{Candidate, Job, Subject};
+
+    use super::*;
+
+    #[test]
+    fn impossible_requests_are_told_from_possible_ones() {
+        for decision in Decision::ALL {
+            for items in [0, 1, 24] {
+                assert_eq!(Inquiry::typical(decision, items).contradiction(), None, "{decision} of {items}");
+            }
+        }
+        let candidate = |name: &str, node| Candidate { name: name.to_owned(), node, ..Candidate::default() };
+        let scale_down = |candidates| Inquiry::ScaleDown(ScaleDownRequest { candidates, ..ScaleDownRequest::default() });
+        let node = |runners, busy| Node { name: "n".to_owned(), runners, busy, ..Node::default() };
+        let job = |id| Job { id, ..Job::default() };
+        let pool = Pool { min_replicas: Some(3), max_replicas: Some(2), ..Pool::default() };
+        for (inquiry, words) in [
+            (scale_down(vec![candidate("a", None), candidate("a", None)]), "candidates[1] is a, and so is one before it"),
+            (scale_down(vec![candidate("", None)]), "candidates[0] has no name"),
+            (scale_down(vec![candidate("a", Some(0))]), "candidates[0].node is 0, and there are 0 nodes, counted from 0"),
+            (
+                Inquiry::ScaleDown(ScaleDownRequest { nodes: vec![node(1, 2)], ..ScaleDownRequest::default() }),
+                "nodes[0] has 2 busy runners of 1",
+            ),
+            (
+                Inquiry::Restart(RestartRequest { subjects: vec![Subject::default()], ..RestartRequest::default() }),
+                "subjects[0] has no name",
+            ),
+            (
+                Inquiry::Capacity(CapacityRequest { jobs: vec![job(7), job(7)], ..CapacityRequest::default() }),
+                "jobs[1] is 7, and so is one before it",
+            ),
+            (
+                Inquiry::Capacity(CapacityRequest { pool, ..CapacityRequest::default() }),
+                "pool.min-replicas is 3 and pool.max-replicas 2",
+            ),
+        ] {
+            assert_eq!(inquiry.contradiction().as_deref(), Some(words));
+        }
     }
 }

@@ -31,6 +31,7 @@ pub fn put(
     let view = policies.view(namespace, name);
     let known = match &view {
         _ if policies.builtin_only() => Known::BuiltinOnly,
+        Some(View { phase: Phase::Staging, .. }) => Known::Staging,
         Some(view) => Known::View(view),
         None if policies.follows(namespace, name) => Known::Staging,
         None => Known::NoRoom,
@@ -117,7 +118,7 @@ fn active(name: &str, view: &View) -> (Verdict, &'static str, String) {
                 "an earlier content of ConfigMap {name} decides ({digest}), because the newest kept failing; change it to try again"
             ),
         ),
-        Phase::Refused | Phase::Missing => {
+        Phase::Refused | Phase::Missing | Phase::Staging => {
             (Verdict::False, "Refused", format!("nothing of ConfigMap {name} decides; the cluster's default policies do"))
         }
         Phase::Disabled => (

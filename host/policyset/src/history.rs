@@ -73,6 +73,30 @@ fn modules(content: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
     content.binary_data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone())).collect()
 }
 
+/// A content that was active once, as people may have it back.
+#[derive(Clone, Debug)]
+pub struct Past {
+    /// Identifies it.
+    pub digest: String,
+    /// Why it was rolled back; none for a good one.
+    pub rejected: Option<String>,
+    /// When it was activated last.
+    pub activated: Timestamp,
+    /// With `policies.yaml` and the modules that it names.
+    pub content: ConfigMap,
+}
+
+/// The contents of a policy set that are kept in the operator's own namespace, the newest first.
+///
+/// # Errors
+///
+/// When they can't be listed.
+pub async fn contents(client: Client, namespace: &str, source: &ObjectKey) -> Result<Vec<Past>, kube::Error> {
+    let entries = History::new(client, namespace, source.clone()).list().await?;
+    let past = |Entry { digest, rejected, activated, content, .. }| Past { digest, rejected, activated, content };
+    Ok(entries.into_iter().map(past).collect())
+}
+
 /// The entries of one policy set.
 #[derive(Clone)]
 pub(super) struct History {

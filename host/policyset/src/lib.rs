@@ -71,12 +71,22 @@ pub enum Phase {
     Missing,
     /// None: its annotation switches it off.
     Disabled,
+    /// None yet: it is there, and its content is being checked.
+    Staging,
 }
 
 impl Phase {
     /// All of them, for metrics.
-    pub const ALL: [Self; 7] =
-        [Self::Active, Self::Degraded, Self::LastGood, Self::RolledBack, Self::Refused, Self::Missing, Self::Disabled];
+    pub const ALL: [Self; 8] = [
+        Self::Active,
+        Self::Degraded,
+        Self::LastGood,
+        Self::RolledBack,
+        Self::Refused,
+        Self::Missing,
+        Self::Disabled,
+        Self::Staging,
+    ];
 
     /// The word in statuses and metrics.
     #[must_use]
@@ -89,6 +99,7 @@ impl Phase {
             Self::Refused => "Refused",
             Self::Missing => "Missing",
             Self::Disabled => "Disabled",
+            Self::Staging => "Staging",
         }
     }
 }

@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::history::{History, parse};
-use crate::report::{Detail, Report, summary};
+use crate::report::{Detail, Report, content_digest, dated, summary, undated};
 use crate::{Cluster, Failure, Phase, PolicySets, View};
 
 /// Changes of a ConfigMap within this time are staged together.
@@ -45,20 +45,17 @@ struct About {
     reference: ObjectReference,
     content: Digest,
     disabled: bool,
+    /// Without the time of its counts, which is of no interest here.
     status: Option<String>,
 }
 
 impl About {
     fn of(object: &ConfigMap) -> Self {
-        let mut text = serde_json::to_vec(&object.data).unwrap_or_default();
-        for (key, bytes) in object.binary_data.iter().flatten() {
-            text.extend(format!("{key} {}\n", Digest::of(&bytes.0)).into_bytes());
-        }
         Self {
             reference: ObjectReference { resource_version: object.resource_version(), ..object.object_ref(&()) },
-            content: Digest::of(&text),
+            content: content_digest(object),
             disabled: object.annotations().get(annotation::POLICIES_DISABLED).is_some_and(|word| word == "true"),
-            status: object.annotations().get(annotation::POLICY_STATUS).cloned(),
+            status: object.annotations().get(annotation::POLICY_STATUS).map(|text| undated(text)),
         }
     }
 }
@@ -95,6 +92,8 @@ pub(super) struct Lifecycle {
     staging: Option<BoxFuture<'static, Staged>>,
     active: Option<Active>,
     failure: Option<(Failure, Timestamp)>,
+    /// The content that was staged or refused last.
+    judged: Option<Digest>,
     /// Digests of contents that were rolled back, with the reason.
     rejected: HashMap<String, String>,
     /// The active content, while it is not in the history yet.
@@ -123,6 +122,7 @@ impl Lifecycle {
             staging: None,
             active: None,
             failure: None,
+            judged: None,
             rejected: HashMap::new(),
             unrecorded: None,
             looked: false,
@@ -184,7 +184,16 @@ impl Lifecycle {
         let changed = self.about.as_ref().is_none_or(|before| before.content != about.content);
         let was_disabled = self.about.as_ref().is_some_and(|before| before.disabled);
         let disabled = about.disabled;
+        let returned = self.about.is_none() && self.looked;
         self.about = Some(about);
+        if returned {
+            // It was said not to exist.
+            self.failure = None;
+            if let Some(active) = &mut self.active {
+                active.earlier.get_or_insert(Earlier::Refused);
+            }
+            self.publish().await;
+        }
         if changed {
             // What is there at the start has been there for long.
             let wait = if self.looked { DEBOUNCE } else { Duration::ZERO };
@@ -206,6 +215,7 @@ impl Lifecycle {
 
     async fn absent(&mut self) {
         let before = self.about.take();
+        self.judged = None;
         (self.pending, self.due, self.staging) = (None, None, None);
         if before.is_none() && self.looked {
             return;
@@ -265,6 +275,7 @@ impl Lifecycle {
     }
 
     async fn staged(&mut self, Staged { content, outcome }: Staged) {
+        self.judged = Some(content_digest(&content));
         match outcome {
             Ok((bundle, staged)) => match self.rejected.get(&bundle.digest().to_string()).cloned() {
                 Some(why) => {
@@ -423,6 +434,7 @@ impl Lifecycle {
         let view = View { staged, phase: Phase::Active, failure: self.failure.as_ref().map(|(failure, _)| failure.clone()) };
         let phase = match &self.active {
             _ if disabled => Phase::Disabled,
+            None if self.failure.is_none() && self.about.is_some() => Phase::Staging,
             None if self.failure.is_none() => Phase::Missing,
             None => Phase::Refused,
             Some(Active { earlier: Some(Earlier::RolledBack), .. }) => Phase::RolledBack,
@@ -464,7 +476,7 @@ impl Lifecycle {
 
     fn report(&self, detail: Detail) -> String {
         let active = self.active.as_ref().map(|active| (active.staged.as_ref(), active.since));
-        Report::new(self.view().phase, active, self.failure.as_ref(), detail).text()
+        Report::new(self.view().phase, active, self.failure.as_ref(), self.judged, detail).text()
     }
 
     /// When there may be something to write.
@@ -473,9 +485,12 @@ impl Lifecycle {
             return Some(retry);
         }
         let about = self.about.as_ref().filter(|_| self.looked)?;
+        // The verdict follows in a moment, and would have to wait its turn.
+        let is_staging = self.judged != Some(about.content);
         let whole = self.report(Detail::Whole);
         let (essence, at) = match &self.written {
             None if about.status.as_ref() == Some(&whole) => return Some(Instant::now() + NUMBERS_PACE),
+            None if is_staging => return Some(self.retry.unwrap_or(Instant::now() + STATUS_PACE)),
             None => return Some(self.retry.unwrap_or_else(Instant::now)),
             Some(written) => written,
         };
@@ -486,6 +501,7 @@ impl Lifecycle {
         };
         // Counters change without an event: they are compared again when they may be written.
         let at = if about.status.as_ref() == Some(&whole) { at.max(Instant::now() + NUMBERS_PACE) } else { at };
+        let at = if is_staging { at.max(Instant::now() + STATUS_PACE) } else { at };
         Some(self.retry.map_or(at, |retry| at.max(retry)))
     }
 
@@ -494,7 +510,8 @@ impl Lifecycle {
         self.write_history().await;
         let (whole, essence) = (self.report(Detail::Whole), self.report(Detail::Essence));
         let Some(about) = self.about.as_mut().filter(|about| about.status.as_ref() != Some(&whole)) else { return };
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: whole}}}));
+        let dated = dated(&whole, now());
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: dated}}}));
         let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
         match ignore_not_found(api.patch_metadata(&self.key.name, &PatchParams::default(), &patch).await) {
             Ok(()) => {

@@ -153,7 +153,7 @@ impl Draft {
         Self { owner, at, receipt, input: None, answer, items, change: None, haste: Haste::Prompt }
     }
 
-    /// Of a decision about the number of runners. Each takes the place of the one before it that is not written yet.
+    /// Of a decision about the number of runners. Those that are not written yet are told as one as long as the number goes the same way.
     #[must_use]
     pub fn capacity(
         owner: Owner,

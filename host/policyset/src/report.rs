@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use pacer_policy::{Decision, StagedSet, Tally};
+use k8s_openapi::api::core::v1::ConfigMap;
+use pacer_policy::{Decision, Digest, StagedSet, Tally};
 use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Phase};
@@ -26,6 +27,36 @@ pub struct Report {
     /// Why the newest content is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// Which content of the ConfigMap all of this was found about, as [`content_digest`] names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// When its counts were written: they grow with every decision, and alone are written once a minute at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_at: Option<Timestamp>,
+}
+
+/// A status with the time of its counts, where it has any.
+pub(super) fn dated(text: &str, now: Timestamp) -> String {
+    let Some(mut report) = Report::read(text) else { return text.to_owned() };
+    let asked = report.decisions.values().flat_map(|decided| decided.enforced.iter().chain(&decided.shadow));
+    let counts = asked.into_iter().any(|asked| asked.faults.is_some() || asked.compared.is_some());
+    report.counted_at = counts.then_some(now);
+    report.text()
+}
+
+/// A status without that time, which moves by itself.
+pub(super) fn undated(text: &str) -> String {
+    Report::read(text).map_or_else(|| text.to_owned(), |report| Report { counted_at: None, ..report }.text())
+}
+
+/// Names the content of a ConfigMap, however it is understood. Changes with every byte of it, and with nothing else of the object.
+#[must_use]
+pub fn content_digest(object: &ConfigMap) -> Digest {
+    let mut text = serde_json::to_vec(&object.data).unwrap_or_default();
+    for (key, bytes) in object.binary_data.iter().flatten() {
+        text.extend(format!("{key} {}\n", Digest::of(&bytes.0)).into_bytes());
+    }
+    Digest::of(&text)
 }
 
 /// What a policy set says about one decision.
@@ -84,6 +115,7 @@ impl Report {
         phase: Phase,
         staged: Option<(&StagedSet, Timestamp)>,
         failure: Option<&(Failure, Timestamp)>,
+        content: Option<Digest>,
         detail: Detail,
     ) -> Self {
         let decided = |staged: &StagedSet, decision| {
@@ -117,6 +149,8 @@ impl Report {
                 message: failure.message.clone(),
                 at: *at,
             }),
+            content: content.map(|content| content.to_string()),
+            counted_at: None,
         }
     }
 
@@ -165,7 +199,7 @@ mod tests {
         let staged = bundle.stage(&host).await.unwrap();
         let at = Timestamp::from_second(1_700_000_000).unwrap();
         let failure = (Failure { reason: "PolicySetInvalid", message: "line \"2\"".to_owned() }, at);
-        let report = |detail| Report::new(Phase::LastGood, Some((&staged, at)), Some(&failure), detail);
+        let report = |detail| Report::new(Phase::LastGood, Some((&staged, at)), Some(&failure), Some(staged.digest()), detail);
         let before = (report(Detail::Essence), report(Detail::Whole));
         host.compose(&[&staged]).capacity(Default::default()).await;
         host.compose(&[&staged]).scale_down(ScaleDownRequest::default()).await;
@@ -176,5 +210,11 @@ mod tests {
         assert_eq!(before.0.digest, Some(staged.digest().to_string()));
         assert_eq!(summary(&staged), "scale-down by shipped; capacity in shadow by shipped");
         assert_eq!(Report::read("{"), None);
+        // Counts have a time, which is no news by itself.
+        let counted = report(Detail::Whole).text();
+        assert_eq!(Report::read(&dated(&counted, at)).and_then(|report| report.counted_at), Some(at));
+        assert_eq!(undated(&dated(&counted, at)), counted);
+        let none = report(Detail::Essence).text();
+        assert_eq!((dated(&none, at), undated("{")), (none, "{".to_owned()));
     }
 }

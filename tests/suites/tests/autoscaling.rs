@@ -3,10 +3,12 @@
 #[path = "autoscaling/redelivery.rs"]
 mod redelivery;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams};
 use pacer_api::condition::ConditionType;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
@@ -80,6 +82,35 @@ async fn status(
     found.pop().context("no autoscaler")
 }
 
+/// What Events say about changes of the number.
+#[derive(Default)]
+struct Told {
+    /// How often the number came to be this one, less how often it ceased to be: nothing is left out where all are zero and it began and ended
+    /// at the same one.
+    balance: BTreeMap<u32, i64>,
+    highest: u32,
+}
+
+fn told_changes(events: &[&Event]) -> Told {
+    let mut told = Told::default();
+    for event in events.iter().filter(|event| event.reason.as_deref() == Some("Scaled")) {
+        let note = event.note.as_deref().unwrap_or_default();
+        let words: Vec<&str> = note.split(' ').collect();
+        let (Some(from), Some(to)) =
+            (words.get(1).and_then(|word| word.parse().ok()), words.get(3).and_then(|word| word.parse().ok()))
+        else {
+            // One that can't be read never comes out even.
+            told.balance.insert(u32::MAX, 1);
+            continue;
+        };
+        let times = event.series.as_ref().map_or(1, |series| i64::from(series.count));
+        *told.balance.entry(from).or_default() -= times;
+        *told.balance.entry(to).or_default() += times;
+        told.highest = told.highest.max(to);
+    }
+    told
+}
+
 /// Reason and message of the condition Scaling.
 fn scaling(autoscaler: &HorizontalRunnerAutoscaler) -> (String, String) {
     let conditions = autoscaler.status.iter().flat_map(|status| &status.conditions);
@@ -97,6 +128,12 @@ async fn a_burst_gets_one_runner_per_job_and_the_fleet_goes_back() -> Result<()>
     settled(&world, 0).await?;
     let made = world.github.runners().ever_registered;
     ensure!(made == 20, "{made} runners were made for 20 jobs");
+    // Each change was told, from the number before: up to the highest and back to none.
+    until::<Event>(&world, "Events of every change", |all| {
+        let told = told_changes(all);
+        told.highest == 20 && told.balance.values().all(|times| *times == 0)
+    })
+    .await?;
     end(world).await
 }
 

@@ -306,7 +306,7 @@ async fn who_never_started_has_a_receipt_although_no_policy_was_asked() -> Resul
     let mut receipt = String::new();
     for gone in before.difference(&left) {
         let told = pacer(&world, &["explain", "runner", gone])?;
-        told.contains(&["was removed because only 1 runner was wanted and it had not started", "none was asked"])?;
+        told.contains(&["was told to go because only 1 runner was wanted and it had not started by then", "none was asked"])?;
         ensure!(told.well && !told.text.contains("policy replay"), "{told:#?}");
         let json = pacer(&world, &["explain", "runner", gone, "-o", "json"])?;
         let json: Value = serde_json::from_str(&json.text)?;
@@ -318,7 +318,7 @@ async fn who_never_started_has_a_receipt_although_no_policy_was_asked() -> Resul
     ensure!(!again.well && again.error.contains("no policy was asked"), "{again:#?}");
     let pool = pacer(&world, &["explain", "pool", "web"])?;
     pool.contains(&[
-        "removed before it started web-",
+        "told to go before its start was seen web-",
         "ConfigMap actions-runner-system/pacer-policies, the cluster's default set, does not exist; if the operator runs with another --policies",
     ])?;
     let told_otherwise = pacer(&world, &["explain", "pool", "web", "--policies=ci/opinions"])?;

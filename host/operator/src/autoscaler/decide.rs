@@ -26,6 +26,8 @@ const LIFE: &str = "reservation-seconds";
 /// The number, and what else a reconcile goes on with.
 pub(super) struct Decided {
     pub(super) decision: Decision,
+    /// The number before.
+    pub(super) from: u32,
     /// When the answer changes by itself.
     pub(super) next: Option<Timestamp>,
     /// What was missing to decide it.
@@ -82,17 +84,18 @@ impl Autoscalers {
             spec.next_change,
             spec_reservation_end(of.object, of.clock.now),
         ];
+        let decided = self.memory.memos.read(of.uid, |memo| memo.number).flatten();
+        let from = decided.or(previous).unwrap_or_else(|| spec.target.replicas());
         // The controller of a target without UID reports that.
-        if (planned.news || previous != Some(decision.desired))
+        if (planned.news || from != decision.desired)
             && let Ok(owner) = Owner::try_from(&spec.target)
         {
-            let from = previous.unwrap_or_else(|| spec.target.replicas());
             let change = Change { from, to: decision.desired, reason: decision.reason.to_string() };
             let draft = Draft::capacity(owner, planned.evaluation, change, of.clock.now);
             self.decisions.receipts.leave(draft);
         }
         let trouble = metric.trouble.or_else(|| seen.queues.trouble.clone());
-        Ok(Decided { decision, next: ends.into_iter().flatten().min(), trouble })
+        Ok(Decided { decision, from, next: ends.into_iter().flatten().min(), trouble })
     }
 
     /// Asks the capacity policy which reservations shall exist. Without jobs, reservations and triggers there is nothing the policy of somebody

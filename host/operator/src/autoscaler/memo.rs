@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::pace::Passes;
+use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::Demand;
 use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
@@ -44,8 +45,12 @@ pub struct AutoscalerMemo {
     pub(super) effective: Option<Effective>,
     /// The last status that was written.
     pub(super) status: Option<Written>,
-    /// When the last Event about a change was published.
+    /// When the last Event about a problem was published.
     pub(super) published: Option<Instant>,
+    /// The number that was decided last; the status that is read may be older.
+    pub(super) number: Option<u32>,
+    /// Which changes of it people were told of.
+    pub(super) telling: Telling,
     /// When the number last changed.
     pub(super) scaled: Scaled,
     /// When the oldest job that waits was queued.

@@ -12,15 +12,17 @@ use pacer_api::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerStatus};
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
 use pacer_core::autoscale::Reason as Why;
+use pacer_core::autoscale::telling::Step;
 use pacer_policyset::condition as policy_condition;
 use serde_json::json;
 
 use super::decide::Decided;
+use super::memo::AutoscalerMemo;
 use super::{Autoscalers, Problem, Subject, left};
 use crate::error::Error;
 use crate::written::Written;
 
-/// Events about an autoscaler come at most this often: a burst is one story.
+/// Events about what keeps an autoscaler from deciding come at most this often.
 const EVENT_PACE: Duration = Duration::from_secs(10);
 
 /// What a pass came to.
@@ -61,9 +63,9 @@ impl Autoscalers {
         let (namespace, generation) = (autoscaler.namespace().unwrap_or_default(), autoscaler.metadata.generation);
         let policies = &self.decisions.policies;
         policy_condition::put(&mut new.conditions, policies, &namespace, asked, generation, of.clock.now);
-        self.publish_change(of, outcome, &old, &new).await;
+        let period = self.publish_change(of, outcome, &old, &new).await.unwrap_or(Duration::MAX).min(self.settings.sync_period);
         if new == old {
-            return Ok(self.settings.sync_period);
+            return Ok(period);
         }
         let version = autoscaler.resource_version();
         // The ledger is written by whoever gets a job's event; see `crate::ledger`.
@@ -81,47 +83,55 @@ impl Autoscalers {
             wait.filter(|_| again || !urgent)
         };
         if let Some(wait) = self.memory.memos.read(of.uid, |memo| memo.status.as_ref().and_then(hold)).flatten() {
-            return Ok(wait);
+            return Ok(wait.min(period));
         }
         let api: Api<HorizontalRunnerAutoscaler> = self.cluster.api(&namespace);
         let patch = Patch::Merge(json!({ "status": value }));
         ignore_not_found(api.patch_status(&autoscaler.name_any(), &PatchParams::default(), &patch).await)?;
         self.memory.memos.change(of.uid, |memo| memo.status = Some(Written { version, value, at: of.clock.instant }));
-        Ok(self.settings.sync_period)
+        Ok(period)
     }
 
+    /// Tells people what changed. Returns how long what is told later waits.
     async fn publish_change(
         &self,
         of: Subject<'_>,
         outcome: &Outcome,
         old: &HorizontalRunnerAutoscalerStatus,
         new: &HorizontalRunnerAutoscalerStatus,
-    ) {
-        let (reason, note) = match outcome {
-            Outcome::Problem(problem) if new.conditions != old.conditions => {
-                (Reason::RunnerAutoscalingFailure, problem.to_string())
+    ) -> Option<Duration> {
+        let now = of.clock.instant;
+        let steps = match outcome {
+            Outcome::Problem(problem) => {
+                let is_due = |memo: &mut AutoscalerMemo| {
+                    let is_due = left(EVENT_PACE, memo.published, now).is_none();
+                    memo.published = if is_due { Some(now) } else { memo.published };
+                    is_due
+                };
+                if new.conditions != old.conditions && self.memory.memos.change(of.uid, is_due) {
+                    let (reason, about) = (Reason::RunnerAutoscalingFailure, of.object.object_ref(&()));
+                    self.cluster.events.publish(reason, &about, None, &problem.to_string()).await;
+                }
+                self.memory.memos.change(of.uid, |memo| memo.telling.due(now)).into_iter().collect()
             }
-            Outcome::Decided { decided: Decided { decision, .. }, .. } if new.desired_replicas != old.desired_replicas => {
-                let up = new.desired_replicas > old.desired_replicas;
-                self.memory.memos.change(of.uid, |memo| {
-                    let side = if up { &mut memo.scaled.up } else { &mut memo.scaled.down };
+            Outcome::Decided { decided: Decided { decision, from, .. }, .. } => self.memory.memos.change(of.uid, |memo| {
+                memo.number = Some(decision.desired);
+                let mut steps: Vec<Step> = memo.telling.due(now).into_iter().collect();
+                if decision.desired != *from {
+                    let side = if decision.desired > *from { &mut memo.scaled.up } else { &mut memo.scaled.down };
                     *side = Some(of.clock.now);
-                });
-                let before = old.desired_replicas.map_or_else(|| "no number".to_owned(), |before| before.to_string());
-                (Reason::Scaled, format!("from {before} to {} runners: {}", decision.desired, decision.reason))
-            }
-            Outcome::Problem(_) | Outcome::Decided { .. } => return,
+                    let step = Step { from: *from, to: decision.desired, reason: decision.reason.to_string() };
+                    steps.extend(memo.telling.step(step, now));
+                }
+                steps
+            }),
         };
-        let is_due = self.memory.memos.change(of.uid, |memo| {
-            let is_due = left(EVENT_PACE, memo.published, of.clock.instant).is_none();
-            if is_due {
-                memo.published = Some(of.clock.instant);
-            }
-            is_due
-        });
-        if is_due {
-            self.cluster.events.publish(reason, &of.object.object_ref(&()), None, &note).await;
+        for step in steps {
+            // Events of one action are merged, and the note of the first would stand for all.
+            let (action, about) = (format!("Scale{}To{}", step.from, step.to), of.object.object_ref(&()));
+            self.cluster.events.publish_with_action(Reason::Scaled, &action, &about, None, &step.to_string()).await;
         }
+        self.memory.memos.read(of.uid, |memo| memo.telling.wait(now)).flatten()
     }
 }
 

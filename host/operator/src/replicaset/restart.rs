@@ -16,7 +16,7 @@ use crate::decisions::{RestartDecision, RestartQuestion};
 use crate::error::Error;
 use crate::pool;
 use crate::settings::FAN_OUT;
-use crate::target::owner_of;
+use crate::target::{owner_of, pool_reference};
 
 /// Whether an ephemeral runner that ended so most likely did its job. One that ended well without being seen at GitHub may have been quicker
 /// than the listings; where it did nothing, its job still waits and asks for another runner.
@@ -79,7 +79,7 @@ impl ReplicaSets {
             let note = format!("replaced runner {}{others}: {}; policy {}", name(first), first.reason, first.policy);
             // Events that relate to nobody are merged, and the first one's note would stand for all.
             let about = fleet.runners.get(first.member).map(|runner| runner.object_ref(&()));
-            self.cluster.events.publish(Reason::RunnerReplaced, &of.set.object_ref(&()), about, &note).await;
+            self.cluster.events.publish(Reason::RunnerReplaced, &pool_reference(of.set), about, &note).await;
         }
         for decision in replaced {
             tracing::info!(runner = name(decision), reason = decision.reason, policy = decision.policy, "runner replaced");

@@ -22,6 +22,7 @@ use crate::access::{Access, NEXT_PERMIT};
 use crate::error::Error;
 use crate::pool;
 use crate::settings::FAN_OUT;
+use crate::target::pool_reference;
 
 /// Events per scale-down; the rest is in the log, since every event is a write.
 const EVENTS: usize = 3;
@@ -159,8 +160,8 @@ impl ReplicaSets {
                 tracing::info!(runner, namespace = of.set.namespace(), reason, policy, verdict = "accepted", "runner removed");
                 if let (true, Some(object)) = (asked.gone.len() < EVENTS, fleet.runners.get(member)) {
                     let note = format!("removed runner {runner}: {reason}; policy {policy}");
-                    let (set, about) = (of.set.object_ref(&()), Some(object.object_ref(&())));
-                    self.cluster.events.publish(Reason::RunnerRemoved, &set, about, &note).await;
+                    let (pool, about) = (pool_reference(of.set), Some(object.object_ref(&())));
+                    self.cluster.events.publish(Reason::RunnerRemoved, &pool, about, &note).await;
                 }
                 asked.gone.push(member);
                 Done::Removed

@@ -121,7 +121,9 @@ impl RunnerStatuses {
         let hook = self.settings.pod.status_hook;
         let hooked = hook && has_phase(old);
         let value = owned(&new, hooked);
-        if value == owned(old, hooked) {
+        // The node comes with what is written anyway: a write of its own it is not worth.
+        let but_for_node = RunnerStatus { node_name: old.node_name.clone(), ..new.clone() };
+        if owned(&but_for_node, hooked) == owned(old, hooked) {
             return Ok(());
         }
         let mut patch = json!({ "status": value });
@@ -208,6 +210,8 @@ fn mirror(of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &R
     if new.runner_id.is_some() && new.registered_at.is_none() {
         new.registered_at = Some(Time(of.clock.now));
     }
+    let same_pod = pod.is_some_and(|pod| pod.uid == old.pod_uid);
+    new.node_name = pod.and_then(|pod| pod.node.clone()).or(old.node_name.clone().filter(|_| same_pod));
     new.pod_uid = pod.and_then(|pod| pod.uid.clone()).or_else(|| old.pod_uid.clone());
     new.observed_generation = of.runner.metadata.generation;
     new
@@ -252,6 +256,7 @@ fn owned(status: &RunnerStatus, hooked: bool) -> Value {
         "runnerId": status.runner_id,
         "registeredAt": status.registered_at,
         "podUid": status.pod_uid,
+        "nodeName": status.node_name,
         "observedGeneration": status.observed_generation,
         "conditions": status.conditions,
     });

@@ -11,10 +11,10 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::annotation;
-use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, job_ledger};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::object::ObjectKey;
-use pacer_cluster::owner::controller;
 use pacer_core::ledger::{Ledger, State};
+use pacer_demand::ledger::jobs_of;
 use pacer_operator::target::{Target, TargetRef};
 use pacer_policy::{Decision, Record};
 use pacer_policyset::Phase;
@@ -88,6 +88,8 @@ struct Story {
     wanted: u32,
     present: u32,
     online: u32,
+    /// On their way out; not counted in the others.
+    leaving: u32,
     /// Why the number is what it is.
     why: Vec<String>,
     /// What is not done although it could be, and why.
@@ -257,14 +259,7 @@ impl Found {
                 _ => format!("spec.replicas says {wanted}, and no HorizontalRunnerAutoscaler sets it: kubectl scale changes it"),
             }];
         }
-        let lines = |one: &HorizontalRunnerAutoscaler| {
-            let uid = one.metadata.uid.as_deref();
-            let owned = |ledger: &&JobLedger| {
-                uid.is_some() && controller::<HorizontalRunnerAutoscaler>(*ledger).map(|owner| owner.uid) == uid
-            };
-            let jobs = job_ledger::read(self.job_ledgers.iter().filter(owned).map(|ledger| &ledger.spec));
-            autoscaler(one, &jobs)
-        };
+        let lines = |one: &HorizontalRunnerAutoscaler| autoscaler(one, &jobs_of(one, &self.job_ledgers));
         self.autoscalers.iter().flat_map(lines).collect()
     }
 
@@ -367,6 +362,12 @@ impl Found {
     }
 }
 
+/// Whether the operator says that GitHub has contact with it.
+fn is_online(runner: &Runner) -> bool {
+    let conditions = runner.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// An autoscaler's reasons.
 fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler, jobs: &Ledger) -> Vec<String> {
     let name = autoscaler.name_any();
@@ -399,22 +400,20 @@ fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler, jobs: &Ledger) -> Vec<Str
 
 impl Story {
     fn new(found: &Found, records: &[&Record]) -> Self {
-        let alive = found.runners.iter().filter(|runner| runner.metadata.deletion_timestamp.is_none());
-        let count = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
-        let online = found
-            .sets
-            .iter()
-            .filter_map(|set| set.status.as_ref())
-            .map(|status| count(status.idle_replicas).saturating_add(count(status.busy_replicas)))
-            .sum();
+        // All from the same list: figures of different moments contradict each other.
+        let (leaving, alive): (Vec<&Runner>, Vec<&Runner>) =
+            found.runners.iter().partition(|runner| runner.metadata.deletion_timestamp.is_some());
+        let count = |runners: &[&Runner]| u32::try_from(runners.len()).unwrap_or(u32::MAX);
+        let online: Vec<&Runner> = alive.iter().copied().filter(|runner| is_online(runner)).collect();
         let of = |decision| records.iter().rev().filter(move |record| record.decision() == decision).take(LAST);
         let mut decisions: Vec<&&Record> = Decision::ALL.into_iter().flat_map(of).collect();
         decisions.sort_by(|one, other| other.id.cmp(&one.id));
         Self {
             pool: found.name(),
             wanted: found.wanted(),
-            present: u32::try_from(alive.count()).unwrap_or(u32::MAX),
-            online,
+            present: count(&alive),
+            online: count(&online),
+            leaving: count(&leaving),
             why: found.why(),
             held: found.held(),
             policies: found.policies(),
@@ -423,8 +422,22 @@ impl Story {
     }
 
     fn text(&self, now: Timestamp) -> String {
-        let mut text =
-            format!("{}: {} runners are wanted, {} exist, {} are online.\n", self.pool, self.wanted, self.present, self.online);
+        let are = |count: u32| if count == 1 { "is" } else { "are" };
+        let does = if self.present == 1 { "exists" } else { "exist" };
+        let runners = if self.wanted == 1 { "runner" } else { "runners" };
+        let mut text = format!(
+            "{}: {} {runners} {} wanted, {} {does}, {} {} online",
+            self.pool,
+            self.wanted,
+            are(self.wanted),
+            self.present,
+            self.online,
+            are(self.online)
+        );
+        if self.leaving > 0 {
+            text.push_str(&format!("; {} more {} on the way out", self.leaving, are(self.leaving)));
+        }
+        text.push_str(".\n");
         let mut part = |title: &str, lines: &[String], none: &str| {
             text.push_str(&format!("\n{title}\n"));
             for line in lines {

@@ -38,6 +38,9 @@ struct Now {
     phase: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// Repository and workflow of the job that it says it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
     protected: bool,
     deleting: bool,
     /// Conditions that say why it stays.
@@ -149,7 +152,7 @@ impl Story {
         let first = if self.now.is_some() { Some(0) } else { end };
         let told = first.and_then(|first| self.decisions.get(first));
         let mut text = match (&self.now, told) {
-            (_, Some(told)) => told.text(name, now),
+            (live, Some(told)) => told.text(name, live.is_some(), now),
             (Some(_), None) => format!("Runner {name}: no decision has been taken about it.\n"),
             (None, None) => {
                 format!("Runner {name} is gone, and no receipt says why: somebody deleted it, or its receipt is gone as well.\n")
@@ -187,8 +190,13 @@ impl Story {
 }
 
 impl Told {
-    fn text(&self, name: &str, now: Timestamp) -> String {
-        let mut text = format!("Runner {name} {}.\n\n", self.account.summary);
+    /// One that is there is not gone, whatever was decided: it may have begun a job meanwhile, which it finishes.
+    fn text(&self, name: &str, live: bool, now: Timestamp) -> String {
+        let summary = match (live, self.account.summary.strip_prefix("was removed ")) {
+            (true, Some(why)) => format!("was told to go {why}"),
+            _ => self.account.summary.clone(),
+        };
+        let mut text = format!("Runner {name} {summary}.\n\n");
         let mut line = |title: &str, words: &str| text.push_str(&format!("  {title:<9}{words}\n"));
         line("when", &when(self.at, now));
         if let Some(reason) = &self.account.reason {
@@ -221,6 +229,7 @@ impl Now {
         Self {
             phase: status.phase.unwrap_or_else(|| "Created".to_owned()),
             message: status.message.filter(|message| !message.is_empty()),
+            job: status.workflow.and_then(|job| job.repository).filter(|repository| !repository.is_empty()),
             protected: runner.annotations().get(annotation::PROTECTED).is_some_and(|word| word == "true"),
             deleting: runner.metadata.deletion_timestamp.is_some(),
             held: held.map(|condition| format!("{} ({}): {}", condition.type_, condition.reason, condition.message)).collect(),
@@ -229,12 +238,13 @@ impl Now {
 
     fn text(&self) -> String {
         let message = self.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
-        let mut text = format!("\nNow: it exists, phase {}{message}.\n", self.phase);
+        let job = self.job.as_ref().map_or_else(String::new, |job| format!(", and runs a job of {job}"));
+        let mut text = format!("\nNow: it exists, phase {}{message}{job}.\n", self.phase);
         if self.protected {
             text.push_str("  It is protected (annotation actions.summerwind.dev/protected): no scale-down takes it.\n");
         }
         if self.deleting {
-            text.push_str("  It is being deleted.\n");
+            text.push_str("  It is on its way out: whatever job it has is finished first.\n");
         }
         for held in &self.held {
             text.push_str(&format!("  {held}\n"));
@@ -272,6 +282,20 @@ mod tests {
         assert!(!text.contains("settings"), "{text}");
         let json = serde_json::to_value(&story).unwrap();
         assert_eq!((&json["decisions"][0]["fate"], &json["now"]), (&"removed".into(), &serde_json::Value::Null));
+    }
+
+    #[test]
+    fn one_that_was_told_to_go_and_runs_a_job_is_not_called_removed() {
+        let record = sample::scale_down(5, 2);
+        let mut runner = Runner::default();
+        runner.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(record.at));
+        for done in [Done::Removed, Done::Spare { wanted: 1, ended: false }] {
+            let mut record = record.clone();
+            record.items[0].done = done;
+            let text = Story::new("web-4", "default", Some(&runner), &[&record], Vec::new()).text(record.at);
+            assert!(text.starts_with("Runner web-4 was told to go because") && !text.contains("was removed"), "{text}");
+            assert!(text.contains("Now: it exists") && text.contains("whatever job it has is finished first"), "{text}");
+        }
     }
 
     #[test]

@@ -1,24 +1,28 @@
-//! `check` and `inspect`: whether the operator would take a policy, and what the policy says about itself.
+//! `check` and `inspect`: whether the operator would take a policy or a whole set, and what a policy says about itself.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use pacer_policy::bundle::pack;
 use pacer_policy::{COMPRESSED_BYTES, CONTRACT, Limits, Policy, RAW_BYTES};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::case::takes;
 use super::cure::refused;
+use super::set;
 use super::settings::SettingsArgument;
 use super::source::{Source, jail};
-use crate::report::Report;
+use crate::report::{Format, Report};
 use crate::table;
 
 /// Arguments of `pacer policy check`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The component, or `builtin`.
+    /// The component, or `builtin`; or a whole set: policies.yaml with its modules beside it, or a manifest with ConfigMaps.
     file: Source,
     #[command(flatten)]
     settings: SettingsArgument,
+    /// How it is said.
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Format,
 }
 
 /// Arguments of `pacer policy inspect`.
@@ -30,7 +34,13 @@ pub(crate) struct InspectArguments {
 
 /// `pacer policy check`.
 pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
-    let Arguments { file, settings } = arguments;
+    let Arguments { file, settings, output } = arguments;
+    if let Source::File(path) = file
+        && set::is_set(path)
+    {
+        ensure!(!settings.is_given(), "--settings has no effect on a set, which has its own: {file}");
+        return set::check(path, *output);
+    }
     let settings = settings.read()?;
     let jail = jail()?;
     let component = file.read(&jail)?;
@@ -41,6 +51,19 @@ pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
         policy.rehearse(&jail, decision, &settings, &limits).map_err(|error| refused(file, &error))?;
     }
     let packed = pack(&component).len();
+    if *output == Format::Json {
+        let said = json!({
+            "accepted": true,
+            "name": policy.description().name,
+            "version": policy.description().version,
+            "digest": policy.digest().to_string(),
+            "takes": policy.decisions(),
+            "bytes": component.len(),
+            "compressedBytes": packed,
+            "settings": serde_json::from_str::<Value>(&settings)?,
+        });
+        return Ok(Report::text(format!("{said:#}\n")));
+    }
     let rows = [
         ("policy", format!("{} {} ({})", policy.description().name, policy.description().version, policy.digest().short())),
         ("takes", takes(&policy)),
@@ -124,7 +147,7 @@ mod tests {
     #[test]
     fn the_builtin_passes_and_shows_its_settings() {
         let settings = SettingsArgument::default();
-        let report = check(&Arguments { file: Source::Builtin, settings }).unwrap();
+        let report = check(&Arguments { file: Source::Builtin, settings, output: Format::Text }).unwrap();
         assert!(report.text.ends_with("accepted\n") && report.text.contains("scale-down, restart, capacity"), "{}", report.text);
         let shown = inspect(&InspectArguments { file: Source::Builtin }).unwrap().text;
         assert!(shown.contains("idleBucketSeconds") && shown.contains("default 60"), "{shown}");
@@ -135,8 +158,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("core.wasm");
         std::fs::write(&file, b"\0asm\x01\0\0\0").unwrap();
-        let error =
-            check(&Arguments { file: Source::File(file), settings: SettingsArgument::default() }).unwrap_err().to_string();
+        let error = check(&Arguments { file: Source::File(file), settings: SettingsArgument::default(), output: Format::Json })
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("PolicyNotAComponent") && error.contains("what to do: pacer policy componentize"), "{error}");
+        let set = directory.path().join("policies.yaml");
+        std::fs::write(&set, "restart: builtin\n").unwrap();
+        let check = |settings| check(&Arguments { file: Source::File(set.clone()), settings, output: Format::Text });
+        assert!(check(SettingsArgument::default()).is_ok_and(|report| report.text.contains("accepted")));
+        let error = check(SettingsArgument::of(Some(set.clone()))).unwrap_err().to_string();
+        assert!(error.contains("--settings has no effect on a set"), "{error}");
     }
 }

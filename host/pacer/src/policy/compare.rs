@@ -78,6 +78,10 @@ impl Side {
 
 /// `pacer policy diff`.
 pub(crate) fn diff(arguments: &Arguments) -> Result<Report> {
+    ensure!(
+        arguments.receipts || arguments.filter == Filter::default(),
+        "--pool, --runner, --decision and --last choose among receipts, and have no effect without --receipts"
+    );
     let cases = cases(arguments)?;
     let jail = jail()?;
     let mut one = Side::new(&jail, &arguments.one, arguments.settings_one.as_ref())?;

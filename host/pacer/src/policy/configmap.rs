@@ -60,7 +60,9 @@ pub(crate) fn configmap(arguments: &Arguments) -> Result<Report> {
     let mut modules = Modules { plain: arguments.plain, binary_data: BTreeMap::new() };
     let mut lines = String::new();
     let mut notes = String::new();
-    for (decision, candidate) in assignments(arguments, &jail)? {
+    let assignments = assignments(arguments, &jail)?;
+    without_effect(arguments, &assignments)?;
+    for (decision, candidate) in assignments {
         let settings = settings_of(arguments, decision)?;
         let limits = Limits::default();
         let fits = candidate.policy.validate_settings(&jail, &settings, &limits);
@@ -137,6 +139,40 @@ fn assignments(arguments: &Arguments, jail: &Jail) -> Result<BTreeMap<Decision, 
     Ok(taken)
 }
 
+/// What was asked for and would change nothing is a mistake.
+fn without_effect(arguments: &Arguments, assignments: &BTreeMap<Decision, std::rc::Rc<Candidate>>) -> Result<()> {
+    let mut general = Vec::new();
+    let mut own = Vec::new();
+    for text in &arguments.settings {
+        let Some(decision) = text.split_once('=').and_then(|(name, _)| name.parse::<Decision>().ok()) else {
+            general.push(text);
+            continue;
+        };
+        ensure!(
+            assignments.contains_key(&decision),
+            "--settings {text} has no effect: none of the policies takes {decision} here"
+        );
+        ensure!(!own.contains(&decision), "--settings {text} has no effect: {decision} has settings before it");
+        own.push(decision);
+    }
+    if let [_, second, ..] = general.as_slice() {
+        bail!("--settings {second} has no effect: there are settings for all policies before it");
+    }
+    if let ([all], true) = (general.as_slice(), assignments.keys().all(|decision| own.contains(decision))) {
+        bail!("--settings {all} has no effect: every decision has settings of its own");
+    }
+    let modules = assignments.values().any(|candidate| candidate.source != Source::Builtin);
+    ensure!(modules || !arguments.plain, "--plain has no effect: builtin is no module");
+    for file in &arguments.files {
+        let used = assignments.values().any(|candidate| candidate.source == *file);
+        ensure!(
+            used,
+            "{file} has no effect: --decision gives every decision that it takes to another policy, or names none of them"
+        );
+    }
+    Ok(())
+}
+
 /// The settings for one decision: its own, else those for all.
 fn settings_of(arguments: &Arguments, decision: Decision) -> Result<String> {
     let own = arguments.settings.iter().find_map(|text| match text.split_once('=') {
@@ -161,18 +197,22 @@ impl Modules {
             return Ok(BUILTIN.to_owned());
         }
         let bytes = if self.plain { candidate.component.clone() } else { pack(&candidate.component) };
-        let name: String =
-            candidate.policy.description().name.chars().map(|char| if keyable(char) { char } else { '-' }).collect();
-        let ending = if self.plain { "wasm" } else { "wasm.gz" };
-        let mut key = format!("{name}.{ending}");
+        let mut key = key_of(&candidate.policy, self.plain);
         if self.binary_data.get(&key).is_some_and(|known| *known != bytes) {
             // Two policies of one name differ in what they are made of.
-            let digest = candidate.policy.digest().short();
-            key = format!("{name}-{}.{ending}", digest.trim_start_matches("sha256:"));
+            let digest = candidate.policy.digest().hex(12);
+            let (name, ending) = key.find(".wasm").map_or((key.as_str(), ""), |at| key.split_at(at));
+            key = format!("{name}-{digest}{ending}");
         }
         self.binary_data.insert(key.clone(), bytes);
         Ok(key)
     }
+}
+
+/// The key of a policy's module.
+pub(super) fn key_of(policy: &Policy, plain: bool) -> String {
+    let name: String = policy.description().name.chars().map(|char| if keyable(char) { char } else { '-' }).collect();
+    format!("{name}.{}", if plain { "wasm" } else { "wasm.gz" })
 }
 
 /// What Kubernetes allows in the keys of a ConfigMap.
@@ -269,6 +309,13 @@ mod tests {
     #[test]
     fn shadow_and_plain() {
         let directory = tempfile::tempdir().unwrap();
+        for settings in [vec!["capacity=a.yaml"], vec!["a.yaml", "b.yaml"], vec!["scale-down=a.yaml", "b.yaml"]] {
+            let settings: Vec<String> = settings.into_iter().map(str::to_owned).collect();
+            let arguments = Arguments { settings, ..arguments(&[keeper(directory.path(), "keep")]) };
+            assert!(configmap(&arguments).unwrap_err().to_string().contains("has no effect"), "{:?}", arguments.settings);
+        }
+        let plain = Arguments { plain: true, ..arguments(&[Source::Builtin]) };
+        assert!(configmap(&plain).unwrap_err().to_string().contains("--plain has no effect"));
         let arguments = Arguments { shadow: true, plain: true, ..arguments(&[keeper(directory.path(), "keep")]) };
         let (_, bundle) = read_back(&configmap(&arguments).unwrap().text);
         assert!(bundle.entry(Decision::ScaleDown, Mode::Shadow).is_some());

@@ -1,17 +1,23 @@
 //! `receipts`: what was decided, as a list, as cases, or as files to ask again.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
+use pacer_api::duration;
 use pacer_policy::Record;
 use serde_json::Value;
 
 use super::case::of_receipt;
 use crate::archive::{Archive, Filter, when};
-use crate::cluster::{self, ClusterArguments};
-use crate::report::Report;
+use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::report::{Format, Report};
 use crate::table;
+
+/// How often `--watch` looks.
+const GLANCE: Duration = Duration::from_secs(2);
 
 /// Arguments of `pacer policy receipts`.
 #[derive(clap::Args, Debug)]
@@ -24,17 +30,33 @@ pub(crate) struct Arguments {
     /// Writes them as they are, for `pacer policy replay`: into a directory, or one of them into a .json file.
     #[arg(long, value_name = "PATH")]
     save: Option<PathBuf>,
+    /// Those of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Only those that are no older than this: 90s, 30m, 2h.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    since: Option<Duration>,
+    /// Goes on with those that are written from now on, until it is stopped.
+    #[arg(short, long, conflicts_with_all = ["case", "save"])]
+    watch: bool,
+    /// How they are listed; JSON has one object in each line, without what policies were told, which --save writes.
+    #[arg(short, long, value_enum, default_value = "text", conflicts_with_all = ["case", "save"])]
+    output: Format,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
 
 /// `pacer policy receipts`.
-pub(crate) fn receipts(arguments: &Arguments) -> Result<Report> {
+pub(crate) fn receipts(arguments: &Arguments, tell: impl Fn(&Report) -> Result<()>) -> Result<Report> {
     let (archive, namespace) = cluster::with(&arguments.cluster, async |cluster| {
-        let archive = Archive::read(&cluster).await?;
+        if arguments.watch {
+            follow(&cluster, arguments, &tell).await?;
+        }
+        let archive = Archive::read_from(&cluster, arguments.all_namespaces).await?;
         Ok((archive, cluster.namespace))
     })?;
-    let (records, now) = (arguments.filter.of(&archive), Timestamp::now());
+    let now = Timestamp::now();
+    let records = arguments.wanted(&archive, now);
     if records.is_empty() {
         let failure = format!("no receipt in namespace {namespace} is as wanted: {}", archive.gaps(&namespace, now));
         return Ok(Report { failure: Some(failure), ..Report::default() });
@@ -47,22 +69,79 @@ pub(crate) fn receipts(arguments: &Arguments) -> Result<Report> {
         text.push_str(&write(path, &records, |record| Ok(serde_json::to_value(record)?))?);
     }
     if arguments.case.is_none() && arguments.save.is_none() {
-        text = list(&records, now);
+        text = arguments.listed(&records, now, true)?;
     }
     Ok(Report::text(text))
 }
 
-fn list(records: &[&Record], now: Timestamp) -> String {
-    let head = ["RECEIPT", "WHEN", "DECISION", "POOL", "POLICY", "OUTCOME"].map(str::to_owned).to_vec();
+impl Arguments {
+    fn wanted<'a>(&self, archive: &'a Archive, now: Timestamp) -> Vec<&'a Record> {
+        let oldest = self.since.and_then(|since| now.checked_sub(since).ok());
+        let mut records = self.filter.of(archive);
+        records.retain(|record| oldest.is_none_or(|oldest| record.at >= oldest));
+        records
+    }
+
+    fn listed(&self, records: &[&Record], now: Timestamp, with_head: bool) -> Result<String> {
+        match self.output {
+            Format::Json => records.iter().map(|record| json(record)).collect(),
+            Format::Text => {
+                let text = list(records, now, self.all_namespaces);
+                let head = text.find('\n').map_or(0, |end| end + 1);
+                Ok(if with_head { text } else { text.get(head..).unwrap_or_default().to_owned() })
+            }
+        }
+    }
+}
+
+/// One line of JSON.
+fn json(record: &Record) -> Result<String> {
+    let mut value = serde_json::to_value(record)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("input");
+        fields.insert("decision".to_owned(), record.decision().as_str().into());
+        fields.insert("outcome".to_owned(), record.outcome().into());
+    }
+    Ok(format!("{value}\n"))
+}
+
+/// Tells of receipts as they come. Returns never, or with why it can't go on.
+async fn follow(cluster: &Cluster, arguments: &Arguments, tell: &impl Fn(&Report) -> Result<()>) -> Result<()> {
+    let mut told = BTreeSet::new();
+    let mut first = true;
+    loop {
+        let archive = Archive::read_from(cluster, arguments.all_namespaces).await?;
+        let now = Timestamp::now();
+        let mut records = arguments.wanted(&archive, now);
+        // What was told and is gone need not be remembered.
+        let there: BTreeSet<String> = records.iter().map(|record| record.id.clone()).collect();
+        records.retain(|record| !told.contains(&record.id));
+        if first || !records.is_empty() {
+            tell(&Report::text(arguments.listed(&records, now, first)?))?;
+        }
+        (told, first) = (there, false);
+        tokio::time::sleep(GLANCE).await;
+    }
+}
+
+fn list(records: &[&Record], now: Timestamp, all: bool) -> String {
+    let mut head = ["RECEIPT", "WHEN", "DECISION", "POOL", "POLICY", "OUTCOME"].map(str::to_owned).to_vec();
+    if all {
+        head.insert(0, "NAMESPACE".to_owned());
+    }
     let row = |record: &&Record| {
-        vec![
+        let mut cells = vec![
             record.id.clone(),
             when(record.at, now),
             record.decision().to_string(),
             format!("{}/{}", record.pool.kind, record.pool.name),
             record.receipt.policy.clone(),
             record.outcome(),
-        ]
+        ];
+        if all {
+            cells.insert(0, record.pool.namespace.clone());
+        }
+        cells
     };
     table::left(&std::iter::once(head).chain(records.iter().map(row)).collect::<Vec<_>>())
 }
@@ -131,6 +210,8 @@ mod tests {
         let lost = Record { input: None, ..record.clone() };
         assert!(of_receipt(&lost).unwrap_err().to_string().contains("too large"));
         assert!(write(directory.path(), &[&lost, &record], of_receipt).unwrap().contains("left out"));
-        assert!(list(&[&record], record.at).contains("scale-down  RunnerDeployment/web  default@sha256:"));
+        assert!(list(&[&record], record.at, false).contains("scale-down  RunnerDeployment/web  default@sha256:"));
+        let line: Value = serde_json::from_str(&json(&record).unwrap()).unwrap();
+        assert_eq!((&line["outcome"], line.get("input")), (&"removed web-0".into(), None));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use pacer_policy::{Decision, Level, Limits, Outcome};
 use serde_json::json;
 
@@ -33,6 +33,9 @@ pub(crate) struct Arguments {
 /// `pacer policy run`.
 pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
     let case = Case::read(&arguments.input, arguments.decision)?;
+    if let Some(why) = case.inquiry.contradiction() {
+        bail!("{}: no operator would ask this: {why}", arguments.input.display());
+    }
     let jail = jail()?;
     let policy = arguments.file.load(&jail)?;
     let about = case.inquiry.decision();

@@ -33,6 +33,11 @@ impl SettingsArgument {
         Self { settings }
     }
 
+    /// Whether there is a file.
+    pub(crate) fn is_given(&self) -> bool {
+        self.settings.is_some()
+    }
+
     /// The settings of the file, or none.
     pub(crate) fn read(&self) -> Result<String> {
         read(self.settings.as_deref())

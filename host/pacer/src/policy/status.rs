@@ -176,6 +176,9 @@ impl Set {
             }
         }
         text.push_str(&table::left(&rows));
+        if let Some(at) = report.counted_at {
+            text.push_str(&format!("  counted     {}; counts alone are written once a minute at most\n", when(at, now)));
+        }
         if let Some(error) = &report.last_error {
             text.push_str(&format!("  last error  {}, {}: {}\n", error.reason, when(error.at, now), error.message));
         }
@@ -191,7 +194,8 @@ fn how(asked: &Asked) -> String {
     let mut text = format!("breaker {}", asked.breaker);
     if let Some(faults) = asked.faults {
         let last = asked.last_fault.as_ref().map_or_else(String::new, |fault| format!(", the last one: {fault}"));
-        text.push_str(&format!(", {faults} faults{last}"));
+        let word = if faults == 1 { "fault" } else { "faults" };
+        text.push_str(&format!(", {faults} {word}{last}"));
     }
     if let Some(tally) = &asked.compared {
         let share =
@@ -248,12 +252,13 @@ mod tests {
         let status = r#"{"phase":"LastGood","digest":"sha256:ab","activatedAt":"2026-01-01T00:00:00Z","decisions":{"scale-down":{
             "enforced":{"policy":"mine@sha256:12","breaker":"open","faults":3,"lastFault":"it ran past its deadline"},
             "shadow":{"policy":"next@sha256:34","breaker":"closed","compared":{"decisions":50,"agreed":49,"faults":0,"skipped":2,"fuel":1}}}},
-            "lastError":{"reason":"PolicySetInvalid","message":"policies.yaml, line 2","at":"2026-01-01T00:10:00Z"}}"#;
+            "lastError":{"reason":"PolicySetInvalid","message":"policies.yaml, line 2","at":"2026-01-01T00:10:00Z"},"countedAt":"2026-01-01T00:19:30Z"}"#;
         let text = set(Some(status)).unwrap().text("2026-01-01T00:20:00Z".parse().unwrap());
         for part in [
             "phase       LastGood, sha256:ab, in force since 2026-01-01T00:00:00Z (20 min ago)",
             "scale-down  decides    mine@sha256:12  breaker open, 3 faults, the last one: it ran past its deadline",
             "in shadow  next@sha256:34  breaker closed, agreed in 49 of 50 decisions (98.0 %), 2 left out",
+            "counted     2026-01-01T00:19:30Z (30 s ago); counts alone are written once a minute at most",
             "last error  PolicySetInvalid, 2026-01-01T00:10:00Z (10 min ago): policies.yaml, line 2",
             "what to do  correct the line",
         ] {

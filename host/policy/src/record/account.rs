@@ -99,7 +99,7 @@ impl Record {
                 let state = if *ended { "it had ended" } else { "it had not started" };
                 let one = if *wanted == 1 { "runner was" } else { "runners were" };
                 let gate = "whoever does no work goes before any idle runner; no policy is asked about that".to_owned();
-                (Fate::Removed, format!("was removed because only {wanted} {one} wanted and {state}"), gate)
+                (Fate::Removed, format!("was told to go because only {wanted} {one} wanted and {state} by then"), gate)
             }
             Some(_) => (
                 Fate::Removed,
@@ -213,8 +213,8 @@ type Wanted = fn(&Done) -> bool;
 
 const WORDS: [(&str, Wanted); 9] = [
     ("removed", |done| *done == Done::Removed),
-    ("removed before it started", |done| matches!(done, Done::Spare { ended: false, .. })),
-    ("removed after its end", |done| matches!(done, Done::Spare { ended: true, .. })),
+    ("told to go before its start was seen", |done| matches!(done, Done::Spare { ended: false, .. })),
+    ("cleared away after its end", |done| matches!(done, Done::Spare { ended: true, .. })),
     ("cleared away", |done| *done == Done::Replaced),
     ("new pod for", |done| *done == Done::Recreated),
     ("set aside", |done| *done == Done::Quarantined),
@@ -348,9 +348,9 @@ mod tests {
         let record = Record::read(&record.pack(1 << 20).unwrap()).unwrap();
         let gone = record.account_of("web-1").unwrap();
         assert_eq!((gone.fate, gone.reason), (Fate::Removed, None));
-        assert_eq!(gone.summary, "was removed because only 1 runner was wanted and it had not started");
+        assert_eq!(gone.summary, "was told to go because only 1 runner was wanted and it had not started by then");
         assert!(record.account_of("web-2").unwrap().summary.ends_with("and it had ended"));
-        assert_eq!(record.outcome(), "removed before it started web-1; removed after its end web-2");
+        assert_eq!(record.outcome(), "told to go before its start was seen web-1; cleared away after its end web-2");
         assert!(!record.was_asked() && record.decided_by().starts_with("none was asked"), "{}", record.decided_by());
     }
 

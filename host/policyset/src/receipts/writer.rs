@@ -1,5 +1,6 @@
 //! Packs receipts, collects them per pool, and writes those of a pool together.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,9 @@ const FORBIDDEN: Duration = Duration::from_secs(600);
 /// What is known about a pool's ConfigMap is forgotten when nothing was written for so long.
 const FORGET: Duration = Duration::from_secs(900);
 
+/// Turns of a pool's number that are told from each other before they are written; of more, the last stands for those after it.
+const TURNS: usize = 8;
+
 /// Writes at once.
 const FLIGHTS: usize = 4;
 
@@ -61,13 +65,35 @@ pub struct Writer {
     is_forbidden_logged: bool,
 }
 
+/// Decisions about a number that are not written yet, each with how many it stands for besides. One takes the place of the one before it as
+/// long as the number goes the same way, and is told from where that began: whatever is asked afterwards, each turn is there, and each
+/// receipt begins where the one before it ended.
+#[derive(Default)]
+struct Numbers(Vec<(Draft, u32)>);
+
+impl Numbers {
+    fn take(&mut self, mut draft: Draft) {
+        let is_full = self.0.len() >= TURNS;
+        if let (Some((last, superseded)), Some(change)) = (self.0.last_mut(), draft.change.as_mut()) {
+            let before = last.change.as_ref().map_or((change.from, change.from), |before| (before.from, before.to));
+            let (began, now) = (before.1.cmp(&before.0), change.to.cmp(&change.from));
+            if is_full || began == now || began == Ordering::Equal || now == Ordering::Equal {
+                change.from = before.0;
+                *superseded = superseded.saturating_add(1);
+                *last = draft;
+                return;
+            }
+        }
+        self.0.push((draft, 0));
+    }
+}
+
 /// One pool's receipts that are not written yet.
 struct Waiting {
     owner: Owner,
     packed: Vec<Packed>,
-    /// A decision about the number, which the next one takes the place of.
-    number: Option<Draft>,
-    superseded: u32,
+    /// Decisions about the number.
+    numbers: Numbers,
     /// Receipts that were dropped before they were written.
     lost: u64,
     due: Option<Instant>,
@@ -169,9 +195,7 @@ impl Writer {
                 self.counters.add_dropped(1);
             }
             Err(draft) => {
-                if pool.number.replace(draft).is_some() {
-                    pool.superseded = pool.superseded.saturating_add(1);
-                }
+                pool.numbers.take(draft);
             }
         }
         let too_many = pool.bound(self.bounds);
@@ -201,14 +225,13 @@ impl Writer {
             .take(FLIGHTS.saturating_sub(self.flights.len()))
             .collect();
         for uid in due {
-            let number =
-                self.pools.get_mut(&uid).and_then(|pool| Some((pool.number.take()?, std::mem::take(&mut pool.superseded))));
-            let number = match number {
-                Some((draft, superseded)) => pack(draft, superseded, self.seed.draw(), self.bounds.bytes).await.1,
-                None => None,
-            };
+            let numbers = self.pools.get_mut(&uid).map(|pool| std::mem::take(&mut pool.numbers.0)).unwrap_or_default();
+            let mut packed = Vec::with_capacity(numbers.len());
+            for (draft, superseded) in numbers {
+                packed.extend(pack(draft, superseded, self.seed.draw(), self.bounds.bytes).await.1);
+            }
             let Some(pool) = self.pools.get_mut(&uid) else { continue };
-            pool.packed.extend(number);
+            pool.packed.extend(packed);
             pool.bound(self.bounds);
             let (client, owner, bounds) = (self.client.clone(), pool.owner.clone(), self.bounds);
             let (sent, lost, index) = (std::mem::take(&mut pool.packed), std::mem::take(&mut pool.lost), pool.index.take());
@@ -279,8 +302,7 @@ impl Waiting {
         Self {
             owner,
             packed: Vec::new(),
-            number: None,
-            superseded: 0,
+            numbers: Numbers::default(),
             lost: 0,
             due: None,
             last: None,
@@ -316,6 +338,7 @@ mod tests {
 
     use http::{Method, Request, Response, StatusCode};
     use jiff::Timestamp;
+    use k8s_openapi::ByteString;
     use kube::client::Body;
     use pacer_core::policy::{CapacityRequest, ScaleDownRequest};
     use pacer_policy::record::{Change, Done, Item, Pool};
@@ -448,6 +471,31 @@ mod tests {
         assert!(held.len() <= 20 && held.iter().any(|key| key.starts_with("capacity.")), "{held:?}");
         let (_, counters) = scene.end().await;
         assert!(counters.stored() > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_turn_of_a_number_has_a_receipt_with_the_right_numbers() {
+        let scene = Scene::new(Bounds { count: 20, bytes: 1 << 20 }, Vec::new());
+        let mut from = 0;
+        for to in [1, 1, 3, 2, 2, 0, 4] {
+            let number = scene.host.generation().capacity(CapacityRequest::default()).await;
+            let change = Change { from, to, reason: format!("{to} are wanted") };
+            scene.receipts.leave(Draft::capacity(owner(), number, change, Timestamp::now()));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            from = to;
+        }
+        let (server, _) = scene.end().await;
+        let mut records: Vec<Record> = server
+            .held
+            .values()
+            .map(|text| Record::read(&serde_json::from_value::<ByteString>(text.clone()).unwrap().0).unwrap())
+            .collect();
+        records.sort_by_key(|record| record.at);
+        let told: Vec<(u32, u32, u32)> = records
+            .iter()
+            .map(|record| record.change.as_ref().map(|change| (change.from, change.to, record.superseded)).unwrap())
+            .collect();
+        assert_eq!(told, [(0, 3, 2), (3, 0, 2), (0, 4, 0)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,304 @@
+//! Why a job waits: `pacer explain job` and `pacer explain queue`.
+//!
+//! Jobs are known from the ledgers of autoscalers; [`pacer_core::waiting`] has the rule.
+
+use anyhow::{Result, bail, ensure};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_core::ledger::{Job, State};
+use pacer_core::target::{Candidate, Search, Visibility, Wanted, Why, search};
+use pacer_core::waiting::{Cause, Queued, Unmatched, Waits, waits};
+use pacer_operator::target::Target;
+use serde::Serialize;
+
+use super::place::Place;
+use crate::archive::ago;
+use crate::cluster::Cluster;
+use crate::report::{Format, Report};
+use crate::table;
+
+/// What is asked about a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) id: u64,
+    /// `owner/name`, where the URL says it.
+    pub(super) repository: Option<String>,
+}
+
+/// What the command line adds to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hints {
+    pub(super) labels: Vec<String>,
+    pub(super) repository: Option<String>,
+    pub(super) all: bool,
+}
+
+/// One job.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Story {
+    job: u64,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow: Option<String>,
+    labels: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queued_at: Option<Timestamp>,
+    /// `namespace/name` of the autoscaler that counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    autoscaler: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<String>,
+    /// From 1, among the jobs that wait for the same pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<u32>,
+    /// How many wait for the same pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<u32>,
+    /// The runner that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runner: Option<String>,
+    /// One word; none for a job that does not wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    /// The same as a sentence.
+    why: String,
+    /// Since when it is that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+}
+
+/// Reads `ID`, or a URL of GitHub that names a job.
+pub(super) fn parse(text: &str) -> Result<Asked> {
+    let number = |part: &str| part.parse::<u64>().ok();
+    if let Some(id) = number(text) {
+        return Ok(Asked { id, repository: None });
+    }
+    let path = text.split_once("://").map_or(text, |(_, rest)| rest).split(['?', '#']).next().unwrap_or_default();
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let after = |word: &str| parts.iter().position(|part| *part == word).and_then(|at| number(parts.get(at + 1)?));
+    let id = after("job").or_else(|| after("jobs"));
+    let Some(id) = id else { bail!("{text} is no job: say GitHub's id of it, or its URL, which ends in /job/ID") };
+    let begins = parts.iter().position(|part| *part == "actions").and_then(|at| at.checked_sub(2));
+    let repository = begins.and_then(|at| Some(format!("{}/{}", parts.get(at)?, parts.get(at + 1)?)));
+    Ok(Asked { id, repository })
+}
+
+/// Reads the cluster and tells about one job.
+pub(super) async fn explain(cluster: &Cluster, asked: &Asked, hints: &Hints, format: Format) -> Result<Report> {
+    let place = Place::read(cluster, hints.all).await?;
+    let now = Timestamp::now();
+    let found = stories(&place, now).into_iter().find(|story| story.job == asked.id);
+    if found.is_some() {
+        ensure!(hints.labels.is_empty(), "--labels has no effect: an autoscaler knows job {} and its labels", asked.id);
+    }
+    let repository = hints.repository.clone().or_else(|| asked.repository.clone());
+    let story = match (found, repository, hints.labels.is_empty()) {
+        (Some(story), ..) => story,
+        (None, Some(repository), false) => stranger(&place, asked.id, &repository, &hints.labels)?,
+        (None, ..) => {
+            let scope = if hints.all { "any namespace" } else { &format!("namespace {}", cluster.namespace) };
+            let elsewhere = if hints.all { "" } else { ", look in the others with -A" };
+            bail!(
+                "no autoscaler of {scope} knows job {}: it is over since some minutes, no webhook about it came (pacer doctor), or no autoscaler takes \
+                 it. To see who would take it{elsewhere}, give --repository OWNER/NAME and --labels a,b as the workflow's runs-on has them",
+                asked.id
+            )
+        }
+    };
+    let text = match format {
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&story)?),
+        Format::Text => story.text(now),
+    };
+    Ok(Report { text, notes: place.notes(), failure: None })
+}
+
+/// Reads the cluster and tells about all jobs that wait.
+pub(super) async fn queue(cluster: &Cluster, all: bool, format: Format) -> Result<Report> {
+    let place = Place::read(cluster, all).await?;
+    let now = Timestamp::now();
+    let mut waiting: Vec<Story> = stories(&place, now).into_iter().filter(|story| story.state == "queued").collect();
+    waiting.sort_by_key(|story| (story.queued_at, story.job));
+    let text = match format {
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&waiting)?),
+        Format::Text if waiting.is_empty() => {
+            let scope = if all { "any namespace".to_owned() } else { format!("namespace {} (-A shows all)", cluster.namespace) };
+            format!("No job waits, as far as the autoscalers of {scope} were told.\n")
+        }
+        Format::Text => listed(&waiting, now),
+    };
+    Ok(Report { text, notes: place.notes(), failure: None })
+}
+
+fn listed(waiting: &[Story], now: Timestamp) -> String {
+    let head = ["JOB", "REPOSITORY", "POOL", "PLACE", "QUEUED", "CAUSE", "WHY"].map(str::to_owned).to_vec();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let row = |story: &Story| {
+        let place = story.place.zip(story.waiting).map_or_else(String::new, |(place, of)| format!("{place} of {of}"));
+        let queued = story.queued_at.map_or_else(String::new, |at| ago(at, now));
+        let cause = story.cause.unwrap_or_default().to_owned();
+        vec![story.job.to_string(), text(&story.repository), text(&story.pool), place, queued, cause, story.why.clone()]
+    };
+    table::left(&std::iter::once(head).chain(waiting.iter().map(row)).collect::<Vec<_>>())
+}
+
+/// All jobs that autoscalers know.
+fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
+    let mut stories = Vec::new();
+    for autoscaler in &place.autoscalers {
+        let ledger = place.ledger(autoscaler);
+        let target = place.target_of(autoscaler);
+        let pool = target.map(|target| place.pool(target, Some(autoscaler), now));
+        let mut queued: Vec<(Timestamp, u64)> =
+            ledger.open().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, id)).collect();
+        queued.sort_unstable();
+        let of = u32::try_from(queued.len()).unwrap_or(u32::MAX);
+        for (id, job) in ledger.all() {
+            let mut story = Story::of(id, job, autoscaler, target);
+            if job.state == State::Queued {
+                let nth = queued.iter().position(|(_, other)| *other == id).unwrap_or_default();
+                let nth = u32::try_from(nth).unwrap_or(u32::MAX).saturating_add(1);
+                (story.place, story.waiting) = (Some(nth), Some(of));
+                match &pool {
+                    Some(pool) => story.waits(&waits(Queued { at: job.queued, place: nth }, pool)),
+                    None => "the autoscaler's target does not exist".clone_into(&mut story.why),
+                }
+            }
+            stories.push(story);
+        }
+    }
+    stories
+}
+
+/// A job that no autoscaler knows: who would take it.
+fn stranger(place: &Place, id: u64, repository: &str, labels: &[String]) -> Result<Story> {
+    let Some((owner, name)) = repository.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()) else {
+        bail!("--repository {repository}: say OWNER/NAME");
+    };
+    let takers = place.takers();
+    let candidates: Vec<Candidate<'_>> = takers.iter().map(|(_, candidate)| candidate.clone()).collect();
+    let wanted = Wanted {
+        owner,
+        repository: name,
+        owner_is_user: false,
+        enterprise: None,
+        labels: labels.iter().map(String::as_str).collect(),
+    };
+    let named = |index: usize| {
+        takers.get(index).map_or_else(String::new, |(autoscaler, _)| {
+            format!("HorizontalRunnerAutoscaler {}/{}", autoscaler.namespace().unwrap_or_default(), autoscaler.name_any())
+        })
+    };
+    let mut story = Story {
+        job: id,
+        state: "unknown",
+        repository: Some(repository.to_owned()),
+        workflow: None,
+        labels: labels.to_vec(),
+        queued_at: None,
+        autoscaler: None,
+        pool: None,
+        place: None,
+        waiting: None,
+        runner: None,
+        cause: None,
+        why: String::new(),
+        since: None,
+    };
+    let cause = match search(&wanted, &candidates, Some(&Visibility::Assumed)) {
+        Search::Found(choice) => {
+            story.autoscaler = Some(named(choice.index));
+            story.why = format!(
+                "{} would take it, and does not know it: no webhook about the job has come (pacer doctor looks for why), it is over, or its runner group \
+                 is closed to the repository",
+                named(choice.index)
+            );
+            return Ok(story);
+        }
+        Search::None(Why::Labels { nearest, missing }) => Cause::NoPool(Unmatched::Labels { nearest: named(nearest), missing }),
+        Search::None(Why::Hidden { nearest }) => Cause::NoPool(Unmatched::Group { nearest: named(nearest) }),
+        Search::None(Why::Reach) | Search::Ask => Cause::NoPool(Unmatched::Reach),
+    };
+    (story.cause, story.why) = (Some(cause.word()), cause.to_string());
+    Ok(story)
+}
+
+impl Story {
+    fn of(id: u64, job: &Job, autoscaler: &HorizontalRunnerAutoscaler, target: Option<&Target>) -> Self {
+        let (state, why) = match (job.state, &job.runner) {
+            (State::Queued, _) => ("queued", String::new()),
+            (State::InProgress, Some(runner)) => ("in-progress", format!("it runs on runner {runner}")),
+            (State::InProgress, None) => ("in-progress", "it runs".to_owned()),
+            (State::Completed, _) => ("completed", "it is over".to_owned()),
+        };
+        Self {
+            job: id,
+            state,
+            repository: Some(job.about.repository.to_string()).filter(|name| !name.is_empty()),
+            workflow: Some(job.about.workflow.to_string()).filter(|name| !name.is_empty()),
+            labels: job.about.labels.iter().map(ToString::to_string).collect(),
+            queued_at: Some(job.queued),
+            autoscaler: Some(format!("{}/{}", autoscaler.namespace().unwrap_or_default(), autoscaler.name_any())),
+            pool: target.map(|target| target.reference().to_string()),
+            place: None,
+            waiting: None,
+            runner: job.runner.as_ref().map(ToString::to_string),
+            cause: None,
+            why,
+            since: Some(job.since),
+        }
+    }
+
+    fn waits(&mut self, waits: &Waits) {
+        self.cause = Some(waits.cause.word());
+        self.why = waits.cause.to_string();
+        self.since = Some(waits.since);
+    }
+
+    fn text(&self, now: Timestamp) -> String {
+        let what = match self.state {
+            "queued" => "waits",
+            "in-progress" => "runs",
+            "completed" => "is over",
+            _ => "is not known to any autoscaler",
+        };
+        let mut text = format!("Job {} {what}: {}.\n\n", self.job, self.why);
+        let mut line = |title: &str, words: Option<String>| {
+            if let Some(words) = words {
+                text.push_str(&format!("  {title:<11}{words}\n"));
+            }
+        };
+        line("since", self.since.map(|at| crate::archive::when(at, now)));
+        line("queued", self.queued_at.map(|at| crate::archive::when(at, now)));
+        line("place", self.place.zip(self.waiting).map(|(place, of)| format!("{place} of {of} that wait for this pool")));
+        line("pool", self.pool.clone());
+        line("autoscaler", self.autoscaler.clone());
+        line("repository", self.repository.clone());
+        line("workflow", self.workflow.clone());
+        line("labels", Some(self.labels.join(", ")).filter(|labels| !labels.is_empty()));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_named_by_id_or_url() {
+        let asked = |id, repository: Option<&str>| Some(Asked { id, repository: repository.map(str::to_owned) });
+        for (text, expected) in [
+            ("38000000001", asked(38_000_000_001, None)),
+            ("https://github.com/acme/app/actions/runs/7/job/9?pr=1#step:2", asked(9, Some("acme/app"))),
+            ("github.example.com/acme/app/actions/runs/7/job/9", asked(9, Some("acme/app"))),
+            ("https://api.github.com/repos/acme/app/actions/jobs/9", asked(9, Some("acme/app"))),
+            ("https://github.com/acme/app/actions/runs/7", None),
+            ("web", None),
+        ] {
+            assert_eq!(parse(text).ok(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Pools, their runners and pods, as far as jobs wait for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource, ResourceExt};
+use pacer_api::names::{RUNNER_CONTAINER, label};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_core::ledger::{Ledger, State};
+use pacer_core::target::Candidate;
+use pacer_core::waiting::{self, Autoscaler, Brake, Standing};
+use pacer_demand::ledger::jobs_of;
+use pacer_operator::target::{Target, TargetRef, owner_of};
+use serde::de::DeserializeOwned;
+
+use crate::cluster::Cluster;
+
+/// What is read.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) autoscalers: Vec<HorizontalRunnerAutoscaler>,
+    job_ledgers: Vec<JobLedger>,
+    targets: Vec<Target>,
+    sets: Vec<RunnerReplicaSet>,
+    runners: Vec<Runner>,
+    /// By namespace and name; none where they may not be read.
+    pods: Option<BTreeMap<(String, String), Pod>>,
+}
+
+impl Place {
+    /// Everything of the namespace, or of all.
+    pub(super) async fn read(cluster: &Cluster, all: bool) -> Result<Self> {
+        let deployments =
+            list::<RunnerDeployment>(cluster, all, "").await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
+        let sets = list::<RunnerSet>(cluster, all, "").await?.into_iter().map(|one| Target::Set(Arc::new(one)));
+        let targets = deployments.chain(sets).collect();
+        let keyed = |pod: Pod| ((pod.namespace().unwrap_or_default(), pod.name_any()), pod);
+        // Without the right to read pods the statuses of runners have to do.
+        let pods = list::<Pod>(cluster, all, label::RUNNER_POD).await.ok();
+        Ok(Self {
+            autoscalers: list(cluster, all, "").await?,
+            job_ledgers: list(cluster, all, "").await?,
+            targets,
+            sets: list(cluster, all, "").await?,
+            runners: list(cluster, all, "").await?,
+            pods: pods.map(|pods| pods.into_iter().map(keyed).collect()),
+        })
+    }
+
+    /// What could not be looked at.
+    pub(super) fn notes(&self) -> String {
+        match self.pods {
+            Some(_) => String::new(),
+            None => "note: pods can't be listed with these rights, so what their runners' statuses say is told\n".to_owned(),
+        }
+    }
+
+    /// The jobs that an autoscaler knows.
+    pub(super) fn ledger(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
+        jobs_of(autoscaler, &self.job_ledgers)
+    }
+
+    /// What an autoscaler scales.
+    pub(super) fn target_of(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Option<&Target> {
+        let reference = TargetRef::of(autoscaler)?;
+        self.targets.iter().find(|target| target.reference() == reference)
+    }
+
+    /// The autoscalers that webhooks of jobs may go to. What the operator adds to all runners by --common-runner-labels is not known here.
+    pub(super) fn takers(&self) -> Vec<(&HorizontalRunnerAutoscaler, Candidate<'_>)> {
+        let taker = |autoscaler: &'_ HorizontalRunnerAutoscaler| {
+            autoscaler.spec.workflow_job_trigger()?;
+            self.target_of(autoscaler)
+        };
+        let all = self.autoscalers.iter().filter_map(|autoscaler| {
+            let config = taker(autoscaler)?.config();
+            let meta = &autoscaler.metadata;
+            let candidate = Candidate {
+                namespace: meta.namespace.as_deref().unwrap_or_default(),
+                name: meta.name.as_deref().unwrap_or_default(),
+                created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+                scope: config.scope().ok()?,
+                group: config.group.as_deref(),
+                labels: config.labels.iter().flatten().map(String::as_str).collect(),
+                architecture: None,
+            };
+            Some((autoscaler, candidate))
+        });
+        all.collect()
+    }
+
+    /// A pool as the rule wants it.
+    pub(super) fn pool(&self, target: &Target, autoscaler: Option<&HorizontalRunnerAutoscaler>, now: Timestamp) -> waiting::Pool {
+        let uid = target.meta().uid.as_deref().unwrap_or_default();
+        let of = |set: &&RunnerReplicaSet| owner_of(set).is_some_and(|owner| owner.uid.to_string() == uid);
+        let sets: Vec<&RunnerReplicaSet> = self.sets.iter().filter(of).collect();
+        let statuses = || sets.iter().filter_map(|set| set.status.as_ref());
+        let owners: BTreeSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
+        let working: BTreeSet<String> = autoscaler
+            .map(|autoscaler| self.ledger(autoscaler))
+            .unwrap_or_default()
+            .open()
+            .filter(|(_, job)| job.state == State::InProgress)
+            .filter_map(|(_, job)| Some(job.runner.as_ref()?.to_string()))
+            .collect();
+        let owned = self.runners.iter().filter(|one| one.owner_references().iter().any(|owner| owners.contains(&owner.uid)));
+        let mut runners: Vec<waiting::Runner> = owned.map(|runner| self.runner(runner, &working)).collect();
+        // Jobs that no webhook told of: their runners are busy all the same.
+        let idle: i32 = statuses().filter_map(|status| status.idle_replicas).sum();
+        let seen = runners.iter_mut().filter(|runner| runner.standing == Standing::Idle);
+        seen.skip(usize::try_from(idle).unwrap_or(0)).for_each(|runner| runner.standing = Standing::Busy);
+        let backoff = statuses().filter_map(|status| Some((status.backoff_until.as_ref()?.0, status.failed_attempts?)));
+        let troubles = ["SettingsRefused", "CredentialsRefused", "GitHubUnavailable"];
+        let unready = target.conditions().iter().find(|one| one.type_ == "Ready" && troubles.contains(&one.reason.as_str()));
+        waiting::Pool {
+            wanted: target.replicas(),
+            autoscaler: autoscaler.map(word),
+            runners,
+            backoff: backoff.filter(|(until, _)| *until > now).max(),
+            github: unready.map(|condition| (condition.message.clone(), Some(condition.last_transition_time.0))),
+        }
+    }
+
+    fn runner(&self, runner: &Runner, working: &BTreeSet<String>) -> waiting::Runner {
+        let key = (runner.namespace().unwrap_or_default(), runner.name_any());
+        let pod = self.pods.as_ref().map(|pods| pods.get(&key));
+        let (standing, since) = standing(runner, pod, working.contains(&key.1));
+        let created = || runner.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        waiting::Runner { name: key.1, standing, since: since.or_else(created) }
+    }
+}
+
+async fn list<K>(cluster: &Cluster, all: bool, selector: &str) -> Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let api: Api<K> =
+        if all { Api::all(cluster.client.clone()) } else { Api::namespaced(cluster.client.clone(), &cluster.namespace) };
+    let listed = api.list(&ListParams::default().labels(selector)).await;
+    Ok(listed.with_context(|| format!("listing {}", K::plural(&())))?.items)
+}
+
+/// An autoscaler's last word.
+fn word(autoscaler: &HorizontalRunnerAutoscaler) -> Autoscaler {
+    let conditions = autoscaler.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+    if let Some(refused) = find("Accepted").filter(|condition| condition.status == "False") {
+        return said(Brake::Unable, refused);
+    }
+    let Some(scaling) = find("Scaling") else { return Autoscaler::default() };
+    let brake = match scaling.reason.as_str() {
+        "MetricUnavailable" => Brake::Blind,
+        "MaxReplicas" => Brake::Maximum,
+        "PolicyCeiling" => Brake::Ceiling,
+        "RampLimit" => Brake::Ramp,
+        "ScheduledOverride" => Brake::Schedule,
+        _ => Brake::None,
+    };
+    said(brake, scaling)
+}
+
+fn said(brake: Brake, condition: &Condition) -> Autoscaler {
+    Autoscaler { brake, message: condition.message.clone(), since: Some(condition.last_transition_time.0) }
+}
+
+/// Where a runner stands, and since when. `pod` is none where pods can't be read, and none inside where there is none.
+fn standing(runner: &Runner, pod: Option<Option<&Pod>>, works: bool) -> (Standing, Option<Timestamp>) {
+    let status = runner.status.clone().unwrap_or_default();
+    let holds = |type_: &str, verdict: &str| {
+        let found = status.conditions.iter().find(|one| one.type_ == type_ && one.status == verdict)?;
+        Some((found.message.clone(), found.last_transition_time.0))
+    };
+    let message = || status.message.clone().unwrap_or_default();
+    if let Some(deleted) = &runner.metadata.deletion_timestamp {
+        return (Standing::Leaving, Some(deleted.0));
+    }
+    if let Some((message, at)) = holds("Quarantined", "True") {
+        return (Standing::Quarantined(message), Some(at));
+    }
+    if works || status.workflow.as_ref().is_some_and(|job| job.run_id.is_some()) {
+        return (Standing::Busy, None);
+    }
+    if let Some((_, at)) = holds("Ready", "True") {
+        return (Standing::Idle, Some(at));
+    }
+    match pod {
+        Some(Some(pod)) => of_pod(pod),
+        _ if holds("Accepted", "False").is_some() => {
+            holds("Accepted", "False").map_or((Standing::Created, None), |(message, at)| (Standing::Refused(message), Some(at)))
+        }
+        Some(None) => (Standing::Created, None),
+        None => match (status.reason.as_deref(), status.phase.as_deref()) {
+            (Some("unschedulable"), _) => (Standing::Unschedulable(message()), None),
+            (Some("image-pull"), _) => (Standing::Image(message()), None),
+            (Some("quota"), _) => (Standing::Refused(message()), None),
+            (_, Some("Running" | "Registering")) => (Standing::Registering, None),
+            _ => (Standing::Starting, None),
+        },
+    }
+}
+
+fn of_pod(pod: &Pod) -> (Standing, Option<Timestamp>) {
+    let status = pod.status.clone().unwrap_or_default();
+    let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let at = |condition: &PodCondition| condition.last_transition_time.as_ref().map(|time| time.0).or(created);
+    if pod.metadata.deletion_timestamp.is_some() || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return (Standing::Leaving, created);
+    }
+    let conditions = status.conditions.unwrap_or_default();
+    let unscheduled = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
+    if let Some(condition) = unscheduled {
+        return (Standing::Unschedulable(condition.message.clone().unwrap_or_default()), at(condition));
+    }
+    let container = status.container_statuses.iter().flatten().find(|one| one.name == RUNNER_CONTAINER);
+    let state = container.and_then(|container| container.state.clone()).unwrap_or_default();
+    if let Some(running) = state.running {
+        return (Standing::Registering, running.started_at.map(|time| time.0).or(created));
+    }
+    // Another container may be what holds the pod.
+    let waiting = status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten());
+    let waiting = waiting.filter_map(|one| one.state.as_ref()?.waiting.clone());
+    let pulls =
+        ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError"];
+    for waiting in waiting {
+        let reason = waiting.reason.unwrap_or_default();
+        if pulls.contains(&reason.as_str()) {
+            let message =
+                waiting.message.filter(|message| !message.is_empty()).map_or_else(String::new, |message| format!(": {message}"));
+            return (Standing::Image(format!("{reason}{message}")), created);
+        }
+    }
+    (Standing::Starting, created)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runner(text: &str) -> Runner {
+        serde_saphyr::from_str(&format!("{{metadata: {{name: web-1, namespace: ci}}, spec: {{}}, status: {text}}}")).unwrap()
+    }
+
+    fn pod(text: &str) -> Pod {
+        serde_saphyr::from_str(&format!("{{metadata: {{name: web-1}}, status: {text}}}")).unwrap()
+    }
+
+    #[test]
+    fn a_runner_stands_where_its_pod_does_until_it_is_online() {
+        let online = "{conditions: [{type: Ready, status: 'True', reason: Registered, message: '', lastTransitionTime: 2026-01-01T00:00:00Z}]}";
+        let text = || "0/3 nodes".to_owned();
+        for (status, pod, works, expected) in [
+            ("{}", "{phase: Pending}", false, Standing::Starting),
+            (
+                "{}",
+                "{phase: Pending, conditions: [{type: PodScheduled, status: 'False', message: 0/3 nodes}]}",
+                false,
+                Standing::Unschedulable(text()),
+            ),
+            (
+                "{}",
+                "{phase: Pending, containerStatuses: [{name: runner, ready: false, restartCount: 0, image: a, imageID: '', state: {waiting: {reason: ErrImagePull, message: not found}}}]}",
+                false,
+                Standing::Image("ErrImagePull: not found".to_owned()),
+            ),
+            (
+                "{}",
+                "{phase: Running, containerStatuses: [{name: runner, ready: true, restartCount: 0, image: a, imageID: '', state: {running: {}}}]}",
+                false,
+                Standing::Registering,
+            ),
+            ("{}", "{phase: Failed}", false, Standing::Leaving),
+            (online, "{phase: Running}", false, Standing::Idle),
+            (online, "{phase: Running}", true, Standing::Busy),
+        ] {
+            let pod = self::pod(pod);
+            assert_eq!(standing(&runner(status), Some(Some(&pod)), works).0, expected, "{status} {pod:?}");
+        }
+        let refused = "{conditions: [{type: Accepted, status: 'False', reason: PodRefused, message: 0/3 nodes, lastTransitionTime: 2026-01-01T00:00:00Z}]}";
+        assert_eq!(standing(&runner(refused), Some(None), false).0, Standing::Refused(text()));
+        assert_eq!(standing(&runner("{}"), Some(None), false).0, Standing::Created);
+        // Where pods can't be read.
+        let said = |status: &str| standing(&runner(status), None, false).0;
+        assert_eq!(said("{phase: Pending, reason: unschedulable, message: 0/3 nodes}"), Standing::Unschedulable(text()));
+        assert_eq!(said("{phase: Pending, reason: image-pull, message: 0/3 nodes}"), Standing::Image(text()));
+        assert_eq!((said("{phase: Running}"), said("{}")), (Standing::Registering, Standing::Starting));
+    }
+}

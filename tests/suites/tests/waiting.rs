@@ -1,0 +1,153 @@
+//! Why jobs wait, as `pacer explain job` and `queue` tell it: each cause made for real.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use pacer_harness::github::{Hook, JobId, Scope};
+use pacer_harness::nodes::{Affected, Trouble};
+use pacer_harness::world::World;
+use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, queue, running};
+use serde_json::{Value, json};
+
+const SECRET: &str = "a secret of the suite";
+
+/// Longer than any test here: whoever has a runner keeps it.
+const LONG: Duration = Duration::from_secs(3_600);
+
+fn binary() -> PathBuf {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
+    std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from)
+}
+
+/// What `pacer` prints, and whether it ends well.
+async fn pacer(world: &World, arguments: &[&str]) -> Result<(bool, String)> {
+    let mut command = Command::new(binary());
+    command.args(arguments).env("KUBECONFIG", world.plane.kubeconfig_path());
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &error))
+}
+
+/// Waits until a job is said to wait for this, and returns all that is said of it.
+async fn waits_for(world: &World, job: JobId, cause: &str) -> Result<Value> {
+    let began = Instant::now();
+    loop {
+        let id = job.0.to_string();
+        let (_, text) = pacer(world, &["explain", "job", &id, "-n", NAMESPACE, "-o", "json"]).await?;
+        match serde_json::from_str::<Value>(&text) {
+            Ok(story) if story["cause"] == cause => return Ok(story),
+            _ if began.elapsed() > PATIENCE => {
+                world.check(Err::<(), _>(format!("job {id} does not wait for {cause}: {text}"))).await?;
+            }
+            _ => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+async fn hooked(arguments: &[&str]) -> Result<World> {
+    let arguments: Vec<&str> = ["--webhook-addr=127.0.0.1:0"].iter().chain(arguments).copied().collect();
+    let world = brisk_world(&arguments, |options| {
+        if let Some(operator) = &mut options.operator {
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+        }
+    })
+    .await?;
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    let (owner, url) = (Scope::repository("acme", "app").into(), format!("http://{address}/"));
+    world.github.add_hook(Hook { owner, url, secret: SECRET.to_owned() });
+    Ok(world)
+}
+
+/// A deployment and its autoscaler.
+async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
+    apply(world, &deployment(name, min)).await?;
+    apply(
+        world,
+        &json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {
+                "scaleTargetRef": {"name": name}, "minReplicas": min, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
+                "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+            },
+        }),
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
+    let world = hooked(&[]).await?;
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+
+    // The maximum: one runs, two wait, in their order.
+    pool(&world, "web", 0, 1).await?;
+    let [first] = queue(&world, "web", 1, LONG)?[..] else { panic!("one job") };
+    running(&world, 1).await?;
+    let [second, third] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
+    let story = waits_for(&world, second, "MaximumReached").await?;
+    ensure!(story["place"] == 1 && story["autoscaler"] == "default/web", "{story:#}");
+    ensure!(story["why"].as_str().is_some_and(|why| why.contains("maxReplicas 1")), "{story:#}");
+    let story = waits_for(&world, third, "MaximumReached").await?;
+    ensure!((&story["place"], &story["waiting"]) == (&json!(2), &json!(2)), "{story:#}");
+    let (well, text) = pacer(&world, &["explain", "job", &first.0.to_string()]).await?;
+    ensure!(well && text.contains("runs: it runs on runner web-"), "{text}");
+
+    // An image that is not there.
+    let trouble = nodes.inject(Affected { name_prefix: "img-".to_owned(), ..Affected::all() }, Trouble::ImagePull);
+    pool(&world, "img", 0, 1).await?;
+    let [unpulled] = queue(&world, "img", 1, LONG)?[..] else { panic!("one job") };
+    let story = waits_for(&world, unpulled, "ImagePull").await?;
+    ensure!(story["why"].as_str().is_some_and(|why| why.starts_with("the image of runner img-")), "{story:#}");
+    nodes.heal(trouble);
+
+    // A runner that starts and is not to be seen at GitHub.
+    nodes.inject(Affected { name_prefix: "reg-".to_owned(), ..Affected::all() }, Trouble::NeverRegisters);
+    pool(&world, "reg", 0, 1).await?;
+    let [unregistered] = queue(&world, "reg", 1, LONG)?[..] else { panic!("one job") };
+    waits_for(&world, unregistered, "Registration").await?;
+
+    // No node has room.
+    for node in ["node-0", "node-1", "node-2", "node-3"] {
+        nodes.cordon(node, true).await?;
+    }
+    pool(&world, "pend", 0, 1).await?;
+    let [pending] = queue(&world, "pend", 1, LONG)?[..] else { panic!("one job") };
+    let story = waits_for(&world, pending, "PodPending").await?;
+    ensure!(story["why"].as_str().is_some_and(|why| why.starts_with("no node takes the pod of runner pend-")), "{story:#}");
+
+    // All that wait on one page, and a job that nobody takes.
+    let (well, text) = pacer(&world, &["explain", "queue", "-n", NAMESPACE]).await?;
+    for part in ["MaximumReached", "Registration", "PodPending", "1 of 2", "2 of 2"] {
+        ensure!(well && text.contains(part), "no {part} in {text}");
+    }
+    let unknown = ["explain", "job", "https://github.com/acme/app/actions/runs/1/job/77"];
+    let (well, text) = pacer(&world, &unknown).await?;
+    ensure!(!well && text.contains("knows job 77") && text.contains("--labels"), "{text}");
+    let (well, text) = pacer(&world, &[&unknown[..], &["--labels=web,gpu"]].concat()).await?;
+    ensure!(well && text.contains("HorizontalRunnerAutoscaler default/web comes closest and lacks the label gpu"), "{text}");
+    let (well, text) = pacer(&world, &["explain", "job", "77", "--repository=other/app", "--labels=web"]).await?;
+    ensure!(well && text.contains("jobs of this repository may run"), "{text}");
+
+    // The same at a glance.
+    let (well, text) = pacer(&world, &["status", "-n", NAMESPACE]).await?;
+    ensure!(well && text.contains("RunnerDeployment/web") && text.contains("clamped by maxReplicas 1"), "{text}");
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_waits_for_the_limit_on_new_runners() -> Result<()> {
+    let world = hooked(&["--max-new-runners-per-minute=1"]).await?;
+    pool(&world, "web", 0, 9).await?;
+    let [_, second] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
+    running(&world, 1).await?;
+    let story = waits_for(&world, second, "RampLimit").await?;
+    ensure!(story["why"].as_str().is_some_and(|why| why.contains("limited to 1 new runner per minute")), "{story:#}");
+    world.stop().await;
+    Ok(())
+}

@@ -233,8 +233,7 @@ impl<K: PartialEq> Allowance<K> {
     }
 
     /// A call was answered, or given up.
-    pub fn answered(&mut self, grant: Grant, now: Duration) {
-        let Grant { purpose, cost } = grant;
+    pub fn answered(&mut self, Grant { purpose, cost }: Grant, now: Duration) {
         self.points.end(purpose, cost.points, now);
         self.creations.end(purpose, cost.creations, now);
     }

@@ -5,6 +5,7 @@
 //!
 //! Read first: [`facts::RunnerFacts`] (what is known about a runner), [`phase::assess`] (what that means), [`fleet::plan`] (what to do).
 
+pub mod allowance;
 pub mod arrivals;
 pub mod autoscale;
 pub mod busy;

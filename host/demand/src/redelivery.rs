@@ -176,8 +176,15 @@ impl Redelivery {
                 let key = (source.github.endpoints().api().to_owned(), of_app, webhook.clone());
                 if ours.insert(key.clone()) && has_spare(&source.github, &source.place) {
                     let mut backlog = self.backlogs.remove(&key).unwrap_or_default();
-                    if let Err(error) = self.replay(&source.github, &webhook, &mut backlog).await {
-                        tracing::warn!(webhook = %Shown(&webhook), %error, "missed webhooks not asked for; tried again");
+                    match self.replay(&source.github, &webhook, &mut backlog).await {
+                        // The others have their turn in the next search.
+                        Err(error) if error.deferral().is_some() => {
+                            tracing::debug!(webhook = %Shown(&webhook), %error, "missed webhooks not asked for yet");
+                        }
+                        Err(error) => {
+                            tracing::warn!(webhook = %Shown(&webhook), %error, "missed webhooks not asked for; tried again");
+                        }
+                        Ok(()) => {}
                     }
                     self.backlogs.insert(key, backlog);
                 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pacer_core::allowance::{Allowance, Cost, Grant};
 use pacer_core::scope::Scope;
 use tokio::time::Instant;
 
@@ -50,9 +51,16 @@ pub(crate) struct Block {
     pub(crate) secondary: bool,
 }
 
+/// A call has to wait for its turn, so that GitHub's limits of a minute are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deferral {
+    pub(crate) until: Timestamp,
+    pub(crate) wait: Duration,
+}
+
 /// Whose budget a call is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Account {
+pub(crate) enum Account {
     Whole,
     Owner(String),
     Enterprise(String),
@@ -63,6 +71,10 @@ enum Account {
 struct Book {
     windows: Vec<Budget>,
     secondary: Option<(Instant, Timestamp)>,
+    /// What may be called in a minute.
+    allowance: Allowance<u64>,
+    /// A good answer said nothing of limits, as GitHub Enterprise Server's do unless its administrator wants some.
+    unlimited: bool,
     last_used: Option<Instant>,
 }
 
@@ -70,6 +82,8 @@ struct Book {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     per_owner: bool,
+    /// From when allowances count their time.
+    made: Instant,
     state: Mutex<State>,
 }
 
@@ -83,12 +97,38 @@ struct State {
 impl Ledger {
     /// `per_owner` when the credentials act through a different installation for each owner.
     pub(crate) fn new(per_owner: bool) -> Self {
-        Self { per_owner, state: Mutex::new(State { books: BTreeMap::new(), resources: BTreeMap::new() }) }
+        let state = Mutex::new(State { books: BTreeMap::new(), resources: BTreeMap::new() });
+        Self { per_owner, made: Instant::now(), state }
     }
 
-    /// Takes note of an answer's headers and of a refusal because of limits.
-    pub(crate) fn note(&self, call: &Call, report: Option<Report>, limited: Option<Limited>, now: Timestamp) {
-        if report.is_none() && limited.is_none() {
+    /// Whether a call may be made now: if so, what to give back to [`Ledger::answered`] once it is answered, unless nobody counts.
+    pub(crate) fn ask(&self, call: &Call, who: u64, cost: Cost) -> Result<Option<(Account, Grant)>, Deferral> {
+        let (instant, account) = (Instant::now(), self.account(call));
+        let mut state = self.lock();
+        let book = state.book(account.clone(), instant);
+        if book.unlimited {
+            return Ok(None);
+        }
+        match book.allowance.ask(who, call.endpoint.purpose(), cost, instant.duration_since(self.made)) {
+            Ok(grant) => Ok(Some((account, grant))),
+            Err(wait) => {
+                let now = Timestamp::now();
+                Err(Deferral { until: now.saturating_add(wait).unwrap_or(now), wait })
+            }
+        }
+    }
+
+    /// A call that was allowed has been answered, or given up.
+    pub(crate) fn answered(&self, account: &Account, grant: Grant) {
+        let now = self.made.elapsed();
+        if let Some(book) = self.lock().books.get_mut(account) {
+            book.allowance.answered(grant, now);
+        }
+    }
+
+    /// Takes note of an answer's headers and of a refusal because of limits. `good` when the answer was a success.
+    pub(crate) fn note(&self, call: &Call, report: Option<Report>, limited: Option<Limited>, good: bool, now: Timestamp) {
+        if report.is_none() && limited.is_none() && !good {
             return;
         }
         let instant = Instant::now();
@@ -101,14 +141,8 @@ impl Ledger {
         if let Some(report) = report {
             state.resources.insert(call.endpoint, report.resource);
         }
-        if state.books.len() >= ACCOUNTS && !state.books.contains_key(&account) {
-            let oldest = state.books.iter().min_by_key(|(_, book)| book.last_used).map(|(account, _)| account.clone());
-            if let Some(oldest) = oldest {
-                state.books.remove(&oldest);
-            }
-        }
-        let book = state.books.entry(account).or_default();
-        book.last_used = Some(instant);
+        let book = state.book(account, instant);
+        book.unlimited = report.is_none() && limited.is_none();
         if let Some(report) = report {
             book.enter(report, owner, instant);
         }
@@ -140,7 +174,7 @@ impl Ledger {
 
     /// The budget that a scope's ordinary calls are charged to, while its window lasts.
     pub(crate) fn of(&self, scope: &Scope) -> Option<Budget> {
-        let account = self.account(&Call { endpoint: Endpoint::ListRunners, subject: scope.into() });
+        let account = self.account(&Call::new(Endpoint::ListRunners, scope));
         let now = Instant::now();
         let state = self.lock();
         let resource = state.resources.get(&Endpoint::ListRunners).copied().unwrap_or(Resource::Core);
@@ -173,6 +207,20 @@ impl Ledger {
     }
 }
 
+impl State {
+    fn book(&mut self, account: Account, now: Instant) -> &mut Book {
+        if self.books.len() >= ACCOUNTS && !self.books.contains_key(&account) {
+            let oldest = self.books.iter().min_by_key(|(_, book)| book.last_used).map(|(account, _)| account.clone());
+            if let Some(oldest) = oldest {
+                self.books.remove(&oldest);
+            }
+        }
+        let book = self.books.entry(account).or_default();
+        book.last_used = Some(now);
+        book
+    }
+}
+
 impl Book {
     fn enter(&mut self, report: Report, owner: Option<String>, now: Instant) {
         let fresh = Budget {
@@ -202,7 +250,7 @@ mod tests {
     use super::*;
 
     fn call(endpoint: Endpoint, owner: &str) -> Call {
-        Call { endpoint, subject: Scope::Organization(owner.into()).into() }
+        Call::new(endpoint, Scope::Organization(owner.into()))
     }
 
     fn acme() -> Scope {
@@ -228,7 +276,7 @@ mod tests {
     async fn a_used_up_budget_stands_until_its_reset() {
         let ledger = Ledger::new(false);
         let list = call(Endpoint::ListRunners, "acme");
-        ledger.note(&list, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, now());
+        ledger.note(&list, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, true, now());
         let block = ledger.standing(&list).unwrap();
         assert_eq!((block.wait, block.secondary), (Duration::from_secs(100), false));
         tokio::time::advance(Duration::from_secs(101)).await;
@@ -240,13 +288,13 @@ mod tests {
     async fn budgets_of_other_resources_do_not_stand_in_the_way() {
         let ledger = Ledger::new(false);
         let (list, register) = (call(Endpoint::ListRunners, "acme"), call(Endpoint::RegistrationToken, "acme"));
-        ledger.note(&list, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, now());
+        ledger.note(&list, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, true, now());
         assert!(ledger.standing(&list).is_some());
         assert_eq!(ledger.standing(&register), None, "nothing is known about registrations yet");
-        ledger.note(&register, Some(report(Resource::RunnerRegistration, 7, 1_800_000_100, 100)), None, now());
+        ledger.note(&register, Some(report(Resource::RunnerRegistration, 7, 1_800_000_100, 100)), None, true, now());
         assert_eq!(ledger.standing(&register), None);
         assert_eq!(ledger.all().len(), 2);
-        ledger.note(&register, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, now());
+        ledger.note(&register, Some(report(Resource::Core, 0, 1_800_000_100, 100)), None, true, now());
         assert!(ledger.standing(&register).is_some(), "this instance charges registrations to the core budget");
     }
 
@@ -254,9 +302,9 @@ mod tests {
     async fn secondary_limits_stop_everything_of_that_account_only() {
         let ledger = Ledger::new(true);
         let limited = Limited { wait: Duration::from_secs(60), secondary: true };
-        ledger.note(&call(Endpoint::RemoveRunner, "acme"), None, Some(limited), now());
+        ledger.note(&call(Endpoint::RemoveRunner, "acme"), None, Some(limited), false, now());
         let shorter = Limited { wait: Duration::from_secs(5), secondary: true };
-        ledger.note(&call(Endpoint::RemoveRunner, "acme"), None, Some(shorter), now());
+        ledger.note(&call(Endpoint::RemoveRunner, "acme"), None, Some(shorter), false, now());
         let block = ledger.standing(&call(Endpoint::ListRunners, "acme")).unwrap();
         assert_eq!((block.wait, block.secondary), (Duration::from_secs(60), true));
         assert_eq!(ledger.standing(&call(Endpoint::ListRunners, "other")), None);
@@ -267,11 +315,26 @@ mod tests {
         let ledger = Ledger::new(false);
         let list = call(Endpoint::ListRunners, "acme");
         for (remaining, reset) in [(10, 1_800_000_100), (12, 1_800_000_100), (4_000, 1_799_990_000)] {
-            ledger.note(&list, Some(report(Resource::Core, remaining, reset, 100)), None, now());
+            ledger.note(&list, Some(report(Resource::Core, remaining, reset, 100)), None, true, now());
             assert_eq!(ledger.of(&acme()).unwrap().remaining, 10);
         }
-        ledger.note(&list, Some(report(Resource::Core, 4_999, 1_800_003_700, 3_700)), None, now());
+        ledger.note(&list, Some(report(Resource::Core, 4_999, 1_800_003_700, 3_700)), None, true, now());
         assert_eq!(ledger.of(&acme()).unwrap().remaining, 4_999);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_of_a_minute_are_bounded_for_each_account_that_has_limits() {
+        let ledger = Ledger::new(true);
+        let cost = Cost { points: 5, creations: 0 };
+        let ask = |owner: &str, endpoint| (0..300).filter(|who| ledger.ask(&call(endpoint, owner), *who, cost).is_ok()).count();
+        assert_eq!((ask("acme", Endpoint::RemoveRunner), ask("other", Endpoint::RemoveRunner)), (132, 132));
+        assert_eq!(ask("acme", Endpoint::RegistrationToken), 12, "what is kept for jobs that start");
+        let report = Some(report(Resource::Core, 9, 1_800_000_100, 100));
+        ledger.note(&call(Endpoint::ListRunners, "server"), None, None, true, now());
+        assert_eq!(ask("server", Endpoint::RemoveRunner), 300, "its answers say nothing of limits");
+        ledger.note(&call(Endpoint::ListRunners, "server"), None, None, false, now());
+        ledger.note(&call(Endpoint::ListRunners, "server"), report, None, true, now());
+        assert_eq!(ask("server", Endpoint::RemoveRunner), 132, "its administrator has set some");
     }
 
     #[tokio::test(start_paused = true)]
@@ -279,7 +342,7 @@ mod tests {
         let ledger = Ledger::new(true);
         for n in 0..ACCOUNTS + 40 {
             let list = call(Endpoint::ListRunners, &format!("org{n}"));
-            ledger.note(&list, Some(report(Resource::Core, 9, 1_800_000_100, 100)), None, now());
+            ledger.note(&list, Some(report(Resource::Core, 9, 1_800_000_100, 100)), None, true, now());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         assert_eq!(ledger.all().len(), ACCOUNTS);

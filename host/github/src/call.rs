@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pacer_core::allowance::Purpose;
 use pacer_core::scope::Scope;
 
 use crate::credentials::CredentialKind;
@@ -83,6 +84,17 @@ impl Endpoint {
             Self::ListDeliveries => "list_deliveries",
             Self::Redeliver => "redeliver",
             Self::GetAppHook => "get_app_hook",
+        }
+    }
+
+    /// What it is for, and so whose turn it is.
+    pub(crate) fn purpose(self) -> Purpose {
+        match self {
+            Self::RegistrationToken | Self::FindInstallation | Self::InstallationToken | Self::GetRunner | Self::GetJob => {
+                Purpose::Start
+            }
+            Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups => Purpose::Listing,
+            Self::RemoveRunner | Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Purpose::Removal,
         }
     }
 
@@ -247,9 +259,15 @@ impl fmt::Display for Subject {
 pub(crate) struct Call {
     pub(crate) endpoint: Endpoint,
     pub(crate) subject: Subject,
+    /// Its turn was granted together with others'.
+    pub(crate) granted: bool,
 }
 
 impl Call {
+    pub(crate) fn new(endpoint: Endpoint, subject: impl Into<Subject>) -> Self {
+        Self { endpoint, subject: subject.into(), granted: false }
+    }
+
     /// Whether the call is made by the App itself, with a JWT, not by its installation.
     pub(crate) fn by_the_app(&self) -> bool {
         self.subject == Subject::App || matches!(self.endpoint, Endpoint::FindInstallation | Endpoint::InstallationToken)

@@ -11,6 +11,7 @@ use http::header::{ACCEPT, CONTENT_LENGTH, LINK, USER_AGENT};
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
+use pacer_core::allowance::{Cost, Purpose};
 use pacer_core::scope::Scope;
 use serde::de::DeserializeOwned;
 use tower::{ServiceBuilder, ServiceExt};
@@ -26,6 +27,7 @@ use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
 use crate::stack::transport::{self, ProxyRules, Transport, TransportError};
+use crate::stack::turn::{self, Turn};
 use crate::stack::{Next, Request, admission, gate, meter, redirect, service};
 
 /// Settings of a client; the default suits github.com.
@@ -140,6 +142,7 @@ impl GitHub {
             .layer(gate::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(cache.layer())
             .layer(authentication.layer())
+            .layer(turn::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(meter::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(redirect::layer())
             .service(innermost(transport, user_agent));
@@ -197,6 +200,12 @@ impl GitHub {
         self.0.counters.held_back()
     }
 
+    /// How often a call was put off until its turn, so that GitHub's limits of a minute are kept.
+    #[must_use]
+    pub fn deferred(&self) -> [(Purpose, u64); Purpose::ALL.len()] {
+        self.0.counters.deferred()
+    }
+
     /// State of the conditional cache.
     #[must_use]
     pub fn cache(&self) -> CacheUse {
@@ -220,7 +229,20 @@ impl GitHub {
         subject: impl Into<Subject>,
         resource: &str,
     ) -> Result<(Answer, Attempt), Error> {
-        let call = Call { endpoint, subject: subject.into() };
+        self.dispatch(method, Call::new(endpoint, subject), resource).await
+    }
+
+    /// Asks for the turns of several GETs at once, of which none has to wait once the others are made; `part` tells those of one subject apart.
+    pub(crate) fn turn(&self, endpoint: Endpoint, subject: impl Into<Subject>, part: &str, calls: u32) -> Result<Turn, Error> {
+        let call = Call::new(endpoint, subject);
+        let cost = Cost { points: calls, creations: 0 };
+        Turn::take(&self.0.ledger, &self.0.counters, &call, (&call.subject, part), cost).map_err(|fault| {
+            let url = format!("{}{}/{part}", self.0.endpoints.api(), call.subject.path());
+            Attempt { call, method: Method::GET, url, credentials: self.0.credentials }.stopped(fault)
+        })
+    }
+
+    async fn dispatch(&self, method: Method, call: Call, resource: &str) -> Result<(Answer, Attempt), Error> {
         let url = format!("{}{}/{resource}", self.0.endpoints.api(), call.subject.path());
         let attempt = Attempt { call: call.clone(), method: method.clone(), url, credentials: self.0.credentials };
         if !call.subject.names().into_iter().all(is_name) {
@@ -244,7 +266,22 @@ impl GitHub {
 
     /// Reads a resource, conditionally.
     pub(crate) async fn get(&self, endpoint: Endpoint, subject: impl Into<Subject>, resource: &str) -> Result<Read, Error> {
-        let (answer, attempt) = self.send(Method::GET, endpoint, subject, resource).await?;
+        self.read(Call::new(endpoint, subject), resource).await
+    }
+
+    /// The same for one of several whose turns were asked for together.
+    pub(crate) async fn get_in_turn(
+        &self,
+        _turn: &Turn,
+        endpoint: Endpoint,
+        subject: impl Into<Subject>,
+        resource: &str,
+    ) -> Result<Read, Error> {
+        self.read(Call { granted: true, ..Call::new(endpoint, subject) }, resource).await
+    }
+
+    async fn read(&self, call: Call, resource: &str) -> Result<Read, Error> {
+        let (answer, attempt) = self.dispatch(Method::GET, call, resource).await?;
         let answer = success(answer, &attempt).await?;
         let status = answer.status();
         let version = answer.extensions().get::<Version>().copied();

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
+use pacer_core::allowance::Purpose;
 
 use crate::call::Endpoint;
 
@@ -78,6 +79,7 @@ pub struct CacheUse {
 pub(crate) struct Counters {
     calls: [[AtomicU64; Outcome::ALL.len()]; Endpoint::ALL.len()],
     held_back: AtomicU64,
+    deferred: [AtomicU64; Purpose::ALL.len()],
 }
 
 impl Counters {
@@ -93,6 +95,17 @@ impl Counters {
 
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn defer(&self, purpose: Purpose) {
+        if let Some(cell) = self.deferred.get(purpose as usize) {
+            cell.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn deferred(&self) -> [(Purpose, u64); Purpose::ALL.len()] {
+        let count = |purpose: Purpose| self.deferred.get(purpose as usize).map_or(0, |cell| cell.load(Ordering::Relaxed));
+        Purpose::ALL.map(|purpose| (purpose, count(purpose)))
     }
 
     pub(crate) fn calls(&self) -> Vec<CallCount> {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use octocrab::GitHubError;
 use pacer_core::scope::Scope;
 
+use crate::budget::{Block, Deferral};
 use crate::call::{Call, Endpoint, Subject};
 use crate::credentials::CredentialKind;
 use crate::limit;
@@ -64,6 +65,12 @@ pub enum ErrorKind {
         until: Timestamp,
         /// Whether it is a secondary limit (too much at once) rather than the hourly budget.
         secondary: bool,
+    },
+    /// Nothing was sent: so many calls are made at a time that this one has to wait for its turn, or GitHub's limits of a minute would be
+    /// exceeded. No failure, and no news to anybody: whoever asks again then, goes.
+    Deferred {
+        /// When its turn is due.
+        until: Timestamp,
     },
     /// 5xx.
     Server,
@@ -131,12 +138,23 @@ impl Error {
         self.0.wait
     }
 
+    /// How long to wait for its turn, where that is all that is wrong; see [`ErrorKind::Deferred`].
+    #[must_use]
+    pub fn deferral(&self) -> Option<Duration> {
+        self.0.wait.filter(|_| matches!(self.0.kind, ErrorKind::Deferred { .. }))
+    }
+
     /// Whether the same call can succeed later without anyone changing settings or rights.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(
             self.0.kind,
-            ErrorKind::RateLimited { .. } | ErrorKind::Server | ErrorKind::Timeout | ErrorKind::Network | ErrorKind::Saturated
+            ErrorKind::RateLimited { .. }
+                | ErrorKind::Deferred { .. }
+                | ErrorKind::Server
+                | ErrorKind::Timeout
+                | ErrorKind::Network
+                | ErrorKind::Saturated
         )
     }
 }
@@ -220,21 +238,23 @@ impl Attempt {
         }
     }
 
-    fn stopped(self, fault: Fault) -> Error {
+    pub(crate) fn stopped(self, fault: Fault) -> Error {
         let message = fault.to_string();
         match fault {
             Fault::Refused(error) => error,
-            Fault::Blocked(block) => {
-                let kind = ErrorKind::RateLimited { until: block.until, secondary: block.secondary };
-                let mut failure = self.failure(kind);
-                failure.wait = Some(block.wait);
-                Error(Arc::new(failure))
-            }
+            Fault::Blocked(Block { until, wait, secondary }) => self.not_sent(ErrorKind::RateLimited { until, secondary }, wait),
+            Fault::Deferred(Deferral { until, wait }) => self.not_sent(ErrorKind::Deferred { until }, wait),
             Fault::Deadline(_) => self.failed(ErrorKind::Timeout, message),
             Fault::Saturated => self.failed(ErrorKind::Saturated, message),
             Fault::Network(_) => self.failed(ErrorKind::Network, message),
             Fault::Answer(_) => self.failed(ErrorKind::Decode, message),
         }
+    }
+
+    fn not_sent(self, kind: ErrorKind, wait: Duration) -> Error {
+        let mut failure = self.failure(kind);
+        failure.wait = Some(wait);
+        Error(Arc::new(failure))
     }
 
     fn failure(self, kind: ErrorKind) -> Failure {
@@ -298,6 +318,7 @@ impl Failure {
             ErrorKind::RateLimited { .. } => {
                 "the hourly budget of these credentials is used up; calls go on by themselves after the reset. Give busy scopes credentials of their own if this repeats".into()
             }
+            ErrorKind::Deferred { .. } => "too many calls at a time; this one goes on by itself when its turn has come".into(),
             ErrorKind::Server => "GitHub has a problem of its own: see its status page if this lasts".into(),
             ErrorKind::Timeout => "check network, proxy and GitHub's status if this lasts".into(),
             ErrorKind::Network => "check DNS, firewall, proxy settings and, for GitHub Enterprise Server, its CA certificate".into(),
@@ -315,7 +336,7 @@ impl fmt::Display for Error {
         write!(f, "cannot {} {}: {} {}", failure.call.endpoint.deed(), failure.call.subject, failure.method, failure.url)?;
         match (&failure.kind, failure.status) {
             (_, Some(status)) => write!(f, " answered {status}")?,
-            (ErrorKind::RateLimited { .. }, None) => f.write_str(" was not sent")?,
+            (ErrorKind::RateLimited { .. } | ErrorKind::Deferred { .. }, None) => f.write_str(" was not sent")?,
             (_, None) => f.write_str(" failed")?,
         }
         if let Some(message) = &failure.message {
@@ -324,6 +345,9 @@ impl fmt::Display for Error {
         if let ErrorKind::RateLimited { until, secondary } = &failure.kind {
             let name = if *secondary { "secondary rate limit" } else { "rate limit" };
             write!(f, " ({name} until {until})")?;
+        }
+        if let ErrorKind::Deferred { until } = &failure.kind {
+            write!(f, " (its turn comes at {until})")?;
         }
         let request_id = failure.request_id.as_ref().filter(|_| !f.alternate());
         match (&failure.documentation_url, request_id) {
@@ -357,11 +381,10 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Block;
 
     fn attempt(endpoint: Endpoint, credentials: CredentialKind) -> Attempt {
         Attempt {
-            call: Call { endpoint, subject: Scope::Organization("acme".into()).into() },
+            call: Call::new(endpoint, Scope::Organization("acme".into())),
             method: Method::GET,
             url: "https://api.github.com/orgs/acme/actions/runners".into(),
             credentials,
@@ -436,6 +459,18 @@ mod tests {
         assert_eq!(error.kind(), &ErrorKind::RateLimited { until, secondary: false });
         let text = error.to_string();
         assert!(text.contains("was not sent (rate limit until 2027-01-15T08:00:00Z)"), "{text}");
+    }
+
+    #[test]
+    fn call_that_waits_for_its_turn_is_told_from_a_limit_of_github() {
+        let until = "2027-01-15T08:00:00Z".parse().unwrap();
+        let deferral = Deferral { until, wait: Duration::from_secs(7) };
+        let error = attempt(Endpoint::RemoveRunner, CredentialKind::Token).stopped(Fault::Deferred(deferral));
+        assert_eq!((error.deferral(), error.retry_after()), (Some(Duration::from_secs(7)), Some(Duration::from_secs(7))));
+        assert!(error.is_transient());
+        assert!(error.to_string().contains("was not sent (its turn comes at 2027-01-15T08:00:00Z)"), "{error}");
+        let block = Block { until, wait: Duration::from_secs(30), secondary: true };
+        assert_eq!(attempt(Endpoint::RemoveRunner, CredentialKind::Token).stopped(Fault::Blocked(block)).deferral(), None);
     }
 
     #[test]

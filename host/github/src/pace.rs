@@ -15,9 +15,10 @@ const WINDOW: Duration = Duration::from_secs(3600);
 /// Bounds of the pace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pace {
-    /// First interval after someone asked for haste.
+    /// First interval when someone waits for something.
     pub fast: Duration,
-    /// Factor by which the interval grows with each listing after that, above 1.
+    /// How much longer the interval is for each second of waiting: at 0.5 each is half as long again as the one before. Whoever goes on waiting
+    /// has the slow interval after a minute, and costs nothing more from then on.
     pub growth: f64,
     /// Interval when nobody waits for anything.
     pub slow: Duration,
@@ -34,7 +35,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             fast: Duration::from_secs(1),
-            growth: 1.5,
+            growth: 0.5,
             slow: Duration::from_secs(30),
             longest: Duration::from_secs(300),
             share: 0.25,
@@ -46,14 +47,16 @@ impl Default for Pace {
 /// What the next interval depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Situation {
-    /// Listings started since someone last asked for haste; none when nobody did.
-    pub since_haste: Option<u32>,
+    /// How long whoever began last to wait for something had waited when the last listing started; none when nobody waits.
+    pub waited: Option<Duration>,
     /// Failed listings since the last good one.
     pub failures: u32,
     /// Time that GitHub told us to wait, from the start of the last listing on.
     pub imposed: Option<Duration>,
     /// Pages of the last listing, and of the others that take turns with it where these do.
     pub pages: u32,
+    /// Pages of all listings with the same credentials, this one included: they share the secondary limit when nobody waits.
+    pub all_pages: u32,
     /// Charged calls per listing, as an average over the last few.
     pub paid: f64,
     /// Budget left and time until its reset; none where there is no limit.
@@ -78,18 +81,16 @@ impl Pace {
     /// the budget, whichever is later.
     #[must_use]
     pub fn interval(&self, situation: &Situation) -> Duration {
-        let wanted = match situation.since_haste {
-            Some(listings) => self.grown(self.growth, listings).min(self.slow),
-            None => self.slow,
-        };
+        let pages = |count| self.per_page.saturating_mul(count).min(self.longest);
+        let slow = self.slow.max(pages(situation.all_pages));
+        let wanted = situation.waited.map_or(slow, |waited| self.after(waited).min(slow));
         let patience = match situation.failures {
             0 => Duration::ZERO,
-            failures => self.grown(2.0, failures).min(self.longest),
+            failures => self.doubled(failures).min(self.longest),
         };
-        let pages = self.per_page.saturating_mul(situation.pages).min(self.longest);
         let imposed = situation.imposed.unwrap_or_default();
-        let burst = situation.since_haste.is_some() && wanted < self.slow;
-        wanted.max(patience).max(pages).max(self.affordable(situation, burst)).max(imposed).max(self.fast)
+        let burst = situation.waited.is_some() && wanted < self.slow;
+        wanted.max(patience).max(pages(situation.pages)).max(self.affordable(situation, burst)).max(imposed).max(self.fast)
     }
 
     /// For how long a listing proves anything when the next one is due after `interval`: one that failed may lie between them.
@@ -121,11 +122,14 @@ impl Pace {
         reset.mul_f64(situation.paid / calls)
     }
 
-    fn grown(&self, factor: f64, steps: u32) -> Duration {
-        // Beyond 64 steps every factor that is worth having has passed every bound.
-        let steps = i32::try_from(steps.min(64)).unwrap_or(64);
-        let seconds = self.fast.as_secs_f64() * factor.max(1.0).powi(steps);
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    /// The interval for somebody who has waited so long.
+    fn after(&self, waited: Duration) -> Duration {
+        let more = waited.as_secs_f64() * self.growth.max(0.0);
+        self.fast.saturating_add(Duration::try_from_secs_f64(more).unwrap_or(Duration::MAX))
+    }
+
+    fn doubled(&self, times: u32) -> Duration {
+        self.fast.saturating_mul(1 << times.min(30))
     }
 }
 
@@ -140,23 +144,29 @@ mod tests {
     }
 
     #[test]
-    fn interval_grows_to_the_slow_one_when_haste_is_over() {
-        let mut at = 0.0;
-        let mut last = 0.0;
-        for listings in 0..20 {
-            let interval = seconds(&Situation { since_haste: Some(listings), ..Situation::default() });
-            assert!(interval >= last, "{listings}");
-            (last, at) = (interval, at + interval);
-        }
-        assert_eq!(seconds(&Situation { since_haste: Some(0), ..Situation::default() }), 1.0);
-        assert_eq!(seconds(&Situation { since_haste: Some(2), ..Situation::default() }), 2.25);
-        assert_eq!(last, 30.0);
+    fn interval_grows_with_the_wait_to_the_slow_one() {
+        let waited = |seconds| Situation { waited: Some(Duration::from_secs(seconds)), ..Situation::default() };
+        assert_eq!([0, 1, 2, 10, 57, 58, 100_000].map(|wait| seconds(&waited(wait))), [1.0, 1.5, 2.0, 6.0, 29.5, 30.0, 30.0]);
         assert_eq!(seconds(&Situation::default()), 30.0);
+        let (mut at, mut listings) = (0.0, 0);
+        while at < 60.0 {
+            at += seconds(&Situation { waited: Some(Duration::from_secs_f64(at)), ..Situation::default() });
+            listings += 1;
+        }
+        assert_eq!(listings, 9, "in the first minute, and two in each one after that");
+    }
+
+    #[test]
+    fn scopes_share_the_secondary_limit_while_nobody_waits() {
+        let all = |all_pages, waited| Situation { pages: 1, all_pages, waited, ..Situation::default() };
+        assert_eq!([1, 150, 500, 5_000].map(|count| seconds(&all(count, None))), [30.0, 30.0, 100.0, 300.0]);
+        assert_eq!(seconds(&all(500, Some(Duration::ZERO))), 1.0, "somebody waits here");
+        assert_eq!(seconds(&all(500, Some(Duration::from_secs(600)))), 100.0);
     }
 
     #[test]
     fn failures_and_imposed_waits_come_first() {
-        let failing = |failures| Situation { since_haste: Some(0), failures, ..Situation::default() };
+        let failing = |failures| Situation { waited: Some(Duration::ZERO), failures, ..Situation::default() };
         assert_eq!([0, 1, 3, 9, 1_000].map(|failures| seconds(&failing(failures))), [1.0, 2.0, 8.0, 300.0, 300.0]);
         let imposed = Situation { imposed: Some(Duration::from_secs(1_800)), ..failing(1) };
         assert_eq!(seconds(&imposed), 1_800.0);
@@ -166,7 +176,7 @@ mod tests {
     fn a_share_of_the_budget_is_enough() {
         let hour = Duration::from_secs(3_600);
         let busy = |remaining, paid, pollers| Situation {
-            since_haste: Some(0),
+            waited: Some(Duration::ZERO),
             paid,
             pollers,
             pages: 1,
@@ -182,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_burst_may_use_the_upper_half_of_the_limit() {
-        let burst = |spare, since_haste| Situation {
-            since_haste,
+        let burst = |spare, waited| Situation {
+            waited,
             paid: 10.0,
             pages: 10,
             pollers: 2,
@@ -191,10 +201,10 @@ mod tests {
             budget: Some((5_000, Duration::from_secs(3_600))),
             ..Situation::default()
         };
-        assert_eq!(seconds(&burst(2_500, Some(0))), 2.0, "ten pages take two seconds");
-        assert!(seconds(&burst(19, Some(0))) > 28.0, "two scopes of ten pages need twenty");
+        assert_eq!(seconds(&burst(2_500, Some(Duration::ZERO))), 2.0, "ten pages take two seconds");
+        assert!(seconds(&burst(19, Some(Duration::ZERO))) > 28.0, "two scopes of ten pages need twenty");
         assert!(seconds(&burst(2_500, None)) > 28.0, "nobody waits");
-        assert!(seconds(&Situation { paid: 20.0, ..burst(2_500, Some(9)) }) > 57.0, "the burst is over");
+        assert!(seconds(&Situation { paid: 20.0, ..burst(2_500, Some(Duration::from_secs(90))) }) > 57.0, "the burst is over");
     }
 
     #[test]
@@ -211,7 +221,7 @@ mod tests {
 
     #[test]
     fn many_pages_are_not_asked_for_every_second() {
-        let pages = |pages| Situation { since_haste: Some(0), pages, ..Situation::default() };
+        let pages = |pages| Situation { waited: Some(Duration::ZERO), pages, ..Situation::default() };
         assert_eq!([1, 5, 10, 100].map(|count| seconds(&pages(count))), [1.0, 1.0, 2.0, 20.0]);
     }
 
@@ -221,13 +231,13 @@ mod tests {
             remaining in 0_u32..20_000,
             reset in 1_u64..3_600,
             paid in 1_u32..100,
-            haste in proptest::option::of(0_u32..20),
+            waited in proptest::option::of(0_u64..100),
             failures in 0_u32..10,
         ) {
             let pace = Pace::default();
             let reset = Duration::from_secs(reset);
             let situation = Situation {
-                since_haste: haste,
+                waited: waited.map(Duration::from_secs),
                 failures,
                 paid: f64::from(paid),
                 pages: paid,
@@ -246,12 +256,12 @@ mod tests {
 
         #[test]
         fn no_situation_makes_it_panic(
-            since_haste in proptest::option::of(any::<u32>()), failures in any::<u32>(), pages in any::<u32>(),
+            waited in proptest::option::of(any::<Duration>()), failures in any::<u32>(), pages in any::<u32>(),
             paid in any::<f64>().prop_filter("a number", |it| it.is_finite()),
             imposed in proptest::option::of(any::<Duration>()), budget in proptest::option::of(any::<(u32, u32)>()), pollers in any::<u32>(),
         ) {
             let budget = budget.map(|(left, seconds)| (left, Duration::from_secs(seconds.into())));
-            let situation = Situation { since_haste, failures, imposed, pages, paid, budget, spare: 0, pollers };
+            let situation = Situation { waited, failures, imposed, pages, all_pages: pages, paid, budget, spare: 0, pollers };
             prop_assert!(Pace::default().interval(&situation) >= Pace::default().fast);
         }
     }

@@ -4,6 +4,7 @@ mod poller;
 mod view;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,7 +48,10 @@ struct Board {
     view: watch::Sender<Option<Arc<RunnerListView>>>,
     health: watch::Sender<Health>,
     changes: broadcast::Sender<Changes>,
-    haste: Mutex<Option<Haste>>,
+    /// Since when whoever began last to wait does so, and for what.
+    haste: Mutex<Option<(Instant, Haste)>>,
+    /// Pages of the last listing.
+    pages: AtomicU32,
     hurried: Notify,
 }
 
@@ -103,6 +107,7 @@ impl RunnerLists {
                 health: watch::Sender::new(Health::default()),
                 changes: broadcast::Sender::new(BACKLOG),
                 haste: Mutex::default(),
+                pages: AtomicU32::new(1),
                 hurried: Notify::new(),
             });
             let registry = Arc::downgrade(&self.0);
@@ -123,10 +128,19 @@ impl RunnerLists {
     }
 }
 
+/// What all pollers of one client do together.
+struct Traffic {
+    pollers: u32,
+    /// Pages of one listing of each.
+    pages: u32,
+}
+
 impl Registry {
-    /// Scopes that are polled with the same credentials.
-    fn sharing(&self, client: &ClientId) -> u32 {
-        u32::try_from(self.pollers.of(client).len()).unwrap_or(u32::MAX)
+    fn traffic(&self, client: &ClientId) -> Traffic {
+        self.pollers.of(client).iter().fold(Traffic { pollers: 0, pages: 0 }, |sum, lease| Traffic {
+            pollers: sum.pollers.saturating_add(1),
+            pages: sum.pages.saturating_add(lease.board.pages.load(Ordering::Relaxed)),
+        })
     }
 }
 
@@ -155,9 +169,16 @@ impl RunnerListHandle {
         ChangeStream(self.0.board.changes.subscribe())
     }
 
-    /// Asks for listings in quick succession, slowing down by themselves; again when what was awaited is still missing then.
-    pub fn hurry(&self, why: Haste) {
-        *self.0.board.haste.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    /// Asks for listings in quick succession for somebody who has `waited` so long already: the longer that is, the slower they come, so that
+    /// one may ask again for as long as what was awaited is missing.
+    pub fn hurry(&self, why: Haste, waited: Duration) {
+        let now = Instant::now();
+        let since = now.checked_sub(waited).unwrap_or(now);
+        let mut haste = self.0.board.haste.lock().unwrap_or_else(PoisonError::into_inner);
+        if haste.is_none_or(|(known, _)| known < since) {
+            *haste = Some((since, why));
+        }
+        drop(haste);
         self.0.board.hurried.notify_one();
     }
 
@@ -169,7 +190,7 @@ impl RunnerListHandle {
     pub async fn newer_than(&self, after: Instant, why: Haste) -> Result<Arc<RunnerListView>, Error> {
         let (mut views, mut health) = (self.latest(), self.health());
         health.mark_unchanged();
-        self.hurry(why);
+        self.hurry(why, Duration::ZERO);
         loop {
             let fresh = views.borrow_and_update().clone().filter(|view| view.listing().fetched_at > after);
             if let Some(view) = fresh {

@@ -1,5 +1,5 @@
 //! What a request passes on its way to GitHub, outermost first: deadline, concurrency, rate gate, conditional cache,
-//! authentication, meter, redirects, connection.
+//! authentication, turns, meter, redirects, connection.
 //!
 //! Every layer is a function from service to service over whole bodies, always ready, so that waiting happens inside the call and
 //! under its deadline.
@@ -11,6 +11,7 @@ pub(crate) mod gate;
 pub(crate) mod meter;
 pub(crate) mod redirect;
 pub(crate) mod transport;
+pub(crate) mod turn;
 
 use std::future::Future;
 

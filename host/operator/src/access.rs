@@ -113,10 +113,11 @@ impl Access {
         Permits::take(&self.shared.permits)
     }
 
-    /// This runner is looked at again after the next listing, which is asked for soon.
-    pub fn await_listing(&self, name: &str, why: Haste) {
+    /// This runner, which has `waited` so long for what a listing may show, is looked at again after the next one. That is asked for soon, and
+    /// less so the longer it has waited.
+    pub fn await_listing(&self, name: &str, why: Haste, waited: Duration) {
         lock(&self.shared.waiting).insert(name.to_owned());
-        self.shared.runner_list.hurry(why);
+        self.shared.runner_list.hurry(why, waited);
     }
 }
 

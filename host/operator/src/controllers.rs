@@ -395,7 +395,11 @@ impl Runtime {
                     let reconcile = reconcile.clone();
                     async move {
                         let uid = Uid::of(&*object)?;
-                        let result = reconcile(object).await;
+                        let result = match reconcile(object).await {
+                            // A call has to wait for its turn at GitHub, which is no failure.
+                            Err(error) if let Some(wait) = error.deferral() => Ok(Action::requeue(wait)),
+                            result => result,
+                        };
                         if result.is_ok() {
                             runtime.failures.reset(&uid);
                         }

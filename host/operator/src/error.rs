@@ -43,6 +43,15 @@ impl From<pacer_github::Error> for Error {
 }
 
 impl Error {
+    /// How long to wait for a call's turn at GitHub, where that is all that is wrong: no failure, and no news to anybody.
+    #[must_use]
+    pub fn deferral(&self) -> Option<Duration> {
+        match self {
+            Self::GitHub(error) => error.deferral(),
+            _ => None,
+        }
+    }
+
     /// How long to wait after so many failures in a row: doubling from 100 ms to a minute, and never before GitHub's limits allow.
     #[must_use]
     pub fn retry_after(&self, failures: u32) -> Duration {

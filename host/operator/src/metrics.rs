@@ -350,6 +350,13 @@ fn github(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), 
         })
         .collect();
     counter(encoder, "pacer_github_calls", "Calls to GitHub; not_modified ones are not charged", &rows)?;
+    let rows = github.deferred().map(|(purpose, count)| (vec![("purpose", purpose.as_str().to_owned())], count));
+    counter(
+        encoder,
+        "pacer_github_deferred",
+        "Calls put off until their turn, so that GitHub's limits of a minute are kept",
+        &rows,
+    )?;
     let cache = github.cache();
     gauge(
         encoder,

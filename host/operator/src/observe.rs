@@ -117,6 +117,16 @@ pub struct Observed {
     pub seen: Seen,
 }
 
+impl Observed {
+    /// For how long it has waited for a listing that shows what it has become: since its pod changed, or its deletion was asked for.
+    #[must_use]
+    pub fn waited(&self, clock: Clock) -> Duration {
+        let unchanged = self.seen.pod_state.map(|state| clock.instant.saturating_duration_since(state.since));
+        let deleting = self.facts.deleting.map(|since| Duration::try_from(clock.now.duration_since(since)).unwrap_or_default());
+        unchanged.into_iter().chain(deleting).min().unwrap_or_default()
+    }
+}
+
 /// What the API server says about the node of a pod that seems lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {

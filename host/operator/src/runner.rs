@@ -194,12 +194,13 @@ impl Runners {
         assessment: &Assessment,
     ) -> Result<Duration, Error> {
         let namespace = of.runner.namespace().unwrap_or_default();
+        let await_listing = |why| access.await_listing(&observed.facts.name, why, observed.waited(of.clock));
         match assessment.phase {
             Phase::Starting | Phase::Dead if !phase::hurries(&observed.facts, assessment, of.clock.now) => {}
-            Phase::Starting => access.await_listing(&observed.facts.name, Haste::Registration),
+            Phase::Starting => await_listing(Haste::Registration),
             // Online, but the listing is older than the pod's last change.
-            Phase::Busy if awaits_proof(observed, access) => access.await_listing(&observed.facts.name, Haste::JobEnd),
-            Phase::Dead => access.await_listing(&observed.facts.name, Haste::Removal),
+            Phase::Busy if awaits_proof(observed, access) => await_listing(Haste::JobEnd),
+            Phase::Dead => await_listing(Haste::Removal),
             Phase::Offline if has_only_to_go(observed) => {
                 self.memory.observer.removals.delete_pod(&namespace, &observed.facts, PodDeletion::Graceful).await?;
             }

@@ -59,8 +59,10 @@ impl Refusal {
         let first = Duration::from_secs(if error.is_transient() { 1 } else { 5 });
         let pause = first.saturating_mul(1 << times.min(6)).min(Duration::from_secs(60));
         let pause = error.retry_after().map_or(pause, |told| told.max(pause));
+        // To wait for a turn is no failure.
+        let (pause, times) = error.deferral().map_or((pause, times.saturating_add(1)), |wait| (wait, times));
         let now = Instant::now();
-        Self { error, client, until: now.checked_add(pause).unwrap_or(now), times: times.saturating_add(1) }
+        Self { error, client, until: now.checked_add(pause).unwrap_or(now), times }
     }
 }
 

@@ -672,6 +672,12 @@ impl SimGitHub {
         self.view(|view| view.runners().busy_deletes_refused)
     }
 
+    /// Requests that a secondary limit refused, injected faults apart.
+    #[must_use]
+    pub fn secondary_limits_hit(&self) -> u64 {
+        self.with(|state| state.budgets.refusals())
+    }
+
     /// The requests that the log holds, oldest first.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {

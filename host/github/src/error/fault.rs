@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower::BoxError;
 
 use super::Error;
-use crate::budget::Block;
+use crate::budget::{Block, Deferral};
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     Deadline(Duration),
     #[error("a rate limit stands until {until}", until = .0.until)]
     Blocked(Block),
+    #[error("its turn comes at {until}", until = .0.until)]
+    Deferred(Deferral),
     #[error("{0}")]
     Refused(Error),
     #[error("{}", chain(.0.as_ref()))]

@@ -346,10 +346,12 @@ fn choose(candidates: Vec<Candidate>, most: usize) -> HashSet<u64> {
 
 /// Whether the other runs can be read all the same.
 fn concerns_one_run(error: &Error) -> bool {
-    use ErrorKind::{Decode, Forbidden, Invalid, Network, NotVisible, RateLimited, Saturated, Server, Timeout, Unauthorized};
+    use ErrorKind::{
+        Decode, Deferred, Forbidden, Invalid, Network, NotVisible, RateLimited, Saturated, Server, Timeout, Unauthorized,
+    };
     match error.kind() {
         NotVisible { .. } | Server | Timeout | Network | Decode | Invalid => true,
-        Unauthorized | Forbidden { .. } | RateLimited { .. } | Saturated => false,
+        Unauthorized | Forbidden { .. } | RateLimited { .. } | Deferred { .. } | Saturated => false,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::budget::Budget;
 use crate::pace::Situation;
 
@@ -13,7 +15,10 @@ const FREE: f64 = 0.05;
 /// The past of one poller, as far as its pace depends on it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rhythm {
-    since_haste: Option<u32>,
+    /// When whoever began last to wait for something did.
+    waiting_since: Option<Instant>,
+    /// When the last listing started.
+    started: Option<Instant>,
     failures: u32,
     imposed: Option<Duration>,
     pages: u32,
@@ -21,14 +26,19 @@ pub(crate) struct Rhythm {
 }
 
 impl Rhythm {
-    /// Somebody asked for haste.
-    pub(crate) fn hurry(&mut self) {
-        self.since_haste = Some(0);
+    /// Somebody has waited since then for something.
+    pub(crate) fn hurry(&mut self, since: Instant) {
+        self.waiting_since = self.waiting_since.max(Some(since));
     }
 
     /// A listing is about to start.
-    pub(crate) fn begin(&mut self) {
-        self.since_haste = self.since_haste.map(|listings| listings.saturating_add(1));
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.started = Some(now);
+    }
+
+    /// A listing has to wait for its turn, until `imposed` after its start.
+    pub(crate) fn defer(&mut self, imposed: Duration) {
+        self.imposed = Some(imposed);
     }
 
     /// A listing succeeded with `pages` calls, `paid` of them charged. Gives the failures before it.
@@ -51,11 +61,14 @@ impl Rhythm {
 
     /// The situation now; `pollers` share the budget, this one included.
     pub(crate) fn situation(&self, budget: Option<&Budget>, pollers: u32) -> Situation {
+        let waited =
+            self.waiting_since.map(|since| self.started.map_or(Duration::ZERO, |at| at.saturating_duration_since(since)));
         Situation {
-            since_haste: self.since_haste,
+            waited,
             failures: self.failures,
             imposed: self.imposed,
             pages: self.pages,
+            all_pages: self.pages,
             paid: self.paid,
             spare: budget.map_or(0, |budget| budget.remaining.saturating_sub(budget.limit / 2)),
             budget: budget.map(|budget| (budget.remaining, budget.resets_in())),

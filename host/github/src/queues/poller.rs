@@ -41,11 +41,17 @@ impl Poller {
             let started = Instant::now();
             // Whoever hurries from here on wants a listing that starts later than this one.
             self.take_haste();
-            self.rhythm.begin();
+            self.rhythm.begin(started);
             let most = self.affordable();
             let tell = match self.github.queue_within(&self.repository, most).await {
                 Ok(listing) => self.succeed(listing),
-                Err(error) => self.fail(error, started),
+                Err(error) => match error.deferral() {
+                    Some(wait) => {
+                        self.rhythm.defer(started.elapsed() + wait);
+                        false
+                    }
+                    None => self.fail(error, started),
+                },
             };
             if tell {
                 let news = QueueNews { client: self.github.id().clone(), repository: self.repository.clone() };
@@ -64,7 +70,7 @@ impl Poller {
             let pace = Pace { slow, ..self.pace.clone() };
             // Listings take turns: GitHub's secondary limit counts the calls of all of them.
             let situation = self.rhythm.situation(budget.as_ref(), traffic.pollers);
-            let situation = Situation { pages: traffic.calls, ..situation };
+            let situation = Situation { pages: traffic.calls, all_pages: traffic.calls, ..situation };
             let next = started + pace.interval(&situation);
             let board = Arc::clone(&self.board);
             tokio::select! {
@@ -76,7 +82,7 @@ impl Poller {
 
     fn take_haste(&mut self) {
         if self.board.hasty.swap(false, Ordering::Relaxed) {
-            self.rhythm.hurry();
+            self.rhythm.hurry(Instant::now());
             tracing::trace!(repository = %self.repository, "job listing hurried");
         }
     }
@@ -105,7 +111,7 @@ impl Poller {
             tracing::info!(repository = %self.repository, failures, "jobs can be listed again");
         }
         if listing.left > 0 {
-            self.rhythm.hurry();
+            self.rhythm.hurry(Instant::now());
         }
         self.board.calls.store(listing.calls, Ordering::Relaxed);
         let tell = failures > 0 || listing.changed || self.complete != Some(listing.complete);

@@ -233,7 +233,7 @@ async fn haste_wakes_the_poller_and_fades() {
     pass(5).await;
     interest.hurry();
     pass(60).await;
-    assert_eq!(fake.gaps(), [5, 2, 3, 4, 6, 8, 10, 10, 10, 10]);
+    assert_eq!(fake.gaps(), [5, 1, 2, 3, 4, 6, 8, 10, 10, 10]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! The task that reads one scope's listing again and again.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use tokio::time::Instant;
 
 use crate::client::GitHub;
 use crate::error::Error;
-use crate::pace::{Pace, Rhythm};
+use crate::pace::{Pace, Rhythm, Situation};
 use crate::runner_list::view::RunnerListView;
-use crate::runner_list::{Board, Haste, Health, Registry};
+use crate::runner_list::{Board, Health, Registry, Traffic};
 use crate::runners::Listing;
 
 pub(super) struct Poller {
@@ -33,10 +34,13 @@ impl Poller {
             let started = Instant::now();
             // Whoever hurries from here on wants a listing that starts later than this one.
             self.take_haste();
-            self.rhythm.begin();
+            self.rhythm.begin(started);
             match self.github.list_runners(&self.scope).await {
                 Ok(listing) => self.succeed(listing),
-                Err(error) => self.fail(error, started),
+                Err(error) => match error.deferral() {
+                    Some(wait) => self.rhythm.defer(started.elapsed() + wait),
+                    None => self.fail(error, started),
+                },
             }
             self.rest(started).await;
         }
@@ -59,21 +63,23 @@ impl Poller {
     /// From the start of the last listing to the start of the next, as things are now.
     fn interval(&self) -> Duration {
         let budget = self.github.budget(&self.scope);
-        let pollers = self.registry.upgrade().map_or(1, |registry| registry.sharing(self.github.id()));
-        self.pace.interval(&self.rhythm.situation(budget.as_ref(), pollers))
+        let alone = || Traffic { pollers: 1, pages: self.board.pages.load(Ordering::Relaxed) };
+        let traffic = self.registry.upgrade().map_or_else(alone, |registry| registry.traffic(self.github.id()));
+        let situation = self.rhythm.situation(budget.as_ref(), traffic.pollers);
+        self.pace.interval(&Situation { all_pages: traffic.pages, ..situation })
     }
 
-    fn take_haste(&mut self) -> Option<Haste> {
-        let why = self.board.haste.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(why) = why {
-            self.rhythm.hurry();
+    fn take_haste(&mut self) {
+        let haste = self.board.haste.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((since, why)) = haste {
+            self.rhythm.hurry(since);
             tracing::trace!(scope = %self.scope, why = why.name(), "runner listing hurried");
         }
-        why
     }
 
     fn succeed(&mut self, listing: Listing) {
         let failures = self.rhythm.succeed(listing.pages, listing.paid);
+        self.board.pages.store(listing.pages, Ordering::Relaxed);
         if failures > 0 {
             tracing::info!(scope = %self.scope, failures, "runners can be listed again");
         }

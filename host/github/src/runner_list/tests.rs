@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use pacer_core::allowance::Purpose;
 use tower::util::BoxCloneSyncService;
 
 use super::*;
@@ -17,6 +18,8 @@ struct Fake {
     refusal: Arc<Mutex<Option<(u16, &'static str)>>>,
     calls: Arc<Mutex<Vec<Instant>>>,
     stuck: Arc<AtomicU64>,
+    /// Its answers tell of limits.
+    limited: Arc<Mutex<bool>>,
 }
 
 impl Fake {
@@ -35,7 +38,12 @@ impl Fake {
                 }
                 let runners: Vec<_> = fake.runners.lock().unwrap().clone();
                 let tag = format!("\"{runners:?}\"");
-                let response = http::Response::builder().header("etag", &tag);
+                let mut response = http::Response::builder().header("etag", &tag);
+                if *fake.limited.lock().unwrap() {
+                    for (name, value) in [("limit", "5000"), ("remaining", "4000"), ("reset", "4102444800")] {
+                        response = response.header(format!("x-ratelimit-{name}"), value);
+                    }
+                }
                 if request.headers().get("if-none-match").is_some_and(|known| known == tag.as_str()) {
                     return response.status(304).body(Bytes::new()).map_err(tower::BoxError::from);
                 }
@@ -135,9 +143,28 @@ async fn haste_wakes_the_poller_and_fades() {
     let handle = runner_lists.subscribe(&fake.client("t"), &acme());
     viewed(&handle).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    handle.hurry(Haste::Registration);
+    handle.hurry(Haste::Registration, Duration::ZERO);
     tokio::time::sleep(Duration::from_secs(200)).await;
-    assert_eq!(fake.gaps(), [10, 2, 3, 4, 6, 8, 12, 18, 26, 30, 30, 30, 30]);
+    assert_eq!(fake.gaps(), [10, 1, 2, 3, 4, 6, 8, 12, 18, 26, 30, 30, 30, 30]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_keeps_waiting_costs_a_dozen_listings_and_then_two_a_minute() {
+    let fake = Fake::default();
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&fake.client("t"), &acme());
+    let (mut views, began) = (handle.latest(), Instant::now());
+    // Each listing makes those who wait look again, and ask again.
+    while began.elapsed() < Duration::from_secs(600) {
+        views.changed().await.unwrap();
+        for why in [Haste::Registration, Haste::Removal] {
+            handle.hurry(why, began.elapsed());
+        }
+    }
+    let calls = fake.calls.lock().unwrap();
+    let within = |from: u64, to: u64| calls.iter().filter(|at| (from..to).contains(&at.duration_since(began).as_secs())).count();
+    assert!(within(0, 60) <= 12, "{}", within(0, 60));
+    assert!((1..10).all(|minute| within(minute * 60, minute * 60 + 60) <= 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,7 +179,7 @@ async fn changes_are_named_and_overflow_means_all() {
     assert_eq!(named(&mut changes).await, ["r1", "r2", "r3"]);
     for round in 0..40 {
         fake.set(&[(2, round % 2 == 0), (3, false), (4 + round, false)]);
-        handle.hurry(Haste::JobEnd);
+        handle.hurry(Haste::JobEnd, Duration::ZERO);
         assert!(named(&mut changes).await.contains(&format!("r{}", 4 + round)));
     }
     assert_eq!(sleeper.next().await, Some(Changes::All));
@@ -174,14 +201,35 @@ async fn failures_slow_down_keep_the_view_and_heal() {
     let failed = health.wait_for(|health| health.failures == 1).await.unwrap().clone();
     assert!(matches!(failed.error.unwrap().kind(), ErrorKind::RateLimited { secondary: true, .. }));
     assert!(viewed(&handle).await.get("r1").is_some(), "the last good view stays");
-    handle.hurry(Haste::Removal);
+    handle.hurry(Haste::Removal, Duration::ZERO);
     fake.refuse(None);
     health.wait_for(|health| health.failures == 0).await.unwrap();
     assert_eq!(fake.gaps(), [30, 100], "haste does not shorten GitHub's wait");
 
+    handle.hurry(Haste::Removal, Duration::ZERO);
     fake.refuse(Some((500, "")));
     health.wait_for(|health| health.failures == 6).await.unwrap();
-    assert_eq!(fake.gaps()[2..], [2, 3, 4, 8, 16, 32], "failures outweigh the haste that still fades");
+    assert_eq!(fake.gaps()[2..], [1, 2, 4, 8, 16, 32], "failures outweigh the haste that still fades");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_has_to_wait_for_its_turn_is_no_failure() {
+    let fake = Fake::default();
+    fake.set(&[(1, false)]);
+    *fake.limited.lock().unwrap() = true;
+    let github = fake.client("t");
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&github, &acme());
+    viewed(&handle).await;
+    let others = github.turn(crate::Endpoint::ListRunners, &acme(), "others", 719).unwrap();
+    drop(others);
+    handle.hurry(Haste::Removal, Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let health = handle.health().borrow().clone();
+    assert!(health.error.is_none() && health.failures == 0);
+    assert_eq!(fake.gaps()[0], 60, "the first of its account to go in a minute's time");
+    assert!(fake.count() > 2);
+    assert!(github.deferred().iter().any(|(purpose, count)| *purpose == Purpose::Listing && *count > 0));
 }
 
 #[tokio::test(start_paused = true)]

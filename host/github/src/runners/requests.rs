@@ -17,6 +17,7 @@ use crate::client::{GitHub, body, success};
 use crate::error::{Error, ErrorKind};
 use crate::secret::Secret;
 use crate::stack::cache::Version;
+use crate::stack::turn::Turn;
 
 /// Runners per page: the most that GitHub gives.
 const PER_PAGE: u64 = 100;
@@ -82,9 +83,16 @@ impl GitHub {
         let mut pages = self.pages(scope).await?;
         let (mut asked, mut paid) = count(&pages);
         if !fit_together(&pages) {
-            pages = self.pages(scope).await?;
-            let again = count(&pages);
-            (asked, paid) = (asked + again.0, paid + again.1);
+            match self.pages(scope).await {
+                Ok(again) => {
+                    let more = count(&again);
+                    (asked, paid) = (asked + more.0, paid + more.1);
+                    pages = again;
+                }
+                // What is listed is true all the same.
+                Err(error) if error.deferral().is_some() => {}
+                Err(error) => return Err(error),
+            }
         }
         let complete = fit_together(&pages);
         let (runners, changed) = self.remember(scope, pages);
@@ -130,8 +138,11 @@ impl GitHub {
         Ok(Removal::Absent)
     }
 
+    /// Reads every page, or none when there is no turn for all of them.
     async fn pages(&self, scope: &Scope) -> Result<Vec<Page>, Error> {
-        let first = self.page(scope, 1).await?;
+        let expected = self.pages_before(scope);
+        let turn = self.turn(Endpoint::ListRunners, scope, "actions/runners", calls(expected))?;
+        let first = self.page(&turn, scope, 1).await?;
         // Instances that give fewer runners per page than asked for must not hide the others.
         let size = match first.runners.len() as u64 {
             0 => PER_PAGE,
@@ -139,18 +150,29 @@ impl GitHub {
             _ => PER_PAGE,
         };
         let last = first.total.div_ceil(size).clamp(1, PAGES);
-        let rest = stream::iter(2..=last).map(|number| self.page(scope, number)).buffered(PAGES_AT_A_TIME);
+        let more = match last.checked_sub(expected).filter(|more| *more > 0) {
+            Some(more) => Some(self.turn(Endpoint::ListRunners, scope, "actions/runners?page=more", calls(more))?),
+            None => None,
+        };
+        let turn = more.as_ref().unwrap_or(&turn);
+        let rest = stream::iter(2..=last).map(|number| self.page(turn, scope, number)).buffered(PAGES_AT_A_TIME);
         let mut pages = vec![first];
         pages.extend(rest.try_collect::<Vec<_>>().await?);
         Ok(pages)
     }
 
-    async fn page(&self, scope: &Scope, number: u64) -> Result<Page, Error> {
+    /// Pages of the last listing; one when there was none.
+    fn pages_before(&self, scope: &Scope) -> u64 {
+        let memory = self.runners_memory().lock().unwrap_or_else(PoisonError::into_inner);
+        memory.get(scope).map_or(1, |last| last.pages.len() as u64).max(1)
+    }
+
+    async fn page(&self, turn: &Turn, scope: &Scope, number: u64) -> Result<Page, Error> {
         let suffix = match number {
             1 => format!("?per_page={PER_PAGE}"),
             _ => format!("?per_page={PER_PAGE}&page={number}"),
         };
-        let read = self.get(Endpoint::ListRunners, scope, &runners(&suffix)).await?;
+        let read = self.get_in_turn(turn, Endpoint::ListRunners, scope, &runners(&suffix)).await?;
         let (version, paid) = (read.version, read.paid);
         if let Some(known) = version.and_then(|version| self.recall(scope, number, version)) {
             return Ok(Page { paid, ..known });
@@ -192,6 +214,10 @@ impl GitHub {
         last.runners = Some(Arc::clone(&runners));
         (runners, true)
     }
+}
+
+fn calls(pages: u64) -> u32 {
+    u32::try_from(pages).unwrap_or(u32::MAX)
 }
 
 /// Pages asked for and pages paid for.

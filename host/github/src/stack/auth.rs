@@ -199,7 +199,7 @@ impl App {
         call: &Call,
     ) -> Result<(Answer, Timestamp), Fault> {
         let now = Timestamp::now();
-        let call = Call { endpoint, subject: call.subject.clone() };
+        let call = Call::new(endpoint, call.subject.clone());
         let url = format!("{}{path}", self.api);
         let attempt = Attempt { call: call.clone(), method: method.clone(), url: url.clone(), credentials: CredentialKind::App };
         let failed = |kind, reason: String| Fault::Refused(attempt.clone().failed(kind, reason));

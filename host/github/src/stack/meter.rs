@@ -26,7 +26,13 @@ pub(crate) fn layer(ledger: Arc<Ledger>, counters: Arc<Counters>) -> impl Layer<
                         Ok(response) => {
                             let now = Timestamp::now();
                             let limited = limited(response, now).await;
-                            ledger.note(&call, limit::report(response.headers(), now), limited, now);
+                            ledger.note(
+                                &call,
+                                limit::report(response.headers(), now),
+                                limited,
+                                response.status().is_success(),
+                                now,
+                            );
                             Outcome::of(response.status(), limited.is_some())
                         }
                         Err(_) => Outcome::NoAnswer,

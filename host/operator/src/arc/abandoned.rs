@@ -59,6 +59,7 @@ impl Abandoned {
                 match self.take_down(&pod, &mut pending).await {
                     Ok(None) => {}
                     Ok(Some(wait)) => next = next.min(wait.max(Duration::from_secs(1))),
+                    Err(error) if let Some(wait) = error.deferral() => next = next.min(wait),
                     Err(error) => tracing::warn!(
                         namespace = pod.namespace(),
                         pod = pod.name_any(),
@@ -117,7 +118,7 @@ impl Abandoned {
             }
             Step::Wait { why, recheck } => {
                 if why == WaitReason::ListingUnknown {
-                    access.await_listing(&name, Haste::Removal);
+                    access.await_listing(&name, Haste::Removal, observed.waited(clock));
                 }
                 recheck
             }

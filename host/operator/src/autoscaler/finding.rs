@@ -53,7 +53,7 @@ impl Autoscalers {
                 let about = |id| seen.ledger.get(id).and_then(|job| queue::repository(&job.about.repository));
                 let asked: Vec<(u64, Option<Repository>)> = expired.into_iter().take(LOOKUPS).map(|id| (id, about(id))).collect();
                 let answers = stream::iter(asked).map(|(id, repository)| look_up(github, id, repository, life)).buffered(LOOKUPS);
-                edits.extend(answers.collect::<Vec<_>>().await);
+                edits.extend(answers.filter_map(std::future::ready).collect::<Vec<_>>().await);
             }
             None => edits.extend(expired.into_iter().map(Edit::Forget)),
         }
@@ -61,17 +61,19 @@ impl Autoscalers {
     }
 }
 
-async fn look_up(github: &GitHub, id: u64, repository: Option<Repository>, life: Duration) -> Edit {
-    let Some(repository) = repository else { return Edit::Forget(id) };
-    match github.job(&repository, id).await {
+/// None where it has to wait for its turn: its time is still over in the next pass.
+async fn look_up(github: &GitHub, id: u64, repository: Option<Repository>, life: Duration) -> Option<Edit> {
+    let Some(repository) = repository else { return Some(Edit::Forget(id)) };
+    Some(match github.job(&repository, id).await {
         Ok(None) => Edit::Forget(id),
         Ok(Some(RemoteJob { state: JobState::Queued, .. })) => Edit::Renew { id, life },
         Ok(Some(job)) => queue::event(&job).map_or(Edit::Complete(id), |event| Edit::Event { event, life }),
+        Err(error) if error.deferral().is_some() => return None,
         // Without the right to read jobs nobody will ever know.
         Err(error) if matches!(error.status(), Some(401 | 403)) && error.retry_after().is_none() => Edit::Forget(id),
         Err(error) => {
             tracing::warn!(job = id, %repository, %error, "job not looked up, trying again");
             Edit::Renew { id, life: LATER }
         }
-    }
+    })
 }

@@ -3,6 +3,7 @@
 //! An idle runner is unregistered at GitHub first; *busy* ends the attempt, and only then is its object deleted.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -26,6 +27,9 @@ use crate::target::pool_reference;
 
 /// Events per scale-down; the rest is in the log, since every event is a write.
 const EVENTS: usize = 3;
+
+/// Runners whose turn to be removed comes at about the same time are removed in one pass.
+const TURN: Duration = Duration::from_secs(5);
 
 /// What came of asking the policy and GitHub.
 struct Asked {
@@ -115,19 +119,29 @@ impl ReplicaSets {
             .iter()
             .filter_map(|choice| Some((*offer.runners.get(usize::try_from(choice.index).ok()?)?, choice.reason.clone())))
             .collect();
-        let permit = &permit;
+        let (permit, put_off) = (&permit, &AtomicBool::new(false));
         let answers: Vec<Answer> = stream::iter(chosen)
             .map(|(member, reason)| async move {
+                // Where one has to wait for its turn, those after it would as well.
+                if put_off.load(Ordering::Relaxed) {
+                    return None;
+                }
                 let removal = self.unregister(of, access, fleet, member).await;
                 permit.answered();
-                Answer { member, reason, removal }
+                put_off.fetch_or(removal.as_ref().is_err_and(|error| error.deferral().is_some()), Ordering::Relaxed);
+                Some(Answer { member, reason, removal })
             })
             .buffered(FAN_OUT)
+            .filter_map(std::future::ready)
             .collect()
             .await;
         let mut asked = Asked::nothing(self.settings.sync_period);
         let mut items = Vec::with_capacity(answers.len());
         for answer in answers {
+            if let Err(Some(wait)) = answer.removal.as_ref().map_err(Error::deferral) {
+                asked.retry = asked.retry.min(wait.max(TURN));
+                continue;
+            }
             let Some((facts, _)) = fleet.members.get(answer.member) else { continue };
             let done = self.settle(of, access, fleet, &mut asked, answer, &evaluation.receipt.policy).await;
             items.push(Item { name: facts.name.clone(), done });
@@ -168,7 +182,7 @@ impl ReplicaSets {
             }
             Ok(Removal::Busy { message }) => {
                 tracing::info!(runner, reason, policy, message, verdict = "dropped: busy", "runner kept");
-                access.await_listing(runner, Haste::JobEnd);
+                access.await_listing(runner, Haste::JobEnd, Duration::ZERO);
                 asked.retry = Duration::from_secs(2);
                 Done::Busy { message }
             }

@@ -155,6 +155,9 @@ impl Runners {
             Ok(None) => return Err(Hindrance::Later(NEXT_PERMIT)),
             Err(error) => error,
         };
+        if let Some(wait) = error.deferral() {
+            return Err(Hindrance::Later(wait));
+        }
         let note = format!("no registration token for {}: {error}", access.scope());
         let reason = Reason::FailedUpdateRegistrationToken;
         self.cluster.events.publish(reason, &of.runner.object_ref(&()), None, &note).await;

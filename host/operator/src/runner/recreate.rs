@@ -104,7 +104,7 @@ impl Runners {
                 Ok(Some(SOON))
             }
             Step::Wait { why, recheck } => {
-                await_listing(access, &observed.facts.name, why);
+                await_listing(of, access, observed, why);
                 Ok(Some(recheck))
             }
             Step::Release => Ok(None),

@@ -93,7 +93,7 @@ impl Runners {
             }
             Step::Wait { why, recheck } => {
                 if let Ok(access) = &access {
-                    await_listing(access, &observed.facts.name, why);
+                    await_listing(of, access, observed, why);
                 }
                 if !why.is_passing() {
                     let note = waiting(why, access.as_ref().err(), observed);
@@ -126,12 +126,13 @@ impl Runners {
 }
 
 /// Hurries the listing that a stop waits for, if it waits for one.
-pub(super) fn await_listing(access: &Access, runner: &str, why: WaitReason) {
-    match why {
-        WaitReason::ListingUnknown | WaitReason::Finishing => access.await_listing(runner, Haste::Removal),
-        WaitReason::Registering => access.await_listing(runner, Haste::Registration),
-        WaitReason::Draining | WaitReason::Confirming | WaitReason::Leaving | WaitReason::PodTerminating => {}
-    }
+pub(super) fn await_listing(of: Subject<'_>, access: &Access, observed: &Observed, why: WaitReason) {
+    let haste = match why {
+        WaitReason::ListingUnknown | WaitReason::Finishing => Haste::Removal,
+        WaitReason::Registering => Haste::Registration,
+        WaitReason::Draining | WaitReason::Confirming | WaitReason::Leaving | WaitReason::PodTerminating => return,
+    };
+    access.await_listing(&observed.facts.name, haste, observed.waited(of.clock));
 }
 
 fn waiting(why: WaitReason, credentials: Option<&Error>, observed: &Observed) -> String {

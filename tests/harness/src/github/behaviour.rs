@@ -32,6 +32,13 @@ pub struct Behaviour {
     pub tags_per_token: bool,
     /// Points a minute for each caller and endpoint, a GET being 1 and a mutation 5 (docs: rate limits, 900); no limit when absent.
     pub points_per_endpoint: Option<u32>,
+    /// Requests a minute for each caller that create something (docs: rate limits, about 80); no limit when absent. Which requests these are is
+    /// not documented: here every POST, so that registration tokens and redeliveries count and removals do not.
+    pub creations: Option<u32>,
+    /// Probability that a secondary limit is refused with 429 rather than 403 (docs: both happen; the number is a choice).
+    pub limit_is_429: f64,
+    /// Probability that such a refusal says when to come back, by `Retry-After` (gh-code-scanning 10: it may be missing; the number is a choice).
+    pub limit_tells_wait: f64,
 }
 
 impl Behaviour {
@@ -51,6 +58,9 @@ impl Behaviour {
             page_takes: seconds(0.1, 0.5),
             tags_per_token: true,
             points_per_endpoint: Some(900),
+            creations: Some(80),
+            limit_is_429: 0.5,
+            limit_tells_wait: 0.7,
         }
     }
 
@@ -70,6 +80,9 @@ impl Behaviour {
             page_takes: at_once,
             tags_per_token: false,
             points_per_endpoint: None,
+            creations: None,
+            limit_is_429: 0.0,
+            limit_tells_wait: 1.0,
         }
     }
 }

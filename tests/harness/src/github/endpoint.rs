@@ -148,25 +148,25 @@ impl State {
             return limit_headers(Answer { caller: name, ..Answer::error(status, &message, LIMITS_DOCUMENTATION) }, budget);
         }
         let endpoint = route.map_or("", Route::template);
-        let limits = [
-            (name.clone(), self.settings.points_per_minute),
-            (format!("{name} at {} {endpoint}", asked.method), self.settings.behaviour.points_per_endpoint),
+        let behaviour = &self.settings.behaviour;
+        let points = if *asked.method == Method::GET { 1 } else { 5 };
+        let creates = *asked.method == Method::POST;
+        let purses = [
+            (name.clone(), points, self.settings.points_per_minute),
+            (format!("{name} at {} {endpoint}", asked.method), points, behaviour.points_per_endpoint),
+            (format!("{name} creates"), 1, behaviour.creations.filter(|_| creates)),
         ];
-        for (spender, limit) in limits.into_iter().filter_map(|(spender, limit)| Some((spender, limit?))) {
-            let points = if *asked.method == Method::GET { 1 } else { 5 };
-            if let Some(wait) = self.budgets.spend_points(&spender, points, limit, now) {
-                let mut answer = Answer::secondary_limit(wait);
-                // GitHub uses both statuses, and leaves the time out now and then.
-                if self.settings.behaviour.points_per_endpoint.is_some() {
-                    if self.chance.happens(0.5) {
-                        answer.status = StatusCode::TOO_MANY_REQUESTS;
-                    }
-                    if self.chance.happens(0.3) {
-                        answer.headers.retain(|(name, _)| *name != "retry-after");
-                    }
-                }
-                return limit_headers(Answer { caller: name, ..answer }, budget);
+        let purses = purses.into_iter().filter_map(|(purse, amount, limit)| Some((purse, amount, limit?)));
+        if let Some(wait) = self.budgets.spend(&purses.collect::<Vec<_>>(), now) {
+            let mut answer = Answer::secondary_limit(wait);
+            let (is_429, tells_wait) = (behaviour.limit_is_429, behaviour.limit_tells_wait);
+            if self.chance.happens(is_429) {
+                answer.status = StatusCode::TOO_MANY_REQUESTS;
             }
+            if !self.chance.happens(tells_wait) {
+                answer.headers.retain(|(name, _)| *name != "retry-after");
+            }
+            return limit_headers(Answer { caller: name, ..answer }, budget);
         }
         let mut answer = match route {
             None => Answer::not_found(),

@@ -1,6 +1,9 @@
 //! GitHub's rate limits: so many requests an hour, so many points a minute.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -27,15 +30,19 @@ impl Budget {
 struct Account {
     used: u32,
     reset: Timestamp,
-    points: u32,
-    points_reset: Timestamp,
 }
+
+/// GitHub does not say when its minutes begin, so that none of them may hold too much.
+const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Budgets {
     limit: u32,
     exhausted_until: Option<Timestamp>,
     accounts: HashMap<String, Account>,
+    /// What was spent in the last minute, and when, by what it is counted for.
+    spent: HashMap<String, VecDeque<(Timestamp, u32)>>,
+    refusals: u64,
 }
 
 fn later(now: Timestamp, by: Duration) -> Timestamp {
@@ -44,7 +51,12 @@ fn later(now: Timestamp, by: Duration) -> Timestamp {
 
 impl Budgets {
     pub(super) fn new(limit: u32) -> Self {
-        Self { limit, exhausted_until: None, accounts: HashMap::new() }
+        Self { limit, exhausted_until: None, accounts: HashMap::new(), spent: HashMap::new(), refusals: 0 }
+    }
+
+    /// Requests that a secondary limit refused.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refusals
     }
 
     pub(super) fn set_limit(&mut self, limit: u32) {
@@ -58,17 +70,14 @@ impl Budgets {
     pub(super) fn refill(&mut self) {
         self.exhausted_until = None;
         self.accounts.clear();
+        self.spent.clear();
     }
 
     fn account(&mut self, caller: &str, now: Timestamp) -> &mut Account {
-        let (hour, minute) = (later(now, Duration::from_secs(3600)), later(now, Duration::from_secs(60)));
-        let account =
-            self.accounts.entry(caller.to_owned()).or_insert(Account { used: 0, reset: hour, points: 0, points_reset: minute });
+        let hour = later(now, Duration::from_secs(3600));
+        let account = self.accounts.entry(caller.to_owned()).or_insert(Account { used: 0, reset: hour });
         if account.reset <= now {
             (account.used, account.reset) = (0, hour);
-        }
-        if account.points_reset <= now {
-            (account.points, account.points_reset) = (0, minute);
         }
         account
     }
@@ -87,13 +96,47 @@ impl Budgets {
         account.used = account.used.saturating_add(1);
     }
 
-    /// Counts points towards the secondary limit; the time to wait when there are too many.
-    pub(super) fn spend_points(&mut self, caller: &str, points: u32, limit: u32, now: Timestamp) -> Option<Duration> {
-        let account = self.account(caller, now);
-        if account.points.saturating_add(points) > limit {
-            return Some(Duration::try_from(now.duration_until(account.points_reset)).unwrap_or_default());
+    /// Counts towards secondary limits, each so much for one purse of at most so much a minute; the time to wait when one has too little
+    /// left. What is refused counts for none.
+    pub(super) fn spend(&mut self, purses: &[(String, u32, u32)], now: Timestamp) -> Option<Duration> {
+        let waits = purses.iter().filter_map(|(purse, amount, limit)| {
+            let spent = self.spent.entry(purse.clone()).or_default();
+            while spent.front().is_some_and(|(at, _)| later(*at, MINUTE) <= now) {
+                spent.pop_front();
+            }
+            let total: u32 = spent.iter().map(|(_, amount)| amount).sum();
+            let mut missing = total.saturating_add(*amount).checked_sub(*limit).filter(|missing| *missing > 0)?;
+            let freed = spent.iter().find(|(_, amount)| {
+                missing = missing.saturating_sub(*amount);
+                missing == 0
+            });
+            let free_at = freed.map_or(later(now, MINUTE), |(at, _)| later(*at, MINUTE));
+            Some(Duration::try_from(now.duration_until(free_at)).unwrap_or_default())
+        });
+        let longest = waits.max();
+        if longest.is_some() {
+            self.refusals += 1;
+            return longest;
         }
-        account.points += points;
+        for (purse, amount, _) in purses {
+            self.spent.entry(purse.clone()).or_default().push_back((now, *amount));
+        }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sixty_seconds_hold_more_than_the_limit() {
+        let mut budgets = Budgets::new(5_000);
+        let start = Timestamp::from_second(1_800_000_000).unwrap();
+        let mut spend = |second: u64| budgets.spend(&[("one".to_owned(), 5, 10)], later(start, Duration::from_secs(second)));
+        assert_eq!((spend(0), spend(30)), (None, None));
+        assert_eq!(spend(50), Some(Duration::from_secs(10)), "the first is a minute old then");
+        assert_eq!((spend(60), spend(61)), (None, Some(Duration::from_secs(29))));
+        assert_eq!(budgets.refusals(), 2);
     }
 }

@@ -117,7 +117,11 @@ async fn tags_are_of_a_token_and_an_unchanged_page_has_no_links() {
 
 #[tokio::test]
 async fn each_endpoint_has_points_of_its_own() {
-    let github = late(|behaviour| behaviour.points_per_endpoint = Some(10)).await;
+    let github = late(|behaviour| {
+        behaviour.points_per_endpoint = Some(10);
+        (behaviour.limit_is_429, behaviour.limit_tells_wait) = (0.5, 0.7);
+    })
+    .await;
     let api = Api::of(&github);
     for _ in 0..2 {
         assert_eq!(api.post("repos/acme/app/actions/runners/remove-token").await.status, StatusCode::CREATED);

@@ -1,0 +1,237 @@
+//! GitHub's secondary limits, with everything else as it was measured and the operator as it is shipped: what it does in a minute fits into what
+//! GitHub allows in one, whoever waits for what.
+
+#![expect(clippy::print_stdout, reason = "the suite prints the figures that it measures")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner};
+use pacer_harness::github::{Behaviour, Hook, Job, JobSpec, RouteKind, Scope, Settings, View};
+use pacer_harness::nodes::{Affected, Trouble};
+use pacer_harness::world::World;
+use pacer_suites::fleet::Kind;
+use pacer_suites::{PATIENCE, apply, end, runners, until, world};
+use serde_json::{Value, json};
+
+/// GitHub's points a minute: here for all endpoints together, the hardest reading of its documentation.
+const POINTS: u32 = 900;
+
+/// Secret of the webhooks.
+const SECRET: &str = "a secret of the suite";
+
+/// Idle runners that are removed: more than a minute's points allow, and so few that the second minute is enough.
+const IDLE: u32 = 240;
+
+/// Organizations whose jobs start meanwhile; each needs a registration token of its own.
+const OTHERS: usize = 8;
+
+/// A job of another fleet starts within this.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// A steady load: so many jobs, so often, so long.
+const JOBS: usize = 180;
+const EVERY: Duration = Duration::from_millis(333);
+const JOB: Duration = Duration::from_secs(4);
+
+/// 95 of 100 jobs of the steady load start within this.
+const P95: Duration = Duration::from_secs(10);
+
+/// Listings that one runner costs which never registers: in its first minute, and in each one after that.
+const FIRST_MINUTE: u64 = 10;
+const A_MINUTE: u64 = 2;
+
+/// A world with the shipped settings and webhooks. Runners and jobs come together sooner than at the real GitHub, whose own delays would fill
+/// the time that is measured.
+async fn limited_world() -> Result<World> {
+    world(|options| {
+        let some = |from: u64, to: u64| Duration::from_millis(from)..=Duration::from_millis(to);
+        let behaviour = Behaviour { online_late: some(200, 600), assigned_late: some(200, 600), ..Behaviour::real(900) };
+        let rate_limit = options.github.rate_limit;
+        options.github = Settings { behaviour, rate_limit, points_per_minute: Some(POINTS), ..Settings::real(900) };
+        if let Some(operator) = &mut options.operator {
+            operator.args = vec!["--webhook-addr=127.0.0.1:0".to_owned()];
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+        }
+    })
+    .await
+}
+
+/// An autoscaler that gives a fleet a runner for each job that a webhook tells of, and none otherwise.
+async fn scaled_by_webhook(world: &World, fleet: &str, owner: Scope, most: u32) -> Result<()> {
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    world.github.add_hook(Hook { owner: owner.into(), url: format!("http://{address}/"), secret: SECRET.to_owned() });
+    let object = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1",
+        "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": fleet, "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"name": fleet}, "minReplicas": 0, "maxReplicas": most,
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+    });
+    apply(world, &object).await
+}
+
+/// Waits until so many autoscalers have asked for a number.
+async fn deciding(world: &World, count: usize) -> Result<()> {
+    let decided =
+        |one: &&&HorizontalRunnerAutoscaler| one.status.as_ref().is_some_and(|status| status.desired_replicas.is_some());
+    until::<HorizontalRunnerAutoscaler>(world, "the first numbers", |all| all.iter().filter(decided).count() == count).await?;
+    Ok(())
+}
+
+/// How long each of these jobs waited for its start, the longest last; one that has not started waits still.
+fn waits<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<Duration> {
+    let started = |job: &Job| job.started_at.unwrap_or_else(Timestamp::now).duration_since(job.queued_at);
+    let mut waits: Vec<Duration> = jobs.map(|job| Duration::try_from(started(job)).unwrap_or_default()).collect();
+    waits.sort_unstable();
+    waits
+}
+
+/// Calls by kind, as text.
+fn calls(world: &World) -> String {
+    let counts: BTreeMap<RouteKind, _> = world.github.counts();
+    let api = counts.into_iter().filter(|(kind, _)| *kind != RouteKind::RegisterRunner);
+    api.map(|(kind, count)| format!("{} {kind:?}", count.requests)).collect::<Vec<_>>().join(", ")
+}
+
+/// No call was refused because there were too many in a minute.
+async fn within_limits(world: &World) -> Result<()> {
+    let hit = world.github.secondary_limits_hit();
+    let outcome = if hit == 0 { Ok(()) } else { Err(format!("{hit} calls were refused by secondary limits")) };
+    world.check(outcome).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_removals_keep_to_the_limit_while_jobs_of_others_start() -> Result<()> {
+    let world = limited_world().await?;
+    let fleet = Kind::RunnerDeployment.fleet("idle", IDLE);
+    fleet.apply(&world).await?;
+    for number in 0..OTHERS {
+        let name = format!("org-{number}");
+        world.github.add(&Scope::repository(&name, "app"));
+        Kind::RunnerDeployment
+            .fleet(&name, 0)
+            .with("repository", json!(null))
+            .with("organization", json!(name))
+            .apply(&world)
+            .await?;
+        scaled_by_webhook(&world, &name, Scope::organization(&name), 20).await?;
+    }
+    deciding(&world, OTHERS).await?;
+    runners(&world, "all online", |counts| counts.online == u64::from(IDLE)).await?;
+    until::<Runner>(&world, "registered Runners", |found| {
+        let listed = |runner: &&&Runner| runner.status.as_ref().is_some_and(|status| status.runner_id.is_some());
+        found.iter().filter(listed).count() == IDLE as usize
+    })
+    .await?;
+
+    world.github.reset_calls();
+    let began = Instant::now();
+    fleet.scale(&world, 0).await?;
+    let idle = |view: &View<'_>| view.registrations(&Scope::repository("acme", "app")).len();
+    let mut queued = 0;
+    // From when removals begin until the last is done, a job for another organization at a time.
+    while world.github.view(idle) > 0 {
+        let organization = format!("org-{}", queued % OTHERS);
+        let id = world.github.queue_job(JobSpec::new(format!("{organization}/app"), [organization.as_str()]).lasting(JOB))?;
+        queued += 1;
+        let started = |view: &View<'_>| view.job(id).is_some_and(|job| job.started_at.is_some());
+        world.check(world.github.wait_for(PATIENCE, started).await).await.context("waiting for a job of another organization")?;
+    }
+    let unregistered = began.elapsed();
+    until::<Runner>(&world, "no idle Runners", |all| all.iter().all(|runner| runner.spec.config.organization.is_some())).await?;
+    let gone = began.elapsed();
+    let waits = world.github.view(|view| waits(view.all_jobs()));
+    let longest = waits.last().copied().unwrap_or_default();
+    println!(
+        "{IDLE} idle runners unregistered in {:.1} s ({:.0} a minute), gone in {:.1} s; {queued} jobs of {OTHERS} other organizations, the longest \
+         wait {:.1} s; {} secondary limits hit; calls: {}",
+        unregistered.as_secs_f64(),
+        f64::from(IDLE) * 60.0 / unregistered.as_secs_f64(),
+        gone.as_secs_f64(),
+        longest.as_secs_f64(),
+        world.github.secondary_limits_hit(),
+        calls(&world),
+    );
+    within_limits(&world).await?;
+    ensure!(longest <= PROMPT, "a job waited {longest:?}: {waits:?}");
+    // What waits for its turn is neither a failure nor news.
+    let said = pacer_suites::events(&world, "GitHubUnavailable").await?.len();
+    let entries = world.operator.iter().flat_map(|operator| operator.entries());
+    let warned = entries.filter(|entry| entry.get("level").and_then(Value::as_str) == Some("WARN")).count();
+    ensure!(said == 0 && warned < 10, "{said} events, {warned} warnings");
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_steady_load_of_short_jobs_keeps_to_the_limit_and_starts_soon() -> Result<()> {
+    let world = limited_world().await?;
+    Kind::RunnerDeployment.fleet("web", 0).apply(&world).await?;
+    scaled_by_webhook(&world, "web", Scope::repository("acme", "app"), 100).await?;
+    deciding(&world, 1).await?;
+    world.github.reset_calls();
+    let began = Instant::now();
+    let mut ticks = tokio::time::interval(EVERY);
+    for _ in 0..JOBS {
+        ticks.tick().await;
+        world.github.queue_job(JobSpec::new("acme/app", ["web"]).lasting(JOB))?;
+    }
+    let over = world.github.wait_for(PATIENCE, |view| view.jobs().completed == JOBS as u64).await;
+    world.check(over).await?;
+    let took = began.elapsed();
+    let waits = world.github.view(|view| waits(view.all_jobs()));
+    let at =
+        |percent: usize| waits.get((waits.len() * percent / 100).min(waits.len().saturating_sub(1))).copied().unwrap_or_default();
+    let points: u64 = world.github.counts().into_iter().map(|(kind, count)| count.requests * points_of(kind)).sum();
+    println!(
+        "{JOBS} jobs in {:.1} s: queued to running p50 {:.1} s, p95 {:.1} s, longest {:.1} s; {:.1} points a job; {} secondary limits hit; calls: {}",
+        took.as_secs_f64(),
+        at(50).as_secs_f64(),
+        at(95).as_secs_f64(),
+        at(100).as_secs_f64(),
+        points as f64 / JOBS as f64,
+        world.github.secondary_limits_hit(),
+        calls(&world),
+    );
+    within_limits(&world).await?;
+    ensure!(at(95) <= P95, "{waits:?}");
+    end(world).await
+}
+
+/// What GitHub counts for a call.
+fn points_of(kind: RouteKind) -> u64 {
+    match kind {
+        RouteKind::DeleteRunner | RouteKind::RegistrationToken | RouteKind::RemoveToken | RouteKind::Redeliver => 5,
+        RouteKind::RegisterRunner => 0,
+        _ => 1,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_never_registers_and_is_to_go_costs_few_calls() -> Result<()> {
+    let world = limited_world().await?;
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+    let trouble = nodes.inject(Affected::all(), Trouble::NeverRegisters);
+    let fleet = Kind::RunnerDeployment.fleet("mute", 1);
+    fleet.apply(&world).await?;
+    let running = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    until::<Pod>(&world, "a running pod", |pods| pods.iter().any(|pod| running(pod))).await?;
+    // It may register at any moment, and so its removal waits for a listing that shows it.
+    fleet.scale(&world, 0).await?;
+    until::<Runner>(&world, "a Runner to go", |all| all.iter().all(|one| one.metadata.deletion_timestamp.is_some())).await?;
+    let listings = |view: &View<'_>| view.calls(RouteKind::ListRunners).requests;
+    let enough = world.github.view(listings) + FIRST_MINUTE;
+    world.check(world.github.wait_for(PATIENCE, |view| listings(view) >= enough).await).await?;
+    let began = Instant::now();
+    world.check(world.github.wait_for(PATIENCE, |view| listings(view) > enough + A_MINUTE).await).await?;
+    println!("{} listings in {:.1} s for a runner that never registers", A_MINUTE + 1, began.elapsed().as_secs_f64());
+    ensure!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
+    nodes.heal(trouble);
+    end(world).await
+}

@@ -34,3 +34,4 @@ pub mod schedule;
 pub mod scope;
 pub mod stop;
 pub mod target;
+pub mod tenancy;

@@ -1,6 +1,9 @@
 //! Tenants that claim each other's repositories: a job goes to those only who have shown that its repository is theirs.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_harness::github::{Hook, JobId, JobSpec, Person, Scope};
@@ -78,15 +81,23 @@ async fn proved(world: &World, namespace: &str, name: &str, status: &str, reason
     Ok(())
 }
 
-/// Queues a job, waits until its event is answered, and says which autoscalers have it.
+/// Queues jobs, each after the event of the last one is answered, until somebody has one; says which autoscalers have it. The receiver is
+/// told of a proof by a watch of its own, which announces nothing here.
 async fn takers(world: &World, repository: &str, label: &str) -> Result<Vec<String>> {
-    let before = world.github.view(|view| view.deliveries().accepted);
-    let job = world.github.queue_job(JobSpec::new(repository, [label]))?;
-    let answered = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted > before).await;
-    world.check(answered).await?;
-    let api: Api<HorizontalRunnerAutoscaler> = Api::all(world.client.clone());
-    let all = api.list(&Default::default()).await?;
-    Ok(all.iter().filter(|one| has(one, job)).map(|one| one.namespace().unwrap_or_default()).collect())
+    let began = Instant::now();
+    loop {
+        let before = world.github.view(|view| view.deliveries().accepted);
+        let job = world.github.queue_job(JobSpec::new(repository, [label]))?;
+        let answered = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted > before).await;
+        world.check(answered).await?;
+        let api: Api<HorizontalRunnerAutoscaler> = Api::all(world.client.clone());
+        let all = api.list(&ListParams::default()).await?;
+        let takers: Vec<_> = all.iter().filter(|one| has(one, job)).map(|one| one.namespace().unwrap_or_default()).collect();
+        if !takers.is_empty() {
+            return Ok(takers);
+        }
+        ensure!(began.elapsed() < PATIENCE, "nobody takes the jobs of {repository}");
+    }
 }
 
 fn has(autoscaler: &HorizontalRunnerAutoscaler, job: JobId) -> bool {

@@ -6,6 +6,11 @@
 {{- end }}
 {{- end }}
 
+{{/* The ConfigMap with the tenancy; nothing without one. */}}
+{{- define "pacer.tenancy" -}}
+{{- with .Values.pacer.tenancy.configMap }}{{ include "pacer.text" . }}{{ end }}
+{{- end }}
+
 {{/* A ServiceMonitor's values: ARC's were a boolean at first and a map later. */}}
 {{- define "pacer.serviceMonitor" -}}
 {{- if kindIs "map" . }}{{ toYaml . }}{{ else }}{{ toYaml (dict "enable" (eq (include "pacer.text" .) "true")) }}{{ end }}

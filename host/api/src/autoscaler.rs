@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     duration::{self, DurationError},
     nullable,
-    runner::GitHubApiCredentialsFrom,
+    runner::{GitHubApiCredentialsFrom, RunnerConfig},
 };
 
 pub use crate::offset_time::OffsetTime;
@@ -364,9 +364,43 @@ pub struct HorizontalRunnerAutoscalerStatus {
     /// Left by pacer 0.1, beside ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger_revision: Option<i64>,
+    /// Where the target's runners may be, as the operator has found; the webhook server goes by it. Not in ARC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proved_scope: Option<ProvedScope>,
     /// What the operator has to say about the autoscaler.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// A scope that is known to be that of an autoscaler's runners. Not in ARC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvedScope {
+    /// The scope: repos/acme/app, orgs/acme or enterprises/corp.
+    pub scope: String,
+    /// Secret with the credentials that listed its runners; absent for the operator's own, which the tenancy file allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Base URL of the API that listed them; absent for the operator's own GitHub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<String>,
+}
+
+impl ProvedScope {
+    /// Whether it is about runners of this configuration.
+    #[must_use]
+    pub fn is_of(&self, config: &RunnerConfig) -> bool {
+        config.scope().is_ok_and(|scope| scope.api_path() == self.scope) && config.credentials_secret() == self.secret.as_deref()
+    }
+
+    /// Whether a job of a repository at this URL of GitHub's API may be its: any at the operator's own GitHub, since nobody else signs
+    /// deliveries as that does.
+    #[must_use]
+    pub fn is_at(&self, repository: Option<&str>) -> bool {
+        let Some(api) = &self.api else { return true };
+        let own = repository.and_then(|url| url.get(..api.len()));
+        own.is_some_and(|start| start.eq_ignore_ascii_case(api))
+    }
 }
 
 /// Left by ARC.
@@ -387,6 +421,37 @@ pub struct CacheEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn proof_holds_for_its_scope_its_secret_and_its_server() {
+        let config = |repository: &str, secret: Option<&str>| -> RunnerConfig {
+            let from = secret.map(|name| serde_json::json!({"secretRef": {"name": name}}));
+            serde_json::from_value(serde_json::json!({"repository": repository, "githubAPICredentialsFrom": from})).unwrap()
+        };
+        let proved = ProvedScope { scope: "repos/acme/app".to_owned(), secret: Some("own".to_owned()), api: None };
+        let own = ProvedScope { secret: None, ..proved.clone() };
+        for (proof, repository, secret, expected) in [
+            (&proved, "acme/app", Some("own"), true),
+            (&proved, "acme/app", Some("other"), false),
+            (&proved, "acme/app", None, false),
+            (&proved, "acme/victim", Some("own"), false),
+            (&own, "acme/app", None, true),
+            (&own, "acme/app", Some("own"), false),
+        ] {
+            assert_eq!(proof.is_of(&config(repository, secret)), expected, "{repository} {secret:?}");
+        }
+        let elsewhere = ProvedScope { api: Some("https://evil.example/api/v3/".to_owned()), ..proved.clone() };
+        for (proof, url, expected) in [
+            (&proved, Some("https://api.github.com/repos/acme/app"), true),
+            (&proved, None, true),
+            (&elsewhere, Some("https://Evil.example/api/v3/repos/acme/app"), true),
+            (&elsewhere, Some("https://api.github.com/repos/acme/app"), false),
+            (&elsewhere, Some("https://evil.example"), false),
+            (&elsewhere, None, false),
+        ] {
+            assert_eq!(proof.is_at(url), expected, "{proof:?} {url:?}");
+        }
+    }
 
     #[test]
     fn only_reservations_that_last_count() {

@@ -18,6 +18,8 @@ pub enum ConditionType {
     Quarantined,
     /// Its removal waits for something: a job, GitHub, a listing (Runner). The reason says for what.
     Stopping,
+    /// The runners of an autoscaler's target may be where its spec says, and their credentials have shown it: it gets webhooks' jobs.
+    ScopeProved,
     /// The policy set that the object names passed staging.
     PolicyAccepted,
     /// The policy set that the object names decides.
@@ -36,6 +38,7 @@ impl ConditionType {
             Self::Scaling => "Scaling",
             Self::Quarantined => "Quarantined",
             Self::Stopping => "Stopping",
+            Self::ScopeProved => "ScopeProved",
             Self::PolicyAccepted => "PolicyAccepted",
             Self::PolicyActive => "PolicyActive",
             Self::PolicyDegraded => "PolicyDegraded",

@@ -83,6 +83,9 @@ pub mod annotation {
     pub const POLICY_STATUS: &str = "actions.summerwind.dev/policy-status";
     /// On policy ConfigMaps, `true`: none of its policies is asked and the shipped ones decide, at once. Not in ARC.
     pub const POLICIES_DISABLED: &str = "actions.summerwind.dev/policies-disabled";
+    /// On the ConfigMap with the tenancy: the last good file, for a restart while a newer one is broken. Written by the operator only. Not in
+    /// ARC.
+    pub const TENANCY_IN_FORCE: &str = "actions.summerwind.dev/tenancy-in-force";
     /// On ConfigMaps with receipts of decisions: name of the object whose runners they were about. Not in ARC.
     pub const RECEIPTS_OF: &str = "actions.summerwind.dev/receipts-of";
     /// On ConfigMaps with receipts: how many are no longer there, because the ConfigMap was full or they came too fast. Not in ARC.

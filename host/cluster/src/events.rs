@@ -62,6 +62,12 @@ pub enum Reason {
     Scaled,
     /// An autoscaler can't compute the desired replicas.
     RunnerAutoscalingFailure,
+    /// The tenancy file does not allow it, or a quota of it is used up.
+    NotAllowed,
+    /// A tenancy file came into force.
+    TenancyActive,
+    /// A tenancy file is broken; the last good one stays in force.
+    TenancyRefused,
 }
 
 impl Reason {
@@ -94,6 +100,9 @@ impl Reason {
             Self::PolicyDisabled => "PolicyDisabled",
             Self::Scaled => "Scaled",
             Self::RunnerAutoscalingFailure => "RunnerAutoscalingFailure",
+            Self::NotAllowed => "NotAllowed",
+            Self::TenancyActive => "TenancyActive",
+            Self::TenancyRefused => "TenancyRefused",
         }
     }
 
@@ -106,6 +115,8 @@ impl Reason {
             | Self::GitHubUnavailable
             | Self::PolicyFault
             | Self::RunnerAutoscalingFailure
+            | Self::NotAllowed
+            | Self::TenancyRefused
             | Self::PolicyRefused
             | Self::PolicySetMissing
             | Self::PolicyRolledBack

@@ -38,6 +38,11 @@ impl Filled {
         true
     }
 
+    /// Something else that has to be known before anything is decided.
+    pub fn also(&mut self, known: Receiver<bool>) {
+        self.0.push(known);
+    }
+
     /// Whether all of them do.
     #[must_use]
     pub fn is_complete(&self) -> bool {

@@ -220,6 +220,8 @@ pub enum Refuser {
     Pod,
     /// A quota that is used up, which is not the runner's fault.
     Quota,
+    /// A quota of the tenancy file that is used up.
+    Tenancy,
     /// GitHub, which gives these credentials no registration token.
     Credentials,
 }
@@ -282,6 +284,8 @@ pub struct RunnerFacts {
     pub own_grace: bool,
     /// GitHub refuses the credentials or knows no such scope, or the credentials are gone: nothing can be asked there until somebody acts.
     pub github_refuses: bool,
+    /// Nobody may call its GitHub any more: the tenancy file refuses the host. A registration there is left behind.
+    pub github_forbidden: bool,
     /// How long ago GitHub confirmed to this operator that it is not registered: by a removal, or by a listing from after its end.
     pub unregistered: Option<Duration>,
 }

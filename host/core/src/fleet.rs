@@ -43,8 +43,25 @@ pub enum Plan {
         /// How many are missing.
         missing: u32,
     },
+    /// Make none although some are missing: the namespace may have no more.
+    Full {
+        /// How many are missing.
+        missing: u32,
+    },
     /// Give some up.
     Shrink(Shrink),
+}
+
+impl Plan {
+    /// The same plan in a namespace that may have so many runners more; none means no limit.
+    #[must_use]
+    pub fn within(self, room: Option<u32>) -> Self {
+        match (self, room) {
+            (Self::Create(missing), Some(0)) => Self::Full { missing },
+            (Self::Create(missing), Some(room)) => Self::Create(missing.min(room)),
+            (plan, _) => plan,
+        }
+    }
 }
 
 /// Who goes, in this order, until the surplus is used up.

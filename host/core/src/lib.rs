@@ -35,4 +35,5 @@ pub mod schedule;
 pub mod scope;
 pub mod stop;
 pub mod target;
+pub mod tenancy;
 pub mod waiting;

@@ -240,7 +240,7 @@ fn without_pod(runner: &RunnerFacts, now: Timestamp) -> Assessment {
     let refused = runner.refusal.as_ref().map(|refusal| {
         let cause = match refusal.by {
             Refuser::Pod => Cause::ConfigError,
-            Refuser::Quota => Cause::Quota,
+            Refuser::Quota | Refuser::Tenancy => Cause::Quota,
             Refuser::Credentials => Cause::BadCredentials,
         };
         trouble(Situation::NotStarting, cause, refusal.since, &refusal.message)

@@ -243,11 +243,11 @@ fn registration(
 /// Whether a registration is left to GitHub, which can't be asked to remove it: credentials were revoked, a repository or a namespace is gone.
 ///
 /// GitHub itself removes an ephemeral runner with its job, or after a day without contact. A persistent one would stay for two weeks and
-/// keep its name: somebody has to decide about it. A job that runs is finished in either case.
+/// keep its name: somebody has to decide about it, unless nobody may ask there any more. A job that runs is finished in any case.
 fn is_left_behind(runner: &RunnerFacts, now: Timestamp) -> bool {
     let waited = runner.deleting.is_some_and(|since| age(now, since) >= REFUSED);
     let idle = runner.pod.as_ref().is_none_or(|pod| pod.stopped() || matches!(pod.worker, Worker::Absent { .. }));
-    runner.github_refuses && runner.ephemeral && waited && idle
+    runner.github_refuses && (runner.ephemeral || runner.github_forbidden) && waited && idle
 }
 
 /// See [`is_left_behind`]: longer than it takes to exchange a Secret, and than the listing that says so.

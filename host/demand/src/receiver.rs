@@ -31,7 +31,7 @@ use tokio::sync::Semaphore;
 use crate::ledger::{LedgerError, Ledgers};
 
 pub use answer::Answer;
-pub use autoscalers::{Autoscalers, Watches, watches};
+pub use autoscalers::{Autoscalers, Proof, Watches, watches};
 pub use job_metrics::{JobLabel, JobMetricsSettings};
 pub use metrics::{ReceiverMetrics, WAITS};
 pub use visibility::{RunnerGroups, VisibleGroups};
@@ -237,7 +237,8 @@ impl Receiver {
 
     /// The autoscaler whose runners will get the job; why there is none goes to the log.
     async fn search(&self, delivery: &Delivery, job: &WorkflowJob) -> Option<Found> {
-        let pool = self.autoscalers.pool();
+        let mut pool = self.autoscalers.pool();
+        pool.members.retain(|member| member.is_at(job.repository.url.as_deref()));
         let candidates: Vec<_> = pool.members.iter().map(|member| member.candidate(&self.common_labels)).collect();
         let repository = &job.repository;
         let wanted = Wanted {

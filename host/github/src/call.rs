@@ -40,6 +40,9 @@ pub enum Endpoint {
     GetAppHook,
 }
 
+/// Largest answer that is read, in bytes, unless the endpoint has larger ones.
+pub(crate) const LARGEST_ANSWER: usize = 1 << 20;
+
 /// Kinds of things that GitHub gives rights to.
 enum Right {
     Runners,
@@ -95,6 +98,14 @@ impl Endpoint {
             }
             Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups => Purpose::Listing,
             Self::RemoveRunner | Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Purpose::Removal,
+        }
+    }
+
+    /// Largest answer that is read, in bytes: a page of 100 runners has some 60 kB, and one of runs has the repository in each of them.
+    pub(crate) fn largest(self) -> usize {
+        match self {
+            Self::ListRuns | Self::ListRunJobs => 4 << 20,
+            _ => LARGEST_ANSWER,
         }
     }
 

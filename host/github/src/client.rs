@@ -21,14 +21,14 @@ use crate::call::{Call, Endpoint, Subject};
 use crate::counters::{CacheUse, CallCount, Counters};
 use crate::credentials::{CredentialKind, Credentials, CredentialsError};
 use crate::endpoints::Endpoints;
-use crate::error::{Attempt, Error, ErrorKind, Fault};
+use crate::error::{Attempt, Error, ErrorKind, Fault, misread};
 use crate::jobs;
 use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
 use crate::stack::transport::{self, ProxyRules, Transport, TransportError};
 use crate::stack::turn::{self, Turn};
-use crate::stack::{Next, Request, admission, gate, meter, redirect, service};
+use crate::stack::{Next, Request, Response, admission, gate, meter, redirect, service};
 
 /// Settings of a client; the default suits github.com.
 #[derive(Clone, Debug)]
@@ -45,8 +45,25 @@ pub struct ClientOptions {
     pub cache_bytes: u64,
     /// PEM file with certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// Most bytes of one listing of runners; what is beyond is not read, and the listing counts as incomplete. 10,000 runners take 6 MB.
+    pub listing_bytes: usize,
+    /// Somebody else than the operator's user chose the server: what it says in an error is not repeated.
+    pub foreign: bool,
     /// Which proxy to use.
     pub proxy: ProxyRules,
+}
+
+impl ClientOptions {
+    /// The same for a server that somebody else chose: less memory, and none of its words.
+    #[must_use]
+    pub fn for_foreign(&self) -> Self {
+        Self {
+            cache_bytes: self.cache_bytes.min(4 << 20),
+            listing_bytes: self.listing_bytes.min(8 << 20),
+            foreign: true,
+            ..self.clone()
+        }
+    }
 }
 
 impl Default for ClientOptions {
@@ -58,6 +75,8 @@ impl Default for ClientOptions {
             user_agent: concat!("pacer/", env!("CARGO_PKG_VERSION")).to_owned(),
             cache_bytes: 16 << 20,
             ca_file: None,
+            listing_bytes: 32 << 20,
+            foreign: false,
             proxy: ProxyRules::Environment,
         }
     }
@@ -94,6 +113,7 @@ struct Shared {
     ledger: Arc<Ledger>,
     counters: Arc<Counters>,
     cache: Cache,
+    listing_bytes: usize,
     runners: Mutex<HashMap<Scope, runners::LastListing>>,
     queues: Mutex<HashMap<jobs::Repository, Arc<jobs::LastListing>>>,
 }
@@ -145,7 +165,7 @@ impl GitHub {
             .layer(turn::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(meter::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(redirect::layer())
-            .service(innermost(transport, user_agent));
+            .service(innermost(transport, user_agent, options.foreign));
         let entrance = admission::entrance(stack, options.deadline, options.concurrency, options.queue);
         let built = OctocrabBuilder::new_empty().with_service(entrance).with_auth(AuthState::None).build();
         let octocrab = match built {
@@ -153,7 +173,9 @@ impl GitHub {
             Err(never) => match never {},
         };
         let (runners, queues) = (Mutex::default(), Mutex::default());
-        let shared = Shared { octocrab, endpoints, credentials: kind, id, ledger, counters, cache, runners, queues };
+        let listing_bytes = options.listing_bytes;
+        let shared =
+            Shared { octocrab, endpoints, credentials: kind, id, ledger, counters, cache, listing_bytes, runners, queues };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -210,6 +232,11 @@ impl GitHub {
     #[must_use]
     pub fn cache(&self) -> CacheUse {
         self.0.cache.usage()
+    }
+
+    /// Most bytes of one listing of runners.
+    pub(crate) fn listing_bytes(&self) -> usize {
+        self.0.listing_bytes
     }
 
     pub(crate) fn runners_memory(&self) -> &Mutex<HashMap<Scope, runners::LastListing>> {
@@ -339,8 +366,18 @@ impl Read {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| {
             self.cache.forget(&self.attempt.url, HeaderValue::from_static(ACCEPTED));
-            self.attempt.clone().misanswered(ErrorKind::Decode, self.status, error.to_string())
+            self.attempt.clone().misanswered(ErrorKind::Decode, self.status, misread(&error))
         })
+    }
+
+    /// Bytes of the content.
+    pub(crate) fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// An answer that reads well and says what GitHub never says.
+    pub(crate) fn absurd(&self, why: &str) -> Error {
+        self.attempt.clone().misanswered(ErrorKind::Decode, self.status, why)
     }
 }
 
@@ -379,14 +416,32 @@ fn authentication(credentials: Credentials, endpoints: &Endpoints) -> Result<Aut
 }
 
 /// The end of the stack: what is the same for every request, then the transport.
-fn innermost(transport: Transport, user_agent: HeaderValue) -> Next {
+fn innermost(transport: Transport, user_agent: HeaderValue, foreign: bool) -> Next {
     service(move |mut request: Request| {
         request.headers_mut().insert(USER_AGENT, user_agent.clone());
         // octocrab sets 0 even on GETs; hyper knows better.
         request.headers_mut().remove(CONTENT_LENGTH);
         let transport = transport.clone();
-        async move { transport.oneshot(request).await.map_err(Fault::Network) }
+        async move {
+            let answer = transport.oneshot(request).await.map_err(Fault::Network)?;
+            Ok(if foreign { speechless(answer) } else { answer })
+        }
     })
+}
+
+/// A refusal without the server's words, which would end in conditions and Events for everybody to read: whoever chose the server may have
+/// chosen one that only the operator can reach.
+fn speechless(answer: Response) -> Response {
+    let status = answer.status();
+    if status.is_success() || status == StatusCode::NOT_MODIFIED {
+        return answer;
+    }
+    let (mut parts, _) = answer.into_parts();
+    let quoted = ["x-accepted-github-permissions", "x-accepted-oauth-scopes", "x-oauth-scopes", "x-github-request-id"];
+    for name in quoted {
+        parts.headers.remove(name);
+    }
+    Response::from_parts(parts, Bytes::from_static(b"{\"message\":\"its words are not repeated here\"}"))
 }
 
 /// Whether something can be a name at GitHub, and so cannot change the path that it becomes a part of.
@@ -407,6 +462,19 @@ impl fmt::Debug for GitHub {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_foreign_server_are_not_repeated() {
+        let answer = |status: u16| {
+            let answer = http::Response::builder().status(status).header("x-oauth-scopes", "secret").header("retry-after", "5");
+            answer.body(Bytes::from_static(b"{\"message\":\"secret\"}")).unwrap()
+        };
+        for status in [302, 400, 401, 422, 500] {
+            let said = speechless(answer(status));
+            assert!(!format!("{said:?}").contains("secret") && said.headers().contains_key("retry-after"), "{said:?}");
+        }
+        assert_eq!(speechless(answer(200)).body(), answer(200).body());
+    }
 
     #[test]
     fn the_next_page_is_found_among_links() {

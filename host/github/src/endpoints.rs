@@ -65,6 +65,12 @@ impl Endpoints {
         &self.api
     }
 
+    /// The hosts of both, in lower case, with a port unless that is the scheme's own.
+    #[must_use]
+    pub fn hosts(&self) -> [String; 2] {
+        [&self.api, &self.runners].map(|url| host(url))
+    }
+
     /// Base that runners register under: their `GITHUB_URL`.
     #[must_use]
     pub fn runners(&self) -> &str {
@@ -75,6 +81,16 @@ impl Endpoints {
 impl Default for Endpoints {
     fn default() -> Self {
         Self { api: "https://api.github.com/".to_owned(), runners: "https://github.com/".to_owned() }
+    }
+}
+
+fn host(url: &str) -> String {
+    let uri = url.parse::<Uri>().unwrap_or_default();
+    let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+    let own = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+    match uri.port_u16().filter(|port| *port != own) {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
     }
 }
 
@@ -150,6 +166,20 @@ mod tests {
             assert_eq!((endpoints.api(), endpoints.runners()), (api, runners), "{url:?} {enterprise:?} {runner:?}");
         }
         assert_eq!(Endpoints::resolve(None, None, None, None).unwrap(), Endpoints::default());
+    }
+
+    #[test]
+    fn hosts_have_a_port_where_it_says_something() {
+        for (url, expected) in [
+            ("https://GHE.corp", "ghe.corp"),
+            ("https://ghe.corp:443/x", "ghe.corp"),
+            ("http://ghe.corp:80", "ghe.corp"),
+            ("https://ghe.corp:80", "ghe.corp:80"),
+            ("http://[::1]:8080", "[::1]:8080"),
+        ] {
+            let endpoints = Endpoints::resolve(None, Some(url), None, None).unwrap();
+            assert_eq!(endpoints.hosts(), [expected, expected], "{url}");
+        }
     }
 
     #[test]

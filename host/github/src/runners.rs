@@ -83,4 +83,6 @@ struct Page {
     total: u64,
     runners: Arc<[RemoteRunner]>,
     paid: bool,
+    /// Size of the answer.
+    bytes: usize,
 }

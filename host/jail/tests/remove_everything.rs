@@ -227,7 +227,7 @@ impl World {
             })
             .collect();
         match fleet::plan(&Fleet { desired, members: &counted, in_flight: 0, finished: 0, surge: 1 }) {
-            Plan::Settled | Plan::Held { .. } => {}
+            Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
             Plan::Create(count) => (0..count).for_each(|_| self.make(now)),
             Plan::Shrink(shrink) => {
                 let mut gone: Vec<usize> = shrink.dead.iter().chain(&shrink.unstarted).copied().collect();

@@ -21,9 +21,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
 use crate::pool::api_budget;
+use crate::tenancy::Tenancies;
 
 /// How long what was read from a credentials Secret is used before it is read again.
 const SECRET_AGE: Duration = Duration::from_secs(30);
+
+/// A client whose Secret nobody has asked for so long is dropped. Longer than the pause between two reconciles of an object.
+const SECRET_UNUSED: Duration = Duration::from_secs(15 * 60);
 
 /// Changes of listings that wait to be passed on; a full queue makes the listing wait, and no news get lost.
 const NEWS: usize = 64;
@@ -232,6 +236,7 @@ pub struct Accesses {
     endpoints: Endpoints,
     options: ClientOptions,
     default: Option<GitHub>,
+    tenancies: Arc<Tenancies>,
     /// Of the reconciles of a kind that run at once, so many may wait for the same GitHub.
     most_waiting: usize,
     secrets: AsyncMutex<HashMap<(String, String), SecretSlot>>,
@@ -244,14 +249,15 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// Accesses with these endpoints; `default` serves objects that name no credentials; `concurrency` reconciles of a kind run at once. The
-    /// receiver gets the news of all listings.
+    /// Accesses with these endpoints; `default` serves objects that name no credentials; what `tenancies` refuses is never called;
+    /// `concurrency` reconciles of a kind run at once. The receiver gets the news of all listings.
     #[must_use]
     pub fn new(
         client: Client,
         endpoints: Endpoints,
         options: ClientOptions,
         default: Option<GitHub>,
+        tenancies: Arc<Tenancies>,
         concurrency: u16,
         stop: CancellationToken,
     ) -> (Self, mpsc::Receiver<RunnerListNews>) {
@@ -261,6 +267,7 @@ impl Accesses {
             endpoints,
             options,
             default,
+            tenancies,
             most_waiting: usize::from(concurrency.saturating_mul(3) / 4).max(1),
             secrets: AsyncMutex::default(),
             runner_lists: RunnerLists::new(Pace::default(), stop.clone()),
@@ -273,11 +280,24 @@ impl Accesses {
         (accesses, receiver)
     }
 
-    /// The access of a runner configuration.
+    /// What namespaces may do.
+    #[must_use]
+    pub fn tenancies(&self) -> &Arc<Tenancies> {
+        &self.tenancies
+    }
+
+    /// Endpoints of those who name none.
+    #[must_use]
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// The access of a runner configuration, whether its namespace may still have new runners of it or only has old ones:
+    /// [`Tenancies::admits`] tells.
     ///
     /// # Errors
     ///
-    /// When it names no scope, or its credentials are missing or unusable.
+    /// When it names no scope, or its credentials are missing, unusable, or name a host that its namespace may not use.
     pub async fn get(&self, namespace: &str, config: &RunnerConfig) -> Result<Access, Error> {
         let scope = config.scope()?;
         let github = self.github(namespace, config.credentials_secret()).await?;
@@ -325,6 +345,8 @@ impl Accesses {
     async fn read_secret(&self, namespace: &str, name: &str) -> Result<GitHub, Error> {
         let entry = self.secrets.lock().await.entry((namespace.to_owned(), name.to_owned())).or_default().clone();
         let mut known = entry.lock().await;
+        // A right may have been taken away since; a client that nobody uses any more goes with its connections.
+        known.take_if(|known| self.tenancies.admits_hosts(namespace, known.github.endpoints(), &self.endpoints).is_err());
         if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < SECRET_AGE) {
             return Ok(known.github.clone());
         }
@@ -340,16 +362,16 @@ impl Accesses {
             known.read = Instant::now();
             return Ok(known.github.clone());
         }
-        let github = self.build(&secret).map_err(|why| Error::Credentials(format!("Secret {namespace}/{name}: {why}")))?;
+        let unusable = |why| Error::Credentials(format!("Secret {namespace}/{name}: {why}"));
+        let endpoints = self.endpoints_of(&secret).map_err(unusable)?;
+        self.tenancies.admits_hosts(namespace, &endpoints, &self.endpoints)?;
+        let github = self.build(&secret, endpoints).map_err(unusable)?;
         *known = Some(FromSecret { github: github.clone(), version, read: Instant::now() });
         Ok(github)
     }
 
-    fn build(&self, secret: &KubeSecret) -> Result<GitHub, String> {
-        let text = |key: &str| {
-            let bytes = &secret.data.as_ref()?.get(key)?.0;
-            String::from_utf8(bytes.clone()).ok().map(|text| text.trim().to_owned())
-        };
+    fn build(&self, secret: &KubeSecret, endpoints: Endpoints) -> Result<GitHub, String> {
+        let text = |key| text(secret, key);
         let parts = CredentialParts {
             token: text("github_token").map(Secret::new),
             app_id: text("github_app_id"),
@@ -358,15 +380,29 @@ impl Accesses {
             ..CredentialParts::default()
         };
         let credentials = Credentials::from_parts(parts, KeyFiles::Refused).map_err(|error| error.to_string())?;
-        let urls = [text("github_url"), text("github_enterprise_url"), text("github_upload_url"), text("github_runner_url")];
-        let endpoints = if urls.iter().all(Option::is_none) {
-            self.endpoints.clone()
-        } else {
-            let [url, enterprise, upload, runner] = &urls;
-            Endpoints::resolve(url.as_deref(), enterprise.as_deref(), upload.as_deref(), runner.as_deref())
-                .map_err(|error| error.to_string())?
-        };
-        GitHub::new(credentials, endpoints, &self.options).map_err(|error| error.to_string())
+        if endpoints == self.endpoints {
+            return GitHub::new(credentials, endpoints, &self.options).map_err(|error| error.to_string());
+        }
+        if endpoints.api().starts_with("http:") {
+            tracing::warn!(
+                namespace = secret.metadata.namespace,
+                secret = secret.metadata.name,
+                api = endpoints.api(),
+                "credentials are sent without encryption: name the server by https"
+            );
+        }
+        GitHub::new(credentials, endpoints, &self.options.for_foreign()).map_err(|error| error.to_string())
+    }
+
+    fn endpoints_of(&self, secret: &KubeSecret) -> Result<Endpoints, String> {
+        let names = ["github_url", "github_enterprise_url", "github_upload_url", "github_runner_url"];
+        let urls = names.map(|name| text(secret, name));
+        if urls.iter().all(Option::is_none) {
+            return Ok(self.endpoints.clone());
+        }
+        let [url, enterprise, upload, runner] = &urls;
+        Endpoints::resolve(url.as_deref(), enterprise.as_deref(), upload.as_deref(), runner.as_deref())
+            .map_err(|error| error.to_string())
     }
 
     fn open(&self, github: GitHub, scope: Scope) -> Arc<Shared> {
@@ -418,6 +454,16 @@ impl Accesses {
         Arc::new(Shared { github, scope, runner_list, waiting, permits, _stop: guard })
     }
 
+    /// Drops the clients whose Secrets nobody has asked for lately, with their connections and caches.
+    pub async fn forget_unused(&self) {
+        let mut secrets = self.secrets.lock().await;
+        secrets.retain(|_, slot| match slot.try_lock() {
+            // Whoever asks reads it again after a while.
+            Ok(known) => known.as_ref().is_some_and(|known| known.read.elapsed() < SECRET_UNUSED),
+            Err(_) => true,
+        });
+    }
+
     /// Drops the listings that none of these uses.
     pub fn retain(&self, used: &[Access]) {
         let used: HashSet<*const Shared> = used.iter().map(|used| Arc::as_ptr(&used.shared)).collect();
@@ -432,6 +478,11 @@ impl Accesses {
         self.tasks.wait().await;
         self.runner_lists.join().await;
     }
+}
+
+fn text(secret: &KubeSecret, key: &str) -> Option<String> {
+    let bytes = &secret.data.as_ref()?.get(key)?.0;
+    String::from_utf8(bytes.clone()).ok().map(|text| text.trim().to_owned())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

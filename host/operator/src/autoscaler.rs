@@ -39,6 +39,7 @@ mod memo;
 mod metric;
 mod observe;
 mod problem;
+mod proof;
 mod queue;
 mod spec;
 mod status;
@@ -142,6 +143,7 @@ impl Autoscalers {
         if let Some(wait) = self.memory.memos.change(&uid, |memo| memo.passes.too_soon(PACE, of.clock.instant)) {
             return Ok(Action::requeue(wait));
         }
+        let proof = self.proof(of).await;
         let outcome = match self.step(of).await {
             Ok(outcome) => outcome,
             Err(Stop::Problem(problem)) => {
@@ -151,12 +153,14 @@ impl Autoscalers {
             Err(Stop::Failed(error)) => return Err(error),
         };
         let next = outcome.next(of.clock.now).unwrap_or(self.settings.sync_period).min(self.settings.sync_period);
-        let later = self.write_status(of, &outcome).await?;
+        let later = self.write_status(of, &outcome, &proof).await?;
+        let later = later.min(proof.recheck().unwrap_or(later));
         Ok(Action::requeue(next.min(later).max(Duration::from_millis(1))))
     }
 
     async fn step(&self, of: Subject<'_>) -> Result<Outcome, Stop> {
         let spec = spec::read(of.object, &self.cluster.stores, self.settings.scale_down_delay, of.clock.now)?;
+        self.github.tenancies().admits(spec.target.namespace(), spec.target.config()).map_err(Problem::NotAllowed)?;
         let seen = self.observe(of, &spec).await?;
         self.tell_runners(of, &seen.fleet, &seen.ledger).await;
         self.remember_jobs(of, &spec, &seen);

@@ -48,7 +48,7 @@ use crate::stores::Stores;
 use crate::token::Tokens;
 use crate::wake::{Alarms, stream};
 use crate::watches::Watches;
-use crate::{orphan, policies};
+use crate::{orphan, policies, tenancy};
 
 mod dispatch;
 mod housekeeping;
@@ -211,6 +211,11 @@ impl Operator {
             "the policy sets",
             policies::run(self.policies.clone(), self.cluster.clone(), self.settings.sync_period, stop.clone()),
         );
+        let (tenancies, cluster) = (self.github.tenancies().clone(), self.cluster.clone());
+        tasks.until_stop("the tenancy", async move {
+            let (client, events) = (cluster.client.clone(), cluster.events.clone());
+            tenancy::follow(tenancies, client, events, || dispatch::everything(&cluster)).await;
+        });
         let operator = self.clone();
         tasks.until_stop("housekeeping", async move {
             if operator.cluster.stores.full().await {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use pacer_cluster::events::Reason;
 use pacer_core::scope::ScopeError;
+use pacer_core::tenancy::Refusal;
 
 /// What went wrong. Texts name the object that the API server or GitHub spoke of; the log line adds the object being reconciled.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,9 @@ pub enum Error {
     /// The credentials that the object names can't be used.
     #[error("{0}")]
     Credentials(String),
+    /// The tenancy does not allow it.
+    #[error("{0}")]
+    NotAllowed(#[from] Box<Refusal>),
     /// An object lacks what the API server always sets.
     #[error("{0} has no {1}, which the API server always sets")]
     Incomplete(&'static str, &'static str),
@@ -36,6 +41,12 @@ impl From<kube::Error> for Error {
     }
 }
 
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::NotAllowed(Box::new(refusal))
+    }
+}
+
 impl From<pacer_github::Error> for Error {
     fn from(error: pacer_github::Error) -> Self {
         Self::GitHub(Box::new(error))
@@ -49,6 +60,24 @@ impl Error {
         match self {
             Self::GitHub(error) => error.deferral(),
             _ => None,
+        }
+    }
+
+    /// The reason of a condition that says that an object's settings can't be used.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotAllowed(refusal) => refusal.reason(),
+            _ => "SettingsRefused",
+        }
+    }
+
+    /// The reason of an Event about that.
+    #[must_use]
+    pub fn event(&self) -> Reason {
+        match self {
+            Self::NotAllowed(_) => Reason::NotAllowed,
+            _ => Reason::GitHubUnavailable,
         }
     }
 

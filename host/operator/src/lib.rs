@@ -34,6 +34,7 @@ pub mod settings;
 pub mod stores;
 pub mod target;
 pub mod template;
+pub mod tenancy;
 pub mod token;
 pub mod wake;
 pub mod watches;

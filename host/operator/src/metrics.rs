@@ -29,6 +29,7 @@ use crate::published::Published;
 use crate::runner::Supplies;
 use crate::stores::Stores;
 use crate::target::Target;
+use crate::tenancy::{Standing, Tenancies};
 
 mod autoscaling;
 mod connections;
@@ -36,7 +37,7 @@ mod connections;
 pub use connections::{ConnectionDrop, ConnectionMetrics, HttpServer};
 
 /// Kinds of objects the operator writes; anything else counts as `other`.
-const RESOURCES: [&str; 12] = [
+const RESOURCES: [&str; 13] = [
     "pods",
     "secrets",
     "events",
@@ -49,6 +50,7 @@ const RESOURCES: [&str; 12] = [
     "persistentvolumeclaims",
     "configmaps",
     "horizontalrunnerautoscalers",
+    "namespaces",
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -94,6 +96,8 @@ pub struct Sources {
     pub autoscalers: Published<Uid, AutoscalerMemo>,
     /// Demand.
     pub ledgers: Arc<Ledgers>,
+    /// Which tenancy is in force.
+    pub tenancies: Arc<Tenancies>,
 }
 
 impl std::fmt::Debug for Sources {
@@ -247,7 +251,8 @@ impl Collector for Scrape {
         github(&mut encoder, sources)?;
         policies(&mut encoder, &sources.policies)?;
         receipts(&mut encoder, &sources.receipts)?;
-        policy_sets(&mut encoder, &sources.sets)
+        policy_sets(&mut encoder, &sources.sets)?;
+        tenancy(&mut encoder, &sources.tenancies)
     }
 }
 
@@ -364,6 +369,15 @@ fn github(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), 
         "Answers kept for conditional requests",
         &[(vec![], i64::try_from(cache.bytes).unwrap_or(i64::MAX))],
     )
+}
+
+fn tenancy(encoder: &mut DescriptorEncoder<'_>, tenancies: &Tenancies) -> Result<(), std::fmt::Error> {
+    let now = tenancies.standing();
+    let rows: Vec<_> = Standing::ALL
+        .into_iter()
+        .map(|standing| (vec![("state", standing.as_str().to_owned())], i64::from(standing == now)))
+        .collect();
+    gauge(encoder, "pacer_tenancy", "1 for whether a tenancy is in force: none is asked for, active, last_good, closed", &rows)
 }
 
 fn policies(encoder: &mut DescriptorEncoder<'_>, counters: &PolicyCounters) -> Result<(), std::fmt::Error> {

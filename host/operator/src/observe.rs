@@ -220,6 +220,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         registration_only: crate::pod::is_registration_only(runner),
         own_grace: runner.spec.pod.termination_grace_period_seconds.is_some(),
         github_refuses: false,
+        github_forbidden: false,
         unregistered: removed.unregistered.map(|at| clock.instant.saturating_duration_since(at)),
         name,
         uid: uid.to_string(),

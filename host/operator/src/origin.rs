@@ -15,6 +15,9 @@ pub(crate) async fn origins(stores: &Stores, github: &Accesses) -> Vec<Origin> {
         let target = autoscaler.spec.workflow_job_trigger().and(TargetRef::of(&autoscaler));
         let Some(target) = target.and_then(|target| stores.target(&target)) else { continue };
         let config = target.config();
+        if github.tenancies().admits(&namespace, config).is_err() {
+            continue;
+        }
         let secret = autoscaler.spec.credentials_secret().or_else(|| config.credentials_secret());
         // What is wrong with them is reported by the autoscaler.
         let (Ok(github), Ok(scope)) = (github.github(&namespace, secret).await, config.scope()) else { continue };

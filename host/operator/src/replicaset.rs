@@ -38,6 +38,7 @@ use crate::target::{TargetRef, owner_of};
 
 mod create;
 mod observe;
+mod quota;
 mod restart;
 mod scale_down;
 mod status;
@@ -129,6 +130,9 @@ struct Subject<'a> {
     clock: Clock,
 }
 
+/// How soon a RunnerReplicaSet looks again for room in a namespace that has as many runners as it may have.
+const ROOM_RECHECK: Duration = Duration::from_secs(5);
+
 /// What a reconcile came to.
 struct Step {
     /// When to go on.
@@ -163,10 +167,16 @@ impl ReplicaSets {
         }
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let generation = self.decisions.generation(&set, self.cluster.stores.policy_set_of(&set).as_deref());
-        let access = self.github.get(namespace, &set.spec.template.spec.config).await;
+        let verdict = self.admitted(&set);
+        // Without runners there is nothing to list, and nothing to remove.
+        let access = match &verdict {
+            Err(refusal) if self.cluster.stores.runners_of(&uid).is_empty() => Err(refusal.clone().into()),
+            _ => self.github.get(namespace, &set.spec.template.spec.config).await,
+        };
         let of = Subject { set: &set, uid: &uid, access: access.as_ref().ok(), generation: &generation, clock };
         let mut fleet = self.observe(of).await?;
-        let step = self.step(of, &mut fleet, GitHubTrouble::of(&access).as_ref()).await?;
+        let trouble = verdict.err().map(GitHubTrouble::refused).or_else(|| GitHubTrouble::of(&access));
+        let step = self.step(of, &mut fleet, trouble).await?;
         self.publish(of, &fleet).await;
         match step.not_created {
             Some(error) => Err(error),
@@ -175,21 +185,30 @@ impl ReplicaSets {
     }
 
     /// Everything that changes the runners, and the status.
-    async fn step(&self, of: Subject<'_>, fleet: &mut Fleet, trouble: Option<&GitHubTrouble>) -> Result<Step, Error> {
+    async fn step(&self, of: Subject<'_>, fleet: &mut Fleet, trouble: Option<GitHubTrouble>) -> Result<Step, Error> {
+        let mut trouble = trouble;
         let mut next = self.settings.sync_period.min(self.restarts(of, fleet).await?);
         let mut not_created = None;
-        let plan = self.plan(of, fleet);
+        let wanted = self.plan(of, fleet);
+        let (plan, full) = self.bounded(of, wanted);
         let surplus = matches!(&plan, Plan::Shrink(shrink) if shrink.ask > 0);
         if !surplus && fleet.members.iter().all(|(facts, _)| facts.current) {
             self.memory.memos.change(of.uid, |memo| memo.surplus_since = None);
         }
         match plan {
             Plan::Settled | Plan::Held { .. } => {}
-            Plan::Create(_) if of.access.is_none() || !self.makes_runners(of) => {}
+            Plan::Create(_) | Plan::Full { .. } if trouble.as_ref().is_some_and(GitHubTrouble::forbids) => {}
+            Plan::Create(_) | Plan::Full { .. } if of.access.is_none() || !self.makes_runners(of) => {}
+            Plan::Full { .. } => {}
             Plan::Create(count) => not_created = self.create(of, fleet, count).await.err(),
             Plan::Shrink(plan) => next = next.min(self.scale_down(of, fleet, &plan).await?),
         }
-        next = next.min(self.write_status(of, fleet, trouble).await?);
+        if let Some(refusal) = full.filter(|_| trouble.is_none()) {
+            // Others of the namespace make room without telling.
+            next = next.min(ROOM_RECHECK);
+            trouble = Some(GitHubTrouble::refused(refusal));
+        }
+        next = next.min(self.write_status(of, fleet, trouble.as_ref()).await?);
         Ok(Step { next, not_created })
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::finalizer;
@@ -99,7 +100,13 @@ impl Runners {
     pub async fn reconcile(&self, runner: Arc<Runner>) -> Result<Action, Error> {
         let uid = Uid::of(&*runner)?;
         let subject = Subject { runner: &runner, uid: &uid, clock: Clock::read() };
-        let access = self.github.get(&runner.namespace().unwrap_or_default(), &runner.spec.config).await;
+        let namespace = runner.namespace().unwrap_or_default();
+        let verdict = self.github.tenancies().admits(&namespace, &runner.spec.config);
+        let access = match &verdict {
+            // Nothing is called for one that has nothing at GitHub. One whose right was taken away is still followed and removed.
+            Err(refusal) if !self.was_served(&runner) => Err(refusal.clone().into()),
+            _ => self.github.get(&namespace, &runner.spec.config).await,
+        };
         let observed = self.observe(subject, access.as_ref().ok()).await?;
         let deleting = observed.facts.deleting.is_some();
         let held = runner.finalizers().iter().any(|name| name == finalizer::RUNNER);
@@ -127,8 +134,11 @@ impl Runners {
         }
         let assessment = phase::assess(&observed.facts, subject.clock.now);
         let step = match (&observed.facts.pod, assessment.phase) {
-            (None, Phase::Pending) if !observed.pod_in_flight => self.make_pod(subject, &access).await,
-            _ => self.follow(subject, &access, &observed, &assessment).await,
+            (None, Phase::Pending) if !observed.pod_in_flight => match verdict {
+                Ok(()) => self.make_pod(subject, &access).await,
+                Err(refusal) => return self.refuse(subject, &observed, &refusal.into()).await,
+            },
+            _ => self.follow(subject, &access, &observed, &assessment, verdict.is_ok()).await,
         };
         // A step that failed, at GitHub for instance, is no reason to say nothing about the runner.
         let (next, failed) = step.map_or_else(|error| (self.settings.sync_period, Some(error)), |next| (next, None));
@@ -168,6 +178,13 @@ impl Runners {
         Ok(Action::requeue(self.settings.sync_period))
     }
 
+    /// Whether a Runner may have something at GitHub: a pod, or a registration.
+    fn was_served(&self, runner: &Runner) -> bool {
+        let namespace = runner.namespace().unwrap_or_default();
+        let has_pod = self.cluster.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&namespace)).is_some();
+        has_pod || runner.status.as_ref().is_some_and(|status| status.runner_id.is_some() || status.pod_uid.is_some())
+    }
+
     async fn add_finalizer(&self, runner: &Runner) -> Result<(), Error> {
         let mut finalizers = runner.finalizers().to_vec();
         finalizers.push(finalizer::RUNNER.to_owned());
@@ -180,8 +197,8 @@ impl Runners {
     /// The Runner can't be served with its settings: says so, and leaves what runs alone.
     async fn refuse(&self, of: Subject<'_>, observed: &Observed, error: &Error) -> Result<Action, Error> {
         let assessment = phase::assess(&observed.facts, of.clock.now);
-        self.memory.statuses.write(of, observed, &assessment, Some(&error.to_string())).await?;
-        self.cluster.events.publish(Reason::GitHubUnavailable, &of.runner.object_ref(&()), None, &error.to_string()).await;
+        self.memory.statuses.write(of, observed, &assessment, Some((error.reason(), &error.to_string()))).await?;
+        self.cluster.events.publish(error.event(), &of.runner.object_ref(&()), None, &error.to_string()).await;
         Ok(Action::requeue(self.settings.sync_period))
     }
 
@@ -192,6 +209,7 @@ impl Runners {
         access: &Access,
         observed: &Observed,
         assessment: &Assessment,
+        admitted: bool,
     ) -> Result<Duration, Error> {
         let namespace = of.runner.namespace().unwrap_or_default();
         let await_listing = |why| access.await_listing(&observed.facts.name, why, observed.waited(of.clock));
@@ -212,7 +230,9 @@ impl Runners {
                     // Perhaps the Secret with the token is not there any more.
                     self.supplies.tokens.doubt(&namespace, &Tokens::source(access).name).await;
                 }
-                self.supplies.tokens.ensure(&namespace, access, of.clock.now).await?;
+                if admitted {
+                    self.supplies.tokens.ensure(&namespace, access, of.clock.now).await?;
+                }
             }
             _ => {}
         }

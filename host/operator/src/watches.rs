@@ -8,6 +8,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment,
 use pacer_cluster::watch::{Changes, Filled, trim, watch};
 
 use crate::stores::{CommonParts, Stores, trim_claim, trim_pod};
+use crate::tenancy::Tenancies;
 
 /// The watches, not yet running.
 pub struct Watches {
@@ -21,10 +22,11 @@ pub struct Watches {
     pub(crate) job_ledgers: Changes<JobLedger>,
 }
 
-/// Prepares the watches and their stores.
+/// Prepares the watches and their stores. Nothing is decided before the tenancy is known as well.
 #[must_use]
-pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Stores) {
+pub fn watches(client: &Client, namespace: Option<&str>, tenancies: &Tenancies) -> (Watches, Stores) {
     let mut filled = Filled::default();
+    filled.also(tenancies.settled());
     let mut common = CommonParts::default();
     let (runner_store, runners) =
         watch(client, namespace, watcher::Config::default(), move |runner| common.trim(runner), &mut filled);

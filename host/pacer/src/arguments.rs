@@ -94,6 +94,11 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = "pacer-policies", value_name = "CONFIGMAP")]
     pub(crate) policies: String,
 
+    /// ConfigMap that says which namespaces may register where, in its key tenancy.yaml: NAMESPACE/NAME, or NAME in the operator's own
+    /// namespace. Empty: every namespace may use the operator's credentials for whatever they reach. docs/tenancy.md has the format.
+    #[arg(long, default_value = "", value_name = "CONFIGMAP")]
+    pub(crate) tenancy: String,
+
     /// Refuses to start where the kernel can't lock in the processes that touch policies of users; docs/isolation.md says what that takes.
     #[arg(long)]
     pub(crate) require_policy_isolation: bool,
@@ -144,6 +149,11 @@ pub(crate) struct WebhookArguments {
     /// Only autoscalers of this namespace; empty for all.
     #[arg(long, default_value = "", value_name = "NAMESPACE")]
     pub(crate) watch_namespace: String,
+
+    /// Gives jobs only to autoscalers whose scope the operator has proved; for an operator with --tenancy. Those whose runners have
+    /// credentials of their own need that in any case.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) proved_scopes_only: bool,
 
     #[command(flatten)]
     pub(crate) receiver: ReceiverArguments,

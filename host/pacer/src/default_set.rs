@@ -27,11 +27,16 @@ impl DefaultSetArguments {
 
 /// Reads `--policies`: `namespace/name`, a name in the operator's own namespace, or empty for no default set.
 pub(crate) fn parse(text: &str, own: &str) -> Result<Option<ObjectKey>> {
+    config_map("--policies", text, own)
+}
+
+/// Reads a flag that names a ConfigMap: `namespace/name`, a name in the operator's own namespace, or empty for none.
+pub(crate) fn config_map(flag: &str, text: &str, own: &str) -> Result<Option<ObjectKey>> {
     let text = text.trim();
     let (namespace, name) = text.split_once('/').unwrap_or((own, text));
     if !text.is_empty() && (namespace.is_empty() || name.is_empty() || name.contains('/')) {
         bail!(
-            "--policies {text:?}: say NAMESPACE/NAME of a ConfigMap, NAME for one in the operator's own namespace, or nothing for none"
+            "{flag} {text:?}: say NAMESPACE/NAME of a ConfigMap, NAME for one in the operator's own namespace, or nothing for none"
         );
     }
     Ok((!text.is_empty()).then(|| ObjectKey::new(namespace, name)))

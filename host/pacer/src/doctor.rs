@@ -8,6 +8,7 @@ mod finding;
 mod github;
 mod installation;
 mod rights;
+mod tenancy;
 
 use std::process::ExitCode;
 
@@ -84,6 +85,7 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<Report> {
     let installation = installation::read(&mut reader, &arguments.operator_namespace).await?;
     report.add(installation.check(&mut reader, Timestamp::now()).await);
     report.add(rights::check(&mut reader, &installation).await?);
+    report.add(tenancy::check(&mut reader, &installation).await);
     let arc = adopt::installation::read(&mut reader).await;
     report.add(Checked {
         healthy: "ARC does not run, and nothing of it is in the way".to_owned(),

@@ -14,6 +14,7 @@ use pacer_cluster::lease::{Election, LeaseConfig};
 use pacer_cluster::nodes::Nodes;
 use pacer_cluster::seed::Seed;
 use pacer_demand::ledger::Ledgers;
+use pacer_demand::receiver::Proof;
 use pacer_github::pace::Pace;
 use pacer_github::queues::Queues;
 use pacer_operator::access::Accesses;
@@ -23,6 +24,7 @@ use pacer_operator::controllers::{self, EndedEarly, News, Operator};
 use pacer_operator::decisions::Decisions;
 use pacer_operator::metrics::{HttpServer, Metrics, Sources};
 use pacer_operator::stores::Stores;
+use pacer_operator::tenancy::Tenancies;
 use pacer_operator::{wake, watches};
 use pacer_policy::{Counters, IsolationLevel, PolicyHost};
 use pacer_policyset::PolicySets;
@@ -197,6 +199,7 @@ impl Process {
         let server = webhook::Server::new(webhook::Setting {
             address: &arguments.webhook_addr,
             namespace: &arguments.watch_namespace,
+            proof: if arguments.tenancy.trim().is_empty() { Proof::OfOwnCredentials } else { Proof::OfAll },
             common_labels: &arguments.common_runner_labels,
             receiver: &arguments.receiver,
             github: &arguments.github,
@@ -265,7 +268,13 @@ impl Process {
         if github.is_none() {
             tracing::warn!("no GitHub credentials: only objects with githubAPICredentialsFrom are served");
         }
-        let (watches, stores) = watches::watches(&client, settings.namespace.as_deref());
+        let tenancies = Arc::new(Tenancies::new(settings::tenancy(arguments, &config.default_namespace)?));
+        if !tenancies.is_asked_for() {
+            tracing::info!(
+                "no tenancy is in force: every namespace may use the operator's credentials for whatever they reach; --tenancy bounds that"
+            );
+        }
+        let (watches, stores) = watches::watches(&client, settings.namespace.as_deref(), &tenancies);
         let options = settings::policy_options(arguments, &config.default_namespace)?;
         match (&options.default, arguments.builtin_policies_only) {
             (_, true) => tracing::info!("--builtin-policies-only: the shipped policies decide, and no policy set is looked for"),
@@ -281,11 +290,20 @@ impl Process {
             ),
         }
         let sets = Arc::new(PolicySets::new(policies.host, options));
+        let bounds = tenancies.clone();
+        sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
         let ledgers = Arc::new(Ledgers::new(client.clone(), stores.job_ledgers.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
-        let (accesses, runner_lists) =
-            Accesses::new(client.clone(), endpoints, options, github.clone(), settings.concurrency, stop.clone());
+        let (accesses, runner_lists) = Accesses::new(
+            client.clone(),
+            endpoints,
+            options,
+            github.clone(),
+            tenancies.clone(),
+            settings.concurrency,
+            stop.clone(),
+        );
         let (queues, queue_news) = Queues::new(Pace::queues(), stop.clone());
         let (accesses, queues) = (Arc::new(accesses), Arc::new(queues));
         let events = Events::new(client.clone(), identity.clone());
@@ -315,6 +333,7 @@ impl Process {
             supplies: operator.supplies(),
             autoscalers: operator.autoscalers(),
             ledgers,
+            tenancies,
         });
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };

@@ -18,7 +18,7 @@ use kube::Client;
 use pacer_cluster::fence::Fence;
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::{
-    Answer, JobMetricsSettings, Parts, Receiver, ReceiverMetrics, RunnerGroups, VisibleGroups, Watches, watches,
+    Answer, JobMetricsSettings, Parts, Proof, Receiver, ReceiverMetrics, RunnerGroups, VisibleGroups, Watches, watches,
 };
 use pacer_github::Secret;
 use pacer_github::webhook::{Check, Signed, Verifier};
@@ -71,6 +71,7 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
     let server = Server::new(Setting {
         address: &arguments.webhook_addr,
         namespace: &arguments.watch_namespace,
+        proof: if arguments.proved_scopes_only { Proof::OfAll } else { Proof::OfOwnCredentials },
         common_labels: &arguments.common_runner_labels,
         receiver: &arguments.receiver,
         github: &arguments.github,
@@ -93,6 +94,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) address: &'a str,
     /// Only autoscalers of this namespace; empty for all.
     pub(crate) namespace: &'a str,
+    /// Which autoscalers have to be proved.
+    pub(crate) proof: Proof,
     /// Labels that all runners have.
     pub(crate) common_labels: &'a [String],
     /// Secrets and limits.
@@ -141,7 +144,7 @@ impl Server {
         let listener = listen::bind(setting.address).await?;
         tracing::info!(webhook_addr = %listen::address(&listener)?, "serving");
         let namespace = Some(setting.namespace).filter(|namespace| !namespace.is_empty());
-        let (watches, autoscalers) = watches(&setting.client, namespace);
+        let (watches, autoscalers) = watches(&setting.client, namespace, setting.proof);
         let job_ledgers = autoscalers.job_ledgers();
         let receiver = Receiver::new(Parts {
             verifier,

@@ -35,6 +35,7 @@ pub mod record;
 pub mod rehearsal;
 mod sandbox;
 mod staged;
+pub mod tenancy;
 mod trial;
 mod wire;
 

@@ -34,7 +34,10 @@ pub fn put(
         Some(View { phase: Phase::Staging, .. }) => Known::Staging,
         Some(view) => Known::View(view),
         None if policies.follows(namespace, name) => Known::Staging,
-        None => Known::NoRoom,
+        None => match policies.limit_of(namespace) {
+            Some(most) => Known::Quota(most),
+            None => Known::NoRoom,
+        },
     };
     for (type_, verdict, reason, message) in statements(name, &known, &degraded) {
         condition::put(conditions, &Statement { type_, verdict, reason, message: &message, generation }, now);
@@ -52,6 +55,8 @@ enum Known<'a> {
     View(&'a View),
     /// It is being staged.
     Staging,
+    /// Its namespace has as many as it may have.
+    Quota(u32),
     /// [`MOST`] others are asked for.
     NoRoom,
 }
@@ -66,6 +71,14 @@ fn statements(name: &str, known: &Known<'_>, degraded: &[(String, String)]) -> [
         Known::Staging => {
             neither("Staging", format!("ConfigMap {name} is being staged; until then the cluster's default policies decide"))
         }
+        Known::Quota(most) => neither(
+            "QuotaExceeded",
+            format!(
+                "ConfigMap {name} is not watched: its namespace may have {most} policy sets, and the cluster's default policies decide; let \
+                 pools of the namespace share one set, or let whoever runs the operator raise quotas.policySets of the namespace in the \
+                 tenancy file"
+            ),
+        ),
         Known::NoRoom => neither(
             "TooManySets",
             format!(

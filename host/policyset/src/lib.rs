@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use kube::Client;
@@ -171,7 +171,12 @@ pub struct PolicySets {
     /// Grows with every change of `active`.
     version: watch::Sender<u64>,
     totals: Totals,
+    /// How many sets a namespace may have.
+    limit: OnceLock<Limit>,
 }
+
+/// See [`PolicySets::limit`].
+type Limit = Box<dyn Fn(&str) -> Option<u32> + Send + Sync>;
 
 struct Active {
     views: HashMap<ObjectKey, View>,
@@ -194,7 +199,35 @@ impl PolicySets {
             active: RwLock::new(active),
             version: watch::Sender::new(0),
             totals: Totals::default(),
+            limit: OnceLock::new(),
         }
+    }
+
+    /// Says how many policy sets a namespace may have, beside the cluster's default; only the first call counts.
+    pub fn limit(&self, of_namespace: impl Fn(&str) -> Option<u32> + Send + Sync + 'static) {
+        let _first = self.limit.set(Box::new(of_namespace));
+    }
+
+    fn limit_of(&self, namespace: &str) -> Option<u32> {
+        self.limit.get().and_then(|limit| limit(namespace))
+    }
+
+    /// Whether one more of this namespace would be too many.
+    fn is_full(&self, wanted: &BTreeSet<ObjectKey>, namespace: &str) -> bool {
+        let Some(most) = self.limit_of(namespace) else { return false };
+        let own = wanted.iter().filter(|key| key.namespace == namespace && !self.is_default(key)).count();
+        u32::try_from(own).unwrap_or(u32::MAX) >= most
+    }
+
+    /// Of these, as many of each namespace as it may have, the first by name.
+    fn within_limits(&self, wanted: &BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
+        let mut kept = BTreeSet::new();
+        for key in wanted {
+            if self.is_default(key) || !self.is_full(&kept, &key.namespace) {
+                kept.insert(key.clone());
+            }
+        }
+        kept
     }
 
     /// The engine.
@@ -269,7 +302,10 @@ impl PolicySets {
         if self.wanted.borrow().contains(key) {
             return;
         }
-        self.wanted.send_if_modified(|wanted| wanted.len() < MOST && wanted.insert(key.clone()));
+        self.wanted.send_if_modified(|wanted| {
+            let has_room = wanted.len() < MOST && (self.is_default(key) || !self.is_full(wanted, &key.namespace));
+            has_room && wanted.insert(key.clone())
+        });
     }
 
     /// Waits until all policy sets that are asked for have been staged or refused once.

@@ -61,6 +61,7 @@ pub async fn run(
                 sets.wanted.send_if_modified(|wanted| {
                     let before = wanted.len();
                     wanted.retain(|key| referenced.contains(key));
+                    *wanted = sets.within_limits(wanted);
                     wanted.len() != before
                 });
             }

@@ -2,5 +2,11 @@
 
 #[path = "tenants/beside.rs"]
 mod beside;
+#[path = "tenants/claims.rs"]
+mod claims;
 #[path = "tenants/credentials.rs"]
 mod credentials;
+#[path = "tenants/hostile.rs"]
+mod hostile;
+#[path = "tenants/tenancy.rs"]
+mod tenancy;

@@ -33,6 +33,22 @@ fn unstarted(indices: &[usize]) -> Plan {
     Plan::Shrink(Shrink { unstarted: indices.to_vec(), ..Shrink::default() })
 }
 
+#[test]
+fn namespace_bounds_what_is_made_and_nothing_else() {
+    let table = [
+        (Plan::Create(3), None, Plan::Create(3)),
+        (Plan::Create(3), Some(5), Plan::Create(3)),
+        (Plan::Create(3), Some(2), Plan::Create(2)),
+        (Plan::Create(3), Some(0), Plan::Full { missing: 3 }),
+        (Plan::Settled, Some(0), Plan::Settled),
+        (Plan::Held { missing: 1 }, Some(0), Plan::Held { missing: 1 }),
+        (ask(2), Some(0), ask(2)),
+    ];
+    for (plan, room, expected) in table {
+        assert_eq!(plan.clone().within(room), expected, "{plan:?} within {room:?}");
+    }
+}
+
 fn outdated(dead: &[usize], unstarted: &[usize], ask: u32) -> Plan {
     Plan::Shrink(Shrink { dead: dead.to_vec(), unstarted: unstarted.to_vec(), ask, outdated_only: true })
 }
@@ -204,7 +220,7 @@ impl Model {
         let total = self.total();
         let outdated = || self.members.iter().filter(|member| !member.current && member.phase != Stopping);
         match plan {
-            Plan::Settled => {}
+            Plan::Settled | Plan::Full { .. } => {}
             Plan::Held { missing } => prop_assert!(*missing > 0 && *missing <= finished && total + missing == self.desired),
             Plan::Create(number) => {
                 let limit = self.desired + if outdated().count() > 0 { self.surge.max(1) } else { 0 };
@@ -241,7 +257,7 @@ impl Model {
 
     fn act(&mut self, plan: Plan) {
         match plan {
-            Plan::Settled | Plan::Held { .. } => {}
+            Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
             Plan::Create(number) => self.in_flight += number,
             Plan::Shrink(Shrink { dead, unstarted, ask, outdated_only }) => {
                 for index in dead.into_iter().chain(unstarted) {

@@ -177,7 +177,7 @@ impl Runners {
             self.members.iter().map(|(phase, _)| Member { phase: *phase, current: true, age: 1 }).collect();
         let plan = fleet::plan(&Fleet { desired: self.wanted, members: &members, in_flight: 0, finished: 0, surge: 1 });
         match plan {
-            Plan::Settled | Plan::Held { .. } => {}
+            Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
             Plan::Create(number) => {
                 // Most idle: a fleet in which all are always busy has no capacity to keep.
                 for _ in 0..number {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_api::autoscaler::{ProvedScope, ScaleTargetKind};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
 use pacer_cluster::object::Uid;
 use pacer_cluster::watch::{Changes, Filled, trim, watch};
@@ -27,6 +27,17 @@ pub struct Autoscalers {
     runner_sets: Store<RunnerSet>,
     job_ledgers: Store<JobLedger>,
     filled: Filled,
+    proof: Proof,
+}
+
+/// Which autoscalers get jobs only once the operator has proved their scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proof {
+    /// Those whose runners have credentials of their own.
+    #[default]
+    OfOwnCredentials,
+    /// All: a tenancy file says who may use the operator's credentials where.
+    OfAll,
 }
 
 /// The watches that fill the stores, not yet running.
@@ -40,7 +51,7 @@ pub struct Watches {
 
 /// Prepares the watches and their stores. Any number of replicas may have them: nothing is written here.
 #[must_use]
-pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Autoscalers) {
+pub fn watches(client: &Client, namespace: Option<&str>, proof: Proof) -> (Watches, Autoscalers) {
     let mut filled = Filled::default();
     let all = watcher::Config::default();
     let (autoscaler_store, autoscalers) = watch(client, namespace, all.clone(), trim, &mut filled);
@@ -53,6 +64,7 @@ pub fn watches(client: &Client, namespace: Option<&str>) -> (Watches, Autoscaler
         runner_sets: runner_set_store,
         job_ledgers: job_ledger_store,
         filled,
+        proof,
     };
     (Watches { autoscalers, deployments, runner_sets, job_ledgers, stored: autoscaler_store }, stores)
 }
@@ -141,6 +153,8 @@ enum Broken {
     NoTarget(ScaleTargetKind, String),
     #[error("its target's spec: {0}")]
     Scope(#[from] ScopeError),
+    #[error("its scope is not proved: see its condition ScopeProved, or that of the operator that should write it")]
+    Unproved,
     #[error("its trigger's duration: {0}")]
     Duration(#[from] pacer_api::duration::DurationError),
 }
@@ -184,11 +198,21 @@ impl Autoscalers {
                 continue;
             }
             match self.target(&autoscaler) {
-                Ok((target, scope)) => pool.members.push(Member { autoscaler, target, scope }),
+                Ok((target, scope)) => match self.proved(&autoscaler, &target) {
+                    true => pool.members.push(Member { autoscaler, target, scope }),
+                    false => pool.broken.push(format!("{}: {}", full_name(&autoscaler), Broken::Unproved)),
+                },
                 Err(broken) => pool.broken.push(format!("{}: {broken}", full_name(&autoscaler))),
             }
         }
         pool
+    }
+
+    /// Whether its runners may be where their spec says: whoever writes the spec may write any name there.
+    fn proved(&self, autoscaler: &HorizontalRunnerAutoscaler, target: &Target) -> bool {
+        let config = target.config();
+        let needed = self.proof == Proof::OfAll || config.credentials_secret().is_some();
+        !needed || proof(autoscaler).is_some_and(|proved| proved.is_of(config))
     }
 
     fn target(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(Target, Scope), Broken> {
@@ -208,7 +232,17 @@ impl Autoscalers {
     }
 }
 
+fn proof(autoscaler: &HorizontalRunnerAutoscaler) -> Option<&ProvedScope> {
+    autoscaler.status.as_ref()?.proved_scope.as_ref()
+}
+
 impl Member {
+    /// Whether a job of the repository at this URL may be its runners'.
+    pub(super) fn is_at(&self, repository: Option<&str>) -> bool {
+        self.target.config().credentials_secret().is_none()
+            || proof(&self.autoscaler).is_some_and(|proved| proved.is_at(repository))
+    }
+
     /// What the search has to know.
     pub(super) fn candidate<'a>(&'a self, common_labels: &'a [String]) -> Candidate<'a> {
         let meta = &self.autoscaler.metadata;
@@ -275,6 +309,7 @@ mod tests {
             runner_sets: store(runner_sets),
             job_ledgers: store(vec![]),
             filled: Filled::default(),
+            proof: Proof::OfOwnCredentials,
         }
     }
 
@@ -338,6 +373,47 @@ mod tests {
         let names: Vec<&str> = pool.broken.iter().filter_map(|text| text.split(':').next()).collect();
         assert_eq!(names, ["ci/gone", "ci/lost", "ci/nothing", "ci/push", "ci/soon", "ci/two"], "{:?}", pool.broken);
         assert_eq!(pool.broken.first().unwrap(), "ci/gone: RunnerDeployment gone does not exist");
+    }
+
+    #[test]
+    fn own_credentials_count_once_they_have_proved_their_scope_and_all_do_under_a_tenancy() {
+        let target = |name: &str, secret: Option<&str>| {
+            let from = secret.map(|name| json!({"secretRef": {"name": name}}));
+            let spec = json!({"repository": "acme/app", "githubAPICredentialsFrom": from});
+            object("RunnerDeployment", name, json!({"template": {"spec": spec}}))
+        };
+        let scaled = |name: &str, proved: Option<Value>| {
+            let trigger = json!([{"githubEvent": {"workflowJob": {}}}]);
+            let mut autoscaler = autoscaler(name, "RunnerDeployment", name, trigger);
+            autoscaler["status"] = json!({"provedScope": proved});
+            autoscaler
+        };
+        let own = |scope: &str| Some(json!({"scope": scope, "secret": "own"}));
+        let mut all = autoscalers(
+            vec![
+                scaled("operators", None),
+                scaled("allowed", Some(json!({"scope": "repos/acme/app"}))),
+                scaled("claimed", None),
+                scaled("moved", own("repos/thief/app")),
+                scaled("proved", own("repos/acme/app")),
+            ],
+            vec![
+                target("operators", None),
+                target("allowed", None),
+                target("claimed", Some("own")),
+                target("moved", Some("own")),
+                target("proved", Some("own")),
+            ],
+            vec![],
+        );
+        let names = |all: &Autoscalers| {
+            let mut names: Vec<String> = all.pool().members.iter().map(|member| member.autoscaler.name_any()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&all), ["allowed", "operators", "proved"]);
+        all.proof = Proof::OfAll;
+        assert_eq!(names(&all), ["allowed", "proved"]);
     }
 
     #[test]

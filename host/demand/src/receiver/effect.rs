@@ -76,7 +76,12 @@ mod tests {
             created_at: Some(moment(10)),
             started_at: Some(moment(20)),
             completed_at: Some(moment(30)),
-            repository: Repository { owner: "acme".to_owned(), name: "app".to_owned(), account: Account::Organization },
+            repository: Repository {
+                owner: "acme".to_owned(),
+                name: "app".to_owned(),
+                account: Account::Organization,
+                url: None,
+            },
             enterprise: None,
             organization: Some("acme".to_owned()),
             failed_step: None,

@@ -1,9 +1,10 @@
 //! What GitHub is asked about runners: registration, listing, removal.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use octocrab::models::actions::SelfHostedRunnerToken;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use super::{Listing, Page, RegistrationToken, RemoteRunner, Removal};
 use crate::call::Endpoint;
 use crate::client::{GitHub, body, success};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, misread};
 use crate::secret::Secret;
 use crate::stack::cache::Version;
 use crate::stack::turn::Turn;
@@ -23,7 +24,7 @@ use crate::stack::turn::Turn;
 const PER_PAGE: u64 = 100;
 /// Pages of one listing that are asked for at a time.
 const PAGES_AT_A_TIME: usize = 8;
-/// Pages that a listing can have. GitHub allows 10,000 runners in a group; this is ten times as many.
+/// Pages that a listing can have, however many it promises. GitHub allows 10,000 runners in a group; this is ten times as many.
 const PAGES: u64 = 1_000;
 /// Scopes whose last listing is kept to be compared with the next.
 const REMEMBERED: usize = 1_024;
@@ -64,7 +65,7 @@ impl GitHub {
         let status = answer.status();
         let body = body(answer, &attempt).await?;
         let token: SelfHostedRunnerToken = serde_json::from_slice(&body)
-            .map_err(|error| attempt.clone().misanswered(ErrorKind::Decode, status, error.to_string()))?;
+            .map_err(|error| attempt.clone().misanswered(ErrorKind::Decode, status, misread(&error)))?;
         let expires_at = Timestamp::from_second(token.expires_at.timestamp())
             .map_err(|error| attempt.misanswered(ErrorKind::Decode, status, error.to_string()))?;
         Ok(RegistrationToken { token: Secret::new(token.token), expires_at })
@@ -155,9 +156,22 @@ impl GitHub {
             None => None,
         };
         let turn = more.as_ref().unwrap_or(&turn);
-        let rest = stream::iter(2..=last).map(|number| self.page(turn, scope, number)).buffered(PAGES_AT_A_TIME);
+        let mut rest = pin!(stream::iter(2..=last).map(|number| self.page(turn, scope, number)).buffered(PAGES_AT_A_TIME));
+        let mut bytes = first.bytes;
         let mut pages = vec![first];
-        pages.extend(rest.try_collect::<Vec<_>>().await?);
+        // As long as there are any, whatever number the first one promises.
+        while let Some(page) = rest.next().await {
+            let page = page?;
+            bytes = bytes.saturating_add(page.bytes);
+            if page.runners.is_empty() {
+                break;
+            }
+            if bytes > self.listing_bytes() {
+                tracing::warn!(%scope, bytes, pages = pages.len(), "a listing of runners is too large; the rest of it is not read");
+                break;
+            }
+            pages.push(page);
+        }
         Ok(pages)
     }
 
@@ -173,12 +187,16 @@ impl GitHub {
             _ => format!("?per_page={PER_PAGE}&page={number}"),
         };
         let read = self.get_in_turn(turn, Endpoint::ListRunners, scope, &runners(&suffix)).await?;
-        let (version, paid) = (read.version, read.paid);
+        let (version, paid, bytes) = (read.version, read.paid, read.len());
         if let Some(known) = version.and_then(|version| self.recall(scope, number, version)) {
             return Ok(Page { paid, ..known });
         }
-        let (total, runners) = parse(read.json()?);
-        Ok(Page { version, total, runners, paid })
+        let page: WirePage = read.json()?;
+        if page.runners.len() as u64 > PER_PAGE {
+            return Err(read.absurd("a page has more runners than were asked for"));
+        }
+        let (total, runners) = parse(page);
+        Ok(Page { version, total, runners, paid, bytes })
     }
 
     fn recall(&self, scope: &Scope, number: u64, version: Version) -> Option<Page> {

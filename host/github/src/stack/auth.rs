@@ -17,7 +17,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::call::{Call, Endpoint, Subject};
 use crate::credentials::CredentialKind;
-use crate::error::{Attempt, ErrorKind, Fault};
+use crate::error::{Attempt, ErrorKind, Fault, misread};
 use crate::jwt::AppKey;
 use crate::limit;
 use crate::stack::{Next, Request, checked, service};
@@ -218,7 +218,7 @@ impl App {
         let clock = limit::clock_of(response.headers(), now);
         let response = checked(response).await.map_err(|error| Fault::Refused(attempt.clone().broken(error)))?;
         let answer = serde_json::from_slice(response.body())
-            .map_err(|error| Fault::Refused(attempt.clone().misanswered(ErrorKind::Decode, status, error.to_string())))?;
+            .map_err(|error| Fault::Refused(attempt.clone().misanswered(ErrorKind::Decode, status, misread(&error))))?;
         Ok((answer, clock))
     }
 }

@@ -24,8 +24,9 @@ use tokio::net::TcpStream;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-/// Largest answer that is read; a page of 100 runners has some 60 kB.
-const LARGEST_ANSWER: usize = 32 << 20;
+use crate::call::{Call, LARGEST_ANSWER};
+use crate::stack::address::{self, Checked};
+
 /// One address that does not answer must not use up a call's deadline.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Shorter than what proxies and GitHub keep idle connections for.
@@ -76,7 +77,7 @@ pub enum TransportError {
 /// A transport over real connections. The system's certificate authorities count, and those in `authorities` too.
 pub(crate) fn connect(api: &str, authorities: Option<&Path>, proxy: &ProxyRules) -> Result<Transport, TransportError> {
     let tls = Arc::new(tls(api, authorities)?);
-    let mut tcp = HttpConnector::new();
+    let mut tcp = HttpConnector::new_with_resolver(Checked::default());
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT));
@@ -93,8 +94,9 @@ pub(crate) fn connect(api: &str, authorities: Option<&Path>, proxy: &ProxyRules)
     let send = move |request: http::Request<Bytes>| {
         let client = client.clone();
         async move {
+            let largest = request.extensions().get::<Call>().map_or(LARGEST_ANSWER, |call| call.endpoint.largest());
             let (parts, body) = client.request(request.map(Full::new)).await?.into_parts();
-            let body = Limited::new(body, LARGEST_ANSWER).collect().await?.to_bytes();
+            let body = Limited::new(body, largest).collect().await?.to_bytes();
             Ok::<_, BoxError>(http::Response::from_parts(parts, body))
         }
     };
@@ -130,8 +132,8 @@ fn tls(api: &str, authorities: Option<&Path>) -> Result<ClientConfig, TransportE
 /// Opens TCP connections, through a proxy where the rules say so.
 #[derive(Clone)]
 struct Connector {
-    tcp: HttpConnector,
-    to_proxy: HttpsConnector<HttpConnector>,
+    tcp: HttpConnector<Checked>,
+    to_proxy: HttpsConnector<HttpConnector<Checked>>,
     rules: Option<Arc<Matcher>>,
 }
 
@@ -147,6 +149,10 @@ impl Service<Uri> for Connector {
     fn call(&mut self, target: Uri) -> Self::Future {
         let Some(proxy) = self.rules.as_ref().and_then(|rules| rules.intercept(&target)) else {
             let tcp = self.tcp.clone();
+            // An address is not resolved, and so not seen by the resolver.
+            if let Some(refused) = target.host().and_then(address::refused) {
+                return Box::pin(std::future::ready(Err(refused.into())));
+            }
             return Box::pin(async move { Ok(MaybeHttpsStream::Http(tcp.oneshot(target).await?)) });
         };
         let address = proxy.uri().clone();

@@ -77,6 +77,8 @@ pub struct Repository {
     pub name: String,
     /// What the owner is.
     pub account: Account,
+    /// Its URL in GitHub's API, where GitHub says it.
+    pub url: Option<String>,
 }
 
 /// Kind of a repository's owner.
@@ -160,6 +162,8 @@ struct WireOrganization {
 #[derive(Deserialize)]
 struct WireRepository {
     full_name: String,
+    #[serde(default)]
+    url: Option<String>,
     owner: WireOwner,
 }
 
@@ -220,6 +224,7 @@ pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, serde_json::Error
             owner,
             name,
             account: if repository.owner.kind.as_deref() == Some("User") { Account::User } else { Account::Organization },
+            url: repository.url,
         },
         enterprise: event.enterprise.map(|enterprise| enterprise.slug).filter(|slug| !slug.is_empty()),
         organization: event.organization.and_then(|organization| organization.login).filter(|login| !login.is_empty()),

@@ -4,6 +4,7 @@ use pacer_core::autoscale::BoundsError;
 use pacer_core::autoscale::metric::MetricsError;
 use pacer_core::busy::FieldError;
 use pacer_core::schedule::ScheduleError;
+use pacer_core::tenancy::Refusal;
 
 use crate::target::TargetRef;
 
@@ -54,6 +55,9 @@ pub enum Problem {
     /// The target says nowhere to register.
     #[error("the target's spec: {0}")]
     Scope(String),
+    /// The tenancy does not allow the target's runners.
+    #[error("{0}")]
+    NotAllowed(Refusal),
     /// GitHub can't be asked.
     #[error("the metrics can't be read: {0}")]
     GitHub(String),
@@ -69,6 +73,7 @@ impl Problem {
             Self::Schedule(_) | Self::TimeZone { .. } => "InvalidSchedule",
             Self::Duration(_) => "InvalidTrigger",
             Self::Metrics(_) | Self::Field(_) | Self::RepositoryNames | Self::Enterprise(_) | Self::Scope(_) => "InvalidMetric",
+            Self::NotAllowed(refusal) => refusal.reason(),
             Self::GitHub(_) => "GitHubUnavailable",
         }
     }

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
+use pacer_api::autoscaler::ProvedScope;
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerStatus};
@@ -14,10 +15,11 @@ use pacer_cluster::events::Reason;
 use pacer_core::autoscale::Reason as Why;
 use pacer_core::autoscale::telling::Step;
 use pacer_policyset::condition as policy_condition;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::decide::Decided;
 use super::memo::AutoscalerMemo;
+use super::proof::Proof;
 use super::{Autoscalers, Problem, Subject, left};
 use crate::error::Error;
 use crate::written::Written;
@@ -55,7 +57,7 @@ impl Outcome {
 impl Autoscalers {
     /// Writes the status if it differs: at once when the number does, else at most once a second. Returns when to go on with a write that is
     /// held back.
-    pub(super) async fn write_status(&self, of: Subject<'_>, outcome: &Outcome) -> Result<Duration, Error> {
+    pub(super) async fn write_status(&self, of: Subject<'_>, outcome: &Outcome, proof: &Proof) -> Result<Duration, Error> {
         let autoscaler = of.object;
         let old = autoscaler.status.clone().unwrap_or_default();
         let mut new = compute(autoscaler, outcome, &old, of.clock.now);
@@ -63,6 +65,7 @@ impl Autoscalers {
         let (namespace, generation) = (autoscaler.namespace().unwrap_or_default(), autoscaler.metadata.generation);
         let policies = &self.decisions.policies;
         policy_condition::put(&mut new.conditions, policies, &namespace, asked, generation, of.clock.now);
+        proof.put(&mut new, generation, of.clock.now);
         let period = self.publish_change(of, outcome, &old, &new).await.unwrap_or(Duration::MAX).min(self.settings.sync_period);
         if new == old {
             return Ok(period);
@@ -74,9 +77,10 @@ impl Autoscalers {
             "desiredReplicas": new.desired_replicas,
             "lastSuccessfulScaleOutTime": new.last_successful_scale_out_time,
             "scheduledOverridesSummary": new.scheduled_overrides_summary,
+            "provedScope": proved_scope(new.proved_scope.as_ref()),
             "conditions": new.conditions,
         });
-        let urgent = new.desired_replicas != old.desired_replicas;
+        let urgent = new.desired_replicas != old.desired_replicas || new.proved_scope != old.proved_scope;
         let hold = |written: &Written| {
             let again = written.version == version && written.value == value;
             let wait = written.hold(version.as_deref(), &value, of.clock.instant, self.settings.sync_period);
@@ -133,6 +137,11 @@ impl Autoscalers {
         }
         self.memory.memos.read(of.uid, |memo| memo.telling.wait(now)).flatten()
     }
+}
+
+/// With every field, so that a merge patch removes those that are absent.
+fn proved_scope(proved: Option<&ProvedScope>) -> Value {
+    proved.map_or(Value::Null, |proved| json!({"scope": proved.scope, "secret": proved.secret, "api": proved.api}))
 }
 
 fn compute(

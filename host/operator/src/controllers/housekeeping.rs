@@ -74,7 +74,12 @@ impl Operator {
         let mut accesses = Vec::new();
         let mut complete = true;
         for runner in &runners {
-            match self.github.get(&runner.namespace().unwrap_or_default(), &runner.spec.config).await {
+            let namespace = runner.namespace().unwrap_or_default();
+            let had_pod = runner.status.as_ref().is_some_and(|status| status.pod_uid.is_some() || status.runner_id.is_some());
+            if !had_pod && self.github.tenancies().admits(&namespace, &runner.spec.config).is_err() {
+                continue;
+            }
+            match self.github.get(&namespace, &runner.spec.config).await {
                 Ok(access) => accesses.push(access),
                 // Its listing may be needed in a moment.
                 Err(Error::Kube(_)) => complete = false,
@@ -84,6 +89,7 @@ impl Operator {
         if complete {
             self.github.retain(&accesses);
         }
+        self.github.forget_unused().await;
         let is_used = |namespace: &str, name: &str| used.contains(&(namespace.to_owned(), name.to_owned()));
         if let Err(error) = self.supplies.tokens.sweep(self.settings.namespace.as_deref(), is_used).await {
             tracing::warn!(%error, "unused registration tokens not deleted");

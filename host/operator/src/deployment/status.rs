@@ -98,12 +98,15 @@ fn readiness<'a>(target: &Target, newest: &'a RunnerReplicaSet, progress: &Progr
     }
 }
 
+/// Reasons of a RunnerReplicaSet that its owner repeats.
+const REASONS_OF_SETS: [&str; 6] =
+    ["SettingsRefused", "CredentialsRefused", "GitHubUnavailable", "NotAllowed", "QuotaExceeded", "TenancyUnknown"];
+
 /// What a set says about GitHub, when it can't use it: the owner of a target looks at the target first.
 fn github_trouble(set: &RunnerReplicaSet) -> Option<&Condition> {
     let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     conditions.iter().find(|condition| {
-        condition.type_ == ConditionType::Ready.as_str()
-            && matches!(condition.reason.as_str(), "SettingsRefused" | "CredentialsRefused" | "GitHubUnavailable")
+        condition.type_ == ConditionType::Ready.as_str() && REASONS_OF_SETS.contains(&condition.reason.as_str())
     })
 }
 

@@ -50,6 +50,11 @@ impl ReplicaSets {
     pub(super) async fn create(&self, of: Subject<'_>, fleet: &mut Fleet, count: u32) -> Result<(), Error> {
         let target = self.cluster.stores.target_of(of.set);
         let runners: Vec<Runner> = (0..count).map(|_| self.named(of.set, target.as_ref())).collect();
+        let runners = self.with_room(of, runners);
+        let namespace = of.set.namespace().unwrap_or_default();
+        let rooms = &self.github.tenancies().rooms;
+        let give_back = |name: &str| rooms.give_back(&namespace, name);
+        let give_back = &give_back;
         let api = self.cluster.beside::<Runner>(of.set);
         let (api, memos) = (&api, &self.memory.memos);
         let created: Vec<Result<Runner, kube::Error>> = stream::iter(runners)
@@ -61,6 +66,7 @@ impl ReplicaSets {
                 if let Err(error) = &result
                     && status(error).is_some()
                 {
+                    give_back(&name);
                     memos.change(of.uid, |memo| memo.in_flight.remove(&name));
                 }
                 result

@@ -14,6 +14,7 @@ use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
 use pacer_core::phase::Phase;
 use pacer_core::restart::{self, RestartLimits};
+use pacer_core::tenancy::Refusal;
 
 use super::observe::Fleet;
 use super::{ReplicaSets, Subject};
@@ -27,17 +28,29 @@ use crate::{pool, template};
 pub(super) struct GitHubTrouble {
     reason: &'static str,
     message: String,
+    event: Reason,
 }
 
 impl GitHubTrouble {
     pub(super) fn of(access: &Result<Access, Error>) -> Option<Self> {
         match access {
-            Err(error) => Some(Self { reason: "SettingsRefused", message: error.to_string() }),
+            Err(error) => Some(Self { reason: error.reason(), message: error.to_string(), event: error.event() }),
             Ok(access) => access.outage().map(|outage| Self {
                 reason: if outage.refused { "CredentialsRefused" } else { "GitHubUnavailable" },
                 message: outage.message,
+                event: Reason::GitHubUnavailable,
             }),
         }
+    }
+
+    /// The tenancy does not allow more runners.
+    pub(super) fn refused(refusal: Refusal) -> Self {
+        Self { reason: refusal.reason(), message: refusal.to_string(), event: Reason::NotAllowed }
+    }
+
+    /// Whether it is the tenancy that stands in the way.
+    pub(super) fn forbids(&self) -> bool {
+        self.event == Reason::NotAllowed
     }
 }
 
@@ -61,7 +74,7 @@ impl ReplicaSets {
             return Ok(wait);
         }
         if let Some(trouble) = trouble.filter(|_| new.conditions != old.conditions) {
-            self.cluster.events.publish(Reason::GitHubUnavailable, &of.set.object_ref(&()), None, &trouble.message).await;
+            self.cluster.events.publish(trouble.event, &of.set.object_ref(&()), None, &trouble.message).await;
         }
         let patch = merge_patch(&value, serde_json::to_value(&old).ok());
         let api = self.cluster.beside::<RunnerReplicaSet>(of.set);

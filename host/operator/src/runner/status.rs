@@ -62,7 +62,7 @@ impl RunnerStatuses {
         of: Subject<'_>,
         observed: &Observed,
         assessment: &Assessment,
-        refused: Option<&str>,
+        refused: Option<(&str, &str)>,
     ) -> Result<Duration, Error> {
         let old = self.last_written(of);
         if let Some(wait) = hold_back(of, observed, assessment, refused, &old) {
@@ -71,9 +71,10 @@ impl RunnerStatuses {
         let mut new = mirror(of, observed, assessment, &old);
         let pod_refused = observed.facts.refusal.as_ref().map(|refusal| match refusal.by {
             Refuser::Pod | Refuser::Quota => ("PodRefused", refusal.message.as_str()),
+            Refuser::Tenancy => ("QuotaExceeded", refusal.message.as_str()),
             Refuser::Credentials => ("CredentialsRefused", refusal.message.as_str()),
         });
-        match refused.map(|message| ("SettingsRefused", message)).or(pod_refused) {
+        match refused.or(pod_refused) {
             Some((reason, message)) => put(&mut new, of, (ConditionType::Accepted, false), reason, message),
             None => {
                 condition::remove(&mut new.conditions, ConditionType::Accepted);
@@ -148,7 +149,7 @@ fn hold_back(
     of: Subject<'_>,
     observed: &Observed,
     assessment: &Assessment,
-    refused: Option<&str>,
+    refused: Option<(&str, &str)>,
     old: &RunnerStatus,
 ) -> Option<Duration> {
     let (runner, clock) = (of.runner, of.clock);

@@ -39,6 +39,7 @@ impl Runners {
             Ok(access) => access.outage().is_some_and(|outage| outage.refused),
             Err(error) => !matches!(error, Error::Kube(_)),
         };
+        observed.facts.github_forbidden = matches!(access, Err(Error::NotAllowed(_)));
         let step = match (stop::next(&observed.facts, observed.refused_busy, limits, of.clock.now), &access) {
             (Step::Unregister { id }, Ok(access)) => {
                 let Some(_permit) = access.permit() else { return Ok(Action::requeue(NEXT_PERMIT)) };

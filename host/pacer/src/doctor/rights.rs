@@ -18,11 +18,12 @@ use crate::reader::Reader;
 const ROLES: &str = include_str!("../../../../deploy/base/rbac.yaml");
 
 /// Roles that may be left out, and what is lost without each.
-const OPTIONAL: [(&str, &str); 4] = [
+const OPTIONAL: [(&str, &str); 5] = [
     ("pacer-policies", "only the default policy set in the operator's namespace can be used"),
     ("pacer-receipts", "decisions leave no receipts, which `pacer explain` reads"),
     ("pacer-access", "runners that talk to the API server have to name a service account"),
     ("pacer-nodes", "a runner on a lost node is given up later"),
+    ("pacer-namespaces", "a tenancy file that selects namespaces by labels allows them nothing"),
 ];
 
 /// Bound to runners and not to the operator.

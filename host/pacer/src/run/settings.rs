@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use anyhow::bail;
 use pacer_cluster::lease::LeaseTiming;
+use pacer_cluster::object::ObjectKey;
 use pacer_core::restart::RestartLimits;
 use pacer_core::ring::Bounds;
 use pacer_core::stop::StopLimits;
@@ -88,6 +89,10 @@ pub(super) fn receipt_bounds(arguments: &RunArguments) -> Bounds {
 pub(super) fn policy_options(arguments: &RunArguments, own: &str) -> anyhow::Result<Options> {
     let default = crate::default_set::parse(&arguments.policies, own)?;
     Ok(Options { default, namespace: own.to_owned(), builtin_only: arguments.builtin_policies_only })
+}
+
+pub(super) fn tenancy(arguments: &RunArguments, own: &str) -> anyhow::Result<Option<ObjectKey>> {
+    crate::default_set::config_map("--tenancy", &arguments.tenancy, own)
 }
 
 #[cfg(test)]

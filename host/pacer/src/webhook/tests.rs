@@ -18,6 +18,7 @@ async fn front(arguments: &[&str]) -> anyhow::Result<Arc<Front>> {
     let setting = Setting {
         address: &arguments.webhook_addr,
         namespace: "",
+        proof: Proof::OfOwnCredentials,
         common_labels: &[],
         receiver: &arguments.receiver,
         github: &arguments.github,

@@ -1,0 +1,118 @@
+//! Scopes and hosts as a tenancy lists them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::scope::Scope;
+
+/// Scopes that an entry lists, as people write them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScopePattern {
+    /// `acme`: the organization, not its repositories.
+    Organization(String),
+    /// `acme/app`.
+    Repository {
+        /// Login of the owner.
+        owner: String,
+        /// Name without the owner.
+        name: String,
+    },
+    /// `acme/*`: every repository of that owner, not the organization itself.
+    RepositoriesOf(String),
+    /// `enterprise:corp`.
+    Enterprise(String),
+}
+
+/// What can't be read as a scope or a host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// No scope.
+    #[error(
+        "{0:?} is no scope: write an organization (acme), a repository (acme/app), all of an owner (acme/*) or enterprise:corp"
+    )]
+    Scope(String),
+    /// No host.
+    #[error("{0:?} is no host: write it as in a URL, without scheme and path: ghe.example.com, or ghe.example.com:8443")]
+    Host(String),
+}
+
+impl ScopePattern {
+    /// Whether it is among these. Names have no case at GitHub.
+    #[must_use]
+    pub fn covers(&self, scope: &Scope) -> bool {
+        match (self, scope) {
+            (Self::Organization(listed), Scope::Organization(wanted)) | (Self::Enterprise(listed), Scope::Enterprise(wanted)) => {
+                listed.eq_ignore_ascii_case(wanted)
+            }
+            (Self::Repository { owner, name }, Scope::Repository { owner: wanted_owner, name: wanted }) => {
+                owner.eq_ignore_ascii_case(wanted_owner) && name.eq_ignore_ascii_case(wanted)
+            }
+            (Self::RepositoriesOf(listed), Scope::Repository { owner, .. }) => listed.eq_ignore_ascii_case(owner),
+            _ => false,
+        }
+    }
+
+    /// How a scope is listed alone.
+    #[must_use]
+    pub fn of(scope: &Scope) -> Self {
+        match scope.clone() {
+            Scope::Repository { owner, name } => Self::Repository { owner, name },
+            Scope::Organization(organization) => Self::Organization(organization),
+            Scope::Enterprise(enterprise) => Self::Enterprise(enterprise),
+        }
+    }
+}
+
+impl fmt::Display for ScopePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Organization(organization) => f.write_str(organization),
+            Self::Repository { owner, name } => write!(f, "{owner}/{name}"),
+            Self::RepositoriesOf(owner) => write!(f, "{owner}/*"),
+            Self::Enterprise(enterprise) => write!(f, "enterprise:{enterprise}"),
+        }
+    }
+}
+
+impl FromStr for ScopePattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let name = |part: &str| is_name(part).then(|| part.to_owned());
+        let read = || match (text.strip_prefix("enterprise:"), text.split_once('/')) {
+            (Some(enterprise), _) => name(enterprise).map(Self::Enterprise),
+            (None, Some((owner, "*"))) => name(owner).map(Self::RepositoriesOf),
+            (None, Some((owner, repository))) => Some(Self::Repository { owner: name(owner)?, name: name(repository)? }),
+            (None, None) => name(text).map(Self::Organization),
+        };
+        read().ok_or_else(|| PatternError::Scope(text.to_owned()))
+    }
+}
+
+/// Names of accounts and repositories; nothing that could be mistaken for a pattern or a path.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// A GitHub host that an entry lists, in lower case, with its port unless that is the scheme's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host(String);
+
+impl Host {
+    /// Whether this host is meant. Whoever lists `github.com` means its API at `api.github.com` as well.
+    #[must_use]
+    pub fn covers(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        host == self.0 || host.strip_prefix("api.") == Some(self.0.as_str())
+    }
+}
+
+impl FromStr for Host {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let (name, port) = text.rsplit_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
+        let is_host = is_name(name) && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+        if is_host { Ok(Self(text.to_ascii_lowercase())) } else { Err(PatternError::Host(text.to_owned())) }
+    }
+}

@@ -1,0 +1,99 @@
+//! Why a namespace may not do something.
+
+use super::pattern::ScopePattern;
+use super::quota::Quota;
+use crate::scope::Scope;
+
+/// One sentence each, with the cure, for whoever looks at the object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A strict file does not list the namespace.
+    #[error(
+        "namespace {namespace} is not listed in the tenancy file, which is strict: whoever runs the operator can add it to `namespaces`"
+    )]
+    Unlisted {
+        /// Its name.
+        namespace: String,
+    },
+    /// The scope is not among those of its entry.
+    #[error(
+        "namespace {namespace} may not register runners of {scope} with the operator's credentials: whoever runs the operator can add \
+         {} to namespaces[{place}].scopes of the tenancy file, or name credentials of your own in githubAPICredentialsFrom",
+        ScopePattern::of(.scope)
+    )]
+    Scope {
+        /// Its name.
+        namespace: String,
+        /// The scope.
+        scope: Scope,
+        /// Of its entry, from 0.
+        place: usize,
+    },
+    /// The group is not among those of its entry.
+    #[error(
+        "namespace {namespace} may not register runners in the group {group:?} with the operator's credentials: name another group, or \
+         let whoever runs the operator add it to namespaces[{place}].groups of the tenancy file"
+    )]
+    Group {
+        /// Its name.
+        namespace: String,
+        /// The group.
+        group: String,
+        /// Of its entry, from 0.
+        place: usize,
+    },
+    /// The host is not among those of its entry.
+    #[error(
+        "credentials of namespace {namespace} may not name the GitHub host {host}: whoever runs the operator can add it to \
+         namespaces[{place}].hosts of the tenancy file"
+    )]
+    Host {
+        /// Its name.
+        namespace: String,
+        /// The host.
+        host: String,
+        /// Of its entry, from 0.
+        place: usize,
+    },
+    /// A quota is used up.
+    #[error(
+        "namespace {namespace} may have {most} {quota} and has no room for more: remove some, or let whoever runs the operator raise \
+         quotas.{} of the namespace in the tenancy file",
+        .quota.key()
+    )]
+    Quota {
+        /// Its name.
+        namespace: String,
+        /// Of what.
+        quota: Quota,
+        /// The limit.
+        most: u32,
+    },
+    /// The entry of the namespace depends on labels that can't be read.
+    #[error(
+        "the labels of namespace {namespace} can't be read, and the tenancy file selects namespaces by labels: grant the operator list \
+         and watch on namespaces, or list namespaces by name"
+    )]
+    Labels {
+        /// Its name.
+        namespace: String,
+    },
+    /// A file is asked for, and there never was a good one.
+    #[error("nothing is allowed before the operator has read a tenancy file: {why}")]
+    NoFile {
+        /// What is wrong with it, and its name.
+        why: String,
+    },
+}
+
+impl Refusal {
+    /// The reason of conditions and Events.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unlisted { .. } | Self::Scope { .. } | Self::Group { .. } | Self::Host { .. } => "NotAllowed",
+            Self::Quota { .. } => "QuotaExceeded",
+            Self::Labels { .. } | Self::NoFile { .. } => "TenancyUnknown",
+        }
+    }
+}

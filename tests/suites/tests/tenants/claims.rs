@@ -1,0 +1,168 @@
+//! Tenants that claim each other's repositories: a job goes to those only who have shown that its repository is theirs.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_harness::github::{Hook, JobId, JobSpec, Person, Scope};
+use pacer_harness::objects;
+use pacer_harness::world::World;
+use pacer_suites::{PATIENCE, brisk_world, end_as_it_is};
+use serde_json::{Value, json};
+
+use super::tenancy::{deployment, put};
+
+/// Secret of the webhooks.
+const SECRET: &str = "a secret of the tenants";
+
+/// A world whose operator receives the webhooks of these repositories.
+async fn receiving(arguments: &[&str], repositories: &[&str]) -> Result<World> {
+    let mut all = vec!["--webhook-addr=127.0.0.1:0"];
+    all.extend(arguments);
+    let world = brisk_world(&all, |options| {
+        if let Some(operator) = &mut options.operator {
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+        }
+    })
+    .await?;
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    for repository in repositories {
+        let (owner, name) = repository.split_once('/').context("no owner")?;
+        let scope = Scope::repository(owner, name);
+        world.github.add(&scope);
+        let url = format!("http://{address}/");
+        world.github.add_hook(Hook { owner: scope.into(), url, secret: SECRET.to_owned() });
+    }
+    for name in ["owner", "thief"] {
+        world.plane.namespace(name).await?;
+    }
+    Ok(world)
+}
+
+fn autoscaler(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"name": name}, "minReplicas": 0, "maxReplicas": 3,
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+    })
+}
+
+/// A RunnerDeployment at zero runners with an autoscaler; with a Secret of its own where one is given.
+async fn pool(world: &World, namespace: &str, name: &str, spec: Value, secret: Option<Value>) -> Result<()> {
+    let mut spec = spec;
+    if let (Some(data), Some(fields)) = (secret, spec.as_object_mut()) {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": data,
+        });
+        put(world, &secret).await?;
+        fields.insert("githubAPICredentialsFrom".to_owned(), json!({"secretRef": {"name": name}}));
+    }
+    put(world, &deployment(namespace, name, &spec, 0)).await?;
+    put(world, &autoscaler(namespace, name)).await
+}
+
+/// Waits until the condition `ScopeProved` of an autoscaler says this.
+async fn proved(world: &World, namespace: &str, name: &str, status: &str, reason: &str) -> Result<()> {
+    let api: Api<HorizontalRunnerAutoscaler> = Api::namespaced(world.client.clone(), namespace);
+    let outcome = objects::until(api, "", PATIENCE, |all| {
+        all.iter().any(|one| {
+            let conditions = one.status.clone().unwrap_or_default().conditions;
+            let said = conditions.iter().find(|condition| condition.type_ == "ScopeProved");
+            one.name_any() == name && said.is_some_and(|said| said.status == status && said.reason == reason)
+        })
+    })
+    .await;
+    world.check(outcome).await.with_context(|| format!("waiting for {namespace}/{name}: {status}, {reason}"))?;
+    Ok(())
+}
+
+/// Queues jobs, each after the event of the last one is answered, until somebody has one; says which autoscalers have it. The receiver is
+/// told of a proof by a watch of its own, which announces nothing here.
+async fn takers(world: &World, repository: &str, label: &str) -> Result<Vec<String>> {
+    let began = Instant::now();
+    loop {
+        let before = world.github.view(|view| view.deliveries().accepted);
+        let job = world.github.queue_job(JobSpec::new(repository, [label]))?;
+        let answered = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted > before).await;
+        world.check(answered).await?;
+        let api: Api<HorizontalRunnerAutoscaler> = Api::all(world.client.clone());
+        let all = api.list(&ListParams::default()).await?;
+        let takers: Vec<_> = all.iter().filter(|one| has(one, job)).map(|one| one.namespace().unwrap_or_default()).collect();
+        if !takers.is_empty() {
+            return Ok(takers);
+        }
+        ensure!(began.elapsed() < PATIENCE, "nobody takes the jobs of {repository}");
+    }
+}
+
+fn has(autoscaler: &HorizontalRunnerAutoscaler, job: JobId) -> bool {
+    let entries = autoscaler.status.iter().flat_map(|status| &status.ledger);
+    let mut known = entries.flat_map(|entry| &entry.jobs);
+    known.any(|id| u64::try_from(*id).is_ok_and(|id| id == job.0))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_goes_to_nobody_who_has_not_proved_its_repository() -> Result<()> {
+    let world = receiving(&[], &["acme/app", "mine/app"]).await?;
+    pool(&world, "owner", "ci", json!({"organization": "acme"}), None).await?;
+    // The narrowest scope, and the label of the owner: without a proof it would be preferred.
+    let made_up = json!({"github_token": "made-up"});
+    pool(&world, "thief", "ci", json!({"repository": "acme/app"}), Some(made_up)).await?;
+    proved(&world, "thief", "ci", "False", "CredentialsRefused").await?;
+    let taken = takers(&world, "acme/app", "ci").await?;
+    ensure!(taken == ["owner"], "{taken:?}");
+
+    // Credentials that may list a repository have its jobs from the first one on, at zero runners.
+    let own = Scope::repository("mine", "app");
+    let valid = json!({"github_token": world.github.add_pat(Person::admin("mine").seeing([own]))});
+    pool(&world, "thief", "mine", json!({"repository": "mine/app"}), Some(valid)).await?;
+    proved(&world, "thief", "mine", "True", "Listed").await?;
+    let taken = takers(&world, "mine/app", "mine").await?;
+    ensure!(taken == ["thief"], "{taken:?}");
+
+    // A proof is of one place: it does not move with the spec.
+    let moved = json!({
+        "repository": "acme/app", "labels": ["ci"], "githubAPICredentialsFrom": {"secretRef": {"name": "mine"}},
+    });
+    put(&world, &deployment("thief", "mine", &moved, 0)).await?;
+    let taken = takers(&world, "acme/app", "ci").await?;
+    ensure!(taken == ["owner"], "{taken:?}");
+    proved(&world, "thief", "mine", "False", "CredentialsRefused").await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_of_a_tenants_choosing_proves_nothing_about_the_operators_github() -> Result<()> {
+    let world = receiving(&[], &["acme/app"]).await?;
+    pool(&world, "owner", "ci", json!({"organization": "acme"}), None).await?;
+    // It lists what its tenant likes; the simulation under another address stands for it.
+    let url = world.github.enterprise_api_url();
+    let there = json!({"github_token": world.github.pat(), "github_enterprise_url": url});
+    pool(&world, "thief", "ci", json!({"repository": "acme/app"}), Some(there)).await?;
+    proved(&world, "thief", "ci", "True", "Listed").await?;
+    let taken = takers(&world, "acme/app", "ci").await?;
+    ensure!(taken == ["owner"], "{taken:?}");
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_goes_to_nobody_whom_the_tenancy_refuses() -> Result<()> {
+    let world = receiving(&["--tenancy=tenancy"], &["acme/app"]).await?;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tenancy", "namespace": "actions-runner-system"},
+        "data": {"tenancy.yaml": "namespaces: [{names: [owner], scopes: [acme]}, {names: [thief], scopes: [mine/*]}]"},
+    });
+    put(&world, &map).await?;
+    pool(&world, "owner", "ci", json!({"organization": "acme"}), None).await?;
+    pool(&world, "thief", "ci", json!({"repository": "acme/app"}), None).await?;
+    proved(&world, "owner", "ci", "True", "Allowed").await?;
+    proved(&world, "thief", "ci", "False", "NotAllowed").await?;
+    let taken = takers(&world, "acme/app", "ci").await?;
+    ensure!(taken == ["owner"], "{taken:?}");
+    end_as_it_is(world).await
+}

@@ -1,0 +1,81 @@
+// The panel about one runner: what it is, what it runs, what the page saw of its life, and the decisions that name it.
+
+import { h, setSince, since } from "./dom.js";
+
+/** Changes that are remembered of a runner while the page is open. */
+const CHANGES = 30;
+
+/** What the page has seen of the runners that there are. */
+export class Lives {
+  seen = new Map();
+
+  /** Takes note of states; forgets runners that are gone, but for the one that is looked at. */
+  follow(state, looked) {
+    for (const [key, runner] of state.runners) {
+      const life = this.seen.get(key) ?? [];
+      const last = life.at(-1);
+      const repository = runner.job?.repository ?? "";
+      if (last?.state !== runner.state || last?.repository !== repository) {
+        life.push({ state: runner.state, at: runner.since, repository });
+        this.seen.set(key, life.slice(-CHANGES));
+      }
+    }
+    for (const key of this.seen.keys()) {
+      if (!state.runners.has(key) && key !== looked) {
+        this.seen.delete(key);
+      }
+    }
+  }
+}
+
+function row(term, ...value) {
+  return value.every((one) => one === null || one === "") ? [] : [h("dt", {}, term), h("dd", {}, ...value)];
+}
+
+function moment(text) {
+  const element = since(text);
+  setSince(element, text);
+  return element;
+}
+
+/** Fills the panel. */
+export function fill(panel, key, state, lives, close) {
+  const runner = state.runners.get(key);
+  const [namespace, name] = key.split("/");
+  const life = lives.seen.get(key) ?? [];
+  const told = [...state.decisions.values()].flatMap((one) => one.items.filter((item) => item.runner === name && one.pool.includes(`/${namespace}/`)).map((item) => ({ at: one.at, decision: one.decision, policy: one.policy, text: item.text })));
+  const failed = [...state.failures.values()].filter((one) => one.runner === name && one.namespace === namespace);
+  // What has not changed stays as it is: somebody may be reading or copying it.
+  const content = JSON.stringify([key, runner, life, told, failed]);
+  if (panel.dataset.content === content) {
+    return;
+  }
+  panel.dataset.content = content;
+  const focused = panel.contains(document.activeElement) ? document.activeElement.id : "";
+  panel.replaceChildren(
+    h("div", { class: "heading" }, h("h2", { id: "detail-title" }, name), h("button", { type: "button", id: "detail-close", click: close }, "Close")),
+    h("p", { class: "state" }, runner ? h("span", { class: `tile ${runner.state}`, "aria-hidden": "true" }) : null, runner ? runner.state : "It is gone.", runner ? " since " : "", runner ? moment(runner.since) : null),
+    h("dl", {},
+      runner?.trouble ? row("In trouble", h("b", {}, `${runner.trouble.situation}: ${runner.trouble.cause}`), runner.trouble.message ? ` ${runner.trouble.message}` : "", " since ", moment(runner.trouble.since)) : [],
+      runner?.job ? row("Job", `${runner.job.repository} ${runner.job.workflow}`, ` (${runner.job.id}) since `, moment(runner.job.since)) : [],
+      row("Namespace", namespace),
+      row("Pool", runner?.pool ?? ""),
+      row("Node", runner?.node ?? ""),
+      runner ? row("Made", moment(runner.created)) : [],
+      runner?.protected ? row("Protected", "by annotation: no scale-down takes it") : [],
+    ),
+    h("h3", {}, "Its life, as this page has seen it"),
+    h("ol", { class: "life" }, life.map((one) => h("li", {}, moment(one.at), ` ${one.state}`, one.repository ? ` for ${one.repository}` : ""))),
+    h("h3", {}, "Decisions that name it"),
+    told.length > 0
+      ? h("ol", { class: "life" }, told.map((one) => h("li", {}, moment(one.at), ` ${one.decision} by ${one.policy}: ${one.text}`)))
+      : h("p", { class: "hint" }, "None since this process leads."),
+    failed.length > 0 ? h("h3", {}, "Failures") : null,
+    failed.length > 0 ? h("ol", { class: "life" }, failed.map((one) => h("li", {}, moment(one.at), ` ${one.situation}: ${one.cause} ${one.message}`))) : null,
+    h("h3", {}, "More"),
+    h("pre", {}, `pacer explain runner ${name} -n ${namespace}\nkubectl describe runner ${name} -n ${namespace}`),
+  );
+  if (focused) {
+    document.getElementById(focused)?.focus();
+  }
+}

@@ -22,6 +22,7 @@ mod run;
 mod signal;
 mod table;
 mod telemetry;
+mod ui;
 mod verb;
 mod webhook;
 

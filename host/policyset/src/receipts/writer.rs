@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::store::{self, Index, Packed};
-use super::{Counters, Draft, Haste, Owner};
+use super::{Counters, Draft, Haste, Owner, Recent};
 
 /// What came up together is written together.
 const PROMPT: Duration = Duration::from_secs(1);
@@ -55,6 +55,7 @@ pub struct Writer {
     bounds: Bounds,
     drafts: mpsc::Receiver<Draft>,
     counters: Arc<Counters>,
+    recent: Recent,
     seed: Seed,
     pools: HashMap<Uid, Waiting>,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
@@ -88,12 +89,19 @@ struct Landed {
 }
 
 impl Writer {
-    pub(super) fn new(client: Client, bounds: Bounds, drafts: mpsc::Receiver<Draft>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        bounds: Bounds,
+        drafts: mpsc::Receiver<Draft>,
+        counters: Arc<Counters>,
+        recent: Recent,
+    ) -> Self {
         Self {
             client,
             bounds,
             drafts,
             counters,
+            recent,
             seed: Seed::default(),
             pools: HashMap::new(),
             flights: FuturesUnordered::new(),
@@ -154,8 +162,10 @@ impl Writer {
     async fn take(&mut self, mut draft: Draft) {
         let now = Instant::now();
         let (uid, haste) = (draft.owner.uid.clone(), std::mem::take(&mut draft.haste));
-        let packed =
-            if draft.change.is_some() { Err(draft) } else { Ok(pack(draft, 0, self.seed.draw(), self.bounds.bytes).await) };
+        let packed = match draft.change {
+            Some(_) => Err(draft),
+            None => Ok(pack(draft, 0, self.seed.draw(), self.bounds.bytes, Some(self.recent.clone())).await),
+        };
         let waiting: usize = self.pools.values().flat_map(|pool| &pool.packed).map(|packed| packed.bytes.len()).sum();
         let owner = match &packed {
             Ok((owner, _)) => owner.clone(),
@@ -204,7 +214,7 @@ impl Writer {
             let number =
                 self.pools.get_mut(&uid).and_then(|pool| Some((pool.number.take()?, std::mem::take(&mut pool.superseded))));
             let number = match number {
-                Some((draft, superseded)) => pack(draft, superseded, self.seed.draw(), self.bounds.bytes).await.1,
+                Some((draft, superseded)) => pack(draft, superseded, self.seed.draw(), self.bounds.bytes, None).await.1,
                 None => None,
             };
             let Some(pool) = self.pools.get_mut(&uid) else { continue };
@@ -261,14 +271,18 @@ impl Writer {
     }
 }
 
-/// Makes a record of a draft and compresses it, which takes some milliseconds where a pool is large.
-async fn pack(draft: Draft, superseded: u32, random: u64, most: usize) -> (Owner, Option<Packed>) {
+/// Makes a record of a draft and compresses it, which takes some milliseconds where a pool is large. Those who watch hear of it as well.
+async fn pack(draft: Draft, superseded: u32, random: u64, most: usize, watched: Option<Recent>) -> (Owner, Option<Packed>) {
     let Draft { owner, at, receipt, input, answer, items, change, .. } = draft;
     let (decision, id, pool) = (receipt.decision, record::id(at, random), owner.pool.clone());
     let named = id.clone();
     let packing = spawn_blocking(move || {
         let input = input.map(|input| input.inquiry());
-        Record { version: VERSION, id: named, at, pool, receipt, input, answer, items, change, superseded }.pack(most)
+        let record = Record { version: VERSION, id: named, at, pool, receipt, input, answer, items, change, superseded };
+        if let Some(recent) = watched {
+            recent.note(&record);
+        }
+        record.pack(most)
     });
     let bytes = packing.await.ok().flatten();
     (owner, bytes.map(|bytes| Packed { decision, id, bytes }))

@@ -148,7 +148,7 @@ function build() {
     screen.make(panel, page);
   }
   roving($("tabs"), "[role=tab]");
-  const input = h("input", { type: "search", id: "filter", placeholder: "name, repository, node, cause", input: () => {
+  const input = h("input", { type: "search", id: "filter", placeholder: "name, repository, node …", input: () => {
     filter = input.value.trim().toLowerCase();
     refresh();
   } });

@@ -1,7 +1,7 @@
 // Fleet: one tile per runner, grouped by pool or node, coloured and patterned by state.
 
 import { h, keyed, roving, say, set } from "./dom.js";
-import { STATES, groups, tally } from "./state.js";
+import { STATES, called, groups, tally } from "./state.js";
 
 const UNPLACED = "no node yet";
 const ALONE = "stand-alone runners";
@@ -47,7 +47,7 @@ export const fleet = {
     const shown = [...state.runners].filter(([, runner]) => page.matches(runner.name, runner.node, runner.job?.repository, runner.pool, runner.state));
     const counts = tally(shown.map(([, runner]) => runner));
     [...this.legend.children].slice(0, STATES.length).forEach((item, index) => say(item.lastChild, String(counts.get(STATES[index][0]))));
-    const name = this.by === "pool" ? (runner) => runner.pool || ALONE : (runner) => runner.node || UNPLACED;
+    const name = this.by === "pool" ? (runner) => called(runner.pool) || ALONE : (runner) => runner.node || UNPLACED;
     keyed(this.groups, groups(shown, name), group, (element, members) => fill(element, members, page));
     say(this.empty, shown.length > 0 ? "" : state.runners.size > 0 ? "No runner matches the filter." : "There are no runners.");
   },

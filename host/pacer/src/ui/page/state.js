@@ -100,3 +100,8 @@ export function duration(seconds) {
 export function count(number, word) {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
+
+/** A pool as people call it: `namespace/name`, without the kind that its key begins with. */
+export function called(pool) {
+  return pool ? pool.slice(pool.indexOf("/") + 1) : "";
+}

@@ -1,7 +1,7 @@
 // The screens that are tables: queue, capacity, decisions, GitHub, failures.
 
 import { h, keyed, say, set, setSince, since } from "./dom.js";
-import { count, duration, groups, quantile, tally } from "./state.js";
+import { called, count, duration, groups, quantile, tally } from "./state.js";
 
 /** Rows shown at once; a button shows more. */
 const ROWS = 200;
@@ -53,7 +53,7 @@ export const queue = {
 
   make(panel) {
     this.waits = table("Waits by pool", [
-      ["Pool", "name", null, text((one) => one.pool)],
+      ["Pool", "name", null, text((one) => called(one.pool))],
       ["Waiting", "number", null, text((one) => one.waiting)],
       ["p50", "number", null, text((one) => one.p50)],
       ["p95", "number", null, text((one) => one.p95)],
@@ -64,7 +64,7 @@ export const queue = {
       [moved, "age", age, moment((job) => job.since)],
       ["Repository and workflow", "name", null, (cell, job) => described(cell, job.repository || "unknown repository", job.workflow)],
       ["Labels", "labels", null, text((job) => job.labels.join(", "))],
-      ["Pool", "", null, text((job) => job.pool)],
+      ["Pool", "", null, text((job) => called(job.pool))],
     ];
     const id = ["Job", "number", null, text((job) => (job.attempt > 1 ? `${job.id}, attempt ${job.attempt}` : job.id))];
     const why = ["Why it waits", "wide", null, (cell, job) => described(cell, job.reason?.word ?? "", job.reason?.text)];
@@ -155,7 +155,7 @@ export const decisions = {
   make(panel) {
     this.table = table("What was decided since this process leads, the newest first", [
       ["When", "age", age, moment((one) => one.at)],
-      ["Pool", "name", null, text((one) => one.pool)],
+      ["Pool", "name", null, text((one) => called(one.pool))],
       ["Decision", "", null, text((one) => one.decision)],
       ["What", "wide", null, what],
       ["Decided by", "", null, text((one) => one.policy)],
@@ -248,7 +248,7 @@ export const failures = {
     ]);
     this.table = table("The newest first", [
       ["When", "age", age, moment((one) => one.at)],
-      ["Runner", "name", null, (cell, one) => described(cell, one.runner, one.pool)],
+      ["Runner", "name", null, (cell, one) => described(cell, one.runner, called(one.pool))],
       ["What happened", "", null, (cell, one) => described(cell, one.situation, one.cause)],
       ["What the cluster says", "wide", null, text((one) => one.message)],
     ]);

@@ -14,6 +14,9 @@ const SCREENS = ["fleet", "queue", "capacity", "decisions", "github", "failures"
 const THREE = JSON.parse(await readFile(new URL("three.json", import.meta.url)));
 const AXE = await readFile(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
+/** What a value that is not there looks like. */
+const NOTHING = /null|undefined|NaN|Invalid/;
+
 const copy = (value) => structuredClone(value);
 const live = (page) => page.locator("#live[data-live=yes]").waitFor();
 
@@ -90,6 +93,7 @@ describe("screens", () => {
             const shown = await page.locator(`#screen-${screen} :is(.tile, td):visible`).count();
             assert.ok(shown > 0, `${screen} is empty`);
             const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+            assert.doesNotMatch(await page.locator(`#screen-${screen}`).innerText(), NOTHING);
             assert.equal(overflow, 0, `${screen} is ${overflow} px too wide at ${viewport.width} px`);
             // Two thousand tiles are alike; axe takes half a minute for them.
             if (name.startsWith("three") || screen !== "fleet") {
@@ -116,7 +120,8 @@ describe("fleet", () => {
     server.send("delta", difference(shown, { runners: { "ci/web-1-b": { ...shown.runners["ci/web-1-b"], state: "busy", since: new Date().toISOString(), job } } }));
     await page.locator('[data-key="ci/web-1-b"].busy').waitFor();
     await panel.getByText("acme/other lint").waitFor();
-    assert.match(await panel.innerText(), /idle[\s\S]*busy for acme\/other/);
+    assert.match(await panel.innerText(), /ago: idle[\s\S]*ago: busy, acme\/other/);
+    assert.doesNotMatch(await panel.innerText(), NOTHING);
     assert.deepEqual(await violations(page), []);
     server.send("delta", difference(shown, {}, { runners: ["ci/web-1-b"] }));
     await panel.getByText("It is gone.").waitFor();

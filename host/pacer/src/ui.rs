@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -106,7 +106,10 @@ async fn guard(State(page): State<Page>, request: Request, next: Next) -> Respon
     let response = if matches!(*request.method(), Method::GET | Method::HEAD) {
         match page.access.admit(request.headers()).await {
             Ok(()) => next.run(request).await,
-            Err(refused) => sign_in(&page, &request, &refused).await,
+            Err(refused) => {
+                let (head, _body) = request.into_parts();
+                sign_in(&page, &head.uri, &head.headers, &refused).await
+            }
         }
     } else {
         let text = "this page only shows: GET and HEAD are all it answers\n";
@@ -122,10 +125,10 @@ struct Link {
 }
 
 /// Exchanges the token of a link for a cookie, so that it stays neither in the address bar nor in the history.
-async fn sign_in(page: &Page, request: &Request, refused: &Refused) -> Response {
-    let link = Query::<Link>::try_from_uri(request.uri()).map(|Query(link)| link).unwrap_or_default();
-    if let (Some(token), "/") = (link.token, request.uri().path()) {
-        let secure = request.headers().get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+async fn sign_in(page: &Page, uri: &Uri, headers: &HeaderMap, refused: &Refused) -> Response {
+    let link = Query::<Link>::try_from_uri(uri).map(|Query(link)| link).unwrap_or_default();
+    if let (Some(token), "/") = (link.token, uri.path()) {
+        let secure = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
         match page.access.exchange(&token, secure).await {
             Ok(cookie) => {
                 return (StatusCode::SEE_OTHER, [(header::LOCATION, "./".to_owned()), (header::SET_COOKIE, cookie)])

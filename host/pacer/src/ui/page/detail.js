@@ -52,28 +52,31 @@ export function fill(panel, key, state, lives, close) {
   }
   panel.dataset.content = content;
   const focused = panel.contains(document.activeElement) ? document.activeElement.id : "";
+  const line = (one, text) => h("li", {}, moment(one.at), ` ago: ${text}`);
   panel.replaceChildren(
-    h("div", { class: "heading" }, h("h2", { id: "detail-title" }, name), h("button", { type: "button", id: "detail-close", click: close }, "Close")),
-    h("p", { class: "state" }, runner ? h("span", { class: `tile ${runner.state}`, "aria-hidden": "true" }) : null, runner ? runner.state : "It is gone.", runner ? " since " : "", runner ? moment(runner.since) : null),
-    h("dl", {},
-      runner?.trouble ? row("In trouble", h("b", {}, `${runner.trouble.situation}: ${runner.trouble.cause}`), runner.trouble.message ? ` ${runner.trouble.message}` : "", " since ", moment(runner.trouble.since)) : [],
-      runner?.job ? row("Job", `${runner.job.repository} ${runner.job.workflow}`, ` (${runner.job.id}) since `, moment(runner.job.since)) : [],
-      row("Namespace", namespace),
-      row("Pool", runner?.pool ?? ""),
-      row("Node", runner?.node ?? ""),
-      runner ? row("Made", moment(runner.created)) : [],
-      runner?.protected ? row("Protected", "by annotation: no scale-down takes it") : [],
-    ),
-    h("h3", {}, "Its life, as this page has seen it"),
-    h("ol", { class: "life" }, life.map((one) => h("li", {}, moment(one.at), ` ${one.state}`, one.repository ? ` for ${one.repository}` : ""))),
-    h("h3", {}, "Decisions that name it"),
-    told.length > 0
-      ? h("ol", { class: "life" }, told.map((one) => h("li", {}, moment(one.at), ` ${one.decision} by ${one.policy}: ${one.text}`)))
-      : h("p", { class: "hint" }, "None since this process leads."),
-    failed.length > 0 ? h("h3", {}, "Failures") : null,
-    failed.length > 0 ? h("ol", { class: "life" }, failed.map((one) => h("li", {}, moment(one.at), ` ${one.situation}: ${one.cause} ${one.message}`))) : null,
-    h("h3", {}, "More"),
-    h("pre", {}, `pacer explain runner ${name} -n ${namespace}\nkubectl describe runner ${name} -n ${namespace}`),
+    ...[
+      h("div", { class: "heading" }, h("h2", { id: "detail-title" }, name), h("button", { type: "button", id: "detail-close", click: close }, "Close")),
+      runner
+        ? h("p", { class: "state" }, h("span", { class: `tile ${runner.state}`, "aria-hidden": "true" }), h("span", {}, `${runner.state} for `, moment(runner.since)))
+        : h("p", { class: "state" }, "It is gone."),
+      h("dl", {},
+        runner?.trouble ? row("In trouble", h("b", {}, `${runner.trouble.situation}: ${runner.trouble.cause}`), " for ", moment(runner.trouble.since), runner.trouble.message ? `: ${runner.trouble.message}` : "") : [],
+        runner?.job ? row("Job", `${runner.job.repository} ${runner.job.workflow} (${runner.job.id}), for `, moment(runner.job.since)) : [],
+        row("Namespace", namespace),
+        row("Pool", runner?.pool ?? ""),
+        row("Node", runner?.node ?? ""),
+        runner ? row("Made", moment(runner.created), " ago") : [],
+        runner?.protected ? row("Protected", "by annotation: no scale-down takes it") : [],
+      ),
+      h("h3", {}, "Its life, as this page has seen it"),
+      h("ol", { class: "life" }, life.map((one) => line(one, one.repository ? `${one.state}, ${one.repository}` : one.state))),
+      h("h3", {}, "Decisions that name it"),
+      told.length > 0 ? h("ol", { class: "life" }, told.map((one) => line(one, `${one.decision} by ${one.policy}: ${one.text}`))) : h("p", { class: "hint" }, "None since this process leads."),
+      failed.length > 0 ? h("h3", {}, "Failures") : null,
+      failed.length > 0 ? h("ol", { class: "life" }, failed.map((one) => line(one, `${one.situation}: ${one.cause}. ${one.message}`))) : null,
+      h("h3", {}, "More"),
+      h("pre", {}, `pacer explain runner ${name} -n ${namespace}\nkubectl describe runner ${name} -n ${namespace}`),
+    ].filter((part) => part !== null),
   );
   if (focused) {
     document.getElementById(focused)?.focus();

@@ -25,7 +25,7 @@ SUITES := $(filter-out layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard te
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup tools controlplane helm build check lint docs deny advisories each-crate unit suites policies example-policies test demo bench bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup tools controlplane helm build check lint docs deny advisories each-crate unit suites policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -98,6 +98,23 @@ demo: setup controlplane ## The operator at work, in a terminal. ARGS=--keep lea
 	@echo "building the operator and the demo (some ten minutes the first time)"
 	cargo build --workspace $(LOCKED)
 	PACER_BIN="$(BIN)/pacer" "$(BIN)/pacer-demo" $(ARGS)
+
+page-test: ## Every screen of the page in headless Chromium. Takes node 20 and Chromium; CHROMIUM names another one.
+	@if ! command -v node npm >/dev/null || ! node -e 'process.exit(+(process.versions.node.split(".")[0] < 20))'; then
+	  echo "SKIPPED: the page, which takes node 20 and npm" >&2
+	elif ! [[ -x "$${CHROMIUM:-/usr/bin/chromium}" ]]; then
+	  echo "SKIPPED: the page, which takes Chromium (apt-get install chromium, or CHROMIUM=its path)" >&2
+	else
+	  cd tests/page
+	  npm ci --silent
+	  node --test test.mjs
+	fi
+
+page-screenshots: ## Writes the pictures of docs/page.md anew, with what page-test takes.
+	cd tests/page
+	npm ci --silent
+	mkdir -p ../../docs/images
+	node screenshots.mjs ../../docs/images
 
 bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, calls, CPU, memory.
 	cargo build --release -p pacer -p pacer-suites $(LOCKED)

@@ -23,6 +23,10 @@
 {{- if and (include "pacer.receives" .) (eq (include "pacer.deploymentName" .) (include "pacer.webhookDeploymentName" .)) }}
 {{- fail (printf "the release's name is so long that the operator and the webhook server would both be called %q. Set githubWebhookServer.fullnameOverride, or fullnameOverride" (include "pacer.deploymentName" .)) }}
 {{- end }}
+{{- $ui := .Values.pacer.ui }}
+{{- if and $ui.service.create (not (and $ui.enabled $ui.tokenSecret.name)) }}
+{{- fail "pacer.ui.service.create is true, and the page has no token: whoever reaches the Service could see it. Set pacer.ui.enabled=true and pacer.ui.tokenSecret.name to a Secret with at least 16 random characters under the key token, or leave the Service out and use kubectl port-forward" }}
+{{- end }}
 {{- if and .Values.authSecret.create (not .Values.authSecret.enabled) }}
 {{- fail "authSecret.create is true and authSecret.enabled is false: the operator would not read the Secret that is made. Set authSecret.enabled=true, or authSecret.create=false" }}
 {{- end }}

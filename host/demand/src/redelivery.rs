@@ -94,6 +94,12 @@ impl RedeliveryMetrics {
         metrics
     }
 
+    /// Failed deliveries that are still to be delivered again.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        u64::try_from(self.waiting.get()).unwrap_or_default()
+    }
+
     fn count(&self, outcome: &'static str, number: u32) {
         if number > 0 {
             self.events.get_or_create(&Labels { outcome }).inc_by(u64::from(number));

@@ -190,6 +190,13 @@ impl Ledger {
         books.flat_map(|(_, book)| book.windows.iter().filter(|budget| budget.resets > now).cloned()).collect()
     }
 
+    /// Until when a secondary limit stands against some of the accounts; none when none does.
+    pub(crate) fn secondary(&self) -> Option<Timestamp> {
+        let now = Instant::now();
+        let state = self.lock();
+        state.books.values().filter_map(|book| book.secondary).filter(|(until, _)| *until > now).map(|(_, at)| at).max()
+    }
+
     fn account(&self, call: &Call) -> Account {
         let scope = match &call.subject {
             Subject::Scope(scope) if !call.by_the_app() => scope,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_LENGTH, LINK, USER_AGENT};
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
 use pacer_core::allowance::{Cost, Purpose};
 use pacer_core::scope::Scope;
@@ -208,6 +209,12 @@ impl GitHub {
     #[must_use]
     pub fn budgets(&self) -> Vec<Budget> {
         self.0.ledger.all()
+    }
+
+    /// Until when a secondary limit stands against these credentials; none when none does.
+    #[must_use]
+    pub fn secondary_limit(&self) -> Option<Timestamp> {
+        self.0.ledger.secondary()
     }
 
     /// Every call that was sent, by endpoint and outcome.

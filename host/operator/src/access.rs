@@ -64,7 +64,24 @@ pub struct Access {
     key: Arc<str>,
 }
 
+/// The listing of a scope, for those who look at how GitHub is.
+#[derive(Clone)]
+pub struct ScopeListing {
+    /// Names the credentials, not their value: see [`credentials_key`].
+    pub credentials: Arc<str>,
+    /// The client.
+    pub github: GitHub,
+    /// What is listed.
+    pub scope: Scope,
+    /// The last good listing.
+    pub view: Option<Arc<RunnerListView>>,
+    /// How listing goes.
+    pub health: Health,
+}
+
 struct Shared {
+    /// Names the credentials of the first object that asked.
+    credentials: Arc<str>,
     github: GitHub,
     scope: Scope,
     runner_list: RunnerListHandle,
@@ -301,10 +318,10 @@ impl Accesses {
     pub async fn get(&self, namespace: &str, config: &RunnerConfig) -> Result<Access, Error> {
         let scope = config.scope()?;
         let github = self.github(namespace, config.credentials_secret()).await?;
-        let key = Arc::from(credentials_key(namespace, config));
+        let key: Arc<str> = Arc::from(credentials_key(namespace, config));
         let id = (github.id().clone(), scope.clone());
         let mut held = lock(&self.held);
-        let shared = held.entry(id).or_insert_with(|| self.open(github, scope)).clone();
+        let shared = held.entry(id).or_insert_with(|| self.open(key.clone(), github, scope)).clone();
         Ok(Access { shared, key })
     }
 
@@ -405,7 +422,7 @@ impl Accesses {
             .map_err(|error| error.to_string())
     }
 
-    fn open(&self, github: GitHub, scope: Scope) -> Arc<Shared> {
+    fn open(&self, credentials: Arc<str>, github: GitHub, scope: Scope) -> Arc<Shared> {
         let runner_list = self.runner_lists.subscribe(&github, &scope);
         let waiting = Arc::<Mutex<HashSet<String>>>::default();
         let stop = self.stop.child_token();
@@ -451,7 +468,20 @@ impl Accesses {
             stop.run_until_cancelled(relay).await;
         });
         let permits = self.permits_of(&github);
-        Arc::new(Shared { github, scope, runner_list, waiting, permits, _stop: guard })
+        Arc::new(Shared { credentials, github, scope, runner_list, waiting, permits, _stop: guard })
+    }
+
+    /// How GitHub is listed now, by credentials and scope.
+    #[must_use]
+    pub fn listings(&self) -> Vec<ScopeListing> {
+        let of = |shared: &Arc<Shared>| ScopeListing {
+            credentials: shared.credentials.clone(),
+            github: shared.github.clone(),
+            scope: shared.scope.clone(),
+            view: shared.runner_list.latest().borrow().clone(),
+            health: shared.runner_list.health().borrow().clone(),
+        };
+        lock(&self.held).values().map(of).collect()
     }
 
     /// Drops the clients whose Secrets nobody has asked for lately, with their connections and caches.

@@ -44,6 +44,7 @@ use crate::removal::Removals;
 use crate::replicaset::{ReplicaSetMemory, ReplicaSets, RunnersOfSets};
 use crate::runner::{RunnerMemory, Runners, Supplies};
 use crate::settings::Settings;
+use crate::standing::Standings;
 use crate::stores::Stores;
 use crate::token::Tokens;
 use crate::wake::{Alarms, stream};
@@ -129,6 +130,7 @@ impl Operator {
             settings: settings.clone(),
         };
         let (observer, statuses) = (runners.memory.observer.clone(), runners.memory.statuses.clone());
+        let standings = runners.memory.standings.clone();
         let known = observer.known.clone();
         let abandoned = Abandoned {
             client: cluster.client.clone(),
@@ -142,7 +144,7 @@ impl Operator {
             github: github.clone(),
             decisions: decisions.clone(),
             settings: settings.clone(),
-            runners: RunnersOfSets { observer, statuses, seed: Seed::default() },
+            runners: RunnersOfSets { observer, statuses, standings, seed: Seed::default() },
         };
         let fleets = sets.reports();
         let targets = Targets {
@@ -188,6 +190,12 @@ impl Operator {
     #[must_use]
     pub fn autoscalers(&self) -> Published<Uid, AutoscalerMemo> {
         self.autoscalers.memory.memos.reader()
+    }
+
+    /// Where runners stand, for those who watch.
+    #[must_use]
+    pub fn standings(&self) -> Arc<Standings> {
+        self.runners.memory.standings.clone()
     }
 
     /// Runs everything until `stop` or until an essential part ends, which is an error.

@@ -31,6 +31,8 @@ pub mod removal;
 pub mod replicaset;
 pub mod runner;
 pub mod settings;
+pub mod snapshot;
+pub mod standing;
 pub mod stores;
 pub mod target;
 pub mod template;

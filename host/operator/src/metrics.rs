@@ -14,7 +14,7 @@ use pacer_demand::receiver::ReceiverMetrics;
 use pacer_demand::redelivery::RedeliveryMetrics;
 use pacer_github::GitHub;
 use pacer_policy::{Counters as PolicyCounters, Decision, Fault, IsolationLevel};
-use pacer_policyset::receipts::Counters as ReceiptCounters;
+use pacer_policyset::receipts::{Counters as ReceiptCounters, Recent};
 use pacer_policyset::{Phase, PolicySets};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -24,9 +24,11 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
+use crate::access::Accesses;
 use crate::autoscaler::AutoscalerMemo;
 use crate::published::Published;
 use crate::runner::Supplies;
+use crate::standing::Standings;
 use crate::stores::Stores;
 use crate::target::Target;
 use crate::tenancy::{Standing, Tenancies};
@@ -98,6 +100,12 @@ pub struct Sources {
     pub ledgers: Arc<Ledgers>,
     /// Which tenancy is in force.
     pub tenancies: Arc<Tenancies>,
+    /// Where runners stand.
+    pub standings: Arc<Standings>,
+    /// The newest decisions.
+    pub decisions: Recent,
+    /// How GitHub is listed.
+    pub accesses: Arc<Accesses>,
 }
 
 impl std::fmt::Debug for Sources {
@@ -128,6 +136,11 @@ impl Metrics {
     /// Says where to read from at scrapes; only the first call counts.
     pub fn read_from(&self, sources: Sources) {
         let _first = self.sources.set(sources);
+    }
+
+    /// Where to read from; none while this process does not act.
+    pub(crate) fn sources(&self) -> Option<&Sources> {
+        self.sources.get()
     }
 
     /// Counts a reconcile.

@@ -34,6 +34,7 @@ use crate::pool::Scaled;
 use crate::published::{AcceptedDemand, AdoptedRunners, FinishedRunners, FleetSummary, JobHistory, Owned, Past, Published};
 use crate::runner::RunnerStatuses;
 use crate::settings::{PACE_PER_RUNNER, SET_PACE, Settings};
+use crate::standing::Standings;
 use crate::target::{TargetRef, owner_of};
 
 mod create;
@@ -60,6 +61,7 @@ pub struct ReplicaSets {
 pub(crate) struct RunnersOfSets {
     pub(crate) observer: Observer,
     pub(crate) statuses: Arc<RunnerStatuses>,
+    pub(crate) standings: Arc<Standings>,
     pub(crate) seed: Seed,
 }
 

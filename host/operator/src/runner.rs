@@ -11,11 +11,12 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
-use pacer_api::Runner;
 use pacer_api::names::finalizer;
+use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::clock::Clock;
 use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
+use pacer_cluster::owner::controller;
 use pacer_core::phase::{self, Assessment, Cause, Phase};
 use pacer_core::stop::PodDeletion;
 use pacer_github::runner_list::Haste;
@@ -30,6 +31,7 @@ use crate::pod;
 use crate::published::{Owned, Published, RunnerJob};
 use crate::removal::Removals;
 use crate::settings::{PHASE_DELAY, Settings};
+use crate::standing::{self, Standings};
 use crate::token::Tokens;
 
 mod build;
@@ -55,6 +57,7 @@ pub struct Runners {
 pub(crate) struct RunnerMemory {
     pub(crate) observer: Observer,
     pub(crate) statuses: Arc<RunnerStatuses>,
+    pub(crate) standings: Arc<Standings>,
     known: Owned<Uid, Known>,
     /// Resource versions at which finalizers were taken away.
     released: Owned<Uid, Option<String>>,
@@ -72,7 +75,7 @@ impl RunnerMemory {
         let (client, stores, hooked) = (cluster.client.clone(), cluster.stores.clone(), settings.pod.status_hook);
         let statuses = Arc::new(RunnerStatuses::new(client.clone(), settings.clone()));
         let observer = Observer { client, stores, known: known.reader(), jobs, removals, hooked };
-        Self { observer, statuses, known, released: Owned::default() }
+        Self { observer, statuses, standings: Arc::default(), known, released: Owned::default() }
     }
 
     fn forget(&self, runner: &Uid) {
@@ -161,12 +164,20 @@ impl Runners {
         self.memory.known.retain(|runner, _| exists(runner));
         self.memory.released.retain(|runner, _| exists(runner));
         self.memory.statuses.retain(&exists);
+        self.memory.standings.retain(&exists);
         self.memory.observer.removals.retain(exists);
     }
 
     async fn observe(&self, of: Subject<'_>, access: Option<&Access>) -> Result<Observed, Error> {
         let observed = self.memory.observer.observe(of.runner, access, of.clock).await?;
         self.memory.known.change(of.uid, |known| known.record(&observed));
+        // Whoever replaces the others says where they stand.
+        if controller::<RunnerReplicaSet>(&**of.runner).is_none() {
+            let assessment = phase::assess(&observed.facts, of.clock.now);
+            let namespace = of.runner.metadata.namespace.as_deref().unwrap_or_default();
+            let subject = standing::Subject { uid: of.uid, namespace, set: None };
+            self.memory.standings.tell(subject, &observed.facts, &assessment, of.clock.now);
+        }
         Ok(observed)
     }
 

@@ -32,6 +32,14 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = "", value_name = "ADDR")]
     pub(crate) webhook_addr: String,
 
+    /// Where a page for people shows runners, queue, capacity and decisions, read-only; empty for nowhere. docs/page.md.
+    #[arg(long, default_value = "", value_name = "ADDR")]
+    pub(crate) ui_addr: String,
+
+    /// File with the token that the page asks for, of at least 16 characters. An address that others can reach needs one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ui_token_file: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) receiver: ReceiverArguments,
 

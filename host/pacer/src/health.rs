@@ -9,6 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use pacer_operator::metrics::{HttpServer, Metrics};
+use pacer_operator::snapshot::Role;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +55,16 @@ impl Health {
     /// Says whether webhooks can be recorded, in a process that is to receive some.
     pub(crate) fn receiving(&self, receiving: bool) {
         self.receiving.store(receiving, Ordering::Release);
+    }
+
+    /// What the process is doing, for those who watch.
+    pub(crate) fn role(&self) -> Role {
+        match self.phase.load(Ordering::Acquire) {
+            phase if phase == Phase::Acting as u8 => Role::Acting,
+            phase if phase == Phase::Filling as u8 => Role::Filling,
+            phase if phase == Phase::Standby as u8 => Role::Standby,
+            _ => Role::Starting,
+        }
     }
 
     fn ready(&self) -> (StatusCode, &'static str) {

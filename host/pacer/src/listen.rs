@@ -78,12 +78,19 @@ struct Held {
     slots: Arc<Mutex<Slots>>,
     /// Whether a request was answered: waiting for the next one is nobody's fault.
     served: AtomicBool,
+    /// Ends the connection where it stands.
+    gone: CancellationToken,
 }
 
 impl Slot {
     /// The request of this connection is worth its slot: no other connection takes it until the request is answered.
     pub(crate) fn keep(&self) {
         self.change(|slots, slot| slots.keep(slot));
+    }
+
+    /// Ends the connection where it stands, when cancelled.
+    pub(crate) fn end(&self) -> CancellationToken {
+        self.0.gone.clone()
     }
 
     /// The connection waits for its peer again.
@@ -137,7 +144,12 @@ pub(crate) async fn serve(
         if admitted.replaced {
             metrics.dropped(ConnectionDrop::Replaced);
         }
-        let slot = Slot(Arc::new(Held { slot: admitted.slot, slots: slots.clone(), served: AtomicBool::new(false) }));
+        let slot = Slot(Arc::new(Held {
+            slot: admitted.slot,
+            slots: slots.clone(),
+            served: AtomicBool::new(false),
+            gone: admitted.gone.clone(),
+        }));
         let connection = Connection { slot, router: router.clone(), replaced: admitted.gone, stop: stop.clone() };
         connections.spawn(connection.run(stream, metrics.clone()));
     }

@@ -23,6 +23,7 @@ mod run;
 mod signal;
 mod table;
 mod telemetry;
+mod ui;
 mod verb;
 mod webhook;
 

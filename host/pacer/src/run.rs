@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use crate::arguments::RunArguments;
 use crate::health::{self, Health, Phase};
 use crate::policy::jail;
-use crate::{connection, default_github, listen, signal, telemetry, webhook};
+use crate::{connection, default_github, listen, signal, telemetry, ui, webhook};
 
 mod settings;
 
@@ -74,6 +74,7 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::default());
     let health = Health::new(metrics.clone());
     serve_health(&arguments, &health, &mut parts, &stop).await?;
+    serve_page(&arguments, &health, &metrics, &mut parts, &stop).await?;
 
     let process = Process {
         config: connection::config(arguments.kubeconfig.as_deref()).await?,
@@ -148,6 +149,22 @@ async fn serve_health(
         let listener = listen::bind(address).await?;
         tracing::info!(metrics_addr = %listen::address(&listener)?, "serving");
         parts.spawn(health::serve(listener, health.clone(), stop.clone()));
+    }
+    Ok(())
+}
+
+/// Serves the page for people, where `--ui-addr` says so.
+async fn serve_page(
+    arguments: &RunArguments,
+    health: &Arc<Health>,
+    metrics: &Arc<Metrics>,
+    parts: &mut Parts,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    if !arguments.ui_addr.is_empty() {
+        let server = ui::Server::bind(&arguments.ui_addr, arguments.ui_token_file.clone()).await?;
+        tracing::info!(ui_addr = %server.address(), "serving");
+        parts.spawn(server.run(health.clone(), metrics.clone(), stop.clone()));
     }
     Ok(())
 }
@@ -307,6 +324,7 @@ impl Process {
         let (queues, queue_news) = Queues::new(Pace::queues(), stop.clone());
         let (accesses, queues) = (Arc::new(accesses), Arc::new(queues));
         let events = Events::new(client.clone(), identity.clone());
+        let recent = receipts.recent();
         let operator = Arc::new(Operator::new(controllers::Parts {
             accounts: Accounts::new(client.clone(), arguments.pods.job_pods_cluster_role.clone()),
             decisions: Decisions {
@@ -334,6 +352,9 @@ impl Process {
             autoscalers: operator.autoscalers(),
             ledgers,
             tenancies,
+            standings: operator.standings(),
+            decisions: recent,
+            accesses: accesses.clone(),
         });
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };

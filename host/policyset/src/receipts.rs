@@ -32,9 +32,11 @@ use pacer_policy::{Answer, Decision, Evaluation, Generation, Input, Receipt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+mod recent;
 mod store;
 mod writer;
 
+pub use recent::{Brief, Recent};
 pub use writer::Writer;
 
 /// Receipts that wait to be packed; more are dropped and counted.
@@ -218,6 +220,7 @@ pub struct Receipts {
     /// By pool and decision, the essence of the last one.
     last: Mutex<HashMap<(Uid, Decision), u64>>,
     counters: Arc<Counters>,
+    recent: Recent,
 }
 
 impl Receipts {
@@ -226,8 +229,15 @@ impl Receipts {
     pub fn new(client: kube::Client, bounds: Bounds, counters: Arc<Counters>) -> (Self, Option<Writer>) {
         let (queue, drafts) = mpsc::channel(QUEUE);
         let keeps = bounds.count > 0 && bounds.bytes > 0;
-        let writer = keeps.then(|| Writer::new(client, bounds, drafts, counters.clone()));
-        (Self { queue: keeps.then_some(queue), last: Mutex::default(), counters }, writer)
+        let recent = Recent::default();
+        let writer = keeps.then(|| Writer::new(client, bounds, drafts, counters.clone(), recent.clone()));
+        (Self { queue: keeps.then_some(queue), last: Mutex::default(), counters, recent }, writer)
+    }
+
+    /// The newest decisions in a few words; none where no receipts are kept.
+    #[must_use]
+    pub fn recent(&self) -> Recent {
+        self.recent.clone()
     }
 
     /// Keeps receipts of what is about to be done; returns when they are written, or can't be for now.
@@ -248,7 +258,9 @@ impl Receipts {
     /// Leaves a receipt. Nothing is left when it says what the last one of this pool and decision said and nothing was done.
     pub fn leave(&self, draft: Draft) {
         let Some(queue) = &self.queue else { return };
-        if draft.change.is_none() {
+        if let Some(change) = &draft.change {
+            self.recent.note_number(&draft.owner.pool, &draft.receipt.policy, change, draft.at);
+        } else {
             let essence = draft.essence();
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             if last.len() > REMEMBERED {

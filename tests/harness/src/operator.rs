@@ -181,6 +181,12 @@ impl Operator {
         self.announced("webhook_addr")
     }
 
+    /// Where it serves its page, if it does: an address and a port.
+    #[must_use]
+    pub fn page_address(&self) -> Option<String> {
+        self.announced("ui_addr")
+    }
+
     /// Waits until it leads and acts, which a standby does not.
     ///
     /// # Errors

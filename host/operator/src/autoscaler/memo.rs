@@ -9,6 +9,7 @@ use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::pace::Passes;
 use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::Demand;
+use pacer_core::durations::Durations;
 use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
 use pacer_core::reservation::Held;
@@ -59,6 +60,8 @@ pub struct AutoscalerMemo {
     pub(super) gauges: Option<MetricGauges>,
     /// Times from a job's queueing to its runner being online.
     online: Option<Histogram>,
+    /// The newest of these times, in seconds.
+    waits: Durations,
 }
 
 /// A number that was sent.
@@ -116,9 +119,16 @@ impl AutoscalerMemo {
         self.online.as_ref()
     }
 
+    /// The newest times from a job's queueing to its runner being online, seconds.
+    #[must_use]
+    pub fn waits(&self) -> &Durations {
+        &self.waits
+    }
+
     /// The runner of a job came online so long after the job was queued; before that where one stood ready.
     pub(super) fn came_online(&mut self, after: SignedDuration) {
         self.online.get_or_insert_with(|| Histogram::new(WAITS)).observe(after.as_secs_f64().max(0.0));
+        self.waits.add(u32::try_from(after.as_secs().max(0)).unwrap_or(u32::MAX));
     }
 
     /// Reservations that the capacity policy holds now.

@@ -12,6 +12,8 @@ pub enum HttpServer {
     Metrics,
     /// Webhooks.
     Webhook,
+    /// The page for people.
+    Page,
 }
 
 /// Why a connection was dropped.
@@ -61,6 +63,7 @@ impl Connections {
         let server = match server {
             HttpServer::Metrics => "metrics",
             HttpServer::Webhook => "webhook",
+            HttpServer::Page => "page",
         };
         ConnectionMetrics { server, connections: self.clone() }
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_cluster::object::Uid;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Member, Plan};
 use pacer_core::phase::{Assessment, Phase, assess};
@@ -15,6 +17,7 @@ use super::{Memo, ReplicaSets, Subject, pool_of};
 use crate::error::Error;
 use crate::pool::{self, Scaled};
 use crate::published::{FleetSummary, IN_FLIGHT};
+use crate::standing;
 use crate::target::owner_of;
 
 /// Everything known about the runners.
@@ -112,6 +115,7 @@ impl ReplicaSets {
             let facts = self.runners.observer.observe(runner, of.access, of.clock).await?.facts;
             let facts = RunnerFacts { siblings_register: siblings_register && facts.current, ..facts };
             let assessment = assess(&facts, of.clock.now);
+            self.tell(of.set, &facts, &assessment, of.clock.now);
             members.push((facts, assessment));
         }
         let seen: BTreeSet<&str> = members.iter().map(|(facts, _)| facts.name.as_str()).collect();
@@ -145,6 +149,14 @@ impl ReplicaSets {
             self.memory.starts.change(&pool_of(of.set, of.uid), |starts| started.into_iter().for_each(|took| starts.add(took)));
         }
         Ok(Fleet { members, ..fleet })
+    }
+
+    /// Says where a runner stands.
+    fn tell(&self, set: &RunnerReplicaSet, facts: &RunnerFacts, assessment: &Assessment, now: Timestamp) {
+        let Some(uid) = Uid::new(&facts.uid) else { return };
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let subject = standing::Subject { uid: &uid, namespace, set: set.metadata.name.as_deref() };
+        self.runners.standings.tell(subject, facts, assessment, now);
     }
 
     /// What to do about the number of runners.

@@ -20,6 +20,9 @@ impl Bounds {
     /// For metrics and health: a kubelet, and a few collectors.
     pub(crate) const METRICS: Self = Self { all: 64, per_address: 32 };
 
+    /// For the page: its viewers, and what else their browsers ask at the same time. Behind a port-forward all of them have one address.
+    pub(crate) const PAGE: Self = Self { all: 64, per_address: 64 };
+
     /// For webhooks of which `work` are worked on at a time: 500 connections and 200 per address with the default of `--queue-limit`.
     pub(crate) fn webhooks(work: u16) -> Self {
         let work = usize::from(work);

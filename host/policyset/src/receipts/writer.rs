@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::store::{self, Index, Packed};
-use super::{Counters, Draft, Haste, Owner};
+use super::{Counters, Draft, Haste, Owner, Recent};
 
 /// What came up together is written together.
 const PROMPT: Duration = Duration::from_secs(1);
@@ -59,6 +59,7 @@ pub struct Writer {
     bounds: Bounds,
     drafts: mpsc::Receiver<Draft>,
     counters: Arc<Counters>,
+    recent: Recent,
     seed: Seed,
     pools: HashMap<Uid, Waiting>,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
@@ -114,12 +115,19 @@ struct Landed {
 }
 
 impl Writer {
-    pub(super) fn new(client: Client, bounds: Bounds, drafts: mpsc::Receiver<Draft>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        bounds: Bounds,
+        drafts: mpsc::Receiver<Draft>,
+        counters: Arc<Counters>,
+        recent: Recent,
+    ) -> Self {
         Self {
             client,
             bounds,
             drafts,
             counters,
+            recent,
             seed: Seed::default(),
             pools: HashMap::new(),
             flights: FuturesUnordered::new(),
@@ -180,8 +188,10 @@ impl Writer {
     async fn take(&mut self, mut draft: Draft) {
         let now = Instant::now();
         let (uid, haste) = (draft.owner.uid.clone(), std::mem::take(&mut draft.haste));
-        let packed =
-            if draft.change.is_some() { Err(draft) } else { Ok(pack(draft, 0, self.seed.draw(), self.bounds.bytes).await) };
+        let packed = match draft.change {
+            Some(_) => Err(draft),
+            None => Ok(pack(draft, 0, self.seed.draw(), self.bounds.bytes, Some(self.recent.clone())).await),
+        };
         let waiting: usize = self.pools.values().flat_map(|pool| &pool.packed).map(|packed| packed.bytes.len()).sum();
         let owner = match &packed {
             Ok((owner, _)) => owner.clone(),
@@ -228,7 +238,7 @@ impl Writer {
             let numbers = self.pools.get_mut(&uid).map(|pool| std::mem::take(&mut pool.numbers.0)).unwrap_or_default();
             let mut packed = Vec::with_capacity(numbers.len());
             for (draft, superseded) in numbers {
-                packed.extend(pack(draft, superseded, self.seed.draw(), self.bounds.bytes).await.1);
+                packed.extend(pack(draft, superseded, self.seed.draw(), self.bounds.bytes, None).await.1);
             }
             let Some(pool) = self.pools.get_mut(&uid) else { continue };
             pool.packed.extend(packed);
@@ -284,14 +294,18 @@ impl Writer {
     }
 }
 
-/// Makes a record of a draft and compresses it, which takes some milliseconds where a pool is large.
-async fn pack(draft: Draft, superseded: u32, random: u64, most: usize) -> (Owner, Option<Packed>) {
+/// Makes a record of a draft and compresses it, which takes some milliseconds where a pool is large. Those who watch hear of it as well.
+async fn pack(draft: Draft, superseded: u32, random: u64, most: usize, watched: Option<Recent>) -> (Owner, Option<Packed>) {
     let Draft { owner, at, receipt, input, answer, items, change, .. } = draft;
     let (decision, id, pool) = (receipt.decision, record::id(at, random), owner.pool.clone());
     let named = id.clone();
     let packing = spawn_blocking(move || {
         let input = input.map(|input| input.inquiry());
-        Record { version: VERSION, id: named, at, pool, receipt, input, answer, items, change, superseded }.pack(most)
+        let record = Record { version: VERSION, id: named, at, pool, receipt, input, answer, items, change, superseded };
+        if let Some(recent) = watched {
+            recent.note(&record);
+        }
+        record.pack(most)
     });
     let bytes = packing.await.ok().flatten();
     (owner, bytes.map(|bytes| Packed { decision, id, bytes }))

@@ -1,0 +1,70 @@
+//! Makes snapshots from what the controllers know. Reads only, and waits for nothing.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::demand::jobs;
+use super::fleet::{self, Sets};
+use super::ledger::RunningJobs;
+use super::{Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown};
+use crate::metrics::{Metrics, Sources};
+
+/// Makes snapshots.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    metrics: Arc<Metrics>,
+    version: String,
+}
+
+impl Builder {
+    /// From the sources of these metrics, by a process of this version.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>, version: &str) -> Self {
+        Self { metrics, version: version.to_owned() }
+    }
+
+    /// What there is now. A process that does not act has nothing to tell but that.
+    #[must_use]
+    pub fn build(&self, role: Role, number: u64, now: Timestamp) -> Snapshot {
+        let missing_webhooks = self.metrics.redelivery().missing();
+        let operator = Operator { role, version: self.version.clone(), missing_webhooks, left_out: LeftOut::default() };
+        let empty = Snapshot { version: VERSION, number, at: now, operator, ..Snapshot::default() };
+        match self.metrics.sources() {
+            Some(sources) => of(sources, empty),
+            None => empty,
+        }
+    }
+}
+
+fn of(sources: &Sources, empty: Snapshot) -> Snapshot {
+    let autoscalers = sources.stores.autoscalers.state();
+    let (sets, scalers) = (Sets::of(&sources.stores), fleet::scalers(&sources.stores));
+    let (runners, more_runners) = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));
+    let pools = fleet::pools(sources, &scalers, &runners);
+    let (jobs, more_jobs) = jobs(&autoscalers, &pools, &runners);
+    let (failures, causes) = fleet::failures(sources, &sets, &runners);
+    let (credentials, listings) = github::health(&sources.accesses, sources.github.as_ref());
+    let left_out = LeftOut { runners: more_runners, jobs: more_jobs };
+    let operator = Operator { left_out, ..empty.operator };
+    let decisions = decisions(sources);
+    Snapshot { operator, pools, runners, jobs, decisions, credentials, listings, failures, causes, ..empty }
+}
+
+fn decisions(sources: &Sources) -> Section<Decision> {
+    let told = sources.decisions.briefs().into_iter().map(|brief| {
+        let pool = &brief.pool;
+        let item = |(runner, text): &(String, String)| Item { runner: runner.clone(), text: text.clone() };
+        let decision = Decision {
+            at: brief.at,
+            pool: format!("{}/{}/{}", pool.kind, pool.namespace, pool.name),
+            decision: brief.decision.as_str().to_owned(),
+            policy: brief.policy.clone(),
+            summary: brief.summary.clone(),
+            items: brief.runners.iter().map(item).collect(),
+            more: brief.more,
+        };
+        (grown(brief.number), Arc::new(decision))
+    });
+    told.collect()
+}

@@ -1,0 +1,196 @@
+//! Differences between snapshots, and the form that the page reads.
+
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_795_000_000 + second).unwrap()
+}
+
+fn runner(name: &str, state: State, since: i64) -> Runner {
+    Runner {
+        namespace: "ci".into(),
+        name: name.into(),
+        pool: Some("RunnerDeployment/ci/web".into()),
+        node: Some("node-1".into()),
+        state,
+        since: at(since),
+        created: at(0),
+        ephemeral: true,
+        protected: false,
+        job: None,
+        trouble: None,
+    }
+}
+
+fn section<T>(entries: impl IntoIterator<Item = (String, T)>) -> Section<T> {
+    entries.into_iter().map(|(key, value)| (key, Arc::new(value))).collect()
+}
+
+/// A snapshot with something of everything, as the tests of the page use it.
+fn sample() -> Snapshot {
+    let busy = Runner {
+        job: Some(RunningJob { id: 38_000_000_001, repository: "acme/app".into(), workflow: "build".into(), since: at(100) }),
+        ..runner("web-1-a", State::Busy, 100)
+    };
+    let message = "0/3 nodes are available: 3 Insufficient cpu.";
+    let stuck =
+        Trouble { situation: "not-starting".into(), cause: "unschedulable".into(), message: message.into(), since: at(40) };
+    let pending = Runner { node: None, trouble: Some(stuck), ..runner("web-1-c", State::Pending, 30) };
+    let runners = [busy, runner("web-1-b", State::Idle, 90), pending];
+    let reason = |word: &str, text: &str| Some(Reason { word: word.into(), text: text.into() });
+    let job = |id, state| Job {
+        id,
+        autoscaler: "web-scaler".into(),
+        pool: Some("RunnerDeployment/ci/web".into()),
+        repository: "acme/app".into(),
+        workflow: "build".into(),
+        labels: vec!["self-hosted".into(), "linux".into()],
+        attempt: 1,
+        state,
+        queued: at(95),
+        since: at(100),
+        runner: None,
+        reason: None,
+    };
+    let running = Job { runner: Some("web-1-a".into()), ..job(38_000_000_001, JobState::Running) };
+    let waiting = Job { since: at(95), reason: reason("unschedulable", message), ..job(38_000_000_002, JobState::Queued) };
+    let pool = Pool {
+        kind: "RunnerDeployment".into(),
+        namespace: "ci".into(),
+        name: "web".into(),
+        labels: vec!["linux".into()],
+        min: Some(1),
+        max: Some(3),
+        desired: 3,
+        actual: 3,
+        counts: Counts { busy: 1, idle: 1, pending: 1, ..Counts::default() },
+        autoscaler: Some("web-scaler".into()),
+        policies: None,
+        limit: reason("MaxReplicas", "5 are wanted, the maximum is 3"),
+        online_after: Some(Quantiles { samples: 20, p50: 12, p90: 40, p99: 90 }),
+    };
+    let decision = Decision {
+        at: at(110),
+        pool: "RunnerDeployment/ci/web".into(),
+        decision: "scale-down".into(),
+        policy: "default@sha256:0123456789ab".into(),
+        summary: "removed web-1-z".into(),
+        items: vec![Item { runner: "web-1-z".into(), text: "was removed because fewer runners were wanted".into() }],
+        more: 0,
+    };
+    let budget =
+        Budget { resource: "core".into(), owner: Some("acme".into()), limit: 5_000, remaining: 4_321, resets_at: at(3_000) };
+    let credentials = Credentials {
+        name: "default".into(),
+        kind: "token".into(),
+        budgets: vec![budget],
+        secondary_until: None,
+        held_back: 0,
+        calls: [
+            ("success", 12),
+            ("not_modified", 40),
+            ("rate_limited", 0),
+            ("refused", 0),
+            ("server_error", 0),
+            ("no_answer", 0),
+        ]
+        .map(|(outcome, calls)| (outcome.to_owned(), calls))
+        .into(),
+    };
+    let listing =
+        Listing { credentials: "default".into(), scope: "acme".into(), at: Some(at(118)), runners: 3, failures: 0, error: None };
+    let failure = Failure {
+        at: at(40),
+        namespace: "ci".into(),
+        runner: "web-1-c".into(),
+        pool: "RunnerDeployment/ci/web".into(),
+        situation: "not-starting".into(),
+        cause: "unschedulable".into(),
+        message: message.into(),
+    };
+    let cause = Cause { cause: "unschedulable".into(), now: 1, total: 4, last: Some(at(40)) };
+    Snapshot {
+        version: VERSION,
+        number: 1,
+        at: at(120),
+        operator: Operator { role: Role::Acting, version: "0.1.0".into(), ..Operator::default() },
+        pools: section([("RunnerDeployment/ci/web".into(), pool)]),
+        runners: section(runners.map(|runner| (format!("ci/{}", runner.name), runner))),
+        jobs: section([running, waiting].map(|job| (format!("ci/web-scaler/{}", job.id), job))),
+        decisions: section([(grown(1), decision)]),
+        credentials: section([("default".into(), credentials)]),
+        listings: section([("default/acme".into(), listing)]),
+        failures: section([(grown(1), failure)]),
+        causes: section([("unschedulable".into(), cause)]),
+    }
+}
+
+/// Set `UPDATE_GOLDEN=1` to write it anew.
+#[test]
+fn page_reads_the_form_that_the_operator_writes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/page/three.json");
+    let text = format!("{}\n", serde_json::to_string_pretty(&sample()).unwrap());
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), text, "tests/page/three.json is not what is written; see `make golden`");
+    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), sample());
+}
+
+#[test]
+fn equal_snapshots_have_no_difference_and_a_gap_is_noticed() {
+    let before = sample();
+    let later = Snapshot { number: 2, at: at(121), ..before.clone() };
+    assert_eq!(Delta::between(&before, &later), None);
+    let after = Snapshot { operator: Operator { missing_webhooks: 1, ..before.operator.clone() }, ..later };
+    let delta = Delta::between(&before, &after).unwrap();
+    let mut behind = Snapshot { number: 0, ..before.clone() };
+    assert!(!delta.clone().apply(&mut behind));
+    assert_eq!(behind, Snapshot { number: 0, ..before });
+    let text = serde_json::to_value(&delta).unwrap();
+    assert_eq!((&text["changed"], &text["removed"]), (&serde_json::json!({}), &serde_json::json!({})));
+}
+
+fn fleet() -> impl Strategy<Value = Section<Runner>> {
+    let state = prop_oneof![Just(State::Idle), Just(State::Busy), Just(State::Stopping)];
+    proptest::collection::btree_map("[a-f]", (state, 0_i64..3), 0..6)
+        .prop_map(|found| section(found.into_iter().map(|(name, (state, since))| (name.clone(), runner(&name, state, since)))))
+}
+
+proptest! {
+    #[test]
+    fn a_difference_leads_from_one_snapshot_to_the_other(before in fleet(), after in fleet(), same: bool) {
+        let before = Snapshot { runners: before, ..sample() };
+        let kept = if same { before.jobs.clone() } else { Section::new() };
+        let after = Snapshot { number: 2, at: at(130), runners: after, jobs: kept, ..sample() };
+        let Some(delta) = Delta::between(&before, &after) else {
+            prop_assert_eq!(&before.runners, &after.runners);
+            return Ok(());
+        };
+        // As the page gets it.
+        let sent: Delta = serde_json::from_str(&serde_json::to_string(&delta).unwrap()).unwrap();
+        let unchanged = before.runners.iter().filter(|(key, value)| after.runners.get(*key) == Some(*value)).count();
+        prop_assert_eq!(sent.changed.runners.len(), after.runners.len() - unchanged);
+        let mut followed = before;
+        prop_assert!(sent.apply(&mut followed));
+        prop_assert_eq!(followed, after);
+    }
+}
+
+#[test]
+fn fifty_changes_of_a_thousand_runners_are_few_bytes() {
+    let all = |busy: usize| {
+        let one =
+            |n: usize| (format!("ci/web-{n}"), runner(&format!("web-{n}"), if n < busy { State::Busy } else { State::Idle }, 1));
+        Snapshot { number: busy as u64, runners: section((0..1_000).map(one)), ..sample() }
+    };
+    let (before, after) = (all(0), all(50));
+    let start = Instant::now();
+    let delta = serde_json::to_string(&Delta::between(&before, &after).unwrap()).unwrap();
+    println!("difference of 1,000 runners: {:?}, {} bytes", start.elapsed(), delta.len());
+    assert!(delta.len() < 50 * 320, "{} bytes", delta.len());
+}

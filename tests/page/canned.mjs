@@ -1,0 +1,128 @@
+// Snapshots of invented fleets, always the same for the same size.
+
+const STATES = ["busy", "busy", "busy", "busy", "busy", "idle", "idle", "starting", "pending", "stopping"];
+const POOLS = ["web", "api", "mobile-ios-and-android", "data", "infra", "release"];
+
+/** A moment so many seconds before `now`. */
+const ago = (now, seconds) => new Date(now - seconds * 1000).toISOString();
+
+/** A small random number generator: the same numbers for the same seed. */
+function numbers(seed) {
+  let state = seed;
+  return (below) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+}
+
+/** The runner of that number. */
+function runner(index, now, draw) {
+  const pool = POOLS[index % POOLS.length];
+  const state = index === 17 ? "offline" : index === 23 ? "ended" : index === 31 ? "quarantined" : STATES[draw(STATES.length)];
+  const name = `${pool}-7f9c4-${(index + 46656).toString(36)}`;
+  const value = {
+    namespace: "ci", name, pool: `RunnerDeployment/ci/${pool}`, state, since: ago(now, 5 + draw(4000)), created: ago(now, 5000 + draw(9000)),
+    ephemeral: true, protected: index === 2,
+  };
+  if (!["pending"].includes(state)) {
+    value.node = `node-${String(index % 12).padStart(2, "0")}`;
+  }
+  if (state === "busy") {
+    value.job = { id: 38000000000 + index, repository: `acme/${pool}`, workflow: "build", since: value.since };
+  }
+  if (["ended", "quarantined"].includes(state)) {
+    value.trouble = { situation: "ended", cause: "oom-killed", message: "container runner: OOMKilled, exit code 137", since: value.since };
+  }
+  if (state === "pending" && draw(2) === 0) {
+    value.trouble = { situation: "not-starting", cause: "unschedulable", message: "0/12 nodes are available: 12 Insufficient cpu.", since: value.since };
+  }
+  return [`ci/${name}`, value];
+}
+
+/** A pool as its runners are. */
+function pool(name, runners) {
+  const of = (state) => runners.filter((runner) => runner.pool.endsWith(`/${name}`) && runner.state === state).length;
+  const counts = Object.fromEntries(["busy", "idle", "starting", "pending", "stopping", "offline", "ended", "quarantined"].map((state) => [state, of(state)]));
+  const actual = Object.values(counts).reduce((sum, number) => sum + number, 0);
+  const full = name === "web";
+  return {
+    kind: "RunnerDeployment", namespace: "ci", name, labels: ["self-hosted", "linux", name], min: 2, max: full ? actual : actual + 40, desired: actual, actual, counts,
+    autoscaler: `${name}-scaler`, policies: name === "data" ? "emptiest-node-first" : null,
+    limit: full ? { word: "MaxReplicas", text: `${actual + 13} are wanted, the maximum is ${actual}` } : { word: "Reserved", text: "runners are reserved for the jobs that are known" },
+    online_after: { samples: 200, p50: 14, p90: 61, p99: 190 },
+  };
+}
+
+/** A snapshot with so many runners. */
+export function snapshot(size, now = Date.now()) {
+  const draw = numbers(size);
+  const runners = Array.from({ length: size }, (_, index) => runner(index, now, draw));
+  const all = runners.map(([, value]) => value);
+  const jobs = all.filter((one) => one.job).map((one) => [`ci/x/${one.job.id}`, { id: one.job.id, autoscaler: `${one.pool.split("/")[2]}-scaler`, pool: one.pool, repository: one.job.repository, workflow: one.job.workflow, labels: ["self-hosted", "linux"], attempt: 1, state: "running", queued: ago(now, 5000), since: one.since, runner: one.name }]);
+  const reasons = [
+    ["maximum", "all 12 runners that RunnerDeployment ci/web may have are busy; place 3 in line"],
+    ["starting", "2 runners of the pool are starting"],
+    ["unschedulable", "0/12 nodes are available: 12 Insufficient cpu."],
+    ["idle runner", "3 runners are idle: GitHub has not handed it to one of them yet"],
+  ];
+  const waiting = Array.from({ length: Math.max(1, Math.ceil(size / 40)) }, (_, index) => {
+    const [word, text] = reasons[index % reasons.length];
+    const since = ago(now, 4 + index * 37);
+    const name = POOLS[index % POOLS.length];
+    return [`ci/x/${39000000000 + index}`, { id: 39000000000 + index, autoscaler: `${name}-scaler`, pool: `RunnerDeployment/ci/${name}`, repository: `acme/${name}`, workflow: "integration tests", labels: ["self-hosted", "linux", "x64"], attempt: 1 + (index % 2), state: "queued", queued: since, since, runner: null, reason: { word, text } }];
+  });
+  const pools = [...new Set(all.map((one) => one.pool.split("/")[2]))];
+  const first = all[0].name;
+  const decision = (number, seconds, rest) => [String(number).padStart(12, "0"), { at: ago(now, seconds), pool: `RunnerDeployment/ci/${pools[0]}`, items: [], more: 0, policy: "default@sha256:0123456789ab", ...rest }];
+  const failure = (number, seconds, index) => [String(number).padStart(12, "0"), { at: ago(now, seconds), namespace: "ci", runner: all[index % all.length].name, pool: all[index % all.length].pool, situation: "ended", cause: "oom-killed", message: "container runner: OOMKilled, exit code 137" }];
+  return {
+    version: 1, number: 1, at: new Date(now).toISOString(),
+    operator: { role: "acting", version: "0.1.0", missing_webhooks: 1, left_out: { runners: 0, jobs: 0 } },
+    pools: Object.fromEntries(pools.map((name) => [`RunnerDeployment/ci/${name}`, pool(name, all)])),
+    runners: Object.fromEntries(runners),
+    jobs: Object.fromEntries([...jobs, ...waiting]),
+    decisions: Object.fromEntries([
+      decision(1, 3000, { decision: "capacity", summary: "from 8 to 12 runners: 12 runners for 12 jobs" }),
+      decision(2, 400, { decision: "scale-down", summary: "2 of 5 runners that were idle go", items: [{ runner: first, verdict: "removed", text: "was removed: it has been idle longest" }, { runner: `${pools[0]}-gone-1`, verdict: "busy", text: "stays: GitHub says that it runs a job" }] }),
+      decision(3, 20, { decision: "restart", summary: "1 runner is replaced", items: [{ runner: first, verdict: "replaced", text: "was replaced: its memory ran out" }] }),
+    ]),
+    credentials: {
+      default: { name: "default", kind: "app", held_back: 0, secondary_until: null, budgets: [{ resource: "core", owner: "acme", limit: 15000, remaining: 12405, resets_at: ago(now, -1800) }], calls: { success: 4210, not_modified: 18021, rate_limited: 0, refused: 3, server_error: 1, no_answer: 0 } },
+      "ci/team-b": { name: "ci/team-b", kind: "token", held_back: 12, secondary_until: ago(now, -40), budgets: [{ resource: "core", owner: null, limit: 5000, remaining: 240, resets_at: ago(now, -600) }], calls: { success: 900, not_modified: 12, rate_limited: 4, refused: 0, server_error: 0, no_answer: 2 } },
+    },
+    listings: {
+      "default/acme": { credentials: "default", scope: "acme", at: ago(now, 4), runners: size, failures: 0, error: null },
+      "ci/team-b/acme/secret": { credentials: "ci/team-b", scope: "acme/secret", at: ago(now, 400), runners: 0, failures: 7, error: "403: Resource not accessible by personal access token" },
+    },
+    failures: Object.fromEntries([failure(1, 700, 0), failure(2, 90, 1)]),
+    causes: { "oom-killed": { cause: "oom-killed", now: 2, total: 9, last: ago(now, 90) }, unschedulable: { cause: "unschedulable", now: size > 10 ? 5 : 0, total: 40, last: ago(now, 300) } },
+  };
+}
+
+/** A difference that makes so many idle or pending runners busy, and the other way round; the snapshot is changed with it. */
+export function churn(snapshot, changes, seed) {
+  const draw = numbers(seed);
+  const keys = Object.keys(snapshot.runners);
+  const changed = {};
+  for (let index = 0; index < changes; index += 1) {
+    const key = keys[draw(keys.length)];
+    const before = snapshot.runners[key];
+    const busy = before.state !== "busy";
+    changed[key] = { ...before, state: busy ? "busy" : "idle", since: new Date().toISOString(), trouble: undefined, job: busy ? { id: 1, repository: "acme/new", workflow: "build", since: new Date().toISOString() } : undefined };
+    snapshot.runners[key] = changed[key];
+  }
+  return difference(snapshot, { runners: changed });
+}
+
+/** The next difference of a snapshot. */
+export function difference(snapshot, changed, removed = {}) {
+  const delta = { number: snapshot.number + 1, after: snapshot.number, at: new Date().toISOString(), changed, removed };
+  snapshot.number += 1;
+  for (const [section, values] of Object.entries(changed)) {
+    Object.assign(snapshot[section], values);
+  }
+  for (const [section, gone] of Object.entries(removed)) {
+    gone.forEach((key) => delete snapshot[section][key]);
+  }
+  return delta;
+}

@@ -1,0 +1,232 @@
+// Every screen against canned snapshots, in headless Chromium: live updates, reconnect, errors, accessibility, both themes, narrow.
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+
+import { launch, open } from "./browser.mjs";
+import { churn, difference, snapshot } from "./canned.mjs";
+import { serve } from "./server.mjs";
+import { reader, pause } from "../../host/pacer/src/ui/page/live.js";
+import { apply, duration, quantile, read } from "../../host/pacer/src/ui/page/state.js";
+
+const SCREENS = ["fleet", "queue", "capacity", "decisions", "github", "failures"];
+const THREE = JSON.parse(await readFile(new URL("three.json", import.meta.url)));
+const AXE = await readFile(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+
+/** What a value that is not there looks like. */
+const NOTHING = /null|undefined|NaN|Invalid/;
+
+const copy = (value) => structuredClone(value);
+const live = (page) => page.locator("#live[data-live=yes]").waitFor();
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+/** Serves a snapshot and opens the page; ends with the test. */
+async function scene(test, shown, options = {}, screen = "fleet") {
+  const server = await serve(shown);
+  const opened = await open(browser, `${server.url}#${screen}`, options);
+  test.after(async () => {
+    await opened.context.close();
+    await server.close();
+  });
+  await live(opened.page);
+  return { server, ...opened };
+}
+
+async function violations(page) {
+  // Evaluated, not added as an element: the page's policy forbids that.
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  return violations.map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html).join(" | ")}`);
+}
+
+describe("state", () => {
+  it("follows differences and notices a gap", () => {
+    const shown = snapshot(50);
+    const state = read(copy(shown));
+    for (let step = 1; step < 30; step += 1) {
+      assert.equal(apply(state, churn(shown, 7, step)), true);
+    }
+    const [first] = Object.keys(shown.runners);
+    assert.equal(apply(state, difference(shown, {}, { runners: [first] })), true);
+    assert.deepEqual(state, { ...read(copy(shown)), at: state.at });
+    assert.equal(apply(state, { number: 99, after: 98, at: new Date().toISOString() }), false);
+  });
+
+  it("refuses a form that it does not know", () => {
+    assert.throws(() => read({ ...copy(THREE), version: 2 }), /form 2/);
+  });
+
+  it("cuts a stream into events wherever it is broken", () => {
+    const text = 'event: snapshot\ndata: {"a":1}\n\nevent: beat\ndata: {}\n\n';
+    for (let at = 0; at <= text.length; at += 1) {
+      const found = [];
+      const take = reader((event) => found.push(event));
+      take(text.slice(0, at));
+      take(text.slice(at));
+      assert.deepEqual(found, [{ event: "snapshot", data: '{"a":1}' }, { event: "beat", data: "{}" }]);
+    }
+  });
+
+  it("backs off, and tells times and ranks", () => {
+    assert.deepEqual([0, 1, 2, 9].map((attempt) => pause(attempt, 0.5)), [500, 1000, 2000, 15_000]);
+    assert.deepEqual([0, 59, 60, 3600 + 300, 90_000].map((seconds) => duration(seconds)), ["0 s", "59 s", "1 min", "1 h 05", "1 d"]);
+    assert.deepEqual([quantile([1, 2, 3, 4], 0.5), quantile([1, 2, 3, 4], 0.95), quantile([], 0.5)], [2, 4, null]);
+  });
+});
+
+describe("screens", () => {
+  for (const [name, make] of [["three runners, as the operator writes them", () => copy(THREE)], ["2,000 runners", () => snapshot(2000)]]) {
+    for (const colorScheme of ["light", "dark"]) {
+      it(`show ${name}, ${colorScheme}, without an error or a violation, wide and narrow`, async (test) => {
+        const { page, errors } = await scene(test, make(), { colorScheme });
+        for (const screen of SCREENS) {
+          await page.getByRole("tab", { name: new RegExp(`^${screen}$`, "i") }).click();
+          await page.locator(`#screen-${screen}`).waitFor();
+          for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 740 }]) {
+            await page.setViewportSize(viewport);
+            const shown = await page.locator(`#screen-${screen} :is(.tile, td):visible`).count();
+            assert.ok(shown > 0, `${screen} is empty`);
+            const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+            assert.doesNotMatch(await page.locator(`#screen-${screen}`).innerText(), NOTHING);
+            assert.equal(overflow, 0, `${screen} is ${overflow} px too wide at ${viewport.width} px`);
+            // Two thousand tiles are alike; axe takes half a minute for them.
+            if (name.startsWith("three") || screen !== "fleet") {
+              assert.deepEqual(await violations(page), [], `${screen} at ${viewport.width} px`);
+            }
+          }
+        }
+        assert.deepEqual(errors, []);
+      });
+    }
+  }
+});
+
+describe("fleet", () => {
+  it("shows states as they change, and the life of a runner that is looked at", async (test) => {
+    const shown = copy(THREE);
+    const { page, server, errors } = await scene(test, shown);
+    const tile = page.locator('[data-key="ci/web-1-b"]');
+    assert.match(await tile.getAttribute("aria-label"), /web-1-b, idle/);
+    await tile.click();
+    const panel = page.locator("#detail");
+    await panel.getByRole("heading", { name: "web-1-b" }).waitFor();
+    const job = { id: 5, repository: "acme/other", workflow: "lint", since: new Date().toISOString() };
+    server.send("delta", difference(shown, { runners: { "ci/web-1-b": { ...shown.runners["ci/web-1-b"], state: "busy", since: new Date().toISOString(), job } } }));
+    await page.locator('[data-key="ci/web-1-b"].busy').waitFor();
+    await panel.getByText("acme/other lint").waitFor();
+    assert.match(await panel.innerText(), /ago: idle[\s\S]*ago: busy, acme\/other/);
+    assert.doesNotMatch(await panel.innerText(), NOTHING);
+    assert.deepEqual(await violations(page), []);
+    server.send("delta", difference(shown, {}, { runners: ["ci/web-1-b"] }));
+    await panel.getByText("It is gone.").waitFor();
+    await page.keyboard.press("Escape");
+    assert.equal(await panel.isVisible(), false);
+    assert.deepEqual(errors, []);
+  });
+
+  it("is used with the keyboard alone", async (test) => {
+    const { page } = await scene(test, snapshot(40));
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("ArrowRight");
+    assert.equal(await page.locator("[role=tab][aria-selected=true]").innerText(), "Queue");
+    await page.keyboard.press("Home");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Tab");
+    const first = await page.evaluate(() => document.activeElement.dataset.key);
+    assert.ok(first, "the first tile has the focus");
+    await page.keyboard.press("ArrowRight");
+    const second = await page.evaluate(() => document.activeElement.dataset.key);
+    assert.notEqual(second, first);
+    await page.keyboard.press("Enter");
+    await page.locator("#detail").waitFor();
+    await page.keyboard.press("Escape");
+    assert.equal(await page.evaluate(() => document.activeElement.dataset.key), second, "the focus is back");
+  });
+
+  it("finds runners by what people know of them, and groups them by node", async (test) => {
+    const { page } = await scene(test, snapshot(120));
+    await page.getByLabel("node").check();
+    await page.getByRole("heading", { name: "node-03", exact: true }).waitFor();
+    await page.getByLabel("Filter").fill("acme/web");
+    await page.locator("button.tile:not(.busy)").first().waitFor({ state: "detached" });
+    const names = await page.locator("button.tile").evaluateAll((tiles) => tiles.map((tile) => tile.getAttribute("aria-label")));
+    assert.ok(names.length > 0 && names.every((name) => name.includes("acme/web")), names.join());
+    await page.getByLabel("Filter").fill("no such thing");
+    await page.getByText("No runner matches the filter.").waitFor();
+  });
+
+  it("keeps up with 50 changes a second of 2,000 runners", async (test) => {
+    const shown = snapshot(2000);
+    const { page, server, errors } = await scene(test, shown);
+    await page.evaluate(() => {
+      globalThis.longest = 0;
+      new PerformanceObserver((list) => list.getEntries().forEach((entry) => (globalThis.longest = Math.max(globalThis.longest, entry.duration)))).observe({ entryTypes: ["longtask"] });
+    });
+    for (let step = 1; step <= 10; step += 1) {
+      server.send("delta", churn(shown, 50, step));
+      await page.waitForTimeout(200);
+    }
+    const busy = Object.values(shown.runners).filter((runner) => runner.state === "busy").length;
+    await page.locator("#counts div:has(dt:text-is('Busy')) dd").getByText(String(busy), { exact: true }).waitFor();
+    assert.equal(await page.locator("button.tile.busy").count(), busy);
+    const longest = await page.evaluate(() => globalThis.longest);
+    console.log(`longest task of the browser while 50 of 2,000 runners change at a time: ${longest} ms`);
+    assert.ok(longest < 400, `${longest} ms`);
+    assert.deepEqual(errors, []);
+  });
+});
+
+describe("connection", () => {
+  it("comes back by itself, says since when the page is not live, and takes the newest state", async (test) => {
+    const shown = copy(THREE);
+    const { page, server } = await scene(test, shown);
+    server.refusal = { status: 503, after: "1", text: "20 people are watching already, which is all there is room for\n" };
+    server.drop();
+    await page.locator("#banner").getByText(/^Not live since .*20 people are watching already/).waitFor();
+    assert.deepEqual(await violations(page), []);
+    shown.runners["ci/web-1-a"].state = "stopping";
+    shown.number = 40;
+    server.refusal = null;
+    await page.locator('[data-key="ci/web-1-a"].stopping').waitFor();
+    await page.locator("#banner").waitFor({ state: "hidden" });
+  });
+
+  it("asks for a whole snapshot when a difference is missing", async (test) => {
+    const shown = copy(THREE);
+    const { page, server, errors } = await scene(test, shown);
+    difference(shown, { runners: { "ci/new": { ...shown.runners["ci/web-1-a"], name: "new" } } });
+    server.send("delta", difference(shown, {}));
+    await page.locator('[data-key="ci/new"]').waitFor();
+    assert.deepEqual(errors, []);
+  });
+
+  it("tells that a token is needed", async (test) => {
+    const { page, server } = await scene(test, copy(THREE));
+    server.refusal = { status: 401, after: "0", text: "this page asks for the token of --ui-token-file\n" };
+    server.drop();
+    await page.locator("#banner").getByText(/asks for the token/).waitFor();
+  });
+});
+
+describe("what users of the cluster write", () => {
+  it("is shown as text, never as markup", async (test) => {
+    const shown = copy(THREE);
+    const markup = '<img src=x onerror="globalThis.hacked = 1">';
+    shown.jobs["ci/web-scaler/38000000002"] = { ...shown.jobs["ci/web-scaler/38000000002"], repository: markup, workflow: markup, labels: [markup] };
+    shown.runners["ci/web-1-c"].trouble.message = markup;
+    const { page, errors } = await scene(test, shown, {}, "queue");
+    await page.getByText(markup).first().waitFor();
+    assert.equal(await page.locator("img").count(), 0);
+    assert.equal(await page.evaluate(() => globalThis.hacked), undefined);
+    assert.deepEqual(errors, []);
+  });
+});

@@ -16,6 +16,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 
+use crate::answer::{is_forbidden, is_not_found};
+
 /// A watch that failed is tried again after this at the latest. There is one per kind and one operator that acts, so that a short time costs
 /// the API server little, and until then decisions are made on what was true before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -94,6 +96,24 @@ impl Iterator for WatchBackoff {
 impl Backoff for WatchBackoff {
     fn reset(&mut self) {
         self.0.reset();
+    }
+}
+
+/// Logs that a watch failed, with what to do about it where people have to do something.
+pub fn warn_of_failure<K: Resource<DynamicType = ()>>(error: &watcher::Error) {
+    let kind = K::kind(&());
+    let answer = match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => Some(error),
+        _ => None,
+    };
+    if answer.is_some_and(is_not_found) {
+        let cure = "install the definitions of this version with `pacer crds apply`; Helm does not upgrade them";
+        tracing::error!(%kind, %error, cure, "this kind is not defined in the cluster, and nothing is done until it is");
+    } else if answer.is_some_and(is_forbidden) {
+        let cure = "install the roles of this version; `pacer doctor` names the rights that are missing";
+        tracing::error!(%kind, %error, cure, "this kind may not be watched, and nothing is done until it may");
+    } else {
+        tracing::warn!(%kind, %error, "watch failed, trying again");
     }
 }
 

@@ -196,6 +196,33 @@ impl Ledgers {
         Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
     }
 
+    /// As [`Ledgers::read`], for many autoscalers: in the same order.
+    #[must_use]
+    pub fn read_all(&self, autoscalers: &[Arc<HorizontalRunnerAutoscaler>]) -> Vec<Ledger> {
+        let mut objects: HashMap<String, BTreeMap<String, Arc<JobLedger>>> = HashMap::new();
+        for object in self.stored.state().into_iter().chain(self.answers()) {
+            let Some(owner) = controller::<HorizontalRunnerAutoscaler>(&*object) else { continue };
+            let of_owner = objects.entry(owner.uid.to_owned()).or_default();
+            let known = of_owner.entry(object.name_any()).or_insert_with(|| object.clone());
+            if known.metadata.generation < object.metadata.generation {
+                *known = object;
+            }
+        }
+        let ledger = |autoscaler: &Arc<HorizontalRunnerAutoscaler>| {
+            let own = autoscaler.metadata.uid.as_ref().and_then(|uid| objects.get(uid));
+            let jobs = own.into_iter().flat_map(BTreeMap::values).flat_map(|object| object.spec.all());
+            Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
+        };
+        autoscalers.iter().map(ledger).collect()
+    }
+
+    /// What the API server answered to the last writes, as far as the watch may not show it yet.
+    fn answers(&self) -> Vec<Arc<JobLedger>> {
+        let books: Vec<Arc<Book>> = lock(&self.books).values().cloned().collect();
+        let written = books.iter().flat_map(|book| lock(&book.0).values().cloned().collect::<Vec<_>>());
+        written.filter_map(|object| object.answer()).collect()
+    }
+
     /// UIDs of the autoscalers in whose ledgers a job is.
     #[must_use]
     pub fn knowing(&self, job: u64) -> Vec<Uid> {
@@ -203,11 +230,7 @@ impl Ledgers {
         let owner =
             |ledger: &Arc<JobLedger>| controller::<HorizontalRunnerAutoscaler>(&**ledger).and_then(|owner| Uid::new(owner.uid));
         let mut found: Vec<Uid> = self.stored.state_filter(has).iter().filter_map(owner).collect();
-        let books: Vec<Arc<Book>> = lock(&self.books).values().cloned().collect();
-        let written = books.iter().flat_map(|book| lock(&book.0).values().cloned().collect::<Vec<_>>());
-        found.extend(
-            written.filter_map(|object| object.answer()).filter(|answer| has(answer)).filter_map(|answer| owner(&answer)),
-        );
+        found.extend(self.answers().iter().filter(|answer| has(answer)).filter_map(owner));
         found.sort();
         found.dedup();
         found
@@ -356,9 +379,8 @@ impl Ledgers {
 #[must_use]
 pub fn jobs_of(autoscaler: &HorizontalRunnerAutoscaler, ledgers: &[JobLedger]) -> Ledger {
     let uid = autoscaler.metadata.uid.as_deref();
-    let owned = |ledger: &&JobLedger| {
-        uid.is_some() && controller::<HorizontalRunnerAutoscaler>(*ledger).map(|owner| owner.uid) == uid
-    };
+    let owned =
+        |ledger: &&JobLedger| uid.is_some() && controller::<HorizontalRunnerAutoscaler>(*ledger).map(|owner| owner.uid) == uid;
     let jobs = ledgers.iter().filter(owned).flat_map(|ledger| ledger.spec.all());
     Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
 }

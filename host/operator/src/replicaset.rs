@@ -177,7 +177,7 @@ impl ReplicaSets {
         };
         let of = Subject { set: &set, uid: &uid, access: access.as_ref().ok(), generation: &generation, clock };
         let mut fleet = self.observe(of).await?;
-        let trouble = verdict.err().map(GitHubTrouble::refused).or_else(|| GitHubTrouble::of(&access));
+        let trouble = verdict.err().as_ref().map(GitHubTrouble::refused).or_else(|| GitHubTrouble::of(&access));
         let step = self.step(of, &mut fleet, trouble).await?;
         self.publish(of, &fleet).await;
         match step.not_created {
@@ -208,7 +208,7 @@ impl ReplicaSets {
         if let Some(refusal) = full.filter(|_| trouble.is_none()) {
             // Others of the namespace make room without telling.
             next = next.min(ROOM_RECHECK);
-            trouble = Some(GitHubTrouble::refused(refusal));
+            trouble = Some(GitHubTrouble::refused(&refusal));
         }
         next = next.min(self.write_status(of, fleet, trouble.as_ref()).await?);
         Ok(Step { next, not_created })

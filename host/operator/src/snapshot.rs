@@ -279,7 +279,7 @@ pub struct Runner {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningJob {
     /// GitHub's id.
-    pub id: i64,
+    pub id: u64,
     /// `owner/name`.
     pub repository: String,
     /// Name of the workflow.
@@ -315,7 +315,7 @@ pub enum JobState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// GitHub's id.
-    pub id: i64,
+    pub id: u64,
     /// Name of the autoscaler whose ledger has it.
     pub autoscaler: String,
     /// Key of the pool that is to run it; none while that does not exist.
@@ -327,7 +327,7 @@ pub struct Job {
     /// Labels it asks for.
     pub labels: Vec<String>,
     /// Attempt of its run.
-    pub attempt: i32,
+    pub attempt: u32,
     /// How far it is.
     pub state: JobState,
     /// When it was queued.

@@ -1,8 +1,6 @@
 //! GitHub's secondary limits, with everything else as it was measured and the operator as it is shipped: what it does in a minute fits into what
 //! GitHub allows in one, whoever waits for what.
 
-#![expect(clippy::print_stdout, reason = "the suite prints the figures that it measures")]
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -221,7 +219,7 @@ async fn a_runner_that_never_registers_and_is_to_go_costs_few_calls() -> Result<
     let fleet = Kind::RunnerDeployment.fleet("mute", 1);
     fleet.apply(&world).await?;
     let running = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    until::<Pod>(&world, "a running pod", |pods| pods.iter().any(|pod| running(pod))).await?;
+    until::<Pod>(&world, "a running pod", |pods| pods.iter().any(&running)).await?;
     // It may register at any moment, and so its removal waits for a listing that shows it.
     fleet.scale(&world, 0).await?;
     until::<Runner>(&world, "a Runner to go", |all| all.iter().all(|one| one.metadata.deletion_timestamp.is_some())).await?;

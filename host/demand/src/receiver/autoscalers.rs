@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use pacer_api::autoscaler::{ProvedScope, ScaleTargetKind};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
 use pacer_cluster::object::Uid;
-use pacer_cluster::watch::{Changes, Filled, trim, watch};
+use pacer_cluster::watch::{Changes, Filled, trim, warn_of_failure, watch};
 use pacer_core::scope::{Scope, ScopeError};
 use pacer_core::target::{Architecture, Candidate};
 
@@ -101,7 +101,7 @@ impl Watches {
 }
 
 fn seen<K: kube::Resource<DynamicType = ()>>(event: Result<K, watcher::Error>) -> Option<K> {
-    event.inspect_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again")).ok()
+    event.inspect_err(warn_of_failure::<K>).ok()
 }
 
 /// Autoscalers that jobs may go to, and what is wrong with others.

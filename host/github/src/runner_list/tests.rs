@@ -221,7 +221,7 @@ async fn a_listing_that_has_to_wait_for_its_turn_is_no_failure() {
     let (runner_lists, _shutdown) = runner_lists();
     let handle = runner_lists.subscribe(&github, &acme());
     viewed(&handle).await;
-    let others = github.turn(crate::Endpoint::ListRunners, &acme(), "others", 719).unwrap();
+    let others = github.turn(crate::Endpoint::ListRunners, acme(), "others", 719).unwrap();
     drop(others);
     handle.hurry(Haste::Removal, Duration::ZERO);
     tokio::time::sleep(Duration::from_secs(120)).await;

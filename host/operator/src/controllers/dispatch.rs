@@ -11,7 +11,7 @@ use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::owner::controller;
-use pacer_cluster::watch::Changes;
+use pacer_cluster::watch::{Changes, warn_of_failure};
 use pacer_github::queues::QueueNews;
 use tokio::sync::mpsc;
 
@@ -31,7 +31,7 @@ where
         match event {
             Ok(object) if open.load(Ordering::Acquire) => wake(cluster.clone(), object).await,
             Ok(_) => {}
-            Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again"),
+            Err(error) => warn_of_failure::<K>(&error),
         }
     }
 }

@@ -71,8 +71,7 @@ fn demand(
 ) -> Result<(), std::fmt::Error> {
     let now = Timestamp::now();
     let (mut jobs, mut waiting, mut reserved, mut came_online) = (Rows::new(), Rows::new(), Rows::new(), Vec::new());
-    for one in all {
-        let ledger = sources.ledgers.read(one);
+    for (one, ledger) in all.iter().zip(sources.ledgers.read_all(all)) {
         let mut counts = BTreeMap::from([(State::Queued, 0_i64), (State::InProgress, 0), (State::Completed, 0)]);
         for (_, job) in ledger.all() {
             *counts.entry(job.state).or_default() += 1;

@@ -44,7 +44,7 @@ impl GitHubTrouble {
     }
 
     /// The tenancy does not allow more runners.
-    pub(super) fn refused(refusal: Refusal) -> Self {
+    pub(super) fn refused(refusal: &Refusal) -> Self {
         Self { reason: refusal.reason(), message: refusal.to_string(), event: Reason::NotAllowed }
     }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::demand::jobs;
 use super::fleet::{self, Sets};
-use super::ledger::RunningJobs;
+use super::ledger::{Known, RunningJobs};
 use super::{Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown};
 use crate::metrics::{Metrics, Sources};
 
@@ -39,6 +39,8 @@ impl Builder {
 
 fn of(sources: &Sources, empty: Snapshot) -> Snapshot {
     let autoscalers = sources.stores.autoscalers.state();
+    let ledgers = sources.ledgers.read_all(&autoscalers);
+    let autoscalers: Vec<Known> = autoscalers.into_iter().zip(ledgers).collect();
     let (sets, scalers) = (Sets::of(&sources.stores), fleet::scalers(&sources.stores));
     let (runners, more_runners) = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));
     let pools = fleet::pools(sources, &scalers, &runners);

@@ -5,27 +5,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::condition::{ConditionType, Verdict};
-use pacer_api::job_ledger::JobState as Kept;
+use pacer_core::ledger::State as Kept;
 use pacer_core::phase::Cause;
 
 use super::fleet::{condition, key, said};
-use super::ledger::jobs_of;
+use super::ledger::Known;
 use super::waiting::{PoolNow, Prospect, why};
 use super::{JOBS, Job, JobState, Pool, Reason, Runner, Section};
 use crate::standing::State;
 use crate::target::TargetRef;
 
 /// The jobs that there is room for, and how many there is none for.
-pub(super) fn jobs(
-    autoscalers: &[Arc<HorizontalRunnerAutoscaler>],
-    pools: &Section<Pool>,
-    runners: &Section<Runner>,
-) -> (Section<Job>, usize) {
+pub(super) fn jobs(autoscalers: &[Known], pools: &Section<Pool>, runners: &Section<Runner>) -> (Section<Job>, usize) {
     let stuck = stuck(runners);
     let mut all = Vec::new();
-    for autoscaler in autoscalers {
+    for (autoscaler, ledger) in autoscalers {
         let (namespace, name) = (autoscaler.namespace().unwrap_or_default(), autoscaler.name_any());
         let target = TargetRef::of(autoscaler).map(|target| key(&target)).filter(|key| pools.contains_key(key));
         let now = target.as_ref().and_then(|key| {
@@ -35,26 +30,25 @@ pub(super) fn jobs(
         });
         let refused = condition(autoscaler, ConditionType::Accepted).filter(|accepted| accepted.status != Verdict::True.as_str());
         let refused: Option<Reason> = refused.map(said);
-        let entries = autoscaler.status.iter().flat_map(|status| &status.ledger).filter(|entry| entry.state != Kept::Completed);
-        let mut known: Vec<_> = entries.flat_map(jobs_of).collect();
-        known.sort_by_key(|(entry, id, _)| (entry.queued.as_ref().unwrap_or(&entry.since).0, *id));
+        let mut known: Vec<_> = ledger.open().collect();
+        known.sort_by_key(|(id, job)| (job.queued, *id));
         let mut ahead = 0;
-        for (entry, id, runner) in known {
-            let waits = entry.state == Kept::Queued;
+        for (id, job) in known {
+            let waits = job.state == Kept::Queued;
             let reason = waits.then(|| why(&Prospect { ahead, pool: now, refused: refused.as_ref() }));
             ahead += usize::from(waits);
             let job = Job {
                 id,
                 autoscaler: name.clone(),
                 pool: target.clone(),
-                repository: entry.repository.clone(),
-                workflow: entry.workflow.clone(),
-                labels: entry.labels.clone(),
-                attempt: entry.attempt.unwrap_or(1),
+                repository: job.about.repository.to_string(),
+                workflow: job.about.workflow.to_string(),
+                labels: job.about.labels.iter().map(ToString::to_string).collect(),
+                attempt: job.about.attempt,
                 state: if waits { JobState::Queued } else { JobState::Running },
-                queued: entry.queued.as_ref().unwrap_or(&entry.since).0,
-                since: entry.since.0,
-                runner: runner.map(str::to_owned),
+                queued: job.queued,
+                since: job.since,
+                runner: job.runner.as_ref().map(ToString::to_string),
                 reason,
             };
             all.push((format!("{namespace}/{name}/{id}"), Arc::new(job)));

@@ -166,7 +166,7 @@ fn nodes(count: u32) -> Vec<Node> {
         .map(|n| Node {
             name: format!("node-{n}"),
             runners: count / 4 + 1,
-            busy: n % 3,
+            busy: (n % 3).min(count / 4 + 1),
             draining: n == 3,
             age: Some(86_400 * n),
             attributes: Vec::new(),

@@ -11,7 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::job_ledger::{self, Additions};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
-use pacer_cluster::answer::{is_conflict, is_not_found};
+use pacer_cluster::answer::{is_already_exists, is_not_found};
 use pacer_cluster::object::Uid;
 use pacer_core::ledger::State;
 use tokio::sync::oneshot;
@@ -211,7 +211,7 @@ impl Object {
                     self.answered(object);
                     return Ok(());
                 }
-                Err(error) if (exists && is_not_found(&error)) || (!exists && is_conflict(&error)) => {
+                Err(error) if (exists && is_not_found(&error)) || (!exists && is_already_exists(&error)) => {
                     exists = !exists;
                     last = Some(error);
                 }

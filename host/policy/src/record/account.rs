@@ -96,10 +96,10 @@ impl Record {
                 format!("nothing was done, and it is decided anew: {error}"),
             ),
             Some(Done::Spare { wanted, ended }) => {
-                let state = if *ended { "it had ended" } else { "it had not started" };
+                let state = if *ended { "it had ended" } else { "it had not started by then" };
                 let one = if *wanted == 1 { "runner was" } else { "runners were" };
                 let gate = "whoever does no work goes before any idle runner; no policy is asked about that".to_owned();
-                (Fate::Removed, format!("was told to go because only {wanted} {one} wanted and {state} by then"), gate)
+                (Fate::Removed, format!("was told to go because only {wanted} {one} wanted and {state}"), gate)
             }
             Some(_) => (
                 Fate::Removed,

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner};
 use pacer_harness::github::{Behaviour, Hook, Job, JobSpec, RouteKind, Scope, Settings, View};
-use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
 use pacer_suites::{PATIENCE, apply, end, runners, until, world};
@@ -37,10 +35,6 @@ const JOB: Duration = Duration::from_secs(4);
 
 /// 95 of 100 jobs of the steady load start within this.
 const P95: Duration = Duration::from_secs(10);
-
-/// Listings that one runner costs which never registers: in its first minute, and in each one after that.
-const FIRST_MINUTE: u64 = 10;
-const A_MINUTE: u64 = 2;
 
 /// A world with the shipped settings and webhooks. Runners and jobs come together sooner than at the real GitHub, whose own delays would fill
 /// the time that is measured.
@@ -209,27 +203,4 @@ fn points_of(kind: RouteKind) -> u64 {
         RouteKind::RegisterRunner => 0,
         _ => 1,
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_runner_that_never_registers_and_is_to_go_costs_few_calls() -> Result<()> {
-    let world = limited_world().await?;
-    let nodes = world.nodes.as_ref().context("no nodes")?;
-    let trouble = nodes.inject(Affected::all(), Trouble::NeverRegisters);
-    let fleet = Kind::RunnerDeployment.fleet("mute", 1);
-    fleet.apply(&world).await?;
-    let running = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    until::<Pod>(&world, "a running pod", |pods| pods.iter().any(&running)).await?;
-    // It may register at any moment, and so its removal waits for a listing that shows it.
-    fleet.scale(&world, 0).await?;
-    until::<Runner>(&world, "a Runner to go", |all| all.iter().all(|one| one.metadata.deletion_timestamp.is_some())).await?;
-    let listings = |view: &View<'_>| view.calls(RouteKind::ListRunners).requests;
-    let enough = world.github.view(listings) + FIRST_MINUTE;
-    world.check(world.github.wait_for(PATIENCE, |view| listings(view) >= enough).await).await?;
-    let began = Instant::now();
-    world.check(world.github.wait_for(PATIENCE, |view| listings(view) > enough + A_MINUTE).await).await?;
-    println!("{} listings in {:.1} s for a runner that never registers", A_MINUTE + 1, began.elapsed().as_secs_f64());
-    ensure!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
-    nodes.heal(trouble);
-    end(world).await
 }

@@ -287,7 +287,7 @@ impl Target {
             let mut after = before.clone();
             let mut lines = edit(self, &mut after).await.with_context(|| format!("ConfigMap {key}"))?;
             after.finish(&before);
-            if after == before {
+            if (&after.content, &after.annotations) == (&before.content, &before.annotations) {
                 return Ok(None);
             }
             if let Some(message) = too_large(&after.content) {

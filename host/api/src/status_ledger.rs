@@ -20,7 +20,7 @@ pub struct LedgerEntry {
     /// When they were queued; absent where that is since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued: Option<Time>,
-    /// When they are forgotten, or looked up at GitHub, if nothing more is heard of them.
+    /// When they are forgotten, or looked up at GitHub, if no further event of them comes.
     pub expires: Time,
     /// Their repository, owner/name.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "String::is_empty")]

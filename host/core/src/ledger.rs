@@ -188,13 +188,6 @@ impl Ledger {
         self.jobs.remove(&id).is_some()
     }
 
-    /// Drops tombstones whose time is over; returns how many. Jobs that are not over need a decision: see [`Ledger::expired`].
-    pub fn sweep(&mut self, now: Timestamp) -> usize {
-        let before = self.jobs.len();
-        self.jobs.retain(|_, job| job.state != State::Completed || job.expires > now);
-        before.saturating_sub(self.jobs.len())
-    }
-
     /// Jobs that are not over and whose expiry has come.
     pub fn expired(&self, now: Timestamp) -> impl Iterator<Item = (u64, &Job)> {
         self.open().filter(move |(_, job)| job.expires <= now)
@@ -243,6 +236,12 @@ impl Ledger {
 }
 
 impl Job {
+    /// Whether it has been over for so long that no event of it is expected any more.
+    #[must_use]
+    pub fn is_forgotten(&self, now: Timestamp) -> bool {
+        self.state == State::Completed && self.expires <= now
+    }
+
     /// Adds what another account of the same job says.
     fn join(&mut self, other: Self) {
         let runner = self.runner.take().or_else(|| other.runner.clone());

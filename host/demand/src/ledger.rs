@@ -21,7 +21,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, status_ledger};
 use pacer_cluster::answer::{is_conflict, is_not_found, status};
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
-use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, State, Terms, shard, shards};
+use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, Terms, shard, shards};
 use serde_json::json;
 
 mod object;
@@ -171,6 +171,10 @@ impl Ledgers {
     ///
     /// As [`Ledgers::record`]; some of the changes may be in the cluster.
     pub async fn change(&self, autoscaler: &HorizontalRunnerAutoscaler, edits: &[Edit]) -> Result<Recorded, LedgerError> {
+        // Looking at all objects is for nothing then, and most passes have nothing to say.
+        if edits.is_empty() {
+            return Ok(Recorded { changes: Vec::new() });
+        }
         let owner = Owner::of(autoscaler).ok_or_else(|| LedgerError::Gone(autoscaler.name_any()))?;
         let now = Timestamp::now();
         let objects = self.objects(&owner);
@@ -192,8 +196,7 @@ impl Ledgers {
     #[must_use]
     pub fn read(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
         let objects = Owner::of(autoscaler).map(|owner| self.objects(&owner)).unwrap_or_default();
-        let jobs = objects.iter().flat_map(|(_, object)| object.spec.all());
-        Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
+        with_earlier(autoscaler, objects.iter().flat_map(|(_, object)| object.spec.all()))
     }
 
     /// As [`Ledgers::read`], for many autoscalers: in the same order.
@@ -210,8 +213,7 @@ impl Ledgers {
         }
         let ledger = |autoscaler: &Arc<HorizontalRunnerAutoscaler>| {
             let own = autoscaler.metadata.uid.as_ref().and_then(|uid| objects.get(uid));
-            let jobs = own.into_iter().flat_map(BTreeMap::values).flat_map(|object| object.spec.all());
-            Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
+            with_earlier(autoscaler, own.into_iter().flat_map(BTreeMap::values).flat_map(|object| object.spec.all()))
         };
         autoscalers.iter().map(ledger).collect()
     }
@@ -246,11 +248,11 @@ impl Ledgers {
         self.adopt(&owner, autoscaler).await?;
         let now = Timestamp::now();
         for (shard, object) in self.objects(&owner) {
-            let is_over = object.spec.all().all(|(_, job)| job.state == State::Completed && job.expires <= now);
             // The first one stays: the next job would make it again.
-            if shard > 0 && is_over {
+            if shard > 0 && object.spec.all().all(|(_, job)| job.is_forgotten(now)) {
                 self.delete(&owner, shard, &object).await?;
-            } else if object.spec.unused_workflows().count() > UNUSED_WORKFLOWS {
+            } else if object.spec.workflows.len() > UNUSED_WORKFLOWS && object.spec.unused_workflows().count() > UNUSED_WORKFLOWS
+            {
                 self.remove_workflows(&owner, shard, &object).await?;
             }
         }
@@ -381,7 +383,11 @@ pub fn jobs_of(autoscaler: &HorizontalRunnerAutoscaler, ledgers: &[JobLedger]) -
     let uid = autoscaler.metadata.uid.as_deref();
     let owned =
         |ledger: &&JobLedger| uid.is_some() && controller::<HorizontalRunnerAutoscaler>(*ledger).map(|owner| owner.uid) == uid;
-    let jobs = ledgers.iter().filter(owned).flat_map(|ledger| ledger.spec.all());
+    with_earlier(autoscaler, ledgers.iter().filter(owned).flat_map(|ledger| ledger.spec.all()))
+}
+
+/// These jobs, and those that an earlier version kept in the autoscaler's status.
+fn with_earlier(autoscaler: &HorizontalRunnerAutoscaler, jobs: impl Iterator<Item = (u64, Job)>) -> Ledger {
     Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
 }
 

@@ -1,11 +1,15 @@
 //! The cluster, as people reach it: kubeconfig, context, namespace.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Config, Resource};
+use serde::de::DeserializeOwned;
 
 /// Longest wait for an answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,6 +33,21 @@ pub(crate) struct ClusterArguments {
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+}
+
+impl Cluster {
+    /// Objects of a kind, of the namespace or of all, with labels that fit the selector.
+    pub(crate) async fn list<K>(&self, all: bool, selector: &str) -> Result<Vec<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let (api, place): (Api<K>, _) = match all {
+            true => (Api::all(self.client.clone()), String::new()),
+            false => (Api::namespaced(self.client.clone(), &self.namespace), format!(" of namespace {}", self.namespace)),
+        };
+        let listed = api.list(&ListParams::default().labels(selector)).await;
+        Ok(listed.with_context(|| format!("listing {}{place}", K::plural(&())))?.items)
+    }
 }
 
 impl ClusterArguments {

@@ -6,18 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
-use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt};
+use kube::ResourceExt;
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerDeployment, RunnerReplicaSet, RunnerReplicaSetStatus, RunnerSet};
 use pacer_core::ledger::State;
 use pacer_demand::ledger::jobs_of;
 use pacer_operator::target::{Target, TargetRef, owner_of};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::archive::ago;
 use crate::cluster::{self, Cluster, ClusterArguments};
@@ -88,22 +85,13 @@ pub(crate) fn status(arguments: &Arguments, tell: impl Fn(&Report) -> Result<()>
     })
 }
 
-async fn list<K>(cluster: &Cluster, all: bool) -> Result<Vec<K>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    let api: Api<K> =
-        if all { Api::all(cluster.client.clone()) } else { Api::namespaced(cluster.client.clone(), &cluster.namespace) };
-    Ok(api.list(&ListParams::default()).await.with_context(|| format!("listing {}", K::plural(&())))?.items)
-}
-
 async fn read(cluster: &Cluster, all: bool) -> Result<Vec<Row>> {
-    let deployments = list::<RunnerDeployment>(cluster, all).await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
-    let sets = list::<RunnerSet>(cluster, all).await?.into_iter().map(|one| Target::Set(Arc::new(one)));
+    let deployments = cluster.list::<RunnerDeployment>(all, "").await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
+    let sets = cluster.list::<RunnerSet>(all, "").await?.into_iter().map(|one| Target::Set(Arc::new(one)));
     let targets: Vec<Target> = deployments.chain(sets).collect();
-    let autoscalers: Vec<HorizontalRunnerAutoscaler> = list(cluster, all).await?;
-    let jobs: Vec<JobLedger> = list(cluster, all).await?;
-    Ok(rows(&targets, &autoscalers, &jobs, &list::<RunnerReplicaSet>(cluster, all).await?))
+    let autoscalers: Vec<HorizontalRunnerAutoscaler> = cluster.list(all, "").await?;
+    let jobs: Vec<JobLedger> = cluster.list(all, "").await?;
+    Ok(rows(&targets, &autoscalers, &jobs, &cluster.list::<RunnerReplicaSet>(all, "").await?))
 }
 
 fn rows(

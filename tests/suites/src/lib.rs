@@ -20,6 +20,7 @@ pub mod ending;
 pub mod fleet;
 pub mod kill;
 pub mod tenants;
+pub mod webhook;
 
 pub use ending::{delete_all, end, end_as_it_is, no_busy_kill, nothing_left};
 

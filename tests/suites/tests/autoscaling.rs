@@ -14,31 +14,9 @@ use pacer_api::condition::ConditionType;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
 use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
+use pacer_suites::webhook::{SECRET, hook, hooked_world, receive};
 use pacer_suites::{PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, queue, runners, settled, succeeded, until};
 use serde_json::{Value, json};
-
-/// Secret of all webhooks here.
-const SECRET: &str = "a secret of the suite";
-
-/// A world whose operator receives the webhooks of `acme/app`.
-async fn hooked() -> Result<World> {
-    let world = brisk_world(&["--webhook-addr=127.0.0.1:0"], |options| {
-        if let Some(operator) = &mut options.operator {
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-        }
-    })
-    .await?;
-    hook(&world)?;
-    Ok(world)
-}
-
-/// Sends the events of `acme/app` to the operator as it listens now.
-fn hook(world: &World) -> Result<()> {
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    let url = format!("http://{address}/");
-    world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url, secret: SECRET.to_owned() });
-    Ok(())
-}
 
 /// An autoscaler of the deployment `web`.
 fn autoscaler(min: u32, max: u32, more: Value) -> Value {
@@ -120,7 +98,7 @@ fn scaling(autoscaler: &HorizontalRunnerAutoscaler) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_gets_one_runner_per_job_and_the_fleet_goes_back() -> Result<()> {
-    let world = hooked().await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 0, &autoscaler(0, 30, by_webhook())).await?;
     queue(&world, "web", 20, Duration::from_secs(3))?;
     succeeded(&world, 20).await?;
@@ -139,7 +117,7 @@ async fn a_burst_gets_one_runner_per_job_and_the_fleet_goes_back() -> Result<()>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_jobs_than_runners_wait_for_their_turn_and_the_reason_is_told() -> Result<()> {
-    let world = hooked().await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 0, &autoscaler(0, 4, by_webhook())).await?;
     queue(&world, "web", 12, Duration::from_secs(2))?;
     let clamped = status(&world, "the maximum", |status| {
@@ -158,7 +136,7 @@ async fn more_jobs_than_runners_wait_for_their_turn_and_the_reason_is_told() -> 
 /// With the scale-down delay at its default of ten minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn single_jobs_one_after_the_other_leave_nothing_idle() -> Result<()> {
-    let world = hooked().await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 0, &autoscaler(0, 10, by_webhook())).await?;
     for done in 1..=6 {
         queue(&world, "web", 1, Duration::from_millis(500))?;
@@ -172,7 +150,7 @@ async fn single_jobs_one_after_the_other_leave_nothing_idle() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_runners_of_the_minimum_stay_beside_those_of_jobs() -> Result<()> {
-    let world = hooked().await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 2, &autoscaler(2, 10, by_webhook())).await?;
     settled(&world, 2).await?;
     queue(&world, "web", 3, Duration::from_secs(4))?;
@@ -184,7 +162,7 @@ async fn idle_runners_of_the_minimum_stay_beside_those_of_jobs() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_repeated_and_reordered_events_leave_nobody_waiting_and_nothing_reserved() -> Result<()> {
-    let world = hooked().await?;
+    let world = hooked_world(&[]).await?;
     world.github.deliver(Delivering {
         drop_every: Some(5),
         duplicate_every: Some(3),
@@ -314,7 +292,7 @@ async fn a_scheduled_override_begins_and_ends_on_time() -> Result<()> {
 /// What was accepted is in the cluster: a process that is killed loses none of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn accepted_webhooks_survive_a_kill() -> Result<()> {
-    let mut world = hooked().await?;
+    let mut world = hooked_world(&[]).await?;
     pool(&world, 0, &autoscaler(0, 60, by_webhook())).await?;
     queue(&world, "web", 40, Duration::from_secs(4))?;
     let outcome = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted >= 40).await;
@@ -322,7 +300,7 @@ async fn accepted_webhooks_survive_a_kill() -> Result<()> {
     let operator = world.operator.as_mut().context("no operator")?;
     operator.kill9().await;
     operator.restart().await?;
-    hook(&world)?;
+    hook(&world, Scope::repository("acme", "app"))?;
     succeeded(&world, 40).await?;
     settled(&world, 0).await?;
     let made = world.github.runners().ever_registered;
@@ -354,7 +332,7 @@ async fn what_is_wrong_with_an_autoscaler_is_said_and_nothing_is_changed() -> Re
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscaler_that_can_no_longer_decide_keeps_its_fleet_at_its_number() -> Result<()> {
-    let world = hooked().await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 2, &autoscaler(2, 2, by_webhook())).await?;
     settled(&world, 2).await?;
     let mut broken = autoscaler(2, 2, by_webhook());

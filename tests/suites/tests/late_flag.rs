@@ -5,13 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner};
-use pacer_harness::github::{Behaviour, Hook, RouteKind, Scope, Settings, View};
+use pacer_harness::github::{Behaviour, RouteKind, Scope, Settings, View};
 use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
+use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{PATIENCE, api, apply, end, queue, runners, running, until, world};
 use serde_json::json;
 
@@ -24,9 +25,6 @@ const JOB: Duration = Duration::from_secs(60);
 /// Runners of each fleet, and how many of them work.
 const RUNNERS: usize = 20;
 const AT_WORK: usize = 10;
-
-/// Secret of the webhook.
-const SECRET: &str = "a secret of the suite";
 
 /// What tells the operator of jobs beside the listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +71,9 @@ async fn late_world(events: Events, agents: Agents) -> Result<World> {
         options.github = Settings { behaviour, rate_limit: options.github.rate_limit, ..Settings::real(5228) };
         if let Some(operator) = &mut options.operator {
             operator.args.clear();
-            if events == Events::Webhooks {
-                operator.args.push("--webhook-addr=127.0.0.1:0".to_owned());
-                operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-            }
+        }
+        if events == Events::Webhooks {
+            receive(options);
         }
     })
     .await
@@ -108,9 +105,7 @@ async fn kills_nobody(events: Events, agents: Agents) -> Result<()> {
     let fleets = ["down", "roll"].map(|name| Kind::RunnerDeployment.fleet(name, u32::try_from(RUNNERS).unwrap_or(0)));
     let [down, roll] = &fleets;
     if events == Events::Webhooks {
-        let operator = world.operator.as_ref().and_then(|operator| operator.webhook_address());
-        let url = format!("http://{}/", operator.context("no address for webhooks")?);
-        world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url, secret: SECRET.to_owned() });
+        hook(&world, Scope::repository("acme", "app"))?;
     }
     for fleet in &fleets {
         fleet.apply(&world).await?;

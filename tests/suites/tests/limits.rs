@@ -7,17 +7,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner};
-use pacer_harness::github::{Behaviour, Hook, Job, JobSpec, RouteKind, Scope, Settings, View};
+use pacer_harness::github::{Behaviour, Job, JobSpec, RouteKind, Scope, Settings, View};
 use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
+use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{PATIENCE, apply, end, runners, until, world};
 use serde_json::{Value, json};
 
 /// GitHub's points a minute: here for all endpoints together, the hardest reading of its documentation.
 const POINTS: u32 = 900;
-
-/// Secret of the webhooks.
-const SECRET: &str = "a secret of the suite";
 
 /// Idle runners that are removed: more than a minute's points allow, and so few that the second minute is enough.
 const IDLE: u32 = 240;
@@ -46,17 +44,16 @@ async fn limited_world() -> Result<World> {
         let rate_limit = options.github.rate_limit;
         options.github = Settings { behaviour, rate_limit, points_per_minute: Some(POINTS), ..Settings::real(900) };
         if let Some(operator) = &mut options.operator {
-            operator.args = vec!["--webhook-addr=127.0.0.1:0".to_owned()];
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+            operator.args.clear();
         }
+        receive(options);
     })
     .await
 }
 
 /// An autoscaler that gives a fleet a runner for each job that a webhook tells of, and none otherwise.
 async fn scaled_by_webhook(world: &World, fleet: &str, owner: Scope, most: u32) -> Result<()> {
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    world.github.add_hook(Hook { owner: owner.into(), url: format!("http://{address}/"), secret: SECRET.to_owned() });
+    hook(world, owner)?;
     let object = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1",
         "kind": "HorizontalRunnerAutoscaler",

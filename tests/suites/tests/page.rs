@@ -10,9 +10,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use pacer_api::job_ledger::{self, JobLedgerSpec};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
-use pacer_harness::github::{Hook, Scope};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, queue, running, settled};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -20,8 +20,6 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const TOKEN: &str = "a-token-for-the-page-of-a-test";
-
-const SECRET: &str = "a-secret-of-the-webhooks-of-a-test";
 
 /// Viewers that there is room for.
 const VIEWERS: usize = 20;
@@ -117,12 +115,8 @@ async fn ask(address: &str, method: &str, path: &str, headers: &[&str]) -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_shows_runners_and_jobs_and_tells_when_one_starts() -> Result<()> {
-    let secret = format!("--github-webhook-secret-token={SECRET}");
-    let world = watched(&["--ui-addr=127.0.0.1:0", "--webhook-addr=127.0.0.1:0", &secret]).await?;
+    let world = hooked_world(&["--ui-addr=127.0.0.1:0"]).await?;
     let address = address(&world)?;
-    let webhooks = operator(&world)?.webhook_address().context("no address for webhooks")?;
-    let owner = Scope::repository("acme", "app").into();
-    world.github.add_hook(Hook { owner, url: format!("http://{webhooks}/"), secret: SECRET.to_owned() });
     apply(&world, &deployment("web", 2)).await?;
     apply(&world, &autoscaler(2, 2)).await?;
     settled(&world, 2).await?;

@@ -13,9 +13,9 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
-use pacer_harness::github::{Hook, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::World;
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{
     NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, queue, scale, settled, succeeded,
     until, with_spec,
@@ -228,16 +228,7 @@ async fn busy(world: &World, wanted: i32) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_are_told_of_nodes_jobs_and_limits() -> Result<()> {
-    const SECRET: &str = "a secret of the suite";
-    let world = brisk_world(&["--webhook-addr=127.0.0.1:0"], |options| {
-        if let Some(operator) = &mut options.operator {
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-        }
-    })
-    .await?;
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    let (owner, url) = (Scope::repository("acme", "app").into(), format!("http://{address}/"));
-    world.github.add_hook(Hook { owner, url, secret: SECRET.to_owned() });
+    let world = hooked_world(&[]).await?;
     apply(&world, &with_spec(deployment("web", 4), "ephemeral", json!(false))).await?;
     apply(&world, &autoscaler(4, 4)).await?;
     settled(&world, 4).await?;

@@ -12,16 +12,14 @@ use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerSet};
-use pacer_harness::github::{Hook, RouteKind, Scope};
+use pacer_harness::github::{RouteKind, Scope};
 use pacer_harness::world::World;
 use pacer_suites::fleet::{change, runner_set, with_volumes};
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{
     api, apply, brisk_world, delete, end, event, nothing_left, only, queue, runners, running, settled, succeeded, until,
 };
 use serde_json::{Value, json};
-
-/// Secret of the webhooks.
-const SECRET: &str = "a secret of the suite";
 
 async fn claims(world: &World) -> Result<BTreeSet<String>> {
     let all = api::<PersistentVolumeClaim>(world).list(&ListParams::default()).await?;
@@ -204,15 +202,7 @@ async fn claims_of_a_set_that_is_gone_are_reported_used_again_and_deleted_after_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_webhooks_gets_one_runner_per_job_and_no_more_volumes_than_runners_at_once() -> Result<()> {
-    let world = brisk_world(&["--webhook-addr=127.0.0.1:0"], |options| {
-        if let Some(operator) = &mut options.operator {
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-        }
-    })
-    .await?;
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    let url = format!("http://{address}/");
-    world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url, secret: SECRET.to_owned() });
+    let world = hooked_world(&[]).await?;
     let mut set = with_volumes(runner_set("web", 0));
     set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete"});
     apply(&world, &set).await?;

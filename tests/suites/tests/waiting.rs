@@ -7,13 +7,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pacer_harness::github::{Hook, JobId, Scope};
+use pacer_harness::github::JobId;
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, queue, running};
+use pacer_suites::webhook::hooked_world;
+use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, queue, running};
 use serde_json::{Value, json};
-
-const SECRET: &str = "a secret of the suite";
 
 /// Longer than any test here: whoever has a runner keeps it.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -48,20 +47,6 @@ async fn waits_for(world: &World, job: JobId, cause: &str) -> Result<Value> {
     }
 }
 
-async fn hooked(arguments: &[&str]) -> Result<World> {
-    let arguments: Vec<&str> = ["--webhook-addr=127.0.0.1:0"].iter().chain(arguments).copied().collect();
-    let world = brisk_world(&arguments, |options| {
-        if let Some(operator) = &mut options.operator {
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-        }
-    })
-    .await?;
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    let (owner, url) = (Scope::repository("acme", "app").into(), format!("http://{address}/"));
-    world.github.add_hook(Hook { owner, url, secret: SECRET.to_owned() });
-    Ok(world)
-}
-
 /// A deployment and its autoscaler.
 async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
     apply(world, &deployment(name, min)).await?;
@@ -81,7 +66,7 @@ async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
-    let world = hooked(&[]).await?;
+    let world = hooked_world(&[]).await?;
     let nodes = world.nodes.as_ref().context("no nodes")?;
 
     // The maximum: one runs, two wait, in their order.
@@ -142,7 +127,7 @@ async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_waits_for_the_limit_on_new_runners() -> Result<()> {
-    let world = hooked(&["--max-new-runners-per-minute=1"]).await?;
+    let world = hooked_world(&["--max-new-runners-per-minute=1"]).await?;
     pool(&world, "web", 0, 9).await?;
     let [_, second] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
     running(&world, 1).await?;

@@ -1,6 +1,5 @@
 //! The ledger as a status holds it: jobs that share everything but their id and runner together.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -24,29 +23,7 @@ pub struct Group {
     pub jobs: Vec<(u64, Option<Arc<str>>)>,
 }
 
-/// Ids with the runners that have them.
-type Members = Vec<(u64, Option<Arc<str>>)>;
-
 impl Ledger {
-    /// In groups; the same ledger always gives the same groups in the same order.
-    #[must_use]
-    pub fn groups(&self) -> Vec<Group> {
-        let mut groups: BTreeMap<_, Members> = BTreeMap::new();
-        for (id, job) in &self.jobs {
-            let key = (job.state, job.since, job.queued, job.expires, &job.about);
-            groups.entry(key).or_default().push((*id, job.runner.clone()));
-        }
-        let group = |((state, since, queued, expires, about), jobs): ((State, _, _, _, &Arc<About>), _)| Group {
-            state,
-            since,
-            queued,
-            expires,
-            about: about.clone(),
-            jobs,
-        };
-        groups.into_iter().map(group).collect()
-    }
-
     /// From groups. Where people edited the status and a job is in several, the one that is further counts.
     #[must_use]
     pub fn from_groups(groups: impl IntoIterator<Item = Group>) -> Self {

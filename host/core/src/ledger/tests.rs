@@ -27,6 +27,36 @@ fn life(id: u64) -> [JobEvent; 3] {
     [event(id, State::Queued, 0), event(id, State::InProgress, 5), event(id, State::Completed, 20)]
 }
 
+/// Ids with the runners that have them.
+type Members = Vec<(u64, Option<Arc<str>>)>;
+
+impl Ledger {
+    /// In groups, as an earlier version wrote them.
+    fn groups(&self) -> Vec<Group> {
+        let mut groups: BTreeMap<_, Members> = BTreeMap::new();
+        for (id, job) in &self.jobs {
+            let key = (job.state, job.since, job.queued, job.expires, &job.about);
+            groups.entry(key).or_default().push((*id, job.runner.clone()));
+        }
+        let group = |((state, since, queued, expires, about), jobs): ((State, _, _, _, &Arc<About>), _)| Group {
+            state,
+            since,
+            queued,
+            expires,
+            about: about.clone(),
+            jobs,
+        };
+        groups.into_iter().map(group).collect()
+    }
+
+    /// Drops what is forgotten; returns how much.
+    fn sweep(&mut self, now: Timestamp) -> usize {
+        let before = self.jobs.len();
+        self.jobs.retain(|_, job| !job.is_forgotten(now));
+        before - self.jobs.len()
+    }
+}
+
 #[test]
 fn a_late_event_of_a_job_that_is_over_changes_nothing() {
     let mut ledger = Ledger::default();

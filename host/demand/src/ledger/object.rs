@@ -13,7 +13,6 @@ use pacer_api::job_ledger::{self, Additions};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
 use pacer_cluster::answer::{is_already_exists, is_not_found};
 use pacer_cluster::object::Uid;
-use pacer_core::ledger::State;
 use tokio::sync::oneshot;
 
 use super::{LedgerError, lock};
@@ -37,13 +36,15 @@ pub(super) struct Owner {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: Uid,
+    /// As its objects refer to it.
+    owner: OwnerReference,
 }
 
 impl Owner {
     /// None when the object was never created.
     pub(super) fn of(autoscaler: &HorizontalRunnerAutoscaler) -> Option<Self> {
-        let uid = Uid::of(autoscaler).ok()?;
-        Some(Self { namespace: autoscaler.namespace().unwrap_or_default(), name: autoscaler.name_any(), uid })
+        let (uid, owner) = (Uid::of(autoscaler).ok()?, autoscaler.controller_owner_ref(&())?);
+        Some(Self { namespace: autoscaler.namespace().unwrap_or_default(), name: autoscaler.name_any(), uid, owner })
     }
 
     pub(super) fn object_name(&self, shard: u16) -> String {
@@ -68,14 +69,7 @@ impl Owner {
 
     fn new_object(&self, shard: u16, additions: &Additions) -> Result<JobLedger, serde_json::Error> {
         let mut object = JobLedger::new(&self.object_name(shard), additions.spec(&self.name)?);
-        object.metadata.owner_references = Some(vec![OwnerReference {
-            api_version: HorizontalRunnerAutoscaler::api_version(&()).into_owned(),
-            kind: HorizontalRunnerAutoscaler::kind(&()).into_owned(),
-            name: self.name.clone(),
-            uid: self.uid.as_str().to_owned(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }]);
+        object.metadata.owner_references = Some(vec![self.owner.clone()]);
         Ok(object)
     }
 }
@@ -226,7 +220,7 @@ impl Object {
 /// The additions, and without jobs that have been over for long enough.
 pub(super) fn with_forgotten(known: &JobLedger, additions: &Additions, now: Timestamp) -> Additions {
     let mut patch = Additions::default();
-    let over = known.spec.all().filter(|(_, job)| job.state == State::Completed && job.expires <= now);
+    let over = known.spec.all().filter(|(_, job)| job.is_forgotten(now));
     over.take(FORGOTTEN).for_each(|(id, _)| patch.remove(id));
     // Later changes count: a job that is added is not forgotten.
     patch.extend(additions.clone());

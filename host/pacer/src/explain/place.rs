@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt};
+use kube::ResourceExt;
 use pacer_api::names::{RUNNER_CONTAINER, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_core::ledger::{Ledger, State};
@@ -17,7 +15,6 @@ use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Autoscaler, Brake, Standing};
 use pacer_demand::ledger::jobs_of;
 use pacer_operator::target::{Target, TargetRef, owner_of};
-use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
 
@@ -37,18 +34,18 @@ impl Place {
     /// Everything of the namespace, or of all.
     pub(super) async fn read(cluster: &Cluster, all: bool) -> Result<Self> {
         let deployments =
-            list::<RunnerDeployment>(cluster, all, "").await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
-        let sets = list::<RunnerSet>(cluster, all, "").await?.into_iter().map(|one| Target::Set(Arc::new(one)));
+            cluster.list::<RunnerDeployment>(all, "").await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
+        let sets = cluster.list::<RunnerSet>(all, "").await?.into_iter().map(|one| Target::Set(Arc::new(one)));
         let targets = deployments.chain(sets).collect();
         let keyed = |pod: Pod| ((pod.namespace().unwrap_or_default(), pod.name_any()), pod);
         // Without the right to read pods the statuses of runners have to do.
-        let pods = list::<Pod>(cluster, all, label::RUNNER_POD).await.ok();
+        let pods = cluster.list::<Pod>(all, label::RUNNER_POD).await.ok();
         Ok(Self {
-            autoscalers: list(cluster, all, "").await?,
-            job_ledgers: list(cluster, all, "").await?,
+            autoscalers: cluster.list(all, "").await?,
+            job_ledgers: cluster.list(all, "").await?,
             targets,
-            sets: list(cluster, all, "").await?,
-            runners: list(cluster, all, "").await?,
+            sets: cluster.list(all, "").await?,
+            runners: cluster.list(all, "").await?,
             pods: pods.map(|pods| pods.into_iter().map(keyed).collect()),
         })
     }
@@ -134,16 +131,6 @@ impl Place {
         let created = || runner.metadata.creation_timestamp.as_ref().map(|time| time.0);
         waiting::Runner { name: key.1, standing, since: since.or_else(created) }
     }
-}
-
-async fn list<K>(cluster: &Cluster, all: bool, selector: &str) -> Result<Vec<K>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    let api: Api<K> =
-        if all { Api::all(cluster.client.clone()) } else { Api::namespaced(cluster.client.clone(), &cluster.namespace) };
-    let listed = api.list(&ListParams::default().labels(selector)).await;
-    Ok(listed.with_context(|| format!("listing {}", K::plural(&())))?.items)
 }
 
 /// An autoscaler's last word.

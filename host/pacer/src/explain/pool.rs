@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
@@ -20,7 +18,6 @@ use pacer_policy::{Decision, Record};
 use pacer_policyset::Phase;
 use pacer_policyset::report::Report as SetReport;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::archive::{Archive, ago};
 use crate::cluster::Cluster;
@@ -137,21 +134,12 @@ pub(super) async fn explain(
     Ok(Report { text, notes, failure: None })
 }
 
-async fn list<K>(cluster: &Cluster) -> Result<Vec<K>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let listed = api.list(&ListParams::default()).await;
-    Ok(listed.with_context(|| format!("listing {} of namespace {}", K::plural(&()), cluster.namespace))?.items)
-}
-
 async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&ObjectKey>) -> Result<Found> {
-    let deployments = list::<RunnerDeployment>(cluster).await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
-    let runner_sets = list::<RunnerSet>(cluster).await?.into_iter().map(|one| Target::Set(Arc::new(one)));
+    let deployments = cluster.list::<RunnerDeployment>(false, "").await?.into_iter().map(|one| Target::Deployment(Arc::new(one)));
+    let runner_sets = cluster.list::<RunnerSet>(false, "").await?.into_iter().map(|one| Target::Set(Arc::new(one)));
     let targets: Vec<Target> = deployments.chain(runner_sets).collect();
-    let autoscalers: Vec<HorizontalRunnerAutoscaler> = list(cluster).await?;
-    let sets: Vec<RunnerReplicaSet> = list(cluster).await?;
+    let autoscalers: Vec<HorizontalRunnerAutoscaler> = cluster.list(false, "").await?;
+    let sets: Vec<RunnerReplicaSet> = cluster.list(false, "").await?;
     let named = |name: &str| targets.iter().find(|one| one.name() == name).cloned();
     let of_kind =
         |kind: ScaleTargetKind, name: &str| targets.iter().find(|one| one.kind() == kind && one.name() == name).cloned();
@@ -194,7 +182,7 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&Object
     let autoscalers: Vec<_> =
         autoscalers.into_iter().filter(|one| reference.is_some() && TargetRef::of(one) == reference).collect();
     let uids: Vec<String> = sets.iter().filter_map(ResourceExt::uid).collect();
-    let mut runners: Vec<Runner> = list(cluster).await?;
+    let mut runners: Vec<Runner> = cluster.list(false, "").await?;
     runners.retain(|runner| runner.owner_references().iter().any(|owner| uids.contains(&owner.uid)));
     let annotated = autoscalers.iter().map(ResourceExt::annotations).chain(sets.iter().map(ResourceExt::annotations));
     let asked = target.as_ref().and_then(Target::policies).cloned();
@@ -205,7 +193,7 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&Object
         (None, Some(key)) => Some(look(cluster, key.clone(), true).await),
         (None, None) => None,
     };
-    let job_ledgers = list(cluster).await?;
+    let job_ledgers = cluster.list(false, "").await?;
     Ok(Found { target, autoscalers, job_ledgers, sets, runners, set })
 }
 

@@ -26,7 +26,7 @@ const QUEUE: usize = 8;
 /// A snapshot is made no more often than this.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Viewers hear something at least this often, so that they can tell silence from an unchanged world.
+/// Viewers get an event at least this often, so that they can tell silence from an unchanged world.
 const BEAT: Duration = Duration::from_secs(5);
 
 /// Tells viewers; clones are the same feed.
@@ -145,7 +145,7 @@ impl Feed {
     ) -> u64 {
         let first = number.saturating_add(1);
         let mut told = Told { snapshot: make(first, Timestamp::now()), whole: None, made: Instant::now() };
-        let mut heard = Instant::now();
+        let mut sent = Instant::now();
         loop {
             self.greet(&mut told);
             tokio::select! {
@@ -162,11 +162,11 @@ impl Feed {
             match Delta::between(&told.snapshot, &next) {
                 Some(delta) => {
                     self.tell(&event("delta", &delta));
-                    (told.snapshot, told.whole, heard) = (next, None, told.made);
+                    (told.snapshot, told.whole, sent) = (next, None, told.made);
                 }
-                None if heard.elapsed() >= BEAT => {
+                None if sent.elapsed() >= BEAT => {
                     self.tell(&event("beat", &json!({ "at": now })));
-                    heard = told.made;
+                    sent = told.made;
                 }
                 None => {}
             }

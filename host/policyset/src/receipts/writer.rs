@@ -294,7 +294,7 @@ impl Writer {
     }
 }
 
-/// Makes a record of a draft and compresses it, which takes some milliseconds where a pool is large. Those who watch hear of it as well.
+/// Makes a record of a draft and compresses it, which takes some milliseconds where a pool is large. Those who watch are given it as well.
 async fn pack(draft: Draft, superseded: u32, random: u64, most: usize, watched: Option<Recent>) -> (Owner, Option<Packed>) {
     let Draft { owner, at, receipt, input, answer, items, change, .. } = draft;
     let (decision, id, pool) = (receipt.decision, record::id(at, random), owner.pool.clone());

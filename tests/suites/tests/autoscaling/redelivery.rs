@@ -11,10 +11,8 @@ use super::*;
 /// A world whose operator is reached through an ingress, and looks for what was missed every five seconds.
 async fn behind(ingress: &Ingress, change: impl FnOnce(&mut Options)) -> Result<World> {
     let url = format!("--webhook-url={}", ingress.url());
-    let world = brisk_world(&["--webhook-addr=127.0.0.1:0", "--redelivery-period=5s", &url], |options| {
-        if let Some(operator) = &mut options.operator {
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-        }
+    let world = brisk_world(&["--redelivery-period=5s", &url], |options| {
+        receive(options);
         change(options);
     })
     .await?;

@@ -6,34 +6,23 @@ use anyhow::{Context, Result, ensure};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
-use pacer_harness::github::{Hook, JobSpec, Person, Scope};
+use pacer_harness::github::{JobSpec, Person, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::{PATIENCE, brisk_world, end_as_it_is};
+use pacer_suites::webhook::{hook, receiving_world};
+use pacer_suites::{PATIENCE, end_as_it_is};
 use serde_json::{Value, json};
 
 use super::tenancy::{deployment, put};
 
-/// Secret of the webhooks.
-const SECRET: &str = "a secret of the tenants";
-
 /// A world whose operator receives the webhooks of these repositories.
 async fn receiving(arguments: &[&str], repositories: &[&str]) -> Result<World> {
-    let mut all = vec!["--webhook-addr=127.0.0.1:0"];
-    all.extend(arguments);
-    let world = brisk_world(&all, |options| {
-        if let Some(operator) = &mut options.operator {
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-        }
-    })
-    .await?;
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    let world = receiving_world(arguments).await?;
     for repository in repositories {
         let (owner, name) = repository.split_once('/').context("no owner")?;
         let scope = Scope::repository(owner, name);
         world.github.add(&scope);
-        let url = format!("http://{address}/");
-        world.github.add_hook(Hook { owner: scope.into(), url, secret: SECRET.to_owned() });
+        hook(&world, scope)?;
     }
     for name in ["owner", "thief"] {
         world.plane.namespace(name).await?;

@@ -1,0 +1,49 @@
+//! Webhooks that the operator receives itself, by `--webhook-addr`.
+
+use anyhow::{Context, Result};
+use pacer_harness::github::{Hook, HookOwner, Scope};
+use pacer_harness::world::{Options, World};
+
+use crate::brisk_world;
+
+/// Secret of the webhooks.
+pub const SECRET: &str = "a secret of the suite";
+
+/// The operator of this world receives webhooks.
+pub fn receive(options: &mut Options) {
+    if let Some(operator) = &mut options.operator {
+        operator.args.push("--webhook-addr=127.0.0.1:0".to_owned());
+        operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+    }
+}
+
+/// A world whose operator receives webhooks, and is started with these further arguments.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn receiving_world(arguments: &[&str]) -> Result<World> {
+    brisk_world(arguments, receive).await
+}
+
+/// Sends the events of this owner to the operator as it listens now.
+///
+/// # Errors
+///
+/// When it receives none.
+pub fn hook(world: &World, owner: impl Into<HookOwner>) -> Result<()> {
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    world.github.add_hook(Hook { owner: owner.into(), url: format!("http://{address}/"), secret: SECRET.to_owned() });
+    Ok(())
+}
+
+/// As [`receiving_world`], for the events of `acme/app`.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn hooked_world(arguments: &[&str]) -> Result<World> {
+    let world = receiving_world(arguments).await?;
+    hook(&world, Scope::repository("acme", "app"))?;
+    Ok(world)
+}

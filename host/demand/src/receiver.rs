@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_core::ledger::{Change, JobEvent, State};
-use pacer_core::target::{Choice, Reach, Search, Wanted, Why, search};
+use pacer_core::target::{Choice, Reach, Search, Visibility, Wanted, Why, search};
 use pacer_github::webhook::{Account, Check, Delivery, Event, Ping, Refusal, Signed, Verifier, WorkflowJob, open_signed};
 use tokio::sync::Semaphore;
 
@@ -47,6 +47,9 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// When to try again what did not get into a ledger for lack of time or room.
 const LATER: Duration = Duration::from_secs(5);
+
+/// When to try again what is probably for an autoscaler whose scope is not proved yet.
+const PROVED: Duration = Duration::from_secs(10);
 
 /// Autoscalers that an answer or a log line names at most.
 const NAMED: usize = 5;
@@ -89,6 +92,15 @@ struct Found {
     how: How,
     /// Others that would do, as `namespace/name`, the preferred ones first.
     others: Vec<String>,
+}
+
+/// What a search for the autoscaler of a job came to.
+enum Searched {
+    Found(Found),
+    /// This one would be chosen, and the operator is about to prove its scope.
+    Pending(String),
+    /// There is none; the log says why.
+    None,
 }
 
 /// Why an autoscaler was chosen.
@@ -224,20 +236,30 @@ impl Receiver {
             how: How::Known,
             others: Vec::new(),
         });
-        let found = match known {
+        let searched = match known {
             None if only_known => return (Answer::ok(""), Outcome::Ignored),
             None => self.search(delivery, job).await,
-            known => known,
+            Some(known) => Searched::Found(known),
         };
-        let Some(found) = found else {
-            return (Answer::ok("no horizontalrunnerautoscaler to scale for this github event"), Outcome::NoTarget);
-        };
-        self.record(delivery, job, event, &found).await
+        match searched {
+            Searched::Found(found) => self.record(delivery, job, event, &found).await,
+            Searched::Pending(name) => {
+                tracing::info!(
+                    job = job.id,
+                    autoscaler = name,
+                    delivery = delivery.guid,
+                    "the scope of this autoscaler is not proved yet"
+                );
+                let why = format!("the scope of {name} is being proved: see its condition ScopeProved; deliver it again\n");
+                (Answer::new(StatusCode::SERVICE_UNAVAILABLE, &why).again_after(PROVED), Outcome::Unavailable)
+            }
+            Searched::None => (Answer::ok("no horizontalrunnerautoscaler to scale for this github event"), Outcome::NoTarget),
+        }
     }
 
     /// The autoscaler whose runners will get the job; why there is none goes to the log.
-    async fn search(&self, delivery: &Delivery, job: &WorkflowJob) -> Option<Found> {
-        let mut pool = self.autoscalers.pool();
+    async fn search(&self, delivery: &Delivery, job: &WorkflowJob) -> Searched {
+        let mut pool = self.autoscalers.pool(Timestamp::now());
         pool.members.retain(|member| member.is_at(job.repository.url.as_deref()));
         let candidates: Vec<_> = pool.members.iter().map(|member| member.candidate(&self.common_labels)).collect();
         let repository = &job.repository;
@@ -256,8 +278,11 @@ impl Receiver {
         let name = |index: usize| pool.members.get(index).map_or_else(String::new, |member| full_name(&member.autoscaler));
         let why = match outcome {
             Search::Found(Choice { index, reach, others }) => {
-                let autoscaler = pool.members.get(index)?.autoscaler.clone();
-                return Some(Found { autoscaler, how: How::Search(reach), others: others.into_iter().map(name).collect() });
+                let Some(autoscaler) = pool.members.get(index).map(|member| member.autoscaler.clone()) else {
+                    return Searched::None;
+                };
+                let others = others.into_iter().map(name).collect();
+                return Searched::Found(Found { autoscaler, how: How::Search(reach), others });
             }
             // Asked for what was given: it can't happen, and nothing is lost by saying that there is no target.
             Search::Ask | Search::None(Why::Reach) => "none has runners where this repository's jobs may run".to_owned(),
@@ -268,12 +293,19 @@ impl Receiver {
                 format!("{} would do, but its runner group is not open to this repository", name(nearest))
             }
         };
+        // Whoever has proved nothing takes no job from one that has: it is asked last, and a question to GitHub is not spent on it.
+        let pending: Vec<_> = pool.pending.iter().map(|member| member.candidate(&self.common_labels)).collect();
+        if let Search::Found(Choice { index, .. }) = search(&wanted, &pending, Some(&Visibility::Assumed))
+            && let Some(member) = pool.pending.get(index)
+        {
+            return Searched::Pending(full_name(&member.autoscaler));
+        }
         let broken = pool.broken.join("; ");
         tracing::info!(
             job = job.id, action = ?job.action, owner = repository.owner, repository = repository.name, labels = ?job.labels,
             delivery = delivery.guid, why, broken, "no autoscaler for this job"
         );
-        None
+        Searched::None
     }
 
     async fn record(&self, delivery: &Delivery, job: &WorkflowJob, event: JobEvent, found: &Found) -> (Answer, Outcome) {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use pacer_api::autoscaler::{ProvedScope, ScaleTargetKind};
+use pacer_api::condition::{ConditionType, Verdict};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
 use pacer_cluster::object::Uid;
 use pacer_cluster::watch::{Changes, Filled, trim, warn_of_failure, watch};
@@ -18,6 +19,11 @@ use super::full_name;
 
 /// Label of nodes that tells what they run on, in node selectors.
 const NODE_ARCHITECTURE: &str = "kubernetes.io/arch";
+
+/// For how long the proof of a scope is expected soon. The first listing takes a second or two, an operator that starts has to get the
+/// lease first, and one that was killed leaves it behind for 15 s. After that the proof may never come, and GitHub's page of deliveries
+/// should not show failures for ever.
+const PROOF_TIME: SignedDuration = SignedDuration::from_secs(60);
 
 /// The stores.
 #[derive(Clone)]
@@ -107,8 +113,19 @@ fn seen<K: kube::Resource<DynamicType = ()>>(event: Result<K, watcher::Error>) -
 /// Autoscalers that jobs may go to, and what is wrong with others.
 pub(super) struct Pool {
     pub(super) members: Vec<Member>,
+    /// Their scopes are about to be proved or refused.
+    pub(super) pending: Vec<Member>,
     /// One sentence each.
     pub(super) broken: Vec<String>,
+}
+
+/// Whether the runners of an autoscaler may be where their spec says, which whoever writes the spec may claim of any repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Proved,
+    /// The operator has not said yet, and is expected to.
+    Pending,
+    Unproved,
 }
 
 /// The scale target of an autoscaler.
@@ -190,17 +207,18 @@ impl Autoscalers {
     }
 
     /// Every autoscaler with a workflowJob trigger whose target is there. What is wrong with one of them concerns no other.
-    pub(super) fn pool(&self) -> Pool {
-        let mut pool = Pool { members: Vec::new(), broken: Vec::new() };
+    pub(super) fn pool(&self, now: Timestamp) -> Pool {
+        let mut pool = Pool { members: Vec::new(), pending: Vec::new(), broken: Vec::new() };
         for autoscaler in self.autoscalers.state() {
             let is_triggered = autoscaler.spec.scale_up_triggers.as_ref().is_some_and(|triggers| !triggers.is_empty());
             if !is_triggered || autoscaler.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             match self.target(&autoscaler) {
-                Ok((target, scope)) => match self.proved(&autoscaler, &target) {
-                    true => pool.members.push(Member { autoscaler, target, scope }),
-                    false => pool.broken.push(format!("{}: {}", full_name(&autoscaler), Broken::Unproved)),
+                Ok((target, scope)) => match self.standing(&autoscaler, &target, now) {
+                    Standing::Proved => pool.members.push(Member { autoscaler, target, scope }),
+                    Standing::Pending => pool.pending.push(Member { autoscaler, target, scope }),
+                    Standing::Unproved => pool.broken.push(format!("{}: {}", full_name(&autoscaler), Broken::Unproved)),
                 },
                 Err(broken) => pool.broken.push(format!("{}: {broken}", full_name(&autoscaler))),
             }
@@ -208,11 +226,21 @@ impl Autoscalers {
         pool
     }
 
-    /// Whether its runners may be where their spec says: whoever writes the spec may write any name there.
-    fn proved(&self, autoscaler: &HorizontalRunnerAutoscaler, target: &Target) -> bool {
+    fn standing(&self, autoscaler: &HorizontalRunnerAutoscaler, target: &Target, now: Timestamp) -> Standing {
         let config = target.config();
         let needed = self.proof == Proof::OfAll || config.credentials_secret().is_some();
-        !needed || proof(autoscaler).is_some_and(|proved| proved.is_of(config))
+        if !needed || proof(autoscaler).is_some_and(|proved| proved.is_of(config)) {
+            return Standing::Proved;
+        }
+        let mut conditions = autoscaler.status.iter().flat_map(|status| &status.conditions);
+        let since = match conditions.find(|condition| condition.type_ == ConditionType::ScopeProved.as_str()) {
+            None => created(autoscaler),
+            Some(said) if said.status == Verdict::False.as_str() => return Standing::Unproved,
+            // It was about another scope: the target has been edited, and the operator has not looked since.
+            Some(said) if said.status == Verdict::True.as_str() => return Standing::Pending,
+            Some(said) => said.last_transition_time.0,
+        };
+        if now.duration_since(since) < PROOF_TIME { Standing::Pending } else { Standing::Unproved }
     }
 
     fn target(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(Target, Scope), Broken> {
@@ -326,6 +354,11 @@ mod tests {
         object("HorizontalRunnerAutoscaler", name, spec)
     }
 
+    /// Long after the objects were made.
+    fn now() -> Timestamp {
+        "2024-06-01T00:00:00Z".parse().unwrap()
+    }
+
     fn trigger() -> Value {
         json!([{"githubEvent": {"workflowJob": {}}, "duration": "30m"}])
     }
@@ -361,7 +394,7 @@ mod tests {
             vec![web, nowhere],
             vec![set],
         );
-        let mut pool = all.pool();
+        let mut pool = all.pool(now());
         pool.members.sort_by_key(|member| member.autoscaler.name_any());
         let common = ["common".to_owned()];
         let candidates: Vec<_> = pool.members.iter().map(|member| member.candidate(&common)).collect();
@@ -407,13 +440,40 @@ mod tests {
             vec![],
         );
         let names = |all: &Autoscalers| {
-            let mut names: Vec<String> = all.pool().members.iter().map(|member| member.autoscaler.name_any()).collect();
+            let mut names: Vec<String> = all.pool(now()).members.iter().map(|member| member.autoscaler.name_any()).collect();
             names.sort();
             names
         };
         assert_eq!(names(&all), ["allowed", "operators", "proved"]);
         all.proof = Proof::OfAll;
         assert_eq!(names(&all), ["allowed", "proved"]);
+    }
+
+    #[test]
+    fn proof_is_pending_until_the_operator_refuses_or_its_time_is_over() {
+        let moment = |text: &str| text.parse::<Timestamp>().unwrap();
+        let said = |status: &str| {
+            let at = "2024-01-01T00:01:00Z";
+            json!([{"type": "ScopeProved", "status": status, "reason": "R", "message": "", "lastTransitionTime": at}])
+        };
+        let elsewhere = json!({"scope": "repos/acme/other", "secret": "own"});
+        for (status, at, pending) in [
+            (json!({}), "2024-01-01T00:00:59Z", true),
+            (json!({}), "2024-01-01T00:01:00Z", false),
+            (json!({"conditions": said("Unknown")}), "2024-01-01T00:01:59Z", true),
+            (json!({"conditions": said("Unknown")}), "2024-01-01T00:02:00Z", false),
+            (json!({"conditions": said("False")}), "2024-01-01T00:01:01Z", false),
+            (json!({"conditions": said("True"), "provedScope": elsewhere}), "2024-01-01T00:01:01Z", true),
+        ] {
+            let from = json!({"secretRef": {"name": "own"}});
+            let spec = json!({"repository": "acme/app", "githubAPICredentialsFrom": from});
+            let mut scaled = autoscaler("own", "RunnerDeployment", "own", trigger());
+            scaled["status"] = status.clone();
+            let target = object("RunnerDeployment", "own", json!({"template": {"spec": spec}}));
+            let pool = autoscalers(vec![scaled], vec![target], vec![]).pool(moment(at));
+            let counts = (pool.members.len(), pool.pending.len(), pool.broken.len());
+            assert_eq!(counts, (0, usize::from(pending), usize::from(!pending)), "{status} {at}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
-use pacer_harness::github::{JobSpec, Person, Scope};
+use pacer_harness::github::{JobSpec, Person, Scope, View};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receiving_world};
@@ -75,9 +75,11 @@ async fn proved(world: &World, namespace: &str, name: &str, status: &str, reason
 async fn takers(world: &World, repository: &str, label: &str) -> Result<Vec<String>> {
     let began = Instant::now();
     loop {
-        let before = world.github.view(|view| view.deliveries().accepted);
+        // Where a proof is on its way, the answer is a 503 and no 200.
+        let answers = |view: &View<'_>| view.deliveries().accepted + view.deliveries().failed;
+        let before = world.github.view(answers);
         let job = world.github.queue_job(JobSpec::new(repository, [label]))?;
-        let answered = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted > before).await;
+        let answered = world.github.wait_for(PATIENCE, |view| answers(view) > before).await;
         world.check(answered).await?;
         let api: Api<JobLedger> = Api::all(world.client.clone());
         let all = api.list(&ListParams::default()).await?;

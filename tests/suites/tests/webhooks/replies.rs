@@ -88,6 +88,29 @@ async fn the_vectors_of_arcs_webhook_server_hold() -> Result<()> {
     Ok(())
 }
 
+/// No operator runs here, so nobody proves anything: the autoscaler is new, and one that has proved its scope gets the job all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_of_an_autoscaler_whose_scope_is_being_proved_is_to_be_delivered_again() -> Result<()> {
+    let world = world(|_| {}).await?;
+    pool(&world, "web", &json!({"repository": "acme/app", "labels": ["web"]})).await?;
+    let from = json!({"secretRef": {"name": "own"}});
+    let own = json!({"repository": "acme/app", "labels": ["own", "web"], "githubAPICredentialsFrom": from});
+    pool(&world, "own", &own).await?;
+    let server = receiver(&world, &[]).await?;
+    let address = address(&server)?;
+    eventually(&address, &event("queued", 1, "acme/app", &["web"]), "scaled web by 1").await?;
+    let text = "the scope of default/own is being proved: see its condition ScopeProved; deliver it again\n";
+    eventually(&address, &event("queued", 2, "acme/app", &["own"]), text).await?;
+    let answer = post(&address, "workflow_job", &event("queued", 3, "acme/app", &["own"])).await?;
+    ensure!((answer.status, answer.text.as_str()) == (503, text), "{answer:?}");
+    let answer = post(&address, "workflow_job", &event("queued", 4, "acme/app", &["none"])).await?;
+    ensure!((answer.status, answer.text.as_str()) == (200, NONE), "{answer:?}");
+    ensure!(ledger(&world, "own").await?.is_empty(), "nothing is promised");
+    server.terminate().await;
+    world.stop().await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_github_did_not_send_is_refused() -> Result<()> {
     let world = world(|_| {}).await?;

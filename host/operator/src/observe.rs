@@ -188,8 +188,11 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let known_id = seen.known_id.or(claimed.filter(|_| !hooked)).or(noted);
     let registered = known_id.or(claimed).is_some();
     let refused_busy = removed.refused_busy.map(|at| clock.instant.saturating_duration_since(at));
-    let remote =
-        seen.remote(&Registration { name: &name, has_pod: pod.is_some(), registered, refused_busy }, runner_list, clock.instant);
+    let made = known.creation.made_here || known.creation.sent.is_some();
+    let had_pod = seen.pod || status.is_some_and(had_pod);
+    let registration =
+        Registration { name: &name, has_pod: pod.is_some(), is_own: had_pod || registered || made, registered, refused_busy };
+    let remote = seen.remote(&registration, runner_list, clock.instant);
     if matches!(remote, Remote::Online { .. }) {
         seen.online.get_or_insert(clock.now);
     }
@@ -211,7 +214,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         quarantined: status.is_some_and(|status| condition::holds(&status.conditions, ConditionType::Quarantined)),
         deleting: runner.meta().deletion_timestamp.as_ref().map(|time| time.0).or(removed.deleted),
         known_id: seen.known_id,
-        had_pod: seen.pod || status.is_some_and(had_pod),
+        had_pod,
         refusal: known.creation.refusal.clone().filter(|_| pod.is_none()),
         worked: job.is_some() || claimed.is_some() || seen.worked,
         reports_job: job.is_some_and(|job| job.working),
@@ -358,6 +361,9 @@ fn digest(pod: Option<&PodFacts>) -> u64 {
 struct Registration<'a> {
     name: &'a str,
     has_pod: bool,
+    /// What is listed under its name may be its own. GitHub knows runners by name alone, and a Runner of another namespace, or of another
+    /// cluster, may have the same one: whatever never had a pod registered nothing.
+    is_own: bool,
     /// It is known to have registered.
     registered: bool,
     refused_busy: Option<Duration>,
@@ -387,7 +393,7 @@ impl Seen {
         }
         let listed = view.listing().fetched_at.into_std();
         let fresh = self.is_fresh(view, now);
-        let Some(entry) = view.get(of.name) else {
+        let Some(entry) = view.get(of.name).filter(|_| of.is_own) else {
             // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
             if !view.listing().complete || (!fresh && (of.has_pod || self.pod || of.registered)) {
                 return Remote::Unknown;
@@ -508,6 +514,7 @@ fn container(status: &PodStatus) -> Container {
 
 #[cfg(test)]
 mod tests {
+    use pacer_github::{Listing, RemoteRunner};
     use serde_json::json;
 
     use super::*;
@@ -515,6 +522,20 @@ mod tests {
     fn facts(status: &serde_json::Value) -> PodFacts {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u"}, "status": status})).unwrap();
         pod_facts(&pod, false)
+    }
+
+    fn alone<'a>(uid: &'a Uid, known: &'a Known) -> Sources<'a> {
+        Sources {
+            uid,
+            pod: None,
+            node: None,
+            runner_list: None,
+            set: None,
+            hooked: false,
+            job: None,
+            removed: Removed::default(),
+            known,
+        }
     }
 
     #[test]
@@ -537,19 +558,39 @@ mod tests {
         runner.status = Some(serde_json::from_value(json!({"runnerId": 7, "podUid": "p"})).unwrap());
         for hooked in [false, true] {
             let (known, uid) = (Known::default(), Uid::of(&runner).unwrap());
-            let sources = Sources {
-                uid: &uid,
-                pod: None,
-                node: None,
-                runner_list: None,
-                set: None,
-                hooked,
-                job: None,
-                removed: Removed::default(),
-                known: &known,
-            };
+            let sources = Sources { hooked, ..alone(&uid, &known) };
             let facts = super::runner(&runner, sources, Clock::read()).facts;
             assert_eq!((facts.known_id, facts.was_registered()), ((!hooked).then_some(7), true), "hooked {hooked}");
+        }
+    }
+
+    #[test]
+    fn what_is_listed_under_the_name_of_a_runner_that_never_had_a_pod_is_not_its_own() {
+        let (labels, os) = (Arc::from([]), Arc::from("linux"));
+        let listed = RemoteRunner { id: 7, name: Arc::from("r"), online: true, busy: false, labels, os };
+        let listing = Listing {
+            fetched_at: tokio::time::Instant::now(),
+            started: Timestamp::now(),
+            runners: Arc::from([listed]),
+            changed: true,
+            complete: true,
+            pages: 1,
+            paid: 1,
+        };
+        let view = RunnerListView::new(listing, Duration::from_secs(120));
+        for (what, status, expected) in [
+            ("new", json!(null), None),
+            ("refused", json!({"phase": "Created"}), None),
+            ("had a pod", json!({"podUid": "p"}), Some(7)),
+            ("registered", json!({"runnerId": 7}), Some(7)),
+            ("of ARC", json!({"phase": "Running"}), Some(7)),
+        ] {
+            let mut runner = Runner::new("r", pacer_api::RunnerSpec::default());
+            runner.metadata.uid = Some("u".to_owned());
+            runner.status = serde_json::from_value(status).unwrap();
+            let (known, uid) = (Known::default(), Uid::of(&runner).unwrap());
+            let sources = Sources { runner_list: Some(&view), ..alone(&uid, &known) };
+            assert_eq!(super::runner(&runner, sources, Clock::read()).facts.remote.id(), expected, "{what}");
         }
     }
 

@@ -39,16 +39,21 @@ pub struct Presence {
 }
 
 impl RunnerListView {
+    /// The view of a first listing, which proves something for this long.
+    #[must_use]
+    pub fn new(listing: Listing, validity: Duration) -> Self {
+        let at = listing.fetched_at;
+        let presence = listing.runners.iter().map(|runner| (runner.id, Presence::update(None, runner, at))).collect();
+        let facts = Facts { by_name: index(&listing.runners), presence };
+        Self { listing, facts: Arc::new(facts), validity }
+    }
+
     /// The view after one more listing, and what that changed; none if nothing.
     ///
     /// Runners that are missing from an incomplete listing keep their history, but are not in the view.
     pub(super) fn follow(before: Option<&Self>, listing: Listing, validity: Duration) -> (Self, Option<Changes>) {
         let at = listing.fetched_at;
-        let Some(before) = before else {
-            let presence = listing.runners.iter().map(|runner| (runner.id, Presence::update(None, runner, at))).collect();
-            let facts = Facts { by_name: index(&listing.runners), presence };
-            return (Self { listing, facts: Arc::new(facts), validity }, Some(Changes::All));
-        };
+        let Some(before) = before else { return (Self::new(listing, validity), Some(Changes::All)) };
         if Arc::ptr_eq(&before.listing.runners, &listing.runners) {
             // Nothing started or stopped being idle, busy or offline; only `last_busy` would move on, and reading it accounts for that.
             return (Self { listing, facts: Arc::clone(&before.facts), validity }, None);

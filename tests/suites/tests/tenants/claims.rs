@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
-use pacer_harness::github::{JobSpec, Person, Scope, View};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
+use pacer_harness::github::{JobSpec, Person, RouteKind, Scope, View};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receiving_world};
-use pacer_suites::{PATIENCE, end_as_it_is};
+use pacer_suites::{PATIENCE, end_as_it_is, online_in, only};
 use serde_json::{Value, json};
 
 use super::tenancy::{deployment, put};
@@ -150,5 +150,39 @@ async fn job_goes_to_nobody_whom_the_tenancy_refuses() -> Result<()> {
     proved(&world, "thief", "ci", "False", "NotAllowed").await?;
     let taken = takers(&world, "acme/app", "ci").await?;
     ensure!(taken == ["owner"], "{taken:?}");
+    end_as_it_is(world).await
+}
+
+/// GitHub knows runners by name alone: a Runner of another namespace may have the name of one that is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn runner_that_never_had_a_pod_does_not_unregister_its_namesake() -> Result<()> {
+    let world = receiving(&[], &["acme/app"]).await?;
+    let acme = Scope::repository("acme", "app");
+    put(&world, &deployment("owner", "ci", &json!({"repository": "acme/app"}), 1)).await?;
+    online_in(&world, &acme, 1).await?;
+    let own: Api<Runner> = Api::namespaced(world.client.clone(), "owner");
+    let name = only(own.list(&ListParams::default()).await?.items)?.name_any();
+    // The API server refuses its pod: there is no such volume.
+    let namesake = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "metadata": {"name": name, "namespace": "thief"},
+        "spec": {"repository": "acme/app", "dockerEnabled": false, "volumeMounts": [{"name": "none", "mountPath": "/none"}]},
+    });
+    put(&world, &namesake).await?;
+    let theirs: Api<Runner> = Api::namespaced(world.client.clone(), "thief");
+    let refused = objects::until(theirs.clone(), "", PATIENCE, |all| {
+        let conditions = all.iter().filter_map(|one| one.status.as_ref()).flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|condition| condition.reason == "PodRefused")
+    })
+    .await;
+    world.check(refused).await.context("waiting for a pod to be refused")?;
+    // A listing has shown the name while the Runner was there.
+    let listed = world.github.count(RouteKind::ListRunners).requests;
+    let again = world.github.wait_for(PATIENCE, |view| view.calls(RouteKind::ListRunners).requests > listed + 1).await;
+    world.check(again).await?;
+    theirs.delete(&name, &DeleteParams::background()).await?;
+    let gone = objects::until(theirs, "", PATIENCE, |all| all.is_empty()).await;
+    world.check(gone).await.context("waiting for the Runner without a pod to go")?;
+    ensure!(world.github.count(RouteKind::DeleteRunner).requests == 0, "its namesake was to be removed");
+    online_in(&world, &acme, 1).await?;
     end_as_it_is(world).await
 }

@@ -22,8 +22,9 @@ use crate::call::{Call, Endpoint, Subject};
 use crate::counters::{CacheUse, CallCount, Counters};
 use crate::credentials::{CredentialKind, Credentials, CredentialsError};
 use crate::endpoints::Endpoints;
-use crate::error::{Attempt, Error, ErrorKind, Fault, misread};
+use crate::error::{Attempt, Error, ErrorKind, Fault};
 use crate::jobs;
+use crate::json;
 use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
@@ -371,9 +372,9 @@ pub(crate) struct Read {
 impl Read {
     /// The content; what cannot be read is not kept to be confirmed later.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        serde_json::from_slice(&self.body).map_err(|error| {
+        json::read(&self.body).map_err(|error| {
             self.cache.forget(&self.attempt.url, HeaderValue::from_static(ACCEPTED));
-            self.attempt.clone().misanswered(ErrorKind::Decode, self.status, misread(&error))
+            self.attempt.clone().misanswered(ErrorKind::Decode, self.status, json::without_values(&error))
         })
     }
 

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use super::{Listing, Page, RegistrationToken, RemoteRunner, Removal};
 use crate::call::Endpoint;
 use crate::client::{GitHub, body, success};
-use crate::error::{Error, ErrorKind, misread};
+use crate::error::{Error, ErrorKind};
+use crate::json;
 use crate::secret::Secret;
 use crate::stack::cache::Version;
 use crate::stack::turn::Turn;
@@ -64,8 +65,8 @@ impl GitHub {
         let answer = success(answer, &attempt).await?;
         let status = answer.status();
         let body = body(answer, &attempt).await?;
-        let token: SelfHostedRunnerToken = serde_json::from_slice(&body)
-            .map_err(|error| attempt.clone().misanswered(ErrorKind::Decode, status, misread(&error)))?;
+        let token: SelfHostedRunnerToken = json::read(&body)
+            .map_err(|error| attempt.clone().misanswered(ErrorKind::Decode, status, json::without_values(&error)))?;
         let expires_at = Timestamp::from_second(token.expires_at.timestamp())
             .map_err(|error| attempt.misanswered(ErrorKind::Decode, status, error.to_string()))?;
         Ok(RegistrationToken { token: Secret::new(token.token), expires_at })

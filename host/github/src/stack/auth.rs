@@ -17,7 +17,8 @@ use tower::{Layer, ServiceExt};
 
 use crate::call::{Call, Endpoint, Subject};
 use crate::credentials::CredentialKind;
-use crate::error::{Attempt, ErrorKind, Fault, misread};
+use crate::error::{Attempt, ErrorKind, Fault};
+use crate::json;
 use crate::jwt::AppKey;
 use crate::limit;
 use crate::stack::{Next, Request, checked, service};
@@ -217,8 +218,9 @@ impl App {
         let status = response.status();
         let clock = limit::clock_of(response.headers(), now);
         let response = checked(response).await.map_err(|error| Fault::Refused(attempt.clone().broken(error)))?;
-        let answer = serde_json::from_slice(response.body())
-            .map_err(|error| Fault::Refused(attempt.clone().misanswered(ErrorKind::Decode, status, misread(&error))))?;
+        let answer = json::read(response.body()).map_err(|error| {
+            Fault::Refused(attempt.clone().misanswered(ErrorKind::Decode, status, json::without_values(&error)))
+        })?;
         Ok((answer, clock))
     }
 }

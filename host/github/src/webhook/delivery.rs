@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode, header};
 use super::form;
 use super::payload::{self, Ping, WorkflowJob};
 use super::signature::{SignatureError, Signed, Verifier};
+use crate::json::Misread;
 
 /// Longest text that is taken over from a header.
 const HEADER_LIMIT: usize = 100;
@@ -54,7 +55,7 @@ pub enum Refusal {
         /// Name of the event.
         event: &'static str,
         /// What is wrong.
-        source: serde_json::Error,
+        source: Misread,
     },
 }
 

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
+use crate::json::{self, Misread};
+
 /// A job was queued, started, completed, or waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowJob {
@@ -197,14 +199,14 @@ fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp
     Ok(Option::<String>::deserialize(deserializer)?.and_then(|text| text.parse().ok()))
 }
 
-pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, serde_json::Error> {
-    let event: WireEvent = serde_json::from_slice(json)?;
+pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, Misread> {
+    let event: WireEvent = json::read(json)?;
     let (job, repository) = (event.workflow_job, event.repository);
     let (owner, name) = match repository.full_name.split_once('/') {
         Some((owner, name)) if !owner.is_empty() && !name.is_empty() && !name.contains('/') => {
             (owner.to_owned(), name.to_owned())
         }
-        _ => return Err(serde::de::Error::custom("repository.full_name is not owner/name")),
+        _ => return Err(json::wrong("repository.full_name is not owner/name")),
     };
     Ok(WorkflowJob {
         action: event.action,
@@ -240,7 +242,7 @@ fn failed_step(steps: &[WireStep]) -> Option<FailedStep> {
     })
 }
 
-pub(super) fn ping(json: &[u8]) -> Result<Ping, serde_json::Error> {
-    let ping: WirePing = serde_json::from_slice(json)?;
+pub(super) fn ping(json: &[u8]) -> Result<Ping, Misread> {
+    let ping: WirePing = json::read(json)?;
     Ok(Ping { hook: ping.hook_id, events: ping.hook.map(|hook| hook.events).unwrap_or_default() })
 }

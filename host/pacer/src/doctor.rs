@@ -2,6 +2,7 @@
 //!
 //! Only reads. What could not be looked at is said and is a failure of its own: a check that was not made proves nothing.
 
+mod bundle;
 mod conditions;
 mod definitions;
 mod finding;
@@ -10,9 +11,11 @@ mod installation;
 mod rights;
 mod tenancy;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use bundle::Bundle;
 use finding::{Finding, Severity};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -35,6 +38,10 @@ pub(crate) struct Arguments {
     /// Does not call GitHub, and does not read the operator's credentials.
     #[arg(long)]
     no_github: bool,
+    /// Also writes a support bundle to this file, which must not exist: a .tar.gz with the findings, the runner objects, their pods and Events,
+    /// and the operator's Deployment and logs. It has no Secrets and no values of variables; look at it before you send it.
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
     /// How it is said.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
@@ -62,7 +69,10 @@ struct Checked {
 
 /// `pacer doctor`.
 pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let report = cluster::with(&arguments.cluster, async |cluster| examine(&cluster, arguments).await)?;
+    let (report, bundle) = cluster::with(&arguments.cluster, async |cluster| examine(&cluster, arguments).await)?;
+    if let (Some(bundle), Some(path)) = (bundle, &arguments.bundle) {
+        bundle.write(&report, path)?;
+    }
     match arguments.output {
         Format::Text => print(&report.text())?,
         Format::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
@@ -76,7 +86,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<Report> {
+async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<(Report, Option<Bundle>)> {
     let version = cluster.client.apiserver_version().await.context("asking the API server for its version")?;
     let mut reader = Reader::new(cluster.client.clone(), arguments.cluster.namespace.clone());
     let mut report = Report::default();
@@ -100,9 +110,13 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<Report> {
     if !arguments.no_github {
         report.add(github::check(&mut reader, &installation).await?);
     }
+    let bundle = match &arguments.bundle {
+        Some(_) => Some(bundle::gather(&mut reader, &installation).await),
+        None => None,
+    };
     report.findings.sort_by_key(|finding| finding.severity);
     report.unread = reader.unread;
-    Ok(report)
+    Ok((report, bundle))
 }
 
 impl Report {

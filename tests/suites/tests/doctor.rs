@@ -211,6 +211,57 @@ async fn installation_that_is_broken_is_told_with_the_cure_and_silent_after_it()
     end_as_it_is(world).await
 }
 
+/// Secrets are seeded wherever people leave them.
+#[tokio::test(flavor = "multi_thread")]
+async fn support_bundle_has_what_helps_and_no_secret() -> Result<()> {
+    let world = installed().await?;
+    let flag = json!([{
+        "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--github-webhook-secret-token=seeded-in-a-flag",
+    }]);
+    kubectl(&world, &["patch", "deployment", "pacer", "--namespace", OPERATOR, "--type=json", "--patch", &flag.to_string()])
+        .await?;
+    let mut fleet = deployment("secretive", 1);
+    let spec = fleet.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut).context("a spec")?;
+    spec.insert("env".to_owned(), json!([{"name": "NPM_TOKEN", "value": "seeded-in-a-variable"}]));
+    world.plane.apply_text(&fleet.to_string(), Apply::ClientSide).await?;
+    runners(&world, "its runner", |count| count.online == 2).await?;
+
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("bundle.tar.gz");
+    let write = async || -> Result<std::process::Output> {
+        let mut command = tokio::process::Command::new(binary().await?);
+        command.args(["doctor", "--kubeconfig"]).arg(world.plane.kubeconfig_path()).arg("--bundle").arg(&file);
+        Ok(command.output().await?)
+    };
+    let output = write().await?;
+    ensure!(file.exists(), "{}", String::from_utf8_lossy(&output.stderr));
+    let unpacked = tokio::process::Command::new("tar").args(["-xzOf"]).arg(&file).output().await?;
+    let text = String::from_utf8(unpacked.stdout)?;
+    for seed in ["seeded-in-a-flag", "seeded-in-a-variable", world.github.pat()] {
+        ensure!(!text.contains(seed), "{seed} is in the bundle");
+    }
+    let listed = tokio::process::Command::new("tar").args(["-tzf"]).arg(&file).output().await?;
+    let names = String::from_utf8(listed.stdout)?;
+    for name in [
+        "doctor.json",
+        "doctor.txt",
+        "version.txt",
+        "runners.json",
+        "runner-pods.json",
+        "events.json",
+        "operator/deployments.json",
+    ] {
+        ensure!(names.contains(&format!("pacer-bundle/{name}\n")), "{name} is not in {names}");
+    }
+    for wanted in ["NPM_TOKEN", "\"secretive\"", "--github-webhook-secret-token=[redacted]", "the API server answers"] {
+        ensure!(text.contains(wanted), "{wanted} is not in the bundle");
+    }
+    // Nothing is written over.
+    let again = write().await?;
+    ensure!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("not written over"), "{again:?}");
+    end_as_it_is(world).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_github_refuses_are_told_for_each_fleet_and_never_shown() -> Result<()> {
     let world = installed().await?;

@@ -1,0 +1,187 @@
+//! Takes out of objects and logs what may be secret.
+//!
+//! Values of variables are all taken out: nobody can tell which ones are secret. What has the form of a GitHub token, a private key, a JSON
+//! Web Token or a password in a URL is taken out wherever it stands.
+
+use serde_json::Value;
+
+/// What stands in the place of a value.
+const REDACTED: &str = "[redacted]";
+
+/// Copies of whole objects, variables and all.
+const COPIES: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied-configuration"];
+
+/// How the names of flags and settings with secret values are told.
+const SECRET_NAMES: [&str; 4] = ["token", "secret", "password", "private"];
+
+/// How GitHub's tokens begin (GitHub docs, "About authentication to GitHub"), and JSON Web Tokens.
+const BEGINNINGS: [&str; 7] = ["ghp_", "github_pat_", "gho_", "ghu_", "ghs_", "ghr_", "eyJ"];
+
+/// What comes before credentials in a header.
+const SCHEMES: [&str; 4] = ["Bearer ", "bearer ", "Basic ", "basic "];
+
+/// Ends of a private key as PEM.
+const PEM: (&str, &str) = ("-----BEGIN ", "-----END ");
+
+/// An object.
+pub(super) fn redact(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = scrub(text),
+        Value::Array(items) => items.iter_mut().for_each(redact),
+        Value::Object(fields) => {
+            fields.retain(|name, _| !COPIES.contains(&name.as_str()));
+            for (name, value) in fields {
+                match value {
+                    Value::Array(items) if is_variables(name) => items.iter_mut().for_each(variable),
+                    Value::Array(items) if matches!(name.as_str(), "args" | "command") => arguments(items),
+                    _ => redact(value),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// `env`, and ARC's fields such as `dockerEnv`.
+fn is_variables(field: &str) -> bool {
+    field.to_ascii_lowercase().ends_with("env")
+}
+
+fn variable(item: &mut Value) {
+    match item.get_mut("value") {
+        Some(value) => *value = Value::from(REDACTED),
+        None => redact(item),
+    }
+}
+
+/// Flags with the value behind `=`, or as the next argument.
+fn arguments(items: &mut [Value]) {
+    let mut is_value = false;
+    for item in items {
+        let Value::String(text) = item else { continue };
+        let name = text.split('=').next().unwrap_or_default();
+        let is_secret = name.starts_with('-') && SECRET_NAMES.iter().any(|word| name.contains(word));
+        match (is_value && !text.starts_with('-'), is_secret && text.contains('=')) {
+            (true, _) => *text = REDACTED.to_owned(),
+            (false, true) => *text = format!("{name}={REDACTED}"),
+            (false, false) => *text = scrub(text),
+        }
+        is_value = is_secret && !text.contains('=');
+    }
+}
+
+/// A text.
+pub(super) fn scrub(text: &str) -> String {
+    let mut text = keys(text);
+    for beginning in BEGINNINGS {
+        text = after(&text, beginning, true, |c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    }
+    for scheme in SCHEMES {
+        text = after(&text, scheme, false, |c| c.is_ascii_alphanumeric() || "_-.+/=".contains(c));
+    }
+    passwords(&text)
+}
+
+/// Replaces the characters after each `mark` for as long as they fit; with the mark where that is part of the secret.
+fn after(text: &str, mark: &str, with_mark: bool, fits: impl Fn(char) -> bool) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(mark) {
+        let end = behind.find(|c| !fits(c)).unwrap_or(behind.len());
+        let (secret, next) = behind.split_at(end);
+        // In the middle of a word it is no beginning, and what is so short is no secret.
+        let is_inside = with_mark && before.ends_with(|c: char| c.is_ascii_alphanumeric());
+        clean.push_str(before);
+        if is_inside || secret.len() < 6 {
+            clean.push_str(mark);
+            clean.push_str(secret);
+        } else {
+            if !with_mark {
+                clean.push_str(mark);
+            }
+            clean.push_str(REDACTED);
+        }
+        rest = next;
+    }
+    clean + rest
+}
+
+fn keys(text: &str) -> String {
+    let (begin, end) = PEM;
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(begin) {
+        clean.push_str(before);
+        clean.push_str(REDACTED);
+        // One that is cut off goes to the end.
+        rest = behind.split_once(end).map_or("", |(_, next)| next.split_once("-----").map_or("", |(_, next)| next));
+    }
+    clean + rest
+}
+
+/// `scheme://user:password@host`.
+fn passwords(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("://") {
+        let end = behind.find(|c: char| c.is_whitespace() || "/\"'<>,;".contains(c)).unwrap_or(behind.len());
+        let (authority, next) = behind.split_at(end);
+        clean.push_str(before);
+        clean.push_str("://");
+        match authority.rsplit_once('@') {
+            Some((_, host)) => clean.push_str(&format!("{REDACTED}@{host}")),
+            None => clean.push_str(authority),
+        }
+        rest = next;
+    }
+    clean + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn variables_secret_flags_and_copies_are_taken_out_of_objects() {
+        let mut object = json!({
+            "metadata": {
+                "name": "web", "managedFields": [{"x": "seeded"}],
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "seeded", "other": "kept"},
+            },
+            "spec": {
+                "env": [{"name": "NPM", "value": "seeded"}, {"name": "REF", "valueFrom": {"secretKeyRef": {"name": "kept", "key": "k"}}}],
+                "dockerEnv": [{"name": "A", "value": "seeded"}],
+                "containers": [{"args": [
+                    "run", "--github-token=seeded", "--github-webhook-secret-token", "seeded", "--sync-period=1m",
+                    "--github-url=https://me:seeded@ghe.example/api",
+                ]}],
+            },
+        });
+        redact(&mut object);
+        let text = object.to_string();
+        assert!(!text.contains("seeded"), "{text}");
+        for kept in ["\"NPM\"", "kept", "--sync-period=1m", "--github-token=[redacted]", "https://[redacted]@ghe.example/api"] {
+            assert!(text.contains(kept), "{kept}: {text}");
+        }
+    }
+
+    #[test]
+    fn tokens_keys_and_passwords_are_taken_out_of_texts() {
+        for (text, expected) in [
+            ("token ghp_abcdefgh123 used", "token [redacted] used"),
+            ("\"github_pat_11AAA_bbbbbbb\"", "\"[redacted]\""),
+            ("authorization: Bearer abc.def-ghi=", "authorization: Bearer [redacted]"),
+            ("jwt eyJhbGciOi.eyJpc3Mi.c2ln end", "jwt [redacted] end"),
+            ("proxy http://user:pass@proxy:3128/x", "proxy http://[redacted]@proxy:3128/x"),
+            ("see https://github.com/acme/app", "see https://github.com/acme/app"),
+            ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nnext", "[redacted]\nnext"),
+            ("cut -----BEGIN RSA PRIVATE KEY-----\nMIIE", "cut [redacted]"),
+            ("highs_and lows, basic tests", "highs_and lows, basic tests"),
+            ("two ghs_aaaaaaa ghs_bbbbbbb", "two [redacted] [redacted]"),
+        ] {
+            assert_eq!(scrub(text), expected, "{text}");
+        }
+    }
+}

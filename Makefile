@@ -20,12 +20,12 @@ CYCLONEDX_VERSION := 0.5.9
 CRANE_VERSION := v0.22.1
 ORAS_VERSION := v1.3.6
 COSIGN_VERSION := v3.1.3
-# A test file is a suite when it runs on a control plane; the other one only reads sources.
-SUITES := $(filter-out layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
+# A test file is a suite when it runs on a control plane; the others only read files.
+SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup tools controlplane helm build check lint docs deny advisories each-crate unit suites policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup tools controlplane helm build check lint rustdoc docs alerts-test deny advisories each-crate unit suites policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,14 +44,20 @@ controlplane: ## Builds etcd, kube-apiserver, kube-controller-manager and kubect
 helm: ## Builds helm once, unless HELM names one.
 	@sh tests/helm/build.sh >/dev/null
 
-check: setup deny lint docs ## Dependencies, formatting, lints, documentation.
+check: setup deny lint rustdoc ## Dependencies, formatting, lints, documentation.
 
 lint: setup ## Formatting and lints.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(LOCKED) -- -D warnings
 
-docs: setup ## The documentation of all crates, without a warning.
+rustdoc: setup ## The documentation of all crates, without a warning.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(LOCKED)
+
+docs: setup ## The book of docs/ in target/book/html, with every link looked at. Installs mdbook into ~/.cache/pacer the first time.
+	docs/book.sh
+
+alerts-test: setup ## Alert rules on series of faults, and the queries of the dashboard, with promtool: PROMTOOL, or Debian's, downloaded once.
+	cargo test --workspace --test book $(LOCKED) -- alerts
 
 deny: setup ## Licences, sources, and which crates may know which; `make tools` installs what it needs.
 	@if cargo deny --version >/dev/null 2>&1; then
@@ -73,9 +79,9 @@ each-crate: setup ## Every crate on its own, with the features that it asks for 
 build: setup
 	cargo build --workspace --all-targets $(LOCKED)
 
-unit: build controlplane ## Tests of every crate but the suites, and the layout of all.
+unit: build controlplane ## Tests of every crate but the suites, the layout of all, and the documentation.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)
-	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout $(LOCKED)
+	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout --test book $(LOCKED)
 
 suites: build controlplane helm ## Flows, faults, demand, webhooks, policies and modes on the real API server.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace $(SUITES:%=--test %) $(LOCKED) -- --test-threads=$(SUITE_THREADS)
@@ -152,7 +158,11 @@ release-push: ## Signs what `make release` wrote, and pushes image, chart and po
 release-check: build policies helm ## Builds a release of the debug program twice and looks at it as somebody who downloads it.
 	deploy/release/check.sh "$(BIN)/pacer" target/policies
 
-golden: setup ## Writes the golden files anew; review the difference.
+golden: setup controlplane helm ## Writes the golden files and the generated pages anew; review the difference.
 	UPDATE_GOLDEN=1 cargo test -p pacer-api -p pacer-operator
 	UPDATE_GOLDEN=1 cargo test --workspace --test layout -- the_chart_shares
 	UPDATE_GOLDEN=1 cargo test --workspace --test chart -- rendered_manifests table_of_values
+	# What the program itself says: its flags, and its metrics on the control plane.
+	cargo build --workspace --bin pacer $(LOCKED)
+	PACER_BIN="$(BIN)/pacer" UPDATE_GOLDEN=1 cargo test --workspace --test metrics $(LOCKED)
+	PACER_BIN="$(BIN)/pacer" UPDATE_GOLDEN=1 cargo test --workspace --test book $(LOCKED) -- page

@@ -23,8 +23,15 @@ const RUNBOOK: &str = "docs/alerts.md";
 /// Labels that Prometheus adds to a series of a scrape, or a bucket has.
 const ADDED: [&str; 3] = ["instance", "job", "le"];
 
-/// Labels by metric; `None` where the labels are not known.
-fn exported() -> Result<BTreeMap<String, (String, Option<BTreeSet<String>>)>> {
+/// What the page says of one metric.
+struct Metric {
+    kind: String,
+    /// None where the page has none: there are none, or none was seen.
+    labels: Option<BTreeSet<String>>,
+}
+
+/// Metrics by name.
+fn exported() -> Result<BTreeMap<String, Metric>> {
     let mut all = BTreeMap::new();
     for row in read(EXPORTED)?.lines().filter_map(|line| line.strip_prefix("| `")) {
         let mut cells = row.split(" | ");
@@ -33,7 +40,7 @@ fn exported() -> Result<BTreeMap<String, (String, Option<BTreeSet<String>>)>> {
         };
         let labels: BTreeSet<String> = labels.split(',').map(|label| label.trim().trim_matches('`').to_owned()).collect();
         let known = (!labels.contains("")).then_some(labels);
-        all.insert(name.trim_matches('`').to_owned(), (kind.to_owned(), known));
+        all.insert(name.trim_matches('`').to_owned(), Metric { kind: kind.to_owned(), labels: known });
     }
     ensure!(all.len() > 40, "{EXPORTED} has {} metrics", all.len());
     Ok(all)
@@ -48,12 +55,12 @@ fn unknown(expression: &str) -> Result<Vec<String>> {
     let mut open = false;
     for (name, labels) in metrics {
         let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
-        let histogram = of_histogram.and_then(|name| exported.get(name)).filter(|(kind, _)| kind == "histogram");
-        let Some((_, has)) = histogram.or_else(|| exported.get(&name).filter(|(kind, _)| kind != "histogram")) else {
+        let histogram = of_histogram.and_then(|name| exported.get(name)).filter(|metric| metric.kind == "histogram");
+        let Some(metric) = histogram.or_else(|| exported.get(&name).filter(|metric| metric.kind != "histogram")) else {
             wrong.push(format!("no metric {name} is exported: {expression}"));
             continue;
         };
-        let Some(has) = has else {
+        let Some(has) = &metric.labels else {
             // A metric without labels looks like one whose labels were not seen.
             open = true;
             continue;

@@ -277,7 +277,7 @@ impl Observer {
         let pod = self.stores.pods.get(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
         let view = access.and_then(Access::view);
         let node = match &pod {
-            Some(pod) => self.node_of(pod, view.as_deref(), clock).await?,
+            Some(pod) => self.node_of(pod, &known.seen, view.as_deref(), clock).await?,
             None => None,
         };
         let set = self.stores.set_of(object);
@@ -297,12 +297,23 @@ impl Observer {
 
     /// Looks at the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
     /// None where there is no reason to ask.
-    async fn node_of(&self, pod: &Pod, runner_list: Option<&RunnerListView>, clock: Clock) -> Result<Option<NodeState>, Error> {
+    async fn node_of(
+        &self,
+        pod: &Pod,
+        seen: &Seen,
+        runner_list: Option<&RunnerListView>,
+        clock: Clock,
+    ) -> Result<Option<NodeState>, Error> {
         let facts = pod_facts(pod, false);
         let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
-        let out_of_contact = facts.worker == Worker::Running
-            && runner_list.is_some_and(|view| !view.get(&pod.name_any()).is_some_and(|entry| entry.online));
+        // A listing from before the worker was seen says nothing: a job may begin, and end, between two of them.
+        let is_out_of_contact = |view: &RunnerListView| {
+            let mut seen = seen.clone();
+            seen.see_pod(Some(&facts), clock.instant);
+            seen.is_fresh(view, clock.instant) && !view.get(&pod.name_any()).is_some_and(|entry| entry.online)
+        };
+        let out_of_contact = facts.worker == Worker::Running && runner_list.is_some_and(is_out_of_contact);
         let lost = overdue || facts.silent_since.is_some() || out_of_contact;
         let Some(node) = facts.node.as_deref().filter(|_| lost) else { return Ok(None) };
         let nodes: Api<Node> = Api::all(self.client.clone());

@@ -35,15 +35,14 @@ pub enum Weight {
 }
 
 impl Weight {
-    /// Of conditions: one that turns, appears or fails for another reason is news, unless both of its reasons are `routine`.
+    /// Of conditions: one that appears, goes, turns or has another reason is news, unless both of its reasons are `routine`.
     #[must_use]
     pub fn of(stored: &[Condition], new: &[Condition], routine: &[&str]) -> Self {
         let is_routine = |condition: &Condition| routine.contains(&condition.reason.as_str());
         let is_told = |condition: &Condition| {
             stored.iter().find(|before| before.type_ == condition.type_).is_some_and(|before| {
-                let holds = condition.status == "True" && before.status == "True";
                 let same = before.status == condition.status && before.reason == condition.reason;
-                holds || same || (is_routine(before) && is_routine(condition))
+                same || (is_routine(before) && is_routine(condition))
             })
         };
         let gone = stored.iter().any(|before| new.iter().all(|condition| condition.type_ != before.type_));
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_news_when_they_turn_or_fail_differently() {
+    fn conditions_are_news_when_they_turn_or_have_another_reason() {
         let routine = ["AllOnline", "Starting"];
         let ready = |status: &str, reason: &str| vec![condition("Ready", status, reason, 0)];
         for (what, before, after, expected) in [
@@ -259,7 +258,7 @@ mod tests {
             ("trouble", ready("True", "AllOnline"), ready("False", "BackingOff"), Weight::News),
             ("another trouble", ready("False", "BackingOff"), ready("False", "CredentialsRefused"), Weight::News),
             ("trouble over", ready("False", "BackingOff"), ready("False", "Starting"), Weight::News),
-            ("it holds for another reason", ready("True", "MinReplicas"), ready("True", "Reserved"), Weight::Counts),
+            ("it holds for another reason", ready("True", "AllOnline"), ready("True", "Enough"), Weight::News),
         ] {
             assert_eq!(Weight::of(&before, &after, &routine), expected, "{what}");
         }

@@ -127,6 +127,10 @@ impl Observed {
     }
 }
 
+/// How long the pod of a runner that works has to have been the same before a listing that does not show it connected is a reason to look at
+/// its node: GitHub shows one that has just begun, and drops one that has just ended, before the kubelet says so.
+const CONTACT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// What the API server says about the node of a pod that seems lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
@@ -307,11 +311,11 @@ impl Observer {
         let facts = pod_facts(pod, false);
         let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
-        // A listing from before the worker was seen says nothing: a job may begin, and end, between two of them.
         let is_out_of_contact = |view: &RunnerListView| {
             let mut seen = seen.clone();
             seen.see_pod(Some(&facts), clock.instant);
-            seen.is_fresh(view, clock.instant) && !view.get(&pod.name_any()).is_some_and(|entry| entry.online)
+            seen.is_listed_after(view, CONTACT_PATIENCE, clock.instant)
+                && !view.get(&pod.name_any()).is_some_and(|entry| entry.online)
         };
         let out_of_contact = facts.worker == Worker::Running && runner_list.is_some_and(is_out_of_contact);
         let lost = overdue || facts.silent_since.is_some() || out_of_contact;
@@ -386,7 +390,17 @@ impl Seen {
 
     /// Whether a listing was asked for after the runner's pod last changed.
     fn is_fresh(&self, view: &RunnerListView, now: Instant) -> bool {
-        view.listing().fetched_at.into_std() > self.pod_state.map_or(now, |state| state.since)
+        self.is_listed_after(view, Duration::ZERO, now)
+    }
+
+    /// Whether a listing was asked for when the runner's pod had been the same for so long.
+    fn is_listed_after(&self, view: &RunnerListView, patience: Duration, now: Instant) -> bool {
+        let since = self.pod_state.map_or(now, |state| state.since);
+        view.listing()
+            .fetched_at
+            .into_std()
+            .checked_duration_since(since)
+            .is_some_and(|after| !after.is_zero() && after >= patience)
     }
 
     /// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.

@@ -24,6 +24,9 @@ use super::proof::Proof;
 use super::{Autoscalers, Problem, Subject, left};
 use crate::error::Error;
 
+/// Reasons of the condition Scaling while jobs come and go; that something else bounds the number is news.
+const ROUTINE: [&str; 5] = ["MinReplicas", "ScheduledOverride", "Metric", "Reserved", "ScaleDownDelay"];
+
 /// Events about what keeps an autoscaler from deciding come at most this often.
 const EVENT_PACE: Duration = Duration::from_secs(10);
 
@@ -74,7 +77,7 @@ impl Autoscalers {
         let period = self.publish_change(of, outcome, &old, &new).await.unwrap_or(Duration::MAX).min(self.settings.sync_period);
         let (version, stored, value) = (autoscaler.resource_version(), fields(&old), fields(&new));
         let weight = match new.proved_scope == old.proved_scope {
-            true => Weight::of(&old.conditions, &new.conditions, &[]),
+            true => Weight::of(&old.conditions, &new.conditions, &ROUTINE),
             false => Weight::News,
         };
         let turn = self.memory.memos.change(of.uid, |memo| {

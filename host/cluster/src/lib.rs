@@ -11,6 +11,7 @@ pub mod answer;
 pub mod clock;
 pub mod events;
 pub mod fence;
+pub mod index;
 pub mod lease;
 pub mod live;
 pub mod nodes;
@@ -18,6 +19,7 @@ pub mod object;
 pub mod owner;
 pub mod pace;
 pub mod seed;
+pub mod status;
 pub mod watch;
 
 /// Requests that one reconcile sends at once: enough to hide a round trip, and few beside what the API server grants one client.

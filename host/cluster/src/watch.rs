@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 
 use crate::answer::{is_forbidden, is_not_found};
+use crate::index::{Index, Indexer, Keys};
 
 /// A watch that failed is tried again after this at the latest. There is one per kind and one operator that acts, so that a short time costs
 /// the API server little, and until then decisions are made on what was true before.
@@ -65,20 +67,58 @@ where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Default + Eq + Hash + Clone,
 {
+    let (store, writer) = reflector::store();
+    let changes = fill(client, namespace, config, trim, |_| {}, (store.clone(), writer), filled);
+    (store, changes)
+}
+
+/// As [`watch`], with an [index](crate::index) of the store by what `keys` says.
+pub fn watch_with_index<K, Key>(
+    client: &Client,
+    namespace: Option<&str>,
+    trim: impl FnMut(&mut K) + Send + 'static,
+    keys: Keys<K, Key>,
+    filled: &mut Filled,
+) -> (Store<K>, Index<K, Key>, Changes<K>)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    Key: Eq + Hash + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let mut indexer = Indexer::new(store.clone(), keys);
+    let index = indexer.index();
+    let note = move |event: &watcher::Event<K>| indexer.note(event);
+    let changes = fill(client, namespace, watcher::Config::default(), trim, note, (store.clone(), writer), filled);
+    (store, index, changes)
+}
+
+/// The events of a watch, each of which `note` sees before it is in the store.
+fn fill<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    config: watcher::Config,
+    trim: impl FnMut(&mut K) + Send + 'static,
+    mut note: impl FnMut(&watcher::Event<K>) + Send + 'static,
+    (store, writer): (Store<K>, Writer<K>),
+    filled: &mut Filled,
+) -> Changes<K>
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
     let api: Api<K> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let (store, writer) = reflector::store();
     let (is_filled, receiver) = tokio::sync::watch::channel(false);
     filled.0.push(receiver);
-    let events = watcher(api, config).backoff(WatchBackoff::default()).modify(trim).reflect(writer).inspect_ok(move |event| {
+    let noted = watcher(api, config).backoff(WatchBackoff::default()).modify(trim).inspect_ok(move |event| note(event));
+    let events = noted.reflect(writer).inspect_ok(move |event| {
         if matches!(event, watcher::Event::InitDone) {
             is_filled.send_replace(true);
         }
     });
-    let listed = store.clone();
-    (store, changed(events, move || listed.state()).boxed())
+    changed(events, move || store.state()).boxed()
 }
 
 /// kube's pauses after failures, cut off at [`RETRY`].

@@ -1,7 +1,42 @@
 //! How a RunnerDeployment moves from its old sets to the newest one.
 //!
-//! The new set grows within a surge, old sets give up as many runners as new ones are online. Old sets shrink through their own scale-down,
-//! which never asks a busy runner, so a rollout waits for jobs and interrupts none.
+//! The new set grows within a surge, old sets give up as many runners as new ones are online: one by one, as each new one is proved online and
+//! each old one is gone. Old sets shrink through their own scale-down, which never asks a busy runner, so a rollout waits for jobs and
+//! interrupts none.
+//!
+//! The surge is a promise about pods, since these are what nodes have room for: one that is on its way out counts until it is gone, or until
+//! it [hangs](Leaving::Hangs).
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::facts::PodFacts;
+
+/// How long after its deletion timestamp, which includes the grace period, a pod still counts as one that ends. A kubelet is done within
+/// seconds of that; what keeps a pod longer is a silent node, a volume, or somebody's finalizer, and may do so for ever. Half of the time after
+/// which such a pod is deleted by force ([`StopLimits::linger`](crate::stop::StopLimits)).
+pub const HANGS_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// How the pod of a runner on its way out stands to the surge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// It counts until it is gone; from this moment on it hangs, where a deletion was asked for.
+    Ends {
+        /// When it is to be looked at again.
+        hangs_at: Option<Timestamp>,
+    },
+    /// It should be gone, and counts no more.
+    Hangs,
+}
+
+impl Leaving {
+    /// Of the pod of a runner that is on its way out; none when there is none.
+    #[must_use]
+    pub fn of(pod: Option<&PodFacts>, now: Timestamp) -> Option<Self> {
+        // A moment that no timestamp can hold never comes.
+        let hangs_at = pod?.deleting.and_then(|deleting| deleting.checked_add(HANGS_AFTER).ok());
+        Some(if hangs_at.is_some_and(|at| at <= now) { Self::Hangs } else { Self::Ends { hangs_at } })
+    }
+}
 
 /// One replica set of the deployment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +49,8 @@ pub struct Set {
     pub online: u32,
     /// Of these, at work: they stay until their jobs are done, whatever is wanted.
     pub busy: u32,
+    /// Runners on their way out whose pods are still there and do not [hang](Leaving::Hangs).
+    pub leaving: u32,
     /// Runner objects that exist at all, draining ones included; [`u32::MAX`] while nobody has counted them, for instance after a restart.
     pub present: u32,
     /// Its status describes its present spec.
@@ -38,16 +75,19 @@ impl Set {
         self.present != u32::MAX
     }
 
-    /// Runners it has, or may have by the time its present spec has been followed.
+    /// Pods it has, or may have by the time its present spec has been followed.
     fn occupies(&self) -> u32 {
-        if self.observed && self.is_counted() { self.alive } else { self.alive.max(self.wanted) }
+        let alive = if self.observed && self.is_counted() { self.alive } else { self.alive.max(self.wanted) };
+        alive.saturating_add(self.leaving)
     }
 }
 
 /// Plans one step; `surge` is how many more than `desired` may exist meanwhile. `old` is ordered oldest first: the oldest shrinks first.
 #[must_use]
 pub fn plan(desired: u32, surge: u32, newest: Set, old: &[Set]) -> Rollout {
-    let occupied = old.iter().fold(0_u32, |sum, set| sum.saturating_add(set.occupies()));
+    // Without a rollout nothing is promised, and demand does not wait for what ends.
+    let ending = if old.is_empty() { 0 } else { newest.leaving };
+    let occupied = old.iter().fold(ending, |sum, set| sum.saturating_add(set.occupies()));
     let room = desired.saturating_add(surge).saturating_sub(occupied);
     // A set that already grew is not scaled down again because an old one was slow to report: it would stop runners that just came online.
     let target = desired.min(room.max(newest.wanted.min(desired)));

@@ -41,6 +41,18 @@ pub struct RunnerListNews {
 }
 
 impl RunnerListNews {
+    /// Where they register.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Their names; none for all of them.
+    #[must_use]
+    pub fn names(&self) -> Option<&HashSet<String>> {
+        self.names.as_ref()
+    }
+
     /// Whether a runner of that name and configuration has to be looked at.
     #[must_use]
     pub fn concerns(&self, name: &str, config: &RunnerConfig) -> bool {

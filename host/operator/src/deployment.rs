@@ -18,6 +18,7 @@ use pacer_cluster::clock::Clock;
 use pacer_cluster::live;
 use pacer_cluster::object::Uid;
 use pacer_cluster::seed::Seed;
+use pacer_cluster::status::PacedStatus;
 use pacer_core::rollout::{self, Rollout, Set};
 use pacer_policyset::PolicySets;
 
@@ -29,7 +30,6 @@ use crate::removal::Removals;
 use crate::runner::Supplies;
 use crate::settings::Settings;
 use crate::target::Target;
-use crate::written::Written;
 pub use build::replica_set;
 use status::Progress;
 
@@ -68,8 +68,7 @@ impl TargetMemory {
 /// What is remembered about one target.
 #[derive(Clone, Debug, Default)]
 struct Memo {
-    /// The last status that was written.
-    status: Option<Written>,
+    status: PacedStatus,
     /// Name of the registration-only Runner that was made and not yet seen, and when.
     registration: Option<(String, Instant)>,
 }
@@ -138,7 +137,8 @@ impl Targets {
         if let Target::Set(set) = target {
             self.supplies.claims.follow_retention(set).await?;
         }
-        let progress = Progress { rollout, online, hold_last };
+        let hanging = sets.all().filter_map(|set| self.summary(set)).map(|summary| summary.hanging).fold(0, u32::saturating_add);
+        let progress = Progress { rollout, online, hold_last, hanging };
         let status = self.write_status(target, &sets, &progress, clock).await?;
         let sync = self.settings.sync_period;
         let next = if progress.rollout.complete { sync } else { Duration::from_secs(5).min(sync) };
@@ -155,9 +155,10 @@ impl Targets {
         if before.is_empty() {
             return desired;
         }
-        let alive = before.iter().map(|set| self.summary(set).map_or(u32::MAX, |summary| summary.alive));
-        let alive = alive.fold(0, u32::saturating_add);
-        desired.min(desired.saturating_add(target.max_surge(desired)).saturating_sub(alive))
+        let pods = |summary: FleetSummary| summary.alive.saturating_add(summary.leaving);
+        let there = before.iter().map(|set| self.summary(set).map_or(u32::MAX, pods));
+        let there = there.fold(0, u32::saturating_add);
+        desired.min(desired.saturating_add(target.max_surge(desired)).saturating_sub(there))
     }
 
     /// Whether the target is still there and is to stay. Asked before a RunnerReplicaSet is made, which happens once per template: a target
@@ -188,6 +189,7 @@ impl Targets {
                 alive: summary.as_ref().map_or(if leaving { wanted } else { u32::MAX }, |summary| summary.alive),
                 online: summary.as_ref().map_or(0, |summary| summary.online),
                 busy: summary.as_ref().map_or(0, |summary| summary.busy),
+                leaving: summary.as_ref().map_or(0, |summary| summary.leaving),
                 present: summary.as_ref().map_or(u32::MAX, |summary| summary.present),
                 observed: summary.is_some_and(|summary| Some(summary.generation) == set.metadata.generation),
             }

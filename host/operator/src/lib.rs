@@ -40,4 +40,3 @@ pub mod tenancy;
 pub mod token;
 pub mod wake;
 pub mod watches;
-mod written;

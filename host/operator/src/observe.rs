@@ -127,6 +127,10 @@ impl Observed {
     }
 }
 
+/// How long the pod of a runner that works has to have been the same before a listing that does not show it connected is a reason to look at
+/// its node: GitHub shows one that has just begun, and drops one that has just ended, before the kubelet says so.
+const CONTACT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// What the API server says about the node of a pod that seems lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
@@ -280,7 +284,7 @@ impl Observer {
         let pod = self.stores.pods.get(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
         let view = access.and_then(Access::view);
         let node = match &pod {
-            Some(pod) => self.node_of(pod, view.as_deref(), clock).await?,
+            Some(pod) => self.node_of(pod, &known.seen, view.as_deref(), clock).await?,
             None => None,
         };
         let set = self.stores.set_of(object);
@@ -300,12 +304,23 @@ impl Observer {
 
     /// Looks at the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
     /// None where there is no reason to ask.
-    async fn node_of(&self, pod: &Pod, runner_list: Option<&RunnerListView>, clock: Clock) -> Result<Option<NodeState>, Error> {
+    async fn node_of(
+        &self,
+        pod: &Pod,
+        seen: &Seen,
+        runner_list: Option<&RunnerListView>,
+        clock: Clock,
+    ) -> Result<Option<NodeState>, Error> {
         let facts = pod_facts(pod, false);
         let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
-        let out_of_contact = facts.worker == Worker::Running
-            && runner_list.is_some_and(|view| !view.get(&pod.name_any()).is_some_and(|entry| entry.online));
+        let is_out_of_contact = |view: &RunnerListView| {
+            let mut seen = seen.clone();
+            seen.see_pod(Some(&facts), clock.instant);
+            seen.is_listed_after(view, CONTACT_PATIENCE, clock.instant)
+                && !view.get(&pod.name_any()).is_some_and(|entry| entry.online)
+        };
+        let out_of_contact = facts.worker == Worker::Running && runner_list.is_some_and(is_out_of_contact);
         let lost = overdue || facts.silent_since.is_some() || out_of_contact;
         let Some(node) = facts.node.as_deref().filter(|_| lost) else { return Ok(None) };
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -381,7 +396,17 @@ impl Seen {
 
     /// Whether a listing was asked for after the runner's pod last changed.
     fn is_fresh(&self, view: &RunnerListView, now: Instant) -> bool {
-        view.listing().fetched_at.into_std() > self.pod_state.map_or(now, |state| state.since)
+        self.is_listed_after(view, Duration::ZERO, now)
+    }
+
+    /// Whether a listing was asked for when the runner's pod had been the same for so long.
+    fn is_listed_after(&self, view: &RunnerListView, patience: Duration, now: Instant) -> bool {
+        let since = self.pod_state.map_or(now, |state| state.since);
+        view.listing()
+            .fetched_at
+            .into_std()
+            .checked_duration_since(since)
+            .is_some_and(|after| !after.is_zero() && after >= patience)
     }
 
     /// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.

@@ -93,6 +93,24 @@ pub fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
     })
 }
 
+/// Runners as statuses count them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// All that are not on their way out.
+    pub total: u32,
+    /// Of these, those whose containers run.
+    pub running: u32,
+}
+
+impl Replicas {
+    /// Of runners by phase, and of those that are over and hold their place.
+    #[must_use]
+    pub fn of(counts: &Counts, dead: u32) -> Self {
+        let running = counts.starting.saturating_add(counts.idle).saturating_add(counts.busy);
+        Self { total: counts.pending.saturating_add(running).saturating_add(dead), running }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use pacer_core::autoscale::Bounds;

@@ -19,6 +19,7 @@ use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
 use pacer_cluster::pace::Passes;
 use pacer_cluster::seed::Seed;
+use pacer_cluster::status::PacedStatus;
 use pacer_core::durations::Durations;
 use pacer_core::fleet::Plan;
 use pacer_core::replacement::ReplacementHold;
@@ -102,8 +103,7 @@ struct Memo {
     /// Names of Runners created and not yet seen, and when.
     in_flight: HashMap<String, Instant>,
     passes: Passes,
-    /// The last status that was written.
-    status: Option<status::Written>,
+    status: PacedStatus,
     /// The API server no longer has it; the watch is late to show that.
     gone: bool,
     /// Runners that were online at the last pass; none before the first.
@@ -190,11 +190,12 @@ impl ReplicaSets {
     async fn step(&self, of: Subject<'_>, fleet: &mut Fleet, trouble: Option<GitHubTrouble>) -> Result<Step, Error> {
         let mut trouble = trouble;
         let mut next = self.settings.sync_period.min(self.restarts(of, fleet).await?);
+        next = next.min(fleet.next_hanging(of.clock.now).unwrap_or(next));
         let mut not_created = None;
         let wanted = self.plan(of, fleet);
         let (plan, full) = self.bounded(of, wanted);
         let surplus = matches!(&plan, Plan::Shrink(shrink) if shrink.ask > 0);
-        if !surplus && fleet.members.iter().all(|(facts, _)| facts.current) {
+        if !surplus && fleet.members.iter().all(|(facts, _)| facts.current) && !self.goes_whole(of) {
             self.memory.memos.change(of.uid, |memo| memo.surplus_since = None);
         }
         match plan {
@@ -217,7 +218,7 @@ impl ReplicaSets {
     /// Says how the fleet is, to those who scale it and roll it out.
     async fn publish(&self, of: Subject<'_>, fleet: &Fleet) {
         let hold = self.memory.memos.read(of.uid, |memo| memo.hold.clone()).unwrap_or_default();
-        let summary = fleet.summary(of.set, &hold);
+        let summary = fleet.summary(of.set, &hold, of.clock.now);
         if self.memory.summaries.read(of.uid, |before| *before == summary) == Some(true) {
             return;
         }

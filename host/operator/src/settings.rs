@@ -50,9 +50,6 @@ pub const SET_PACE: RangeInclusive<Duration> = Duration::from_millis(10)..=Durat
 /// See [`SET_PACE`].
 pub const PACE_PER_RUNNER: Duration = Duration::from_micros(100);
 
-/// Counters in a status are written at most this often while they change.
-pub const STATUS_PACE: Duration = Duration::from_secs(1);
-
 /// A runner that is younger than this shows no trouble before it is online: most of it passes by itself.
 pub const PHASE_DELAY: Duration = Duration::from_secs(15);
 

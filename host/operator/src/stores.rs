@@ -12,9 +12,11 @@ use pacer_api::{
     HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerReplicaSet, RunnerSet,
     RunnerSpec,
 };
+use pacer_cluster::index::Index;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_cluster::watch::{Filled, trim, trim_metadata};
+use pacer_core::scope::Scope;
 
 use crate::pod::{GeneratedAccess, SharedAccount, is_registration_only};
 use crate::target::{Target, TargetRef, owner_of};
@@ -38,8 +40,43 @@ pub struct Stores {
     pub autoscalers: Store<HorizontalRunnerAutoscaler>,
     /// Jobs of autoscalers.
     pub job_ledgers: Store<JobLedger>,
+    /// Runners by what others know of them.
+    pub(crate) runners_by: Index<Runner, RunnerKey>,
+    /// Sets by the UID of the target that owns them.
+    pub(crate) sets_by: Index<RunnerReplicaSet, Uid>,
+    /// Autoscalers by their target.
+    pub(crate) autoscalers_by: Index<HorizontalRunnerAutoscaler, TargetRef>,
     /// Whether each of them has been filled.
     pub(crate) filled: Filled,
+}
+
+/// What runners are looked up by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RunnerKey {
+    /// UID of what owns it.
+    Owner(Uid),
+    /// Where it registers.
+    Scope(Scope),
+    /// Its name, whatever its namespace.
+    Name(String),
+}
+
+/// See [`RunnerKey`].
+pub(crate) fn runner_keys(runner: &Runner) -> Vec<RunnerKey> {
+    let owner = runner.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let owner = owner.and_then(|owner| Uid::new(&owner.uid)).map(RunnerKey::Owner);
+    let scope = runner.spec.config.scope().ok().map(RunnerKey::Scope);
+    owner.into_iter().chain(scope).chain([RunnerKey::Name(runner.name_any())]).collect()
+}
+
+/// See [`Stores::sets_by`].
+pub(crate) fn set_keys(set: &RunnerReplicaSet) -> Vec<Uid> {
+    owner_of(set).map(|owner| owner.uid).into_iter().collect()
+}
+
+/// See [`Stores::autoscalers_by`].
+pub(crate) fn autoscaler_keys(autoscaler: &HorizontalRunnerAutoscaler) -> Vec<TargetRef> {
+    TargetRef::of(autoscaler).into_iter().collect()
 }
 
 impl Stores {
@@ -51,13 +88,35 @@ impl Stores {
     /// Runners that a set owns.
     #[must_use]
     pub fn runners_of(&self, set: &Uid) -> Vec<Arc<Runner>> {
-        self.runners.state_filter(|runner| is_owned_by::<RunnerReplicaSet>(runner, set) && !is_registration_only(runner))
+        let mut owned = self.owned_by(set.clone());
+        owned.retain(|runner| is_owned_by::<RunnerReplicaSet>(runner, set) && !is_registration_only(runner));
+        owned
+    }
+
+    /// All runners that an object owns.
+    #[must_use]
+    pub fn owned_by(&self, owner: Uid) -> Vec<Arc<Runner>> {
+        self.runners_by.get(&RunnerKey::Owner(owner))
+    }
+
+    /// Runners of that name, in whatever namespace.
+    #[must_use]
+    pub fn runners_named(&self, name: &str) -> Vec<Arc<Runner>> {
+        self.runners_by.get(&RunnerKey::Name(name.to_owned()))
+    }
+
+    /// Runners that register there.
+    #[must_use]
+    pub fn runners_at(&self, scope: &Scope) -> Vec<Arc<Runner>> {
+        self.runners_by.get(&RunnerKey::Scope(scope.clone()))
     }
 
     /// Runners that a deployment keeps for their registration.
     #[must_use]
     pub fn registrations_of(&self, deployment: &Uid) -> Vec<Arc<Runner>> {
-        self.runners.state_filter(|runner| is_owned_by::<RunnerDeployment>(runner, deployment) && is_registration_only(runner))
+        let mut owned = self.owned_by(deployment.clone());
+        owned.retain(|runner| is_owned_by::<RunnerDeployment>(runner, deployment) && is_registration_only(runner));
+        owned
     }
 
     /// Whom a runner can share a service account with: its RunnerDeployment, or its set where that stands alone.
@@ -96,8 +155,7 @@ impl Stores {
     /// Sets that a target owns, by its UID.
     #[must_use]
     pub fn sets_of(&self, target: &Target) -> Vec<Arc<RunnerReplicaSet>> {
-        let Some(uid) = target.uid() else { return Vec::new() };
-        self.sets.state_filter(|set| owner_of(set).is_some_and(|owner| owner.uid == uid))
+        target.uid().map(|uid| self.sets_by.get(&uid)).unwrap_or_default()
     }
 
     /// All RunnerDeployments and RunnerSets.
@@ -122,7 +180,7 @@ impl Stores {
     /// Autoscalers of a target.
     #[must_use]
     pub fn autoscalers_of(&self, target: &TargetRef) -> Vec<Arc<HorizontalRunnerAutoscaler>> {
-        self.autoscalers.state_filter(|autoscaler| TargetRef::of(autoscaler).as_ref() == Some(target))
+        self.autoscalers_by.get(target)
     }
 
     /// Whether an autoscaler sets a target's number.

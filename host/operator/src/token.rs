@@ -66,6 +66,17 @@ impl Refusal {
     }
 }
 
+/// Who needs a Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A runner.
+    Now,
+    /// No runner, but one that is made soon would: a fleet whose runners come and go with their jobs. It stays for as long as its token is good.
+    Soon,
+    /// Nobody.
+    Never,
+}
+
 /// Makes, renews and removes the Secrets.
 pub struct Tokens {
     client: Client,
@@ -164,12 +175,12 @@ impl Tokens {
         self.known.lock().await.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Deletes the Secrets that nobody in `used` needs any more.
+    /// Deletes the Secrets that nobody needs any more.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
-    pub async fn sweep(&self, scope: Option<&str>, used: impl Fn(&str, &str) -> bool) -> Result<usize, Error> {
+    pub async fn sweep(&self, scope: Option<&str>, need: impl Fn(&str, &str) -> Need, now: Timestamp) -> Result<usize, Error> {
         let all: Api<Secret> = match scope {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
@@ -178,8 +189,10 @@ impl Tokens {
         let mut deleted = 0;
         for secret in listed {
             let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
-            if used(&namespace, &name) {
-                continue;
+            match need(&namespace, &name) {
+                Need::Now => continue,
+                Need::Soon if expires_at(&secret).is_some_and(|expiry| expiry > now) => continue,
+                Need::Soon | Need::Never => {}
             }
             let entry = self.known.lock().await.remove(&(namespace.clone(), name.clone()));
             drop(entry);
@@ -192,6 +205,6 @@ impl Tokens {
     }
 }
 
-fn expires_at(secret: &Secret) -> Option<Timestamp> {
+fn expires_at(secret: &impl ResourceExt) -> Option<Timestamp> {
     secret.annotations().get(annotation::TOKEN_EXPIRES_AT)?.parse().ok()
 }

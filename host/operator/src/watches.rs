@@ -5,9 +5,9 @@ use kube::Client;
 use kube::runtime::watcher;
 use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
-use pacer_cluster::watch::{Changes, Filled, trim, watch};
+use pacer_cluster::watch::{Changes, Filled, trim, watch, watch_with_index};
 
-use crate::stores::{CommonParts, Stores, trim_claim, trim_pod};
+use crate::stores::{CommonParts, Stores, autoscaler_keys, runner_keys, set_keys, trim_claim, trim_pod};
 use crate::tenancy::Tenancies;
 
 /// The watches, not yet running.
@@ -28,16 +28,16 @@ pub fn watches(client: &Client, namespace: Option<&str>, tenancies: &Tenancies) 
     let mut filled = Filled::default();
     filled.also(tenancies.settled());
     let mut common = CommonParts::default();
-    let (runner_store, runners) =
-        watch(client, namespace, watcher::Config::default(), move |runner| common.trim(runner), &mut filled);
+    let trim_runner = move |runner: &mut Runner| common.trim(runner);
+    let (runner_store, runners_by, runners) = watch_with_index(client, namespace, trim_runner, runner_keys, &mut filled);
     let only_runner_pods = watcher::Config::default().labels(label::RUNNER_POD);
     let (pod_store, pods) = watch(client, namespace, only_runner_pods, trim_pod, &mut filled);
-    let (set_store, sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let (set_store, sets_by, sets) = watch_with_index(client, namespace, trim, set_keys, &mut filled);
     let (deployment_store, deployments) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     let (runner_set_store, runner_sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     let only_claims_of_sets = watcher::Config::default().labels(label::RUNNER_SET_NAME);
     let (claim_store, claims) = watch(client, namespace, only_claims_of_sets, trim_claim, &mut filled);
-    let (autoscaler_store, autoscalers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let (autoscaler_store, autoscalers_by, autoscalers) = watch_with_index(client, namespace, trim, autoscaler_keys, &mut filled);
     let (job_ledger_store, job_ledgers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
     (
         Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers, job_ledgers },
@@ -50,6 +50,9 @@ pub fn watches(client: &Client, namespace: Option<&str>, tenancies: &Tenancies) 
             claims: claim_store,
             autoscalers: autoscaler_store,
             job_ledgers: job_ledger_store,
+            runners_by,
+            sets_by,
+            autoscalers_by,
             filled,
         },
     )

@@ -13,7 +13,12 @@ fn settled(wanted: u32) -> Set {
 
 /// A set that is to have `wanted` and has this many, all of them busy.
 fn busy(wanted: u32, alive: u32) -> Set {
-    Set { wanted, alive, online: alive, busy: alive, present: alive, observed: true }
+    Set { wanted, alive, online: alive, busy: alive, present: alive, leaving: 0, observed: true }
+}
+
+/// As [`settled`], with so many pods that are about to be gone.
+fn leaving(wanted: u32, leaving: u32) -> Set {
+    Set { leaving, present: wanted + leaving, ..settled(wanted) }
 }
 
 fn starting(wanted: u32, online: u32) -> Set {
@@ -28,7 +33,7 @@ fn step(newest: u32, old: &[u32]) -> Rollout {
 #[test]
 fn step_is_planned_when_sets_are_in_any_state() {
     let fresh = Set { observed: true, ..Set::default() };
-    let uncounted = |wanted| Set { wanted, alive: wanted, online: 0, busy: 0, present: u32::MAX, observed: false };
+    let uncounted = |wanted| Set { wanted, alive: wanted, present: u32::MAX, ..Set::default() };
     let cases = [
         ("a new set gets the surge", 100, 10, fresh, vec![settled(100)], step(10, &[100])),
         ("newest not online: old ones stay", 100, 10, starting(10, 0), vec![settled(100)], step(10, &[100])),
@@ -54,6 +59,10 @@ fn step_is_planned_when_sets_are_in_any_state() {
         // A template that never came online must not hold the place of its correction.
         ("a broken set goes before a good one", 100, 10, fresh, vec![settled(100), starting(10, 0)], step(0, &[100, 0])),
         ("then there is room", 100, 10, fresh, vec![settled(100), Set { present: 10, ..fresh }], step(10, &[100, 0])),
+        ("pods that end take room", 100, 10, settled(10), vec![leaving(90, 10)], step(10, &[90])),
+        ("until they are gone, one by one", 100, 10, settled(10), vec![leaving(90, 9)], step(11, &[90])),
+        ("those of the new template too", 100, 10, leaving(10, 4), vec![settled(90)], step(16, &[90])),
+        ("more of them than the surge has room for", 100, 10, settled(30), vec![leaving(70, 40)], step(30, &[70])),
         ("what starts is kept while nothing is online", 50, 5, fresh, vec![starting(50, 0)], step(5, &[50])),
         ("a change that the old set has not followed", 10, 1, fresh, vec![Set { wanted: 10, ..fresh }], step(10, &[0])),
         (
@@ -97,6 +106,29 @@ fn a_rollout_is_complete_without_old_sets() {
 }
 
 #[test]
+fn pods_that_end_hold_nobody_up_when_nothing_is_rolled_out() {
+    assert_eq!(plan(50, 5, leaving(10, 30), &[]), Rollout { complete: true, ..step(50, &[]) });
+}
+
+#[test]
+fn pod_counts_until_it_hangs_when_it_ends() {
+    let now = Timestamp::from_second(1_000).unwrap();
+    let at = |second: i64| Timestamp::from_second(second).unwrap();
+    let deleted = |second: i64| Some(PodFacts { deleting: Some(at(second)), ..PodFacts::default() });
+    for (what, pod, expected) in [
+        ("no pod", None, None),
+        ("nobody has asked for its deletion", Some(PodFacts::default()), Some(Leaving::Ends { hangs_at: None })),
+        ("within its grace period", deleted(1_010), Some(Leaving::Ends { hangs_at: Some(at(1_040)) })),
+        ("its grace period is over", deleted(971), Some(Leaving::Ends { hangs_at: Some(at(1_001)) })),
+        ("long over", deleted(970), Some(Leaving::Hangs)),
+    ] {
+        assert_eq!(Leaving::of(pod.as_ref(), now), expected, "{what}");
+    }
+    let never = PodFacts { deleting: Some(Timestamp::MAX), ..PodFacts::default() };
+    assert_eq!(Leaving::of(Some(&never), now), Some(Leaving::Ends { hangs_at: None }));
+}
+
+#[test]
 fn only_empty_and_observed_sets_are_deleted() {
     let empty = Set { observed: true, ..Set::default() };
     let old = [
@@ -131,6 +163,8 @@ enum Fate {
     Stuck,
     /// Its template is broken: its container never starts.
     Broken,
+    /// Idles; its pod does not go when it is deleted.
+    Hangs,
 }
 
 /// A replica set that shrinks and grows by [`fleet::plan`].
@@ -141,6 +175,8 @@ struct Runners {
     seen: Option<(u32, Set)>,
     members: Vec<(Phase, Fate)>,
     fate: Fate,
+    /// Its owner has moved on: it makes no more runners.
+    superseded: bool,
     deleted: bool,
 }
 
@@ -148,7 +184,7 @@ const IDLE: Phase = Phase::Idle(Duration::from_secs(60));
 
 impl Runners {
     fn new(wanted: u32, fate: Fate) -> Self {
-        Self { wanted, seen: None, members: Vec::new(), fate, deleted: false }
+        Self { wanted, seen: None, members: Vec::new(), fate, superseded: false, deleted: false }
     }
 
     fn count(&self, which: impl Fn(Phase) -> bool) -> u32 {
@@ -161,6 +197,12 @@ impl Runners {
 
     fn online(&self) -> u32 {
         self.count(Phase::is_online)
+    }
+
+    /// Pods that end and will be gone.
+    fn leaving(&self) -> u32 {
+        let ends = |member: &&(Phase, Fate)| member.0 == Phase::Stopping && member.1 != Fate::Hangs;
+        u32::try_from(self.members.iter().filter(ends).count()).unwrap()
     }
 
     /// What the deployment knows: the last look, and whether it was at the present spec.
@@ -178,6 +220,7 @@ impl Runners {
         let plan = fleet::plan(&Fleet { desired: self.wanted, members: &members, in_flight: 0, finished: 0, surge: 1 });
         match plan {
             Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
+            Plan::Create(_) if self.superseded => {}
             Plan::Create(number) => {
                 // Most idle: a fleet in which all are always busy has no capacity to keep.
                 for _ in 0..number {
@@ -197,8 +240,8 @@ impl Runners {
         }
         let (alive, online) = (self.alive(), self.online());
         let busy = self.count(|phase| phase == Phase::Busy);
-        let present = u32::try_from(self.members.len()).unwrap();
-        self.seen = Some((self.wanted, Set { wanted: self.wanted, alive, online, busy, present, observed: true }));
+        let (leaving, present) = (self.leaving(), u32::try_from(self.members.len()).unwrap());
+        self.seen = Some((self.wanted, Set { wanted: self.wanted, alive, online, busy, leaving, present, observed: true }));
     }
 
     fn evolve(&mut self, dice: &mut Dice) {
@@ -215,7 +258,7 @@ impl Runners {
                 (phase, _) => phase,
             };
         }
-        self.members.retain(|(phase, _)| *phase != Phase::Stopping || dice.roll(2) == 0);
+        self.members.retain(|(phase, fate)| *phase != Phase::Stopping || *fate == Fate::Hangs || dice.roll(2) == 0);
     }
 }
 
@@ -225,7 +268,7 @@ struct Deployment {
     /// Oldest first; the last one is the newest.
     sets: Vec<Runners>,
     dice: Dice,
-    /// Most runners that may be alive: what was there when something was last changed, or the surge.
+    /// Most pods that may be there: those that were when something was last changed, or the surge.
     most: u32,
     /// How much of what is wanted has been online, and was not used up by jobs.
     reached: u32,
@@ -242,7 +285,13 @@ impl Deployment {
 
     /// What is there or has been ordered.
     fn ordered(&self) -> u32 {
-        self.sets.iter().map(|set| set.alive().max(set.wanted)).sum()
+        self.sets.iter().map(|set| set.alive().max(set.wanted) + set.leaving()).sum()
+    }
+
+    /// Pods that are there, but for those that runners of the newest template leave behind when a job is done, and those that hang.
+    fn pods(&self) -> u32 {
+        let old = self.sets.iter().rev().skip(1);
+        self.alive() + old.map(Runners::leaving).sum::<u32>()
     }
 
     fn capacity(&self) -> u32 {
@@ -258,6 +307,7 @@ impl Deployment {
     /// As the deployment's reconcile makes the set of a new template.
     fn roll_out(&mut self, fate: Fate) {
         self.most = self.ordered();
+        self.sets.iter_mut().for_each(|set| set.superseded = true);
         self.sets.push(Runners::new(0, fate));
     }
 
@@ -305,7 +355,7 @@ impl Deployment {
         }
         let rollout = if self.dice.roll(2) == 0 { Some(self.reconcile()?) } else { None };
         let limit = (self.desired + self.surge).max(self.most);
-        prop_assert!(self.alive() <= limit, "{} alive, {limit} allowed: {:?}", self.alive(), self.sets);
+        prop_assert!(self.pods() <= limit, "{} pods, {limit} allowed: {:?}", self.pods(), self.sets);
         if self.capacity() >= self.desired {
             self.reached = self.desired;
         }
@@ -361,6 +411,20 @@ fn rollout_keeps_busy_runners_when_a_hundred_are_idle_and_twenty_busy() {
     world.sets[0].members.iter_mut().for_each(|member| member.1 = Fate::Works);
     world.converge().unwrap();
     assert_eq!((world.sets.len(), world.alive()), (1, 120));
+}
+
+#[test]
+fn rollout_goes_on_when_pods_hang() {
+    let mut world = Deployment::new(20, 2, Fate::Idles, 3);
+    world.converge().unwrap();
+    // More than the surge.
+    for member in world.sets[0].members.iter_mut().take(5) {
+        member.1 = Fate::Hangs;
+    }
+    world.roll_out(Fate::Idles);
+    world.ticks(600).unwrap();
+    let [old, newest] = &world.sets[..] else { panic!("{:?}", world.sets) };
+    assert_eq!((old.alive(), old.members.len(), newest.online()), (0, 5, 20));
 }
 
 #[test]
@@ -433,18 +497,22 @@ proptest! {
     fn step_keeps_online_runners_when_sets_are_arbitrary(
         desired in 0..50_u32,
         surge in 1..10_u32,
-        sets in proptest::collection::vec((0..40_u32, 0..40_u32, (0..40_u32, 0..20_u32), 0..5_u32, any::<bool>()), 1..6),
+        sets in proptest::collection::vec((0..40_u32, 0..40_u32, (0..40_u32, 0..20_u32), (0..5_u32, 0..5_u32), any::<bool>()), 1..6),
     ) {
         let sets: Vec<Set> = sets
             .into_iter()
-            .map(|(wanted, alive, (online, busy), more, observed)| {
+            .map(|(wanted, alive, (online, busy), (leaving, hanging), observed)| {
                 let online = online.min(alive);
-                Set { wanted, alive, online, busy: busy.min(online), present: alive + more, observed }
+                Set { wanted, alive, online, busy: busy.min(online), leaving, present: alive + leaving + hanging, observed }
             })
             .collect();
         let (newest, old) = sets.split_last().unwrap();
         let rollout = plan(desired, surge, *newest, old);
         prop_assert!(rollout.newest <= desired && rollout.newest >= newest.wanted.min(desired));
+        // It grows only into room that no pod takes.
+        let taken: u32 = old.iter().map(|set| set.alive + set.leaving).sum::<u32>() + newest.leaving;
+        let grows = !old.is_empty() && rollout.newest > newest.wanted;
+        prop_assert!(!grows || rollout.newest + taken <= desired + surge, "{} beside {taken} pods", rollout.newest);
         prop_assert!(rollout.old.iter().zip(old).all(|(share, set)| *share <= set.wanted.min(set.alive)));
         prop_assert!(rollout.old.iter().sum::<u32>() <= desired.saturating_sub(newest.online.min(rollout.newest)));
         prop_assert_eq!(rollout.complete, old.is_empty());

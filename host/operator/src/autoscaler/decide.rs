@@ -47,10 +47,9 @@ impl Autoscalers {
     pub(super) async fn decide(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) -> Result<Decided, Problem> {
         let metric = self.suggest(of, spec, seen).await?;
         let planned = self.ask(of, spec, seen, &metric).await;
-        let previous = of.object.status.as_ref().and_then(|status| status.desired_replicas);
-        let previous = previous.and_then(|replicas| u32::try_from(replicas).ok());
+        let said = self.said(of);
+        let previous = said.desired.and_then(|replicas| u32::try_from(replicas).ok());
         let recent = self.memory.memos.change(of.uid, |memo| memo.raises(of.clock.now));
-        let last_scale_out = of.object.status.as_ref().and_then(|status| status.last_successful_scale_out_time.as_ref());
         let mut decision = autoscale::decide(&Demand {
             bounds: spec.bounds,
             override_min: spec.override_min,
@@ -62,7 +61,7 @@ impl Autoscalers {
             ceiling: planned.evaluation.answer.ceiling,
             previous,
             live: seen.fleet.live.unwrap_or_else(|| previous.unwrap_or_default()),
-            last_scale_out: last_scale_out.map(|time| time.0),
+            last_scale_out: said.raised.map(|time| time.0),
             delay: spec.delay,
             ramp: Ramp { per_minute: self.settings.ramp, recent: &recent },
             now: of.clock.now,

@@ -5,8 +5,11 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pacer_api::HorizontalRunnerAutoscalerStatus;
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::pace::Passes;
+use pacer_cluster::status::PacedStatus;
 use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::Demand;
 use pacer_core::durations::Durations;
@@ -20,7 +23,6 @@ use pacer_github::queues::Interest;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::pool::Scaled;
-use crate::written::Written;
 
 /// Raises older than this do not count against the limit per minute.
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
@@ -44,8 +46,10 @@ pub struct AutoscalerMemo {
     pub(super) sent: Option<Sent>,
     /// The `effectiveTime` that was last sent.
     pub(super) effective: Option<Effective>,
-    /// The last status that was written.
-    pub(super) status: Option<Written>,
+    /// Its status, and when that is written.
+    pub(super) status: PacedStatus,
+    /// What decisions go on from; none before the first.
+    pub(super) said: Option<Said>,
     /// When the last Event about a problem was published.
     pub(super) published: Option<Instant>,
     /// The number that was decided last; the status that is read may be older.
@@ -62,6 +66,22 @@ pub struct AutoscalerMemo {
     online: Option<Histogram>,
     /// The newest of these times, in seconds.
     waits: Durations,
+}
+
+/// What the status says that the next decision goes on from. It is written later than it is decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The number.
+    pub(super) desired: Option<i32>,
+    /// When it was raised last.
+    pub(super) raised: Option<Time>,
+}
+
+impl Said {
+    /// What a status says.
+    pub(super) fn by(status: &HorizontalRunnerAutoscalerStatus) -> Self {
+        Self { desired: status.desired_replicas, raised: status.last_successful_scale_out_time.clone() }
+    }
 }
 
 /// A number that was sent.

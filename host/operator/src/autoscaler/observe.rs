@@ -1,6 +1,6 @@
 //! The runners of a target, as far as demand is concerned.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -53,7 +53,6 @@ impl Autoscalers {
     /// The runners of a target.
     pub(super) fn fleet(&self, target: &Target) -> Fleet {
         let sets = self.cluster.stores.sets_of(target);
-        let uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
         let mut fleet = Fleet {
             runners: demand::Fleet::default(),
             live: Some(0),
@@ -69,11 +68,8 @@ impl Autoscalers {
         }
         let ended = self.memory.fleets.finished.read(&target.reference(), FinishedRunners::ends_by_name);
         let ended: BTreeMap<Arc<str>, Timestamp> = ended.unwrap_or_default();
-        fleet.objects = self
-            .cluster
-            .stores
-            .runners
-            .state_filter(|runner| controller::<RunnerReplicaSet>(runner).is_some_and(|owner| uids.contains(owner.uid)));
+        fleet.objects =
+            sets.iter().filter_map(|set| Uid::of(&**set).ok()).flat_map(|set| self.cluster.stores.owned_by(set)).collect();
         let present = fleet.objects.iter().map(|runner| Arc::from(runner.name_any()));
         let present = present.filter(|name: &Arc<str>| !ended.contains_key(name)).collect();
         fleet.runners = demand::Fleet { present, ended };

@@ -12,17 +12,20 @@ use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerStatus};
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
+use pacer_cluster::status::{Turn, Weight};
 use pacer_core::autoscale::Reason as Why;
 use pacer_core::autoscale::telling::Step;
 use pacer_policyset::condition as policy_condition;
 use serde_json::{Value, json};
 
 use super::decide::Decided;
-use super::memo::AutoscalerMemo;
+use super::memo::{AutoscalerMemo, Said};
 use super::proof::Proof;
 use super::{Autoscalers, Problem, Subject, left};
 use crate::error::Error;
-use crate::written::Written;
+
+/// Reasons of the condition Scaling while jobs come and go; that something else bounds the number is news.
+const ROUTINE: [&str; 5] = ["MinReplicas", "ScheduledOverride", "Metric", "Reserved", "ScaleDownDelay"];
 
 /// Events about what keeps an autoscaler from deciding come at most this often.
 const EVENT_PACE: Duration = Duration::from_secs(10);
@@ -55,44 +58,41 @@ impl Outcome {
 }
 
 impl Autoscalers {
-    /// Writes the status if it differs: at once when the number does, else at most once a second. Returns when to go on with a write that is
-    /// held back.
+    /// What the status says by now, whether it is written or not.
+    pub(super) fn said(&self, of: Subject<'_>) -> Said {
+        let said = self.memory.memos.read(of.uid, |memo| memo.said.clone()).flatten();
+        said.unwrap_or_else(|| of.object.status.as_ref().map(Said::by).unwrap_or_default())
+    }
+
+    /// Writes the status if it differs and its [turn](Turn) has come. Returns when to go on with one that waits.
     pub(super) async fn write_status(&self, of: Subject<'_>, outcome: &Outcome, proof: &Proof) -> Result<Duration, Error> {
         let autoscaler = of.object;
         let old = autoscaler.status.clone().unwrap_or_default();
-        let mut new = compute(autoscaler, outcome, &old, of.clock.now);
+        let mut new = compute(autoscaler, outcome, &old, self.said(of), of.clock.now);
         let asked = autoscaler.annotations().get(annotation::POLICIES).map(String::as_str);
         let (namespace, generation) = (autoscaler.namespace().unwrap_or_default(), autoscaler.metadata.generation);
         let policies = &self.decisions.policies;
         policy_condition::put(&mut new.conditions, policies, &namespace, asked, generation, of.clock.now);
         proof.put(&mut new, generation, of.clock.now);
         let period = self.publish_change(of, outcome, &old, &new).await.unwrap_or(Duration::MAX).min(self.settings.sync_period);
-        if new == old {
-            return Ok(period);
-        }
-        let version = autoscaler.resource_version();
-        // The ledger is written by whoever gets a job's event; see `crate::ledger`.
-        let value = json!({
-            "observedGeneration": new.observed_generation,
-            "desiredReplicas": new.desired_replicas,
-            "lastSuccessfulScaleOutTime": new.last_successful_scale_out_time,
-            "scheduledOverridesSummary": new.scheduled_overrides_summary,
-            "provedScope": proved_scope(new.proved_scope.as_ref()),
-            "conditions": new.conditions,
-        });
-        let urgent = new.desired_replicas != old.desired_replicas || new.proved_scope != old.proved_scope;
-        let hold = |written: &Written| {
-            let again = written.version == version && written.value == value;
-            let wait = written.hold(version.as_deref(), &value, of.clock.instant, self.settings.sync_period);
-            wait.filter(|_| again || !urgent)
+        let (version, stored, value) = (autoscaler.resource_version(), fields(&old), fields(&new));
+        let weight = match new.proved_scope == old.proved_scope {
+            true => Weight::of(&old.conditions, &new.conditions, &ROUTINE),
+            false => Weight::News,
         };
-        if let Some(wait) = self.memory.memos.read(of.uid, |memo| memo.status.as_ref().and_then(hold)).flatten() {
-            return Ok(wait.min(period));
-        }
+        let turn = self.memory.memos.change(of.uid, |memo| {
+            memo.said = Some(Said::by(&new));
+            memo.status.turn(version.as_deref(), &stored, value, weight, of.clock.instant)
+        });
+        let value = match turn {
+            Turn::Settled => return Ok(period),
+            Turn::Later(wait) => return Ok(wait.min(period)),
+            Turn::Write(value) => value,
+        };
         let api: Api<HorizontalRunnerAutoscaler> = self.cluster.api(&namespace);
         let patch = Patch::Merge(json!({ "status": value }));
         ignore_not_found(api.patch_status(&autoscaler.name_any(), &PatchParams::default(), &patch).await)?;
-        self.memory.memos.change(of.uid, |memo| memo.status = Some(Written { version, value, at: of.clock.instant }));
+        self.memory.memos.change(of.uid, |memo| memo.status.written(version, value, of.clock.instant));
         Ok(period)
     }
 
@@ -139,6 +139,18 @@ impl Autoscalers {
     }
 }
 
+/// What this controller owns of a status; the ledger that an earlier version left there is not its own.
+fn fields(status: &HorizontalRunnerAutoscalerStatus) -> Value {
+    json!({
+        "observedGeneration": status.observed_generation,
+        "desiredReplicas": status.desired_replicas,
+        "lastSuccessfulScaleOutTime": status.last_successful_scale_out_time,
+        "scheduledOverridesSummary": status.scheduled_overrides_summary,
+        "provedScope": proved_scope(status.proved_scope.as_ref()),
+        "conditions": status.conditions,
+    })
+}
+
 /// With every field, so that a merge patch removes those that are absent.
 fn proved_scope(proved: Option<&ProvedScope>) -> Value {
     proved.map_or(Value::Null, |proved| json!({"scope": proved.scope, "secret": proved.secret, "api": proved.api}))
@@ -148,9 +160,12 @@ fn compute(
     autoscaler: &HorizontalRunnerAutoscaler,
     outcome: &Outcome,
     old: &HorizontalRunnerAutoscalerStatus,
+    Said { desired: before, raised }: Said,
     now: Timestamp,
 ) -> HorizontalRunnerAutoscalerStatus {
     let mut new = old.clone();
+    new.desired_replicas = before;
+    new.last_successful_scale_out_time = raised;
     let generation = autoscaler.metadata.generation;
     new.observed_generation = generation;
     let mut say = |type_, verdict: bool, reason: &str, message: &str| {
@@ -175,7 +190,7 @@ fn compute(
             }
             let desired = i32::try_from(decision.desired).unwrap_or(i32::MAX);
             // ARC's rule: without a number before, more than one runner counts as an increase.
-            if desired > old.desired_replicas.unwrap_or(1) {
+            if desired > before.unwrap_or(1) {
                 new.last_successful_scale_out_time = Timestamp::from_second(now.as_second()).ok().map(Time);
             }
             new.desired_replicas = Some(desired);

@@ -104,15 +104,13 @@ async fn wake_runner(cluster: &Cluster, namespace: &str, name: &str) {
 /// Runner lists that changed wake the runners concerned.
 pub(super) async fn runner_lists(mut news: mpsc::Receiver<RunnerListNews>, cluster: Cluster) {
     while let Some(news) = news.recv().await {
-        let concerned: Vec<(String, String)> = cluster
-            .stores
-            .runners
-            .state_filter(|runner| news.concerns(&runner.name_any(), &runner.spec.config))
-            .into_iter()
-            .map(|runner| (runner.namespace().unwrap_or_default(), runner.name_any()))
-            .collect();
-        for (namespace, name) in concerned {
-            wake_runner(&cluster, &namespace, &name).await;
+        let mut concerned = match news.names() {
+            Some(names) => names.iter().flat_map(|name| cluster.stores.runners_named(name)).collect(),
+            None => cluster.stores.runners_at(news.scope()),
+        };
+        concerned.retain(|runner: &Arc<Runner>| news.concerns(&runner.name_any(), &runner.spec.config));
+        for runner in concerned {
+            wake_runner(&cluster, &runner.namespace().unwrap_or_default(), &runner.name_any()).await;
         }
     }
 }

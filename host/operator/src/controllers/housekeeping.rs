@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::core::Status;
 use kube::runtime::reflector::Store;
 use kube::{Resource, ResourceExt};
-use pacer_api::Runner;
+use pacer_api::{Runner, RunnerConfig, RunnerReplicaSet};
 use pacer_cluster::answer::status;
 use pacer_cluster::object::Uid;
 
@@ -16,7 +16,7 @@ use super::Operator;
 use crate::access::credentials_key;
 use crate::error::Error;
 use crate::stores::Stores;
-use crate::token::Tokens;
+use crate::token::{Need, Tokens};
 
 /// UIDs of the objects that exist.
 struct Existing {
@@ -65,12 +65,18 @@ impl Operator {
         self.supplies.claims.sweep().await;
         let runners = stores.runners.state();
         // Which token a runner uses is known without its credentials: those of one tenant must not keep the tokens of the others.
-        let token = |runner: &Arc<Runner>| {
-            let (namespace, config) = (runner.namespace().unwrap_or_default(), &runner.spec.config);
-            let name = Tokens::name(&credentials_key(&namespace, config), &config.scope().ok()?);
-            Some((namespace, name))
+        let token = |namespace: &str, config: &RunnerConfig| {
+            let name = Tokens::name(&credentials_key(namespace, config), &config.scope().ok()?);
+            Some((namespace.to_owned(), name))
         };
-        let used: BTreeSet<(String, String)> = runners.iter().filter_map(token).collect();
+        let of_runner = |runner: &Arc<Runner>| token(&runner.namespace().unwrap_or_default(), &runner.spec.config);
+        let used: BTreeSet<(String, String)> = runners.iter().filter_map(of_runner).collect();
+        let tenancies = self.github.tenancies();
+        let of_set = |set: Arc<RunnerReplicaSet>| {
+            let (namespace, config) = (set.namespace().unwrap_or_default(), &set.spec.template.spec.config);
+            token(&namespace, config).filter(|_| tenancies.admits(&namespace, config).is_ok())
+        };
+        let awaited: BTreeSet<(String, String)> = stores.sets.state().into_iter().filter_map(of_set).collect();
         let mut accesses = Vec::new();
         let mut complete = true;
         for runner in &runners {
@@ -90,8 +96,16 @@ impl Operator {
             self.github.retain(&accesses);
         }
         self.github.forget_unused().await;
-        let is_used = |namespace: &str, name: &str| used.contains(&(namespace.to_owned(), name.to_owned()));
-        if let Err(error) = self.supplies.tokens.sweep(self.settings.namespace.as_deref(), is_used).await {
+        let need = |namespace: &str, name: &str| {
+            let secret = (namespace.to_owned(), name.to_owned());
+            match (used.contains(&secret), awaited.contains(&secret)) {
+                (true, _) => Need::Now,
+                (false, true) => Need::Soon,
+                (false, false) => Need::Never,
+            }
+        };
+        let swept = self.supplies.tokens.sweep(self.settings.namespace.as_deref(), need, Timestamp::now()).await;
+        if let Err(error) = swept {
             tracing::warn!(%error, "unused registration tokens not deleted");
         }
     }

@@ -6,14 +6,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
 use pacer_api::{RunnerDeploymentStatus, RunnerReplicaSet, RunnerReplicaSetStatus, RunnerSet, RunnerSetStatus};
 use pacer_cluster::clock::Clock;
+use pacer_cluster::status::{Turn, Weight, merge_patch};
 use pacer_core::rollout::Rollout;
 use pacer_policyset::condition as policy_condition;
 
-use super::{Sets, Targets};
+use super::{Memo, Sets, Targets};
 use crate::error::Error;
+use crate::pool::Replicas;
+use crate::published::FleetSummary;
 use crate::target::Target;
 use crate::template;
-use crate::written::{Written, merge_patch};
+
+/// Reasons of the condition Ready of a target that does what it is there for. That a rollout begins or ends is news.
+const ROUTINE: [&str; 2] = ["AllOnline", "Starting"];
 
 /// How far a target is.
 pub(super) struct Progress {
@@ -23,10 +28,12 @@ pub(super) struct Progress {
     pub(super) online: u32,
     /// The last runner has to stay until the registration-only one is registered.
     pub(super) hold_last: bool,
+    /// Pods that should be gone and are not.
+    pub(super) hanging: u32,
 }
 
 impl Targets {
-    /// Writes the status if it differs, at most once a second. Returns when to go on with a write that is held back.
+    /// Writes the status if it differs and its [turn](Turn) has come. Returns when to go on with one that waits.
     pub(super) async fn write_status(
         &self,
         target: &Target,
@@ -34,30 +41,38 @@ impl Targets {
         progress: &Progress,
         clock: Clock,
     ) -> Result<Duration, Error> {
-        let (before, value) = match target {
+        let Some(uid) = target.uid() else { return Ok(self.settings.sync_period) };
+        let conditions = self.conditions(target, sets, progress, clock);
+        let weight = Weight::of(target.conditions(), &conditions, &ROUTINE);
+        let tally = self.tally(sets);
+        let (stored, value) = match target {
             Target::Deployment(deployment) => {
                 let before = deployment.status.clone().unwrap_or_default();
-                let conditions = self.conditions(target, sets, progress, clock);
-                let after = of_deployment(target, sets, conditions);
-                (serde_json::to_value(before), serde_json::to_value(after))
+                (serde_json::to_value(before), serde_json::to_value(of_deployment(target, sets, &tally, conditions)))
             }
             Target::Set(set) => {
                 let before = set.status.clone().unwrap_or_default();
-                let conditions = self.conditions(target, sets, progress, clock);
-                let after = of_runner_set(target, sets, conditions);
-                (serde_json::to_value(before), serde_json::to_value(after))
+                (serde_json::to_value(before), serde_json::to_value(of_runner_set(target, sets, &tally, conditions)))
             }
         };
-        let (before, value) = (before.unwrap_or_default(), value.unwrap_or_default());
-        let Some(uid) = target.uid().filter(|_| value != before) else { return Ok(self.settings.sync_period) };
+        let (stored, value) = (stored.unwrap_or_default(), value.unwrap_or_default());
         let version = target.meta().resource_version.clone();
-        let hold = |written: &Written| written.hold(version.as_deref(), &value, clock.instant, self.settings.sync_period);
-        if let Some(wait) = self.memory.memos.read(&uid, |memo| memo.status.as_ref().and_then(hold)).flatten() {
-            return Ok(wait);
-        }
-        target.patch_status(&self.cluster.client, &merge_patch(&value, Some(before))).await?;
-        self.memory.memos.change(&uid, |memo| memo.status = Some(Written { version, value, at: clock.instant }));
+        let turn = |memo: &mut Memo| memo.status.turn(version.as_deref(), &stored, value, weight, clock.instant);
+        let value = match self.memory.memos.change(&uid, turn) {
+            Turn::Settled => return Ok(self.settings.sync_period),
+            Turn::Later(wait) => return Ok(wait),
+            Turn::Write(value) => value,
+        };
+        target.patch_status(&self.cluster.client, &merge_patch(&value, &stored)).await?;
+        self.memory.memos.change(&uid, |memo| memo.status.written(version, value, clock.instant));
         Ok(self.settings.sync_period)
+    }
+
+    /// Counts the runners of all sets.
+    fn tally(&self, sets: &Sets) -> Tally {
+        let of = |set: &RunnerReplicaSet| self.summary(set).as_ref().map_or_else(|| Runners::said_by(set), Runners::counted);
+        let all = sets.all().map(of).fold(Runners::default(), Runners::and);
+        Tally { all, newest: of(&sets.newest) }
     }
 
     fn conditions(&self, target: &Target, sets: &Sets, progress: &Progress, clock: Clock) -> Vec<Condition> {
@@ -93,7 +108,13 @@ fn readiness<'a>(target: &Target, newest: &'a RunnerReplicaSet, progress: &Progr
         (None, false, _) => (
             false,
             "RollingOut",
-            format!("moving to revision {}; runners that are busy finish their jobs", template::revision(newest)),
+            match progress.hanging {
+                0 => format!("moving to revision {}; runners that are busy finish their jobs", template::revision(newest)),
+                hanging => format!(
+                    "moving to revision {}; runners that are busy finish their jobs; pods that should be gone and are not waited for any more: {hanging}, see the condition Stopping of their Runners",
+                    template::revision(newest)
+                ),
+            },
         ),
     }
 }
@@ -120,23 +141,72 @@ fn acceptance(set: &RunnerSet) -> (&'static str, String) {
     }
 }
 
-fn sum(sets: &Sets, count: fn(&RunnerReplicaSetStatus) -> i32) -> i32 {
-    sets.all().filter_map(|set| set.status.as_ref()).map(count).fold(0, i32::saturating_add)
+/// How many runners there are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Runners {
+    total: i32,
+    running: i32,
+    pending: i32,
+    busy: i32,
+    idle: i32,
+}
+
+/// Runners of all sets, and of the newest one.
+struct Tally {
+    all: Runners,
+    newest: Runners,
+}
+
+impl Runners {
+    /// As the controller of the set counts them now; its status says so a while later.
+    fn counted(summary: &FleetSummary) -> Self {
+        let i32_of = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        let (Replicas { total, running }, counts) = (Replicas::of(&summary.counts, summary.dead), &summary.counts);
+        Self {
+            total: i32_of(total),
+            running: i32_of(running),
+            pending: i32_of(counts.pending),
+            busy: i32_of(counts.busy),
+            idle: i32_of(counts.idle),
+        }
+    }
+
+    /// As the status of the set last said: nobody has counted them since the start.
+    fn said_by(set: &RunnerReplicaSet) -> Self {
+        let Some(status) = &set.status else { return Self::default() };
+        Self {
+            total: status.replicas.unwrap_or_default(),
+            running: status.available_replicas,
+            pending: status.pending_replicas.unwrap_or_default(),
+            busy: status.busy_replicas.unwrap_or_default(),
+            idle: status.idle_replicas.unwrap_or_default(),
+        }
+    }
+
+    fn and(self, more: Self) -> Self {
+        Self {
+            total: self.total.saturating_add(more.total),
+            running: self.running.saturating_add(more.running),
+            pending: self.pending.saturating_add(more.pending),
+            busy: self.busy.saturating_add(more.busy),
+            idle: self.idle.saturating_add(more.idle),
+        }
+    }
 }
 
 fn selector(target: &Target) -> String {
     format!("{}={}", target.name_label(), target.name())
 }
 
-fn of_deployment(target: &Target, sets: &Sets, conditions: Vec<Condition>) -> RunnerDeploymentStatus {
-    let available = Some(sum(sets, |status| status.available_replicas));
+fn of_deployment(target: &Target, sets: &Sets, tally: &Tally, conditions: Vec<Condition>) -> RunnerDeploymentStatus {
+    let available = Some(tally.all.running);
     RunnerDeploymentStatus {
         available_replicas: available,
         // ARC reports the same number twice.
         ready_replicas: available,
-        updated_replicas: sets.newest.status.as_ref().and_then(|status| status.replicas).or(Some(0)),
+        updated_replicas: Some(tally.newest.total),
         desired_replicas: i32::try_from(target.replicas()).ok(),
-        replicas: Some(sum(sets, |status| status.replicas.unwrap_or_default())),
+        replicas: Some(tally.all.total),
         observed_generation: target.meta().generation,
         selector: Some(selector(target)),
         revision: Some(template::revision(&sets.newest)),
@@ -144,8 +214,8 @@ fn of_deployment(target: &Target, sets: &Sets, conditions: Vec<Condition>) -> Ru
     }
 }
 
-fn of_runner_set(target: &Target, sets: &Sets, conditions: Vec<Condition>) -> RunnerSetStatus {
-    let common = of_deployment(target, sets, conditions);
+fn of_runner_set(target: &Target, sets: &Sets, tally: &Tally, conditions: Vec<Condition>) -> RunnerSetStatus {
+    let common = of_deployment(target, sets, tally, conditions);
     let latest = |time: fn(&RunnerReplicaSetStatus) -> Option<&Time>| {
         let times = sets.all().filter_map(|set| set.status.as_ref()).filter_map(time);
         times.max_by_key(|time| time.0).cloned()
@@ -160,9 +230,9 @@ fn of_runner_set(target: &Target, sets: &Sets, conditions: Vec<Condition>) -> Ru
         observed_generation: common.observed_generation,
         selector: common.selector,
         revision: common.revision,
-        pending_replicas: Some(sum(sets, |status| status.pending_replicas.unwrap_or_default())),
-        busy_replicas: Some(sum(sets, |status| status.busy_replicas.unwrap_or_default())),
-        idle_replicas: Some(sum(sets, |status| status.idle_replicas.unwrap_or_default())),
+        pending_replicas: Some(tally.all.pending),
+        busy_replicas: Some(tally.all.busy),
+        idle_replicas: Some(tally.all.idle),
         failed_attempts: status.and_then(|status| status.failed_attempts),
         last_scale_up_time: latest(|status| status.last_scale_up_time.as_ref()),
         last_scale_down_time: latest(|status| status.last_scale_down_time.as_ref()),

@@ -24,6 +24,12 @@ pub struct FleetSummary {
     pub online: u32,
     /// Of these, those that run a job.
     pub busy: u32,
+    /// Runners on their way out whose pods count until they are gone.
+    pub leaving: u32,
+    /// Runners on their way out whose pods hang in their end.
+    pub hanging: u32,
+    /// Runners that are over and hold their place until they are decided on.
+    pub dead: u32,
     /// Runner objects of any state.
     pub present: u32,
     /// By phase.

@@ -28,6 +28,12 @@ impl ReplicaSets {
         self.memory.memos.read(of.uid, |memo| memo.gone).unwrap_or_default()
     }
 
+    /// Whether idle runners of it have been to go already, and all others are to go as well: a rollout takes them one after the other.
+    pub(super) fn goes_whole(&self, of: Subject<'_>) -> bool {
+        let has_begun = self.memory.memos.read(of.uid, |memo| memo.surplus_since.is_some()).unwrap_or_default();
+        has_begun && self.is_superseded(of.set)
+    }
+
     /// Whether its owner has moved on to another template. Such a RunnerReplicaSet makes no more runners: the owner has not come to lower its
     /// number yet, or it would have nothing to make.
     fn is_superseded(&self, set: &RunnerReplicaSet) -> bool {
@@ -79,10 +85,13 @@ impl ReplicaSets {
         if made > 0 {
             let desired = of.set.spec.replicas_or_default();
             tracing::info!(set = of.set.name_any(), namespace = of.set.namespace(), created = made, desired, "runners created");
-            let note = format!("created {made} runners; {desired} are wanted");
-            // Related to one of them, or the note of an earlier increase would stand for this one.
-            let about = created.iter().find_map(|result| result.as_ref().ok()).map(|runner| runner.object_ref(&()));
-            self.cluster.events.publish(Reason::RunnersCreated, &of.set.object_ref(&()), about, &note).await;
+            // What an autoscaler asks for it tells itself, with the reason.
+            if !owner_of(of.set).is_some_and(|owner| self.cluster.stores.is_scaled(&owner.target)) {
+                let note = format!("created {made} runners; {desired} are wanted");
+                // Related to one of them, or the note of an earlier increase would stand for this one.
+                let about = created.iter().find_map(|result| result.as_ref().ok()).map(|runner| runner.object_ref(&()));
+                self.cluster.events.publish(Reason::RunnersCreated, &of.set.object_ref(&()), about, &note).await;
+            }
         }
         created.into_iter().try_for_each(|result| result.map(drop))?;
         // Only a complete increase counts as meeting the demand; see `pacer_core::replacement`.

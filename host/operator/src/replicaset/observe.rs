@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use pacer_api::{Runner, RunnerReplicaSet};
@@ -10,6 +11,7 @@ use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Member, Plan};
 use pacer_core::phase::{Assessment, Phase, assess};
 use pacer_core::replacement::{ReplacementHold, Replicas};
+use pacer_core::rollout::Leaving;
 use pacer_core::room::NoRoom;
 use pacer_core::scale_down::since;
 
@@ -40,14 +42,33 @@ impl Fleet {
         count(self.members.iter().filter(|(_, assessment)| assessment.phase != Phase::Stopping)).saturating_add(self.in_flight)
     }
 
+    /// Pods of runners on their way out.
+    fn leaving(&self, now: Timestamp) -> impl Iterator<Item = Leaving> {
+        let stopping = self.members.iter().filter(|(_, assessment)| assessment.phase == Phase::Stopping);
+        stopping.filter_map(move |(facts, _)| Leaving::of(facts.pod.as_ref(), now))
+    }
+
+    /// How long until the next of them hangs, unless it is gone by then.
+    pub(super) fn next_hanging(&self, now: Timestamp) -> Option<Duration> {
+        let ends = self.leaving(now).filter_map(|leaving| match leaving {
+            Leaving::Ends { hangs_at } => hangs_at,
+            Leaving::Hangs => None,
+        });
+        ends.min().map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())
+    }
+
     /// For those who scale the RunnerReplicaSet and roll it out.
-    pub(super) fn summary(&self, set: &RunnerReplicaSet, hold: &ReplacementHold) -> FleetSummary {
+    pub(super) fn summary(&self, set: &RunnerReplicaSet, hold: &ReplacementHold, now: Timestamp) -> FleetSummary {
         let assessments = || self.members.iter().map(|(_, assessment)| assessment);
+        let hanging = count(self.leaving(now).filter(|leaving| *leaving == Leaving::Hangs));
         FleetSummary {
             generation: set.metadata.generation.unwrap_or_default(),
             alive: self.alive(),
             online: count(assessments().filter(|assessment| assessment.phase.is_online())),
             busy: count(assessments().filter(|assessment| assessment.phase == Phase::Busy)),
+            leaving: count(self.leaving(now)).saturating_sub(hanging),
+            hanging,
+            dead: count(assessments().filter(|assessment| assessment.phase == Phase::Dead)),
             present: count(assessments()).saturating_add(self.in_flight),
             counts: pool::counts(assessments().map(|assessment| assessment.phase)),
             no_room: NoRoom::among(assessments()),

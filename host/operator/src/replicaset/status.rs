@@ -12,17 +12,20 @@ use pacer_api::names::label;
 use pacer_api::{RunnerReplicaSet, RunnerReplicaSetStatus};
 use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
+use pacer_cluster::status::{Turn, Weight, merge_patch};
 use pacer_core::phase::Phase;
 use pacer_core::restart::{self, RestartLimits};
 use pacer_core::tenancy::Refusal;
 
 use super::observe::Fleet;
-use super::{ReplicaSets, Subject};
+use super::{Memo, ReplicaSets, Subject};
 use crate::access::Access;
 use crate::error::Error;
-pub(super) use crate::written::Written;
-use crate::written::merge_patch;
-use crate::{pool, template};
+use crate::pool::{self, Replicas};
+use crate::template;
+
+/// Reasons of the condition Ready of a set that does what it is there for.
+const ROUTINE: [&str; 2] = ["AllOnline", "Starting"];
 
 /// Why GitHub can't be used for a RunnerReplicaSet.
 pub(super) struct GitHubTrouble {
@@ -55,7 +58,7 @@ impl GitHubTrouble {
 }
 
 impl ReplicaSets {
-    /// Writes the status if it differs, at most once a second. Returns when to go on with a write that is held back.
+    /// Writes the status if it differs and its [turn](Turn) has come. Returns when to go on with one that waits.
     pub(super) async fn write_status(
         &self,
         of: Subject<'_>,
@@ -64,19 +67,24 @@ impl ReplicaSets {
     ) -> Result<Duration, Error> {
         let old = of.set.status.clone().unwrap_or_default();
         let new = compute(of, fleet, trouble, &old, &self.settings.restart);
-        if new == old {
-            return Ok(self.settings.sync_period);
-        }
+        // Back-off goes on from there after a restart.
+        let weight = match new.failed_attempts == old.failed_attempts {
+            true => Weight::of(&old.conditions, &new.conditions, &ROUTINE),
+            false => Weight::News,
+        };
         let version = of.set.resource_version();
+        let stored = serde_json::to_value(&old).unwrap_or_default();
         let value = serde_json::to_value(&new).unwrap_or_default();
-        let hold = |written: &Written| written.hold(version.as_deref(), &value, of.clock.instant, self.settings.sync_period);
-        if let Some(wait) = self.memory.memos.read(of.uid, |memo| memo.status.as_ref().and_then(hold)).flatten() {
-            return Ok(wait);
-        }
+        let turn = |memo: &mut Memo| memo.status.turn(version.as_deref(), &stored, value, weight, of.clock.instant);
+        let value = match self.memory.memos.change(of.uid, turn) {
+            Turn::Settled => return Ok(self.settings.sync_period),
+            Turn::Later(wait) => return Ok(wait),
+            Turn::Write(value) => value,
+        };
         if let Some(trouble) = trouble.filter(|_| new.conditions != old.conditions) {
             self.cluster.events.publish(trouble.event, &of.set.object_ref(&()), None, &trouble.message).await;
         }
-        let patch = merge_patch(&value, serde_json::to_value(&old).ok());
+        let patch = merge_patch(&value, &stored);
         let api = self.cluster.beside::<RunnerReplicaSet>(of.set);
         let gone = match api.patch_status(&of.set.name_any(), &PatchParams::default(), &patch).await {
             Ok(_) => false,
@@ -85,7 +93,7 @@ impl ReplicaSets {
         };
         self.memory.memos.change(of.uid, |memo| {
             memo.gone = gone;
-            memo.status = Some(Written { version, value, at: of.clock.instant });
+            memo.status.written(version, value, of.clock.instant);
         });
         Ok(self.settings.sync_period)
     }
@@ -101,10 +109,9 @@ fn compute(
     let (set, now) = (of.set, of.clock.now);
     let phases = || fleet.members.iter().map(|(_, assessment)| assessment.phase);
     let counts = pool::counts(phases());
-    let dead = phases().filter(|phase| *phase == Phase::Dead).count();
+    let dead = u32::try_from(phases().filter(|phase| *phase == Phase::Dead).count()).unwrap_or(u32::MAX);
     let i32_of = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-    let running = counts.starting.saturating_add(counts.idle).saturating_add(counts.busy);
-    let total = counts.pending.saturating_add(running).saturating_add(u32::try_from(dead).unwrap_or(u32::MAX));
+    let Replicas { total, running } = Replicas::of(&counts, dead);
     let attempts = Some(fleet.attempts).filter(|attempts| *attempts > 0);
     let mut new = old.clone();
     new.replicas = Some(i32_of(total));

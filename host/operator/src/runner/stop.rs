@@ -10,6 +10,7 @@ use pacer_api::Runner;
 use pacer_api::names::finalizer;
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
+use pacer_core::rollout::Leaving;
 use pacer_core::stop::{self, PodDeletion, Step, WaitReason};
 use pacer_github::Removal;
 use pacer_github::runner_list::Haste;
@@ -96,11 +97,18 @@ impl Runners {
                 if let Ok(access) = &access {
                     await_listing(of, access, observed, why);
                 }
-                if !why.is_passing() {
-                    let note = waiting(why, access.as_ref().err(), observed);
+                let leaving = Leaving::of(observed.facts.pod.as_ref(), of.clock.now);
+                if !why.is_passing() || leaving == Some(Leaving::Hangs) {
+                    let note = waiting(why, access.as_ref().err(), observed, leaving);
                     self.memory.statuses.write_stopping(of, observed, why, &note).await?;
                 }
-                Ok(Action::requeue(recheck.min(self.settings.sync_period)))
+                let hangs = match leaving {
+                    Some(Leaving::Ends { hangs_at: Some(at) }) => {
+                        Duration::try_from(at.duration_since(of.clock.now)).unwrap_or_default()
+                    }
+                    _ => recheck,
+                };
+                Ok(Action::requeue(recheck.min(hangs).min(self.settings.sync_period)))
             }
             Step::Unregister { id } => {
                 // Only without credentials: with them the step was taken above.
@@ -136,7 +144,7 @@ pub(super) fn await_listing(of: Subject<'_>, access: &Access, observed: &Observe
     access.await_listing(&observed.facts.name, haste, observed.waited(of.clock));
 }
 
-fn waiting(why: WaitReason, credentials: Option<&Error>, observed: &Observed) -> String {
+fn waiting(why: WaitReason, credentials: Option<&Error>, observed: &Observed, leaving: Option<Leaving>) -> String {
     let name = &observed.facts.name;
     match (why, credentials) {
         (_, Some(error)) => format!("waiting for GitHub: {error}"),
@@ -148,6 +156,9 @@ fn waiting(why: WaitReason, credentials: Option<&Error>, observed: &Observed) ->
         (WaitReason::Finishing, _) => format!("{name} has done its job and removes itself from GitHub"),
         (WaitReason::Confirming, _) => format!("nothing may say for a moment that {name} runs a job before it is removed"),
         (WaitReason::Leaving, _) => format!("GitHub has removed {name}, which ends by itself"),
+        (WaitReason::PodTerminating, _) if leaving == Some(Leaving::Hangs) => format!(
+            "the pod of {name} should be gone and is not: no rollout waits for it any more, and it is deleted by force soon; look at its node and its finalizers"
+        ),
         (WaitReason::PodTerminating, _) => format!("the pod of {name} takes its time to end"),
     }
 }

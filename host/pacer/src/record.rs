@@ -183,10 +183,8 @@ struct Book {
 impl Book {
     fn open(arguments: &Arguments) -> Result<Self> {
         let now = Timestamp::now();
-        let defaults = Defaults {
-            idle_confirmation: arguments.idle_confirmation,
-            scale_down_delay: arguments.default_scale_down_delay,
-        };
+        let defaults =
+            Defaults { idle_confirmation: arguments.idle_confirmation, scale_down_delay: arguments.default_scale_down_delay };
         let out = &arguments.out;
         match file::read(out) {
             Ok(contents) => {

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use pacer_simulate::{Bound, Calibration, Comparison, Condition, Contender, Policies, Scenario, Spread, recorded, simulate as run};
+use pacer_simulate::{
+    Bound, Calibration, Comparison, Condition, Contender, Policies, Scenario, Spread, recorded, simulate as run,
+};
 use pacer_trace::{History, file};
 use serde_json::json;
 
@@ -190,4 +192,64 @@ fn markdown(rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rule = |cells: &[String]| line(&cells.iter().map(|_| "---".to_owned()).collect::<Vec<_>>());
     rows.iter().enumerate().map(|(index, cells)| if index == 0 { line(cells) + &rule(cells) } else { line(cells) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/golden/burst.jsonl");
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn pacer_simulate(more: &[&str]) -> Result<Report> {
+        let line = ["simulate", "--trace", GOLDEN].iter().chain(more);
+        simulate(&Line::try_parse_from(line).unwrap().arguments)
+    }
+
+    #[test]
+    fn the_recorded_policy_gives_what_was_recorded_and_the_same_seed_the_same_bytes() {
+        let report = pacer_simulate(&["--fail-if", "wait.p95 > 3600"]).unwrap();
+        assert_eq!(report.failure, None, "{}", report.text);
+        assert!(report.text.contains("within the bound") && !report.text.contains("too far"), "{}", report.text);
+        assert_eq!(pacer_simulate(&["--fail-if", "wait.p95 > 3600"]).unwrap().text, report.text);
+        let failed = pacer_simulate(&["--fail-if", "runner-minutes > 0"]).unwrap().failure.unwrap();
+        assert!(failed.starts_with("runner-minutes > 0: runner-minutes of builtin is"), "{failed}");
+        let json: serde_json::Value = serde_json::from_str(&pacer_simulate(&["-o", "json"]).unwrap().text).unwrap();
+        assert_eq!((&json["calibration"]["holds"], &json["jobs"]), (&true.into(), &22.into()));
+    }
+
+    #[test]
+    fn another_policy_stands_beside_the_recorded_one() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("policies.yaml"), "capacity: builtin\n").unwrap();
+        let path = directory.path().to_str().unwrap();
+        let report = pacer_simulate(&["--policies", path, "--seeds", "1", "-o", "markdown"]).unwrap();
+        assert_eq!(report.failure, None, "{}", report.text);
+        assert!(report.text.contains("(beside builtin) |") && report.text.contains(" +0.0 % |"), "{}", report.text);
+        let error = pacer_simulate(&["--policies", "none.yaml"]).unwrap_err().to_string();
+        assert!(error.contains("none.yaml can't be read"), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_compared_where_the_recorded_policy_gives_something_else() {
+        let directory = tempfile::tempdir().unwrap();
+        // The recorded pool is said to have started with a maximum that was not its own.
+        let other = std::fs::read_to_string(GOLDEN).unwrap().replace("\"max\":8", "\"max\":1");
+        let file = directory.path().join("other.jsonl");
+        std::fs::write(&file, other).unwrap();
+        let run = |more: &[&str]| {
+            let line = ["simulate", "--trace", file.to_str().unwrap()];
+            simulate(&Line::try_parse_from(line.iter().chain(more)).unwrap().arguments).unwrap()
+        };
+        let report = run(&["--policies", "none.yaml"]);
+        assert!(report.failure.unwrap().contains("--allow-uncalibrated") && report.text.contains("too far"), "{}", report.text);
+        assert_eq!(run(&["--allow-uncalibrated"]).failure, None);
+    }
 }

@@ -104,7 +104,10 @@ fn check(arguments: &FileArguments) -> Result<Report> {
     );
     let mut notes = String::new();
     if contents.torn > 0 {
-        notes.push_str(&format!("the last {} bytes are torn off and left out; `pacer record` goes on before them\n", contents.torn));
+        notes.push_str(&format!(
+            "the last {} bytes are torn off and left out; `pacer record` goes on before them\n",
+            contents.torn
+        ));
     }
     if history.unknown > 0 {
         notes.push_str(&format!("{} records are of kinds that this program does not know\n", history.unknown));
@@ -199,4 +202,42 @@ fn redact(arguments: &RedactArguments) -> Result<Report> {
 fn write(path: &std::path::Path, trace: &Trace) -> Result<Report> {
     file::write(path, trace)?;
     Ok(Report::text(format!("{}: {} records\n", path.display(), table::number(trace.records.len() as u64))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small trace of the test control plane.
+    const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/golden/burst.jsonl");
+
+    #[test]
+    fn a_trace_is_checked_counted_cut_and_redacted() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let golden = PathBuf::from(GOLDEN);
+        let report = main(&Verb::Check(FileArguments { file: golden.clone() })).unwrap();
+        assert!(report.failure.is_none() && report.text.contains("version 1"), "{}", report.text);
+        let report = main(&Verb::Summary(SummaryArguments { file: golden.clone(), output: Format::Text })).unwrap();
+        assert!(report.text.contains("default/web    22"), "{}", report.text);
+        let cut = |from: &str, to: Option<&str>, out: &str| {
+            let time = |text: &str| text.parse().unwrap();
+            main(&Verb::Cut(CutArguments { file: golden.clone(), from: Some(time(from)), to: to.map(time), out: at(out) }))
+        };
+        let error = cut("1999-01-01T00:00:00Z", Some("1999-01-02T00:00:00Z"), "none.jsonl").unwrap_err().to_string();
+        assert!(error.contains("nothing of it is between"), "{error}");
+        cut("1999-01-01T00:00:00Z", None, "all.jsonl.zst").unwrap();
+        assert!(cut("1999-01-01T00:00:00Z", None, "all.jsonl.zst").is_err(), "nothing is overwritten");
+        let (short, key) = (at("short"), at("key"));
+        std::fs::write(&short, "1234").unwrap();
+        std::fs::write(&key, [7; 32]).unwrap();
+        let redact = |key_file: &PathBuf, out: &str| {
+            main(&Verb::Redact(RedactArguments { file: at("all.jsonl.zst"), key_file: key_file.clone(), out: at(out) }))
+        };
+        assert!(redact(&short, "public.jsonl").unwrap_err().to_string().contains("needs 16"));
+        redact(&key, "public.jsonl").unwrap();
+        assert!(!std::fs::read_to_string(at("public.jsonl")).unwrap().contains("acme"));
+        let report = main(&Verb::Check(FileArguments { file: at("public.jsonl") })).unwrap();
+        assert!(report.failure.is_none(), "{}", report.text);
+    }
 }

@@ -26,7 +26,10 @@ enum Against {
 
 /// A condition that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no condition: write for instance 'wait.p95 > +10%', 'runner-minutes > +50' or 'wait.max > 300', with one of {}", known())]
+#[error(
+    "{text:?} is no condition: write for instance 'wait.p95 > +10%', 'runner-minutes > +50' or 'wait.max > 300', with one of {}",
+    known()
+)]
 pub struct ConditionError {
     text: String,
 }

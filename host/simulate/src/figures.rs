@@ -92,10 +92,8 @@ pub(crate) fn together(tallies: Vec<(String, Tally)>) -> (BTreeMap<String, Figur
 #[must_use]
 pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Figures>, Figures) {
     let (begins, ends) = (scenario.begins, scenario.ends);
-    let index: BTreeMap<&Arc<str>, usize> =
-        scenario.pools.iter().enumerate().map(|(index, pool)| (&pool.name, index)).collect();
-    let mut tallies: Vec<(String, Tally)> =
-        scenario.pools.iter().map(|pool| (pool.name.to_string(), Tally::default())).collect();
+    let index: BTreeMap<&Arc<str>, usize> = scenario.pools.iter().enumerate().map(|(index, pool)| (&pool.name, index)).collect();
+    let mut tallies: Vec<(String, Tally)> = scenario.pools.iter().map(|pool| (pool.name.to_string(), Tally::default())).collect();
     for job in scenario.jobs.iter().filter(|job| job.counts && job.cancelled.is_none()) {
         let Some((_, tally)) = job.pool.and_then(|pool| tallies.get_mut(pool)) else { continue };
         let started = history.jobs.get(&job.id).and_then(|life| life.started).map(moment);

@@ -211,12 +211,11 @@ fn pool(
         notes.push(format!("pool {name}: no start of a runner is in the trace, so {} s is assumed", UNKNOWN_START / 1000));
         starts.push(Start::Online(UNKNOWN_START));
     }
-    let there = |life: &RunnerLife| {
-        moment(life.created) <= begins && life.ended.is_none_or(|(ended, _)| moment(ended) > begins)
-    };
-    let initial = runners.iter().filter(|(_, life)| there(life)).map(|(name, life)| {
-        ((*name).clone(), life.registered.is_some_and(|registered| moment(registered) <= begins))
-    });
+    let there = |life: &RunnerLife| moment(life.created) <= begins && life.ended.is_none_or(|(ended, _)| moment(ended) > begins);
+    let initial = runners
+        .iter()
+        .filter(|(_, life)| there(life))
+        .map(|(name, life)| ((*name).clone(), life.registered.is_some_and(|registered| moment(registered) <= begins)));
     let (lingers, pickups) = after_jobs(name, history);
     Pool { name: name.clone(), settings, starts, lingers, pickups, initial: initial.collect() }
 }

@@ -166,7 +166,6 @@ fn a_simulated_policy_is_calibrated_when_it_gives_what_was_recorded() {
     }
 }
 
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use ruzstd::decoding::StreamingDecoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-use crate::record::{FORMAT, Header, Record, VERSION};
 use crate::Trace;
+use crate::record::{FORMAT, Header, Record, VERSION};
 
 /// Longest line. A record has some two hundred bytes; labels and names are bounded by GitHub.
 const LINE: usize = 1 << 20;
@@ -31,13 +31,17 @@ pub enum FileError {
         source: io::Error,
     },
     /// The first line is no header.
-    #[error("{path} is no trace: its first line has to be {{\"format\":\"{FORMAT}\",\"version\":{VERSION},...}}; make one with `pacer record`")]
+    #[error(
+        "{path} is no trace: its first line has to be {{\"format\":\"{FORMAT}\",\"version\":{VERSION},...}}; make one with `pacer record`"
+    )]
     NoHeader {
         /// The file.
         path: PathBuf,
     },
     /// It is of another version.
-    #[error("{path} is a trace of version {found} and this program reads version {VERSION}: use the program that wrote it, or a newer one")]
+    #[error(
+        "{path} is a trace of version {found} and this program reads version {VERSION}: use the program that wrote it, or a newer one"
+    )]
     Version {
         /// The file.
         path: PathBuf,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ring::hmac;
 
-use crate::record::{About, Record, What};
 use crate::Trace;
+use crate::record::{About, Record, What};
 
 /// Hexadecimal digits of a hash that are kept: a clash among a million names is a matter of one in ten million.
 const DIGITS: usize = 16;

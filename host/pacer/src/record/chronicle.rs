@@ -310,10 +310,13 @@ mod tests {
 
     fn scene() -> Chronicle {
         let mut chronicle = chronicle();
-        chronicle.deployment(&serde_json::from_value(json!({
-            "metadata": {"name": "web", "namespace": "ci"},
-            "spec": {"replicas": 2, "template": {"spec": {"repository": "acme/app", "labels": ["web"]}}},
-        })).unwrap());
+        chronicle.deployment(
+            &serde_json::from_value(json!({
+                "metadata": {"name": "web", "namespace": "ci"},
+                "spec": {"replicas": 2, "template": {"spec": {"repository": "acme/app", "labels": ["web"]}}},
+            }))
+            .unwrap(),
+        );
         chronicle
     }
 
@@ -325,7 +328,8 @@ mod tests {
                 "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
             },
             "status": {"desiredReplicas": desired},
-        })).unwrap()
+        }))
+        .unwrap()
     }
 
     fn ledger(fields: &serde_json::Value) -> JobLedger {
@@ -336,7 +340,8 @@ mod tests {
                 "workflows": {"w": {"repository": "acme/app", "name": "build", "labels": ["web"]}},
                 "jobs": {"7": fields},
             },
-        })).unwrap()
+        }))
+        .unwrap()
     }
 
     fn runner(registered: bool) -> Runner {
@@ -347,7 +352,8 @@ mod tests {
                 "labels": {"runner-deployment-name": "web"},
             },
             "spec": {"repository": "acme/app"}, "status": status,
-        })).unwrap()
+        }))
+        .unwrap()
     }
 
     #[test]
@@ -366,8 +372,10 @@ mod tests {
         chronicle.runner(&runner(true), now);
         assert_eq!(kinds(&mut chronicle), ["runner-created", "runner-registered"]);
         let queued = json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z"});
-        let started = json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
-        let ended = json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "ended": "2026-01-01T00:01:21Z", "runner": "web-a"});
+        let started =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
+        let ended =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "ended": "2026-01-01T00:01:21Z", "runner": "web-a"});
         for fields in [&queued, &queued, &started, &ended, &started, &ended] {
             chronicle.jobs(&ledger(fields), now);
         }
@@ -379,7 +387,8 @@ mod tests {
     #[test]
     fn a_job_whose_start_nobody_saw_is_not_taken_for_one_that_was_called_off() {
         let mut chronicle = scene();
-        let fields = json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "ended": "2026-01-01T00:01:21Z", "runner": "web-a"});
+        let fields =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "ended": "2026-01-01T00:01:21Z", "runner": "web-a"});
         chronicle.jobs(&ledger(&fields), Timestamp::now());
         assert_eq!(kinds(&mut chronicle), ["pool", "job-queued", "job-assigned", "job-completed"]);
     }
@@ -401,7 +410,8 @@ mod tests {
         let mut chronicle = scene();
         chronicle.autoscaler(&autoscaler(1), now);
         chronicle.runner(&runner(true), now);
-        let started = json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
+        let started =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
         chronicle.jobs(&ledger(&started), now);
         let trace = pacer_trace::Trace { header: pacer_trace::Header::new(now), records: chronicle.news() };
         let mut again = Chronicle::resumed(chronicle.defaults, &History::of(&trace));

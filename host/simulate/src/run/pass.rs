@@ -125,8 +125,7 @@ impl Run<'_> {
         if !arrived.is_empty() {
             pool.arrivals.record(arrived, now);
         }
-        let demand =
-            demand::assess(&pool.ledger, &[], &pool.fleet, |id| pool.counted_since(id), pool.life(), now);
+        let demand = demand::assess(&pool.ledger, &[], &pool.fleet, |id| pool.counted_since(id), pool.life(), now);
         pool.count_within(&demand, now);
         self.find_out(index, &demand.findings);
         let Some(pool) = self.pools.get(index) else { return };
@@ -242,11 +241,7 @@ impl Run<'_> {
             .members
             .iter()
             .filter_map(|id| self.runners.get(*id))
-            .map(|runner| Member {
-                phase: runner.assessment.phase,
-                current: true,
-                age: since(runner.facts.created, now),
-            })
+            .map(|runner| Member { phase: runner.assessment.phase, current: true, age: since(runner.facts.created, now) })
             .collect();
         let desired = pool.replicas;
         let replicas = Replicas {
@@ -324,8 +319,7 @@ impl Run<'_> {
             }
         }
         let told = self.told(index, Told::Set);
-        let offer =
-            scale_down::offer(&offered, &Default::default(), told, plan.ask, confirmation, plan.outdated_only, now);
+        let offer = scale_down::offer(&offered, &Default::default(), told, plan.ask, confirmation, plan.outdated_only, now);
         let Some(offer) = offer else {
             self.wake(index, moment + milliseconds(confirmation.max(Duration::from_secs(1))));
             return Vec::new();

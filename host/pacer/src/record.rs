@@ -84,7 +84,7 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
         book.chronicle.autoscaler(autoscaler, now);
     }
     for deployment in &deployments {
-        book.chronicle.deployment(deployment);
+        book.chronicle.deployment(deployment, now);
     }
     book.write()?;
     let stop = async {
@@ -208,7 +208,7 @@ impl Book {
         let now = Timestamp::now();
         match change {
             Change::Autoscaler(object) => self.chronicle.autoscaler(&object, now),
-            Change::Deployment(object) => self.chronicle.deployment(&object),
+            Change::Deployment(object) => self.chronicle.deployment(&object, now),
             Change::Jobs(object) => self.chronicle.jobs(&object, now),
             Change::Runner(object) => {
                 if let Some(listed) = &mut self.listed {

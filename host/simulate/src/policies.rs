@@ -14,6 +14,8 @@ pub struct Policies {
     runtime: Runtime,
     generation: Arc<Generation>,
     faults: Cell<u64>,
+    /// The capacity policy goes by jobs, reservations and bounds alone, so its answer holds until one of them changes.
+    by_jobs_alone: bool,
 }
 
 impl Policies {
@@ -24,7 +26,7 @@ impl Policies {
     /// When no runtime can be started.
     pub fn builtin() -> std::io::Result<Self> {
         let host = PolicyHost::new(Arc::new(Counters::default()));
-        Self::of("builtin".to_owned(), host.generation())
+        Ok(Self { by_jobs_alone: true, ..Self::of("builtin".to_owned(), host.generation())? })
     }
 
     /// Those of a generation. Must not be made or asked within a runtime.
@@ -34,7 +36,7 @@ impl Policies {
     /// When no runtime can be started.
     pub fn of(name: String, generation: Arc<Generation>) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { name, runtime, generation, faults: Cell::new(0) })
+        Ok(Self { name, runtime, generation, faults: Cell::new(0), by_jobs_alone: false })
     }
 
     /// What they are called.
@@ -47,6 +49,10 @@ impl Policies {
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.faults.get()
+    }
+
+    pub(crate) fn go_by_jobs_alone(&self) -> bool {
+        self.by_jobs_alone
     }
 
     pub(crate) fn capacity(&self, request: CapacityRequest) -> CapacityPlan {

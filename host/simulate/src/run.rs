@@ -166,6 +166,7 @@ impl<'a> Run<'a> {
         let settings = self.scenario.pools.get(pool).and_then(|pool| pool.settings.get(index));
         if let (Some((_, settings)), Some(pool)) = (settings, self.pools.get_mut(pool)) {
             pool.settings = settings.clone();
+            pool.answered = None;
         }
         self.wake(pool, self.now);
     }

@@ -106,7 +106,7 @@ impl Chronicle {
         self.news.push(Record { at, what });
     }
 
-    pub(super) fn deployment(&mut self, deployment: &RunnerDeployment) {
+    pub(super) fn deployment(&mut self, deployment: &RunnerDeployment, now: Timestamp) {
         let config = &deployment.spec.template.spec.config;
         let pool: Arc<str> = Arc::from(format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any()));
         let replicas = deployment.spec.replicas_or_default();
@@ -121,7 +121,7 @@ impl Chronicle {
             ..PoolSettings::default()
         };
         self.deployments.insert(pool.clone(), settings);
-        self.settings(&pool, Timestamp::now());
+        self.settings(&pool, now);
     }
 
     pub(super) fn autoscaler(&mut self, autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) {
@@ -316,6 +316,7 @@ mod tests {
                 "spec": {"replicas": 2, "template": {"spec": {"repository": "acme/app", "labels": ["web"]}}},
             }))
             .unwrap(),
+            Timestamp::UNIX_EPOCH,
         );
         chronicle
     }

@@ -8,8 +8,9 @@ use pacer_core::autoscale::{self, Demand, Ramp};
 use pacer_core::demand::{self, Finding};
 use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Fleet, Member, Plan, Shrink};
+use pacer_core::ledger::State;
 use pacer_core::phase::{Assessment, Cause, Phase};
-use pacer_core::policy::{CapacityRequest, Counts, Pool, RestartRequest, Subject};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Counts, Pool, Reservation, RestartRequest, Subject};
 use pacer_core::replacement::{Accounted, Replicas};
 use pacer_core::reservation::{self, Held, InForce};
 use pacer_core::restart::{self, Remedy, RestartLimits};
@@ -128,17 +129,7 @@ impl Run<'_> {
         let demand = demand::assess(&pool.ledger, &[], &pool.fleet, |id| pool.counted_since(id), pool.life(), now);
         pool.count_within(&demand, now);
         self.find_out(index, &demand.findings);
-        let Some(pool) = self.pools.get(index) else { return };
-        let jobs = demand.jobs.iter().map(|(id, job)| reservation::job(*id, job, now));
-        let request = CapacityRequest {
-            now: unix(now),
-            settings: String::new(),
-            pool: self.told(index, Told::Autoscaler),
-            jobs: jobs.filter(|_| pool.settings.webhooks).collect(),
-            reservations: pool.held.iter().filter_map(|held| held.at(now)).collect(),
-            attributes: vec![(LIFE.to_owned(), pool.settings.job_life_seconds.to_string())],
-        };
-        let plan = self.policies.capacity(request);
+        let plan = self.capacity(index, &demand);
         let Some(pool) = self.pools.get_mut(index) else { return };
         let in_force = InForce::of(&plan, now);
         let recent = pool.raises(now);
@@ -160,7 +151,6 @@ impl Run<'_> {
             now,
         });
         pool.note_raise(decision.raised, now);
-        pool.held = Held::all(&plan, now);
         if decision.desired > pool.number {
             pool.last_scale_out = Timestamp::from_second(now.as_second()).ok();
             pool.raised = Some(now);
@@ -175,6 +165,35 @@ impl Run<'_> {
         if let Some(next) = next.min() {
             self.wake(index, next);
         }
+    }
+
+    /// What the capacity policy answers. One that goes by jobs alone is not asked again while its answer can't be another.
+    fn capacity(&mut self, index: usize, demand: &demand::Demand) -> CapacityPlan {
+        let now = at(self.now);
+        let jobs: Vec<(u64, State)> = demand.jobs.iter().map(|(id, job)| (*id, job.state)).collect();
+        let Some(pool) = self.pools.get(index) else { return CapacityPlan::default() };
+        let reservations: Vec<Reservation> = pool.held.iter().filter_map(|held| held.at(now)).collect();
+        let holds =
+            |(known, until): &(Vec<(u64, State)>, Option<Timestamp>)| *known == jobs && until.is_none_or(|until| now < until);
+        if self.policies.go_by_jobs_alone() && pool.answered.as_ref().is_some_and(holds) {
+            return CapacityPlan { reservations, ceiling: pool.ceiling, ..CapacityPlan::default() };
+        }
+        let told = demand.jobs.iter().filter(|_| pool.settings.webhooks).map(|(id, job)| reservation::job(*id, job, now));
+        let request = CapacityRequest {
+            now: unix(now),
+            settings: String::new(),
+            pool: self.told(index, Told::Autoscaler),
+            jobs: told.collect(),
+            reservations,
+            attributes: vec![(LIFE.to_owned(), pool.settings.job_life_seconds.to_string())],
+        };
+        let plan = self.policies.capacity(request);
+        if let Some(pool) = self.pools.get_mut(index) {
+            pool.held = Held::all(&plan, now);
+            pool.answered = Some((jobs, InForce::of(&plan, now).next));
+            pool.ceiling = plan.ceiling;
+        }
+        plan
     }
 
     /// What the ledger learns from the other sources. GitHub, when it is asked, knows how its jobs stand.

@@ -45,6 +45,9 @@ pub(super) struct Pool {
     within: BTreeMap<u64, Timestamp>,
     raises: Vec<(Timestamp, u32)>,
     pub(super) held: Vec<Held>,
+    /// The jobs that they are for, and until when the answer holds if these stay as they are.
+    pub(super) answered: Option<(Vec<(u64, State)>, Option<Timestamp>)>,
+    pub(super) ceiling: Option<u32>,
     /// The number that was decided.
     pub(super) number: u32,
     pub(super) last_scale_out: Option<Timestamp>,
@@ -101,6 +104,8 @@ impl Pool {
             within: BTreeMap::new(),
             raises: Vec::new(),
             held: Vec::new(),
+            answered: None,
+            ceiling: None,
             last_scale_out: None,
             sent: None,
             hold: ReplacementHold::default(),

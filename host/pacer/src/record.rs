@@ -57,7 +57,9 @@ pub(crate) struct Arguments {
 /// An object that changed, or what it takes to find those that vanished unseen.
 enum Change {
     Autoscaler(Box<HorizontalRunnerAutoscaler>),
+    AutoscalerGone(Box<HorizontalRunnerAutoscaler>),
     Deployment(Box<RunnerDeployment>),
+    DeploymentGone(Box<RunnerDeployment>),
     Jobs(Box<JobLedger>),
     Runner(Box<Runner>),
     RunnerGone(Box<Runner>),
@@ -103,8 +105,8 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
     };
     tokio::pin!(stop);
     let mut changes = select_all([
-        follow(cluster, all, |object| Some(Change::Autoscaler(object)), |_| None, false),
-        follow(cluster, all, |object| Some(Change::Deployment(object)), |_| None, false),
+        follow(cluster, all, |object| Some(Change::Autoscaler(object)), |object| Some(Change::AutoscalerGone(object)), false),
+        follow(cluster, all, |object| Some(Change::Deployment(object)), |object| Some(Change::DeploymentGone(object)), false),
         follow(cluster, all, |object| Some(Change::Jobs(object)), |_| None, false),
         follow(cluster, all, |object| Some(Change::Runner(object)), |object| Some(Change::RunnerGone(object)), true),
     ]);
@@ -209,6 +211,8 @@ impl Book {
         match change {
             Change::Autoscaler(object) => self.chronicle.autoscaler(&object, now),
             Change::Deployment(object) => self.chronicle.deployment(&object, now),
+            Change::AutoscalerGone(object) => self.chronicle.autoscaler_gone(&object, now),
+            Change::DeploymentGone(object) => self.chronicle.deployment_gone(&object),
             Change::Jobs(object) => self.chronicle.jobs(&object, now),
             Change::Runner(object) => {
                 if let Some(listed) = &mut self.listed {

@@ -22,7 +22,7 @@ impl Random {
 
     /// Less than `count`, and 0 when that is 0.
     pub(crate) fn below(&mut self, count: usize) -> usize {
-        let drawn = u128::from(self.next()) * (count as u128) >> 64;
+        let drawn = (u128::from(self.next()) * (count as u128)) >> 64;
         usize::try_from(drawn).unwrap_or_default()
     }
 

@@ -173,6 +173,21 @@ impl Chronicle {
         }
     }
 
+    /// Without its autoscaler a pool keeps its number.
+    pub(super) fn autoscaler_gone(&mut self, autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) {
+        let key = format!("{}/{}", autoscaler.namespace().unwrap_or_default(), autoscaler.name_any());
+        if let Some(gone) = self.autoscalers.remove(&key) {
+            self.settings(&gone.pool, now);
+        }
+    }
+
+    pub(super) fn deployment_gone(&mut self, deployment: &RunnerDeployment) {
+        let pool = format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any());
+        self.deployments.remove(pool.as_str());
+        self.pools.remove(pool.as_str());
+        self.lowered.remove(pool.as_str());
+    }
+
     /// Records what is in force for a pool, if that is news. Its number alone is none.
     fn settings(&mut self, pool: &Arc<str>, now: Timestamp) {
         let Some(of_target) = self.deployments.get(pool) else { return };

@@ -45,8 +45,8 @@ pub(super) struct Pool {
     within: BTreeMap<u64, Timestamp>,
     raises: Vec<(Timestamp, u32)>,
     pub(super) held: Vec<Held>,
-    /// The jobs that they are for, and until when the answer holds if these stay as they are.
-    pub(super) answered: Option<(Vec<(u64, State)>, Option<Timestamp>)>,
+    /// To which question they are the answer.
+    pub(super) answered: Option<Answered>,
     pub(super) ceiling: Option<u32>,
     /// The number that was decided.
     pub(super) number: u32,
@@ -75,6 +75,15 @@ pub(super) struct Pool {
     tidied: Moment,
     pub(super) removals: u64,
     pub(super) failed: u64,
+}
+
+/// What the capacity policy was asked last.
+#[derive(Debug)]
+pub(super) struct Answered {
+    /// The jobs.
+    pub(super) jobs: Vec<(u64, State)>,
+    /// Until when the answer holds if these stay as they are.
+    pub(super) until: Option<Timestamp>,
 }
 
 /// A number that was sent to the target.

@@ -17,7 +17,7 @@ use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down::{self, since, unix};
 
 use super::Run;
-use super::pool::Sent;
+use super::pool::{Answered, Sent};
 use crate::agenda::Moment;
 use crate::scenario::at;
 
@@ -173,8 +173,7 @@ impl Run<'_> {
         let jobs: Vec<(u64, State)> = demand.jobs.iter().map(|(id, job)| (*id, job.state)).collect();
         let Some(pool) = self.pools.get(index) else { return CapacityPlan::default() };
         let reservations: Vec<Reservation> = pool.held.iter().filter_map(|held| held.at(now)).collect();
-        let holds =
-            |(known, until): &(Vec<(u64, State)>, Option<Timestamp>)| *known == jobs && until.is_none_or(|until| now < until);
+        let holds = |answered: &Answered| answered.jobs == jobs && answered.until.is_none_or(|until| now < until);
         if self.policies.go_by_jobs_alone() && pool.answered.as_ref().is_some_and(holds) {
             return CapacityPlan { reservations, ceiling: pool.ceiling, ..CapacityPlan::default() };
         }
@@ -190,7 +189,7 @@ impl Run<'_> {
         let plan = self.policies.capacity(request);
         if let Some(pool) = self.pools.get_mut(index) {
             pool.held = Held::all(&plan, now);
-            pool.answered = Some((jobs, InForce::of(&plan, now).next));
+            pool.answered = Some(Answered { jobs, until: InForce::of(&plan, now).next });
             pool.ceiling = plan.ceiling;
         }
         plan

@@ -18,11 +18,14 @@ mod listen;
 mod overview;
 mod policy;
 mod reader;
+mod record;
 mod report;
 mod run;
 mod signal;
+mod simulate;
 mod table;
 mod telemetry;
+mod trace;
 mod ui;
 mod verb;
 mod webhook;
@@ -45,6 +48,9 @@ fn main() -> ExitCode {
         Command::PolicyProcess(arguments) => return policy::jail::main(&arguments),
         Command::Crds(arguments) => crds::main(&arguments).and_then(|report| tell(&report)),
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
+        Command::Record(arguments) => record::main(&arguments),
+        Command::Simulate(arguments) => simulate::simulate(&arguments).and_then(|report| tell(&report)),
+        Command::Trace { verb } => trace::main(&verb).and_then(|report| tell(&report)),
         Command::Status(arguments) => overview::status(&arguments, tell),
         Command::Completion(arguments) => print(&completion::completion(&arguments, Pacer::command())),
         Command::Man(arguments) => completion::man(&arguments, Pacer::command()).and_then(|text| print(&text)),

@@ -8,6 +8,7 @@ mod change;
 mod check;
 mod compare;
 mod configmap;
+pub(crate) mod contender;
 mod cure;
 mod draft;
 pub(crate) mod jail;

@@ -34,6 +34,16 @@ pub(crate) enum Command {
     Explain(crate::explain::Arguments),
     /// Shows all pools on one screen: wanted, online, busy, waiting jobs, and why.
     Status(crate::overview::Arguments),
+    /// Follows jobs, runners and decisions of a cluster into a file, until it is stopped.
+    Record(crate::record::Arguments),
+    /// Says what a recorded trace holds, and writes parts of it.
+    Trace {
+        /// What to do.
+        #[command(subcommand)]
+        verb: crate::trace::Verb,
+    },
+    /// Runs a recorded trace again in virtual time, under the recorded and other policies, and shows them side by side.
+    Simulate(crate::simulate::Arguments),
     /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
     #[command(args_override_self = true)]
     Webhook(Box<WebhookArguments>),

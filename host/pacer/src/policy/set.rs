@@ -115,10 +115,10 @@ pub(super) fn too_large(content: &Content) -> Option<String> {
 
 /// A set in a file.
 #[derive(Debug, PartialEq)]
-struct Given {
+pub(super) struct Given {
     /// Of its ConfigMap: `namespace/name` or `name`; none for a bare file.
     config_map: Option<String>,
-    content: Content,
+    pub(super) content: Content,
 }
 
 #[derive(Debug, Serialize)]
@@ -257,7 +257,7 @@ impl Checked {
 }
 
 /// The sets of a file: ConfigMaps of a manifest, or the set itself with its modules beside it.
-fn given(path: &Path, text: &str) -> Result<Vec<Given>> {
+pub(super) fn given(path: &Path, text: &str) -> Result<Vec<Given>> {
     let blank = |text: &str| text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     let mut documents = vec![String::new()];
     for line in text.lines() {

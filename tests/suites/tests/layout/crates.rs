@@ -17,7 +17,7 @@ pub(crate) struct Package {
 }
 
 /// Which crates of the workspace a crate may depend on. Crates that are not in the workspace (yet) have no effect.
-const DIRECTIONS: [(&str, &[&str]); 17] = [
+const DIRECTIONS: [(&str, &[&str]); 19] = [
     ("pacer-contract", &[]),
     ("pacer-core", &["pacer-contract"]),
     ("pacer-api", &["pacer-core"]),
@@ -32,6 +32,8 @@ const DIRECTIONS: [(&str, &[&str]); 17] = [
         "pacer-operator",
         &["pacer-core", "pacer-api", "pacer-github", "pacer-policy", "pacer-cluster", "pacer-demand", "pacer-policyset"],
     ),
+    ("pacer-trace", &[]),
+    ("pacer-simulate", &["pacer-core", "pacer-policy", "pacer-trace"]),
     (
         "pacer",
         &[
@@ -46,6 +48,8 @@ const DIRECTIONS: [(&str, &[&str]); 17] = [
             "pacer-demand",
             "pacer-policyset",
             "pacer-operator",
+            "pacer-trace",
+            "pacer-simulate",
         ],
     ),
     ("pacer-policy-sdk", &["pacer-contract"]),
@@ -64,7 +68,8 @@ pub(crate) const ENGINES: [(&str, &[&str]); 5] = [
     // What touches the bytes of users.
     ("wasmtime", &["pacer-jail"]),
     ("wasmparser", &["pacer-jail"]),
-    ("ruzstd", &["pacer-jail"]),
+    // A trace is read by whoever asks about it, never by the operator.
+    ("ruzstd", &["pacer-jail", "pacer-trace"]),
     ("octocrab", &["pacer-github"]),
     (
         "kube",

@@ -1,0 +1,31 @@
+//! A policy set from files, as a generation that can be asked.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use pacer_policy::bundle::FILE;
+use pacer_policy::{Bundle, Counters, Generation, PolicyHost};
+
+use super::jail::launcher;
+use super::set::{Refused, given};
+
+/// The generation that a set makes: `policies.yaml`, a directory that holds it, or a manifest with one ConfigMap. It is read, checked and run as
+/// the operator does.
+pub(crate) fn load(path: &Path) -> Result<Arc<Generation>> {
+    let file: PathBuf = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+    let text = std::fs::read_to_string(&file).with_context(|| format!("{} can't be read", file.display()))?;
+    let sets = given(&file, &text)?;
+    let [set] = sets.as_slice() else { bail!("{} holds {} policy sets: give a file with one", file.display(), sets.len()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    let host = PolicyHost::jailed(launcher()?, Arc::new(Counters::default()));
+    if let Some(why) = host.broken() {
+        bail!("policies can't run here: {why}");
+    }
+    let staged = runtime.block_on(async {
+        let bundle = Bundle::parse(&host, "", &set.content.data, &set.content.modules).await?;
+        bundle.stage(&host).await
+    });
+    let staged = staged.map_err(|error| anyhow!("{} is refused: {}", file.display(), Refused::of(&error).text()))?;
+    Ok(host.compose(&[&staged]))
+}

@@ -1,0 +1,243 @@
+//! `pacer record`: follows a cluster into a trace.
+//!
+//! It reads what everybody reads who may read the five kinds and JobLedgers, by watches, and changes nothing.
+
+mod chronicle;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use futures::stream::{BoxStream, StreamExt as _, select_all};
+use jiff::Timestamp;
+use kube::core::NamespaceResourceScope;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource, ResourceExt as _};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, duration};
+use pacer_trace::file::{self, FileError, Writer};
+use pacer_trace::{Header, History, Record, What};
+use serde::de::DeserializeOwned;
+use tokio::time::MissedTickBehavior;
+
+use crate::cluster::{self, Cluster, ClusterArguments};
+use chronicle::{Chronicle, Defaults};
+
+/// How often lines reach the file.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// The same where lines are compressed, frame by frame: small frames compress badly.
+const FLUSH_COMPRESSED: Duration = Duration::from_secs(30);
+
+/// How often it is noted that nothing else happened, so that the end of the trace is known after a kill as well.
+const CHECKPOINT: Duration = Duration::from_secs(60);
+
+/// Arguments of `pacer record`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// The trace. One that exists is gone on with; a name that ends in .zst makes it compressed.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Pools of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Ends after this; without it at SIGINT or SIGTERM.
+    #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
+    time: Option<Duration>,
+    /// --idle-confirmation of the operator, if it has another than the default.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    idle_confirmation: Option<Duration>,
+    /// --default-scale-down-delay of the operator.
+    #[arg(long, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
+    default_scale_down_delay: Duration,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// An object that changed, or what it takes to find those that vanished unseen.
+enum Change {
+    Autoscaler(Box<HorizontalRunnerAutoscaler>),
+    AutoscalerGone(Box<HorizontalRunnerAutoscaler>),
+    Deployment(Box<RunnerDeployment>),
+    DeploymentGone(Box<RunnerDeployment>),
+    Jobs(Box<JobLedger>),
+    Runner(Box<Runner>),
+    RunnerGone(Box<Runner>),
+    /// All runners are listed anew from here.
+    ListingBegins,
+    /// All runners were listed.
+    ListingEnds,
+}
+
+/// `pacer record`.
+pub(crate) fn main(arguments: &Arguments) -> Result<()> {
+    cluster::with(&arguments.cluster, async |cluster| record(arguments, &cluster).await)
+}
+
+async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
+    let all = arguments.all_namespaces;
+    // Read before the file is touched: a cluster that can't be read leaves no file.
+    let autoscalers: Vec<HorizontalRunnerAutoscaler> = cluster.list(all, "").await?;
+    let deployments: Vec<RunnerDeployment> = cluster.list(all, "").await?;
+    let mut book = Book::open(arguments)?;
+    let now = Timestamp::now();
+    // Settings are told once both are known.
+    for autoscaler in &autoscalers {
+        book.chronicle.autoscaler(autoscaler, now);
+    }
+    for deployment in &deployments {
+        book.chronicle.deployment(deployment, now);
+    }
+    book.write()?;
+    let stop = async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let end = async {
+            match arguments.time {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            pressed = tokio::signal::ctrl_c() => pressed,
+            () = end => Ok(()),
+        }
+    };
+    tokio::pin!(stop);
+    let mut changes = select_all([
+        follow(cluster, all, |object| Some(Change::Autoscaler(object)), |object| Some(Change::AutoscalerGone(object)), false),
+        follow(cluster, all, |object| Some(Change::Deployment(object)), |object| Some(Change::DeploymentGone(object)), false),
+        follow(cluster, all, |object| Some(Change::Jobs(object)), |_| None, false),
+        follow(cluster, all, |object| Some(Change::Runner(object)), |object| Some(Change::RunnerGone(object)), true),
+    ]);
+    let every = if file::is_compressed(&arguments.out) { FLUSH_COMPRESSED } else { FLUSH };
+    let mut flush = tokio::time::interval(every);
+    let mut checkpoint = tokio::time::interval(CHECKPOINT);
+    flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    checkpoint.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            change = changes.next() => match change {
+                Some(change) => book.take(change?)?,
+                None => bail!("the watches ended"),
+            },
+            _ = flush.tick() => book.writer.flush()?,
+            _ = checkpoint.tick() => book.checkpoint()?,
+            stopped = &mut stop => {
+                stopped.context("listening for signals")?;
+                book.checkpoint()?;
+                book.writer.flush()?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+type Changes = BoxStream<'static, Result<Change>>;
+
+/// Objects of a kind as they change. A watch that fails is begun again, with growing pauses.
+fn follow<K>(
+    cluster: &Cluster,
+    all: bool,
+    changed: impl Fn(Box<K>) -> Option<Change> + Send + 'static,
+    gone: impl Fn(Box<K>) -> Option<Change> + Send + 'static,
+    listings: bool,
+) -> Changes
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    let api: Api<K> = match all {
+        true => Api::all(cluster.client.clone()),
+        false => Api::namespaced(cluster.client.clone(), &cluster.namespace),
+    };
+    let change = move |event: watcher::Event<K>| match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => changed(Box::new(object)),
+        watcher::Event::Delete(object) => gone(Box::new(object)),
+        watcher::Event::Init => listings.then_some(Change::ListingBegins),
+        watcher::Event::InitDone => listings.then_some(Change::ListingEnds),
+    };
+    let events = watcher(api, watcher::Config::default()).default_backoff().filter_map(move |event| {
+        let change = match event {
+            Ok(event) => change(event).map(Ok),
+            // What may not be read will not be readable in a moment either.
+            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) if is_refused(&error) => {
+                Some(Err(anyhow::Error::new(error).context(format!("watching {}", K::plural(&())))))
+            }
+            Err(_) => None,
+        };
+        std::future::ready(change)
+    });
+    events.boxed()
+}
+
+fn is_refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404))
+}
+
+/// The file, and what is known.
+struct Book {
+    writer: Writer,
+    chronicle: Chronicle,
+    /// Runners of the listing under way.
+    listed: Option<BTreeSet<String>>,
+}
+
+impl Book {
+    fn open(arguments: &Arguments) -> Result<Self> {
+        let now = Timestamp::now();
+        let defaults =
+            Defaults { idle_confirmation: arguments.idle_confirmation, scale_down_delay: arguments.default_scale_down_delay };
+        let out = &arguments.out;
+        match file::read(out) {
+            Ok(contents) => {
+                if contents.trace.header.redacted {
+                    bail!("{} is redacted, so nothing can be added to it: give another file", out.display());
+                }
+                let history = History::of(&contents.trace);
+                let mut writer = Writer::append(out, &contents)?;
+                writer.record(&Record { at: now, what: What::Resumed { since: history.ended } })?;
+                Ok(Self { writer, chronicle: Chronicle::resumed(defaults, &history), listed: None })
+            }
+            Err(FileError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                let writer = Writer::create(out, &Header::new(now))?;
+                Ok(Self { writer, chronicle: Chronicle::new(defaults), listed: None })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn take(&mut self, change: Change) -> Result<()> {
+        let now = Timestamp::now();
+        match change {
+            Change::Autoscaler(object) => self.chronicle.autoscaler(&object, now),
+            Change::Deployment(object) => self.chronicle.deployment(&object, now),
+            Change::AutoscalerGone(object) => self.chronicle.autoscaler_gone(&object, now),
+            Change::DeploymentGone(object) => self.chronicle.deployment_gone(&object),
+            Change::Jobs(object) => self.chronicle.jobs(&object, now),
+            Change::Runner(object) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(object.name_any());
+                }
+                self.chronicle.runner(&object, now);
+            }
+            Change::RunnerGone(object) => self.chronicle.runner_gone(&object.name_any(), now),
+            Change::ListingBegins => self.listed = Some(BTreeSet::new()),
+            Change::ListingEnds => {
+                let listed = self.listed.take().unwrap_or_default();
+                self.chronicle.runners_are(&listed, now);
+            }
+        }
+        self.write()
+    }
+
+    fn checkpoint(&mut self) -> Result<()> {
+        Ok(self.writer.record(&Record { at: Timestamp::now(), what: What::Checkpoint {} })?)
+    }
+
+    fn write(&mut self) -> Result<()> {
+        for record in self.chronicle.news() {
+            self.writer.record(&record)?;
+        }
+        Ok(())
+    }
+}

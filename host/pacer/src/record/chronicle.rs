@@ -1,0 +1,440 @@
+//! From objects as they are to records of what happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+use pacer_api::autoscaler::ScaleUpTrigger;
+use pacer_api::condition::ConditionType;
+use pacer_api::names::{annotation, label};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment};
+use pacer_core::ledger::State;
+use pacer_trace::{About, End, History, PoolSettings, Record, What};
+
+/// Jobs that are remembered, beyond those in ledgers: the oldest that are over go first.
+const REMEMBERED: usize = 100_000;
+
+/// A step that is seen so soon after the second in which it was made was seen as it happened.
+const LIVE: SignedDuration = SignedDuration::from_secs(3);
+
+/// Settings of the operator that its objects do not tell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    pub(super) idle_confirmation: Option<Duration>,
+    pub(super) scale_down_delay: Duration,
+}
+
+#[derive(Debug)]
+struct Autoscaler {
+    pool: Arc<str>,
+    spec: PoolSettings,
+    desired: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct KnownRunner {
+    pool: Arc<str>,
+    created: Timestamp,
+    registered: bool,
+    worked: bool,
+}
+
+/// What was recorded so far.
+#[derive(Debug)]
+pub(super) struct Chronicle {
+    defaults: Defaults,
+    /// By `namespace/name`.
+    autoscalers: BTreeMap<String, Autoscaler>,
+    deployments: BTreeMap<Arc<str>, PoolSettings>,
+    /// As they were recorded.
+    pools: BTreeMap<Arc<str>, PoolSettings>,
+    /// When a pool's number was lowered last.
+    lowered: BTreeMap<Arc<str>, Timestamp>,
+    jobs: BTreeMap<u64, State>,
+    /// Those that exist.
+    runners: BTreeMap<Arc<str>, KnownRunner>,
+    news: Vec<Record>,
+}
+
+impl Chronicle {
+    pub(super) fn new(defaults: Defaults) -> Self {
+        Self {
+            defaults,
+            autoscalers: BTreeMap::new(),
+            deployments: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            lowered: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            runners: BTreeMap::new(),
+            news: Vec::new(),
+        }
+    }
+
+    /// Goes on after what a trace holds.
+    pub(super) fn resumed(defaults: Defaults, history: &History) -> Self {
+        let mut chronicle = Self::new(defaults);
+        for (id, job) in &history.jobs {
+            let state = match (job.completed, job.started) {
+                (Some(_), _) => State::Completed,
+                (None, Some(_)) => State::InProgress,
+                (None, None) => State::Queued,
+            };
+            chronicle.jobs.insert(*id, state);
+        }
+        let worked: BTreeSet<&Arc<str>> = history.jobs.values().filter_map(|job| job.runner.as_ref()).collect();
+        for (name, life) in history.runners.iter().filter(|(_, life)| life.ended.is_none()) {
+            let (registered, worked) = (life.registered.is_some(), worked.contains(name));
+            let known = KnownRunner { pool: life.pool.clone(), created: life.created, registered, worked };
+            chronicle.runners.insert(name.clone(), known);
+        }
+        for (name, pool) in &history.pools {
+            if let Some((_, settings)) = pool.settings.last() {
+                chronicle.pools.insert(name.clone(), settings.clone());
+            }
+        }
+        chronicle
+    }
+
+    /// What is to be written.
+    pub(super) fn news(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.news)
+    }
+
+    fn say(&mut self, at: Timestamp, what: What) {
+        self.news.push(Record { at, what });
+    }
+
+    pub(super) fn deployment(&mut self, deployment: &RunnerDeployment, now: Timestamp) {
+        let config = &deployment.spec.template.spec.config;
+        let pool: Arc<str> = Arc::from(format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any()));
+        let replicas = deployment.spec.replicas_or_default();
+        let settings = PoolSettings {
+            pool: pool.clone(),
+            labels: config.labels().iter().map(|label| Arc::from(label.as_str())).collect(),
+            ephemeral: config.is_ephemeral(),
+            min: replicas,
+            max: replicas,
+            replicas,
+            policies: deployment.annotations().get(annotation::POLICIES).cloned(),
+            ..PoolSettings::default()
+        };
+        self.deployments.insert(pool.clone(), settings);
+        self.settings(&pool, now);
+    }
+
+    pub(super) fn autoscaler(&mut self, autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) {
+        let namespace = autoscaler.namespace().unwrap_or_default();
+        let Some(target) = autoscaler.spec.target_name() else { return };
+        let pool: Arc<str> = Arc::from(format!("{namespace}/{target}"));
+        let spec = &autoscaler.spec;
+        let trigger = spec.workflow_job_trigger();
+        let life = trigger.and_then(|trigger| trigger.duration_or_default().ok()).unwrap_or(ScaleUpTrigger::DEFAULT_DURATION);
+        let delay = spec.scale_down_delay_seconds_after_scale_out.and_then(|seconds| u64::try_from(seconds).ok());
+        let mut unrecorded = Vec::new();
+        for (field, given) in [
+            ("metrics", spec.metrics.as_ref().is_some_and(|all| !all.is_empty())),
+            ("scheduledOverrides", spec.scheduled_overrides.as_ref().is_some_and(|all| !all.is_empty())),
+            ("capacityReservations", spec.capacity_reservations.as_ref().is_some_and(|all| !all.is_empty())),
+        ] {
+            if given {
+                unrecorded.push(field.to_owned());
+            }
+        }
+        let settings = PoolSettings {
+            pool: pool.clone(),
+            // As the operator reads them: a negative minimum counts as 1, a negative maximum as 0.
+            min: spec.min_replicas.map_or(0, |min| u32::try_from(min).unwrap_or(1)),
+            max: spec.max_replicas.map_or(0, |max| u32::try_from(max).unwrap_or(0)),
+            scale_down_delay_seconds: delay.unwrap_or(self.defaults.scale_down_delay.as_secs()),
+            job_life_seconds: life.as_secs(),
+            webhooks: trigger.is_some(),
+            idle_confirmation_seconds: self.defaults.idle_confirmation.map(|time| time.as_secs()),
+            policies: autoscaler.annotations().get(annotation::POLICIES).cloned(),
+            unrecorded,
+            ..PoolSettings::default()
+        };
+        let status = autoscaler.status.as_ref();
+        let desired = status.and_then(|status| status.desired_replicas).and_then(|number| u32::try_from(number).ok());
+        let key = format!("{namespace}/{}", autoscaler.name_any());
+        let before = self.autoscalers.insert(key, Autoscaler { pool: pool.clone(), spec: settings, desired });
+        self.settings(&pool, now);
+        if let (Some(from), Some(to)) = (before.and_then(|before| before.desired), desired)
+            && from != to
+        {
+            let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let scaling = conditions.iter().find(|condition| condition.type_ == ConditionType::Scaling.as_str());
+            let why = scaling.map(|condition| condition.message.clone()).unwrap_or_default();
+            if to < from {
+                self.lowered.insert(pool.clone(), now);
+            }
+            self.say(now, What::Decision { pool, from, to, why, receipt: None });
+        }
+    }
+
+    /// Without its autoscaler a pool keeps its number.
+    pub(super) fn autoscaler_gone(&mut self, autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) {
+        let key = format!("{}/{}", autoscaler.namespace().unwrap_or_default(), autoscaler.name_any());
+        if let Some(gone) = self.autoscalers.remove(&key) {
+            self.settings(&gone.pool, now);
+        }
+    }
+
+    pub(super) fn deployment_gone(&mut self, deployment: &RunnerDeployment) {
+        let pool = format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any());
+        self.deployments.remove(pool.as_str());
+        self.pools.remove(pool.as_str());
+        self.lowered.remove(pool.as_str());
+    }
+
+    /// Records what is in force for a pool, if that is news. Its number alone is none.
+    fn settings(&mut self, pool: &Arc<str>, now: Timestamp) {
+        let Some(of_target) = self.deployments.get(pool) else { return };
+        let of_autoscaler = self.autoscalers.values().find(|autoscaler| autoscaler.pool == *pool).map(|found| &found.spec);
+        let settings = match of_autoscaler {
+            Some(spec) => PoolSettings {
+                labels: of_target.labels.clone(),
+                ephemeral: of_target.ephemeral,
+                replicas: of_target.replicas,
+                policies: spec.policies.clone().or_else(|| of_target.policies.clone()),
+                ..spec.clone()
+            },
+            None => of_target.clone(),
+        };
+        let known = self.pools.get(pool).map(|known| PoolSettings { replicas: settings.replicas, ..known.clone() });
+        if known.as_ref() != Some(&settings) {
+            self.pools.insert(pool.clone(), settings.clone());
+            self.say(now, What::Pool(settings));
+        }
+    }
+
+    pub(super) fn jobs(&mut self, ledger: &JobLedger, now: Timestamp) {
+        let key = format!("{}/{}", ledger.namespace().unwrap_or_default(), ledger.spec.autoscaler);
+        let pool = self.autoscalers.get(&key).map(|autoscaler| autoscaler.pool.clone());
+        for (id, job) in ledger.spec.all() {
+            let known = self.jobs.get(&id).copied();
+            if known.is_some_and(|known| known >= job.state) {
+                continue;
+            }
+            let runner = job.runner.clone();
+            if known.is_none() {
+                let about = About {
+                    repository: job.about.repository.clone(),
+                    workflow: job.about.workflow.clone(),
+                    labels: job.about.labels.clone(),
+                    attempt: job.about.attempt,
+                    pool: pool.clone(),
+                };
+                let at = if job.state == State::Queued { exact(job.queued, now) } else { job.queued };
+                self.say(at, What::JobQueued { job: id, about });
+            }
+            match job.state {
+                State::Queued => {}
+                State::InProgress => {
+                    let at = exact(job.since, now);
+                    self.say(at, What::JobStarted { job: id, runner: runner.clone() });
+                    self.work(runner, at);
+                }
+                State::Completed => {
+                    if let (Some(runner), true) = (&runner, known != Some(State::InProgress)) {
+                        self.say(job.since, What::JobAssigned { job: id, runner: runner.clone() });
+                    }
+                    self.say(exact(job.since, now), What::JobCompleted { job: id });
+                    if let Some(known) = runner.as_ref().and_then(|runner| self.runners.get_mut(runner)) {
+                        known.worked = true;
+                    }
+                }
+            }
+            self.jobs.insert(id, job.state);
+        }
+        while self.jobs.len() > REMEMBERED {
+            let Some(oldest) = self.jobs.iter().find(|(_, state)| **state == State::Completed).map(|(id, _)| *id) else { break };
+            self.jobs.remove(&oldest);
+        }
+    }
+
+    /// A runner has a job.
+    fn work(&mut self, runner: Option<Arc<str>>, at: Timestamp) {
+        let Some(runner) = runner else { return };
+        let Some(known) = self.runners.get_mut(&runner) else { return };
+        known.worked = true;
+        self.say(at, What::RunnerBusy { runner });
+    }
+
+    pub(super) fn runner(&mut self, runner: &Runner, now: Timestamp) {
+        let of = runner.labels().get(label::RUNNER_DEPLOYMENT_NAME);
+        let Some(of) = of.filter(|_| !runner.annotations().contains_key(annotation::REGISTRATION_ONLY)) else { return };
+        let name: Arc<str> = Arc::from(runner.name_any());
+        let created = runner.metadata.creation_timestamp.as_ref().map_or(now, |time| exact(time.0, now));
+        if !self.runners.contains_key(&name) {
+            let pool: Arc<str> = Arc::from(format!("{}/{of}", runner.namespace().unwrap_or_default()));
+            let known = KnownRunner { pool: pool.clone(), created, registered: false, worked: false };
+            self.runners.insert(name.clone(), known);
+            self.say(created, What::RunnerCreated { runner: name.clone(), pool });
+        }
+        let registered = runner.status.as_ref().and_then(|status| status.registered_at.as_ref());
+        if let (Some(registered), Some(known)) = (registered, self.runners.get_mut(&name))
+            && !known.registered
+        {
+            known.registered = true;
+            self.say(exact(registered.0, now), What::RunnerRegistered { runner: name });
+        }
+    }
+
+    pub(super) fn runner_gone(&mut self, name: &str, now: Timestamp) {
+        let Some((name, known)) = self.runners.remove_entry(name) else { return };
+        let lowered = self.lowered.get(&known.pool).is_some_and(|lowered| *lowered > known.created);
+        let why = match (known.worked, known.registered) {
+            (true, _) => End::Finished,
+            (false, true) => End::Removed,
+            // It may have been given up because fewer are wanted.
+            (false, false) if lowered => End::Unknown,
+            (false, false) => End::Failed,
+        };
+        self.say(now, What::RunnerEnded { runner: name, why });
+    }
+
+    /// These runners exist, and no others.
+    pub(super) fn runners_are(&mut self, listed: &BTreeSet<String>, now: Timestamp) {
+        let gone: Vec<Arc<str>> = self.runners.keys().filter(|name| !listed.contains(name.as_ref())).cloned().collect();
+        gone.iter().for_each(|name| self.runner_gone(name, now));
+    }
+}
+
+/// A moment that an object tells by its second, and now where that was this second or the one before.
+fn exact(told: Timestamp, now: Timestamp) -> Timestamp {
+    let ago = now.duration_since(told);
+    if (SignedDuration::ZERO..LIVE).contains(&ago) { now } else { told }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn chronicle() -> Chronicle {
+        Chronicle::new(Defaults { idle_confirmation: None, scale_down_delay: Duration::from_secs(600) })
+    }
+
+    fn kinds(chronicle: &mut Chronicle) -> Vec<String> {
+        let kind = |record: Record| serde_json::to_value(record).unwrap()["kind"].as_str().unwrap().to_owned();
+        chronicle.news().into_iter().map(kind).collect()
+    }
+
+    fn scene() -> Chronicle {
+        let mut chronicle = chronicle();
+        chronicle.deployment(
+            &serde_json::from_value(json!({
+                "metadata": {"name": "web", "namespace": "ci"},
+                "spec": {"replicas": 2, "template": {"spec": {"repository": "acme/app", "labels": ["web"]}}},
+            }))
+            .unwrap(),
+            Timestamp::UNIX_EPOCH,
+        );
+        chronicle
+    }
+
+    fn autoscaler(desired: u32) -> HorizontalRunnerAutoscaler {
+        serde_json::from_value(json!({
+            "metadata": {"name": "scaler", "namespace": "ci"},
+            "spec": {
+                "scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 9, "metrics": [{"type": "x"}],
+                "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+            },
+            "status": {"desiredReplicas": desired},
+        }))
+        .unwrap()
+    }
+
+    fn ledger(fields: &serde_json::Value) -> JobLedger {
+        serde_json::from_value(json!({
+            "metadata": {"name": "scaler-0", "namespace": "ci"},
+            "spec": {
+                "autoscaler": "scaler",
+                "workflows": {"w": {"repository": "acme/app", "name": "build", "labels": ["web"]}},
+                "jobs": {"7": fields},
+            },
+        }))
+        .unwrap()
+    }
+
+    fn runner(registered: bool) -> Runner {
+        let status = if registered { json!({"registeredAt": "2026-01-01T00:00:20Z"}) } else { json!({}) };
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "web-a", "namespace": "ci", "creationTimestamp": "2026-01-01T00:00:10Z",
+                "labels": {"runner-deployment-name": "web"},
+            },
+            "spec": {"repository": "acme/app"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_happens_is_told_once() {
+        let now = Timestamp::now();
+        let mut chronicle = scene();
+        chronicle.autoscaler(&autoscaler(1), now);
+        chronicle.autoscaler(&autoscaler(1), now);
+        chronicle.autoscaler(&autoscaler(3), now);
+        assert_eq!(kinds(&mut chronicle), ["pool", "pool", "decision"]);
+        let settings = chronicle.pools["ci/web"].clone();
+        assert_eq!((settings.min, settings.max, settings.job_life_seconds, settings.webhooks), (1, 9, 1_800, true));
+        assert_eq!(settings.unrecorded, ["metrics"]);
+        chronicle.runner(&runner(false), now);
+        chronicle.runner(&runner(true), now);
+        chronicle.runner(&runner(true), now);
+        assert_eq!(kinds(&mut chronicle), ["runner-created", "runner-registered"]);
+        let queued = json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z"});
+        let started =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
+        let ended =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "ended": "2026-01-01T00:01:21Z", "runner": "web-a"});
+        for fields in [&queued, &queued, &started, &ended, &started, &ended] {
+            chronicle.jobs(&ledger(fields), now);
+        }
+        chronicle.runner_gone("web-a", now);
+        chronicle.runner_gone("web-a", now);
+        assert_eq!(kinds(&mut chronicle), ["job-queued", "job-started", "runner-busy", "job-completed", "runner-ended"]);
+    }
+
+    #[test]
+    fn a_job_whose_start_nobody_saw_is_not_taken_for_one_that_was_called_off() {
+        let mut chronicle = scene();
+        let fields =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "ended": "2026-01-01T00:01:21Z", "runner": "web-a"});
+        chronicle.jobs(&ledger(&fields), Timestamp::now());
+        assert_eq!(kinds(&mut chronicle), ["pool", "job-queued", "job-assigned", "job-completed"]);
+    }
+
+    #[test]
+    fn a_runner_that_vanished_unseen_is_gone_when_all_are_listed() {
+        let now = Timestamp::now();
+        let mut chronicle = scene();
+        chronicle.runner(&runner(true), now);
+        chronicle.runners_are(&BTreeSet::from(["web-a".to_owned()]), now);
+        assert_eq!(kinds(&mut chronicle).len(), 3);
+        chronicle.runners_are(&BTreeSet::new(), now);
+        assert_eq!(chronicle.news()[0].what, What::RunnerEnded { runner: "web-a".into(), why: End::Removed });
+    }
+
+    #[test]
+    fn a_recorder_that_goes_on_tells_nothing_again() {
+        let now = Timestamp::now();
+        let mut chronicle = scene();
+        chronicle.autoscaler(&autoscaler(1), now);
+        chronicle.runner(&runner(true), now);
+        let started =
+            json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
+        chronicle.jobs(&ledger(&started), now);
+        let trace = pacer_trace::Trace { header: pacer_trace::Header::new(now), records: chronicle.news() };
+        let mut again = Chronicle::resumed(chronicle.defaults, &History::of(&trace));
+        again.deployments.clone_from(&chronicle.deployments);
+        again.autoscaler(&autoscaler(1), now);
+        again.runner(&runner(true), now);
+        again.jobs(&ledger(&started), now);
+        assert_eq!(kinds(&mut again), Vec::<String>::new());
+    }
+}

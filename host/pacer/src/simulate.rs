@@ -1,0 +1,255 @@
+//! `pacer simulate`: a trace again in virtual time, policies side by side.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use pacer_simulate::{
+    Bound, Calibration, Comparison, Condition, Contender, Policies, Scenario, Spread, recorded, simulate as run,
+};
+use pacer_trace::{History, file};
+use serde_json::json;
+
+use crate::policy::contender;
+use crate::report::Report;
+use crate::table;
+
+/// Arguments of `pacer simulate`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// What `pacer record` wrote.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// A policy set to try: policies.yaml, a directory that holds it, or a manifest with its ConfigMap. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    policies: Vec<PathBuf>,
+    /// The policy set that was in force while it was recorded; the shipped policy when absent.
+    #[arg(long, value_name = "FILE")]
+    recorded_policies: Option<PathBuf>,
+    /// What chance is drawn from: the same seed gives the same bytes.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+    /// Runs for each policy, with seeds one after the other; figures are their means.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
+    seeds: u16,
+    /// How it is said.
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+    /// Ends with an error if this is so of a policy, beside the recorded one: 'wait.p95 > +10%'. Repeatable.
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Condition>,
+    /// Compares although the recorded policy does not give what was recorded.
+    #[arg(long)]
+    allow_uncalibrated: bool,
+}
+
+/// How a comparison is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For scripts.
+    Json,
+    /// For a pull request.
+    Markdown,
+}
+
+/// `pacer simulate`.
+pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
+    let began = Instant::now();
+    let history = History::of(&file::read(&arguments.trace)?.trace);
+    let scenario = Scenario::of(&history).with_context(|| arguments.trace.display().to_string())?;
+    let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
+
+    let first = match &arguments.recorded_policies {
+        Some(path) => Policies::of("recorded".to_owned(), contender::load(path)?),
+        None => Policies::builtin(),
+    };
+    let mut contenders = vec![compete(&scenario, &first.context("starting the runtime")?, arguments, &mut notes)];
+    let measured = recorded(&history, &scenario);
+    let calibration = contenders.first().map(|first| Calibration::of(first, &measured, Bound::default()));
+    let calibration = calibration.context("nothing was simulated")?;
+    let believed = calibration.holds() || arguments.allow_uncalibrated;
+    if believed {
+        for path in &arguments.policies {
+            let policies = Policies::of(path.display().to_string(), contender::load(path)?).context("starting the runtime")?;
+            contenders.push(compete(&scenario, &policies, arguments, &mut notes));
+        }
+    }
+    let pools: Vec<&str> = scenario.pools().collect();
+    let comparison = Comparison::of(&contenders, &pools);
+    let met = || {
+        let first = contenders.first()?;
+        let others = contenders.iter().skip(usize::from(contenders.len() > 1));
+        others.flat_map(|other| arguments.fail_if.iter().filter_map(|condition| condition.met(other, first))).next()
+    };
+    let failure = if believed {
+        met()
+    } else {
+        let bound = calibration.bound;
+        Some(format!(
+            "the simulation with the recorded policy is off by more than {:.0} % or {} s (waits) and {:.0} % (runner-minutes), so it \
+             can't tell about others: give the policy that was in force by --recorded-policies, record for longer, or insist by \
+             --allow-uncalibrated",
+            bound.wait * 100.0,
+            bound.wait_seconds,
+            bound.minutes * 100.0
+        ))
+    };
+    let text = match arguments.output {
+        Output::Json => {
+            let shown = json!({
+                "jobs": scenario.jobs(), "seed": arguments.seed, "seeds": arguments.seeds, "notes": scenario.notes(),
+                "calibration": {"holds": calibration.holds(), "bound": calibration.bound, "deviations": calibration.deviations},
+                "comparison": comparison, "failure": failure,
+            });
+            format!("{shown:#}\n")
+        }
+        Output::Text => {
+            let head = format!(
+                "{} jobs, {} to {}, {} seeds from {}\n\n",
+                table::number(scenario.jobs() as u64),
+                history.started,
+                history.ended,
+                arguments.seeds,
+                arguments.seed
+            );
+            let calibrated = table::right(&calibration_rows(&calibration));
+            head + &calibrated + "\n" + &table::right(&rows(&comparison))
+        }
+        Output::Markdown => markdown(&calibration_rows(&calibration)) + "\n" + &markdown(&rows(&comparison)),
+    };
+    let events: u64 = contenders.iter().flat_map(|contender| &contender.runs).map(|run| run.events).sum();
+    notes.push_str(&format!("{} events in {:.1} s\n", table::number(events), began.elapsed().as_secs_f64()));
+    Ok(Report { text, notes, failure })
+}
+
+fn compete(scenario: &Scenario, policies: &Policies, arguments: &Arguments, notes: &mut String) -> Contender {
+    let seeds = (0..u64::from(arguments.seeds)).map(|more| arguments.seed.wrapping_add(more));
+    let runs = seeds.map(|seed| run(scenario, policies, seed)).collect();
+    let faults = policies.faults();
+    if faults > 0 {
+        notes.push_str(&format!(
+            "note: {} failed {faults} times and the shipped policy decided instead; the result depends on this machine\n",
+            policies.name()
+        ));
+    }
+    Contender { name: policies.name().to_owned(), runs, faults }
+}
+
+fn calibration_rows(calibration: &Calibration) -> Vec<Vec<String>> {
+    let mut rows = vec![["calibration", "recorded", "simulated", "off by", ""].map(str::to_owned).to_vec()];
+    for deviation in &calibration.deviations {
+        let off = deviation.simulated - deviation.recorded;
+        rows.push(vec![
+            titled(deviation.pool.as_deref(), deviation.metric),
+            format!("{:.2}", deviation.recorded),
+            format!("{:.2}", deviation.simulated),
+            format!("{off:+.2} ({})", percent(off, deviation.recorded)),
+            if deviation.within { "within the bound" } else { "too far" }.to_owned(),
+        ]);
+    }
+    rows
+}
+
+fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
+    let title = comparison.contenders.iter().enumerate().map(|(index, name)| match index {
+        0 => name.clone(),
+        _ => format!("{name} (beside {})", comparison.contenders.first().map_or("", String::as_str)),
+    });
+    let mut rows = vec![std::iter::once(String::new()).chain(title).collect::<Vec<_>>()];
+    for row in &comparison.rows {
+        let base = row.values.first().copied().unwrap_or_default();
+        let cells = row.values.iter().enumerate().map(|(index, value)| cell(*value, (index > 0).then_some(base)));
+        let unit = if row.unit.is_empty() { String::new() } else { format!(" ({})", row.unit) };
+        rows.push(std::iter::once(titled(row.pool.as_deref(), row.metric) + &unit).chain(cells).collect());
+    }
+    rows
+}
+
+fn titled(pool: Option<&str>, metric: &str) -> String {
+    pool.map_or_else(|| metric.to_owned(), |pool| format!("{pool} {metric}"))
+}
+
+/// The mean, the spread over seeds where there is one, and the difference.
+fn cell(value: Spread, base: Option<Spread>) -> String {
+    let spread = if value.max - value.min > 0.005 { format!(" [{:.2}..{:.2}]", value.min, value.max) } else { String::new() };
+    let difference = base.map_or_else(String::new, |base| format!(" {}", percent(value.mean - base.mean, base.mean)));
+    format!("{:.2}{spread}{difference}", value.mean)
+}
+
+fn percent(off: f64, of: f64) -> String {
+    match of.abs() < 0.005 {
+        true if off.abs() < 0.005 => "+0.0 %".to_owned(),
+        true => format!("{off:+.2}"),
+        false => format!("{:+.1} %", off / of * 100.0),
+    }
+}
+
+fn markdown(rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rule = |cells: &[String]| line(&cells.iter().map(|_| "---".to_owned()).collect::<Vec<_>>());
+    rows.iter().enumerate().map(|(index, cells)| if index == 0 { line(cells) + &rule(cells) } else { line(cells) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/golden/burst.jsonl");
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn pacer_simulate(more: &[&str]) -> Result<Report> {
+        let line = ["simulate", "--trace", GOLDEN].iter().chain(more);
+        simulate(&Line::try_parse_from(line).unwrap().arguments)
+    }
+
+    #[test]
+    fn the_recorded_policy_gives_what_was_recorded_and_the_same_seed_the_same_bytes() {
+        let report = pacer_simulate(&["--fail-if", "wait.p95 > 3600"]).unwrap();
+        assert_eq!(report.failure, None, "{}", report.text);
+        assert!(report.text.contains("within the bound") && !report.text.contains("too far"), "{}", report.text);
+        assert_eq!(pacer_simulate(&["--fail-if", "wait.p95 > 3600"]).unwrap().text, report.text);
+        let failed = pacer_simulate(&["--fail-if", "runner-minutes > 0"]).unwrap().failure.unwrap();
+        assert!(failed.starts_with("runner-minutes > 0: runner-minutes of builtin is"), "{failed}");
+        let json: serde_json::Value = serde_json::from_str(&pacer_simulate(&["-o", "json"]).unwrap().text).unwrap();
+        assert_eq!((&json["calibration"]["holds"], &json["jobs"]), (&true.into(), &22.into()));
+    }
+
+    #[test]
+    fn another_policy_stands_beside_the_recorded_one() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("policies.yaml"), "capacity: builtin\n").unwrap();
+        let path = directory.path().to_str().unwrap();
+        let report = pacer_simulate(&["--policies", path, "--seeds", "1", "-o", "markdown"]).unwrap();
+        assert_eq!(report.failure, None, "{}", report.text);
+        assert!(report.text.contains("(beside builtin) |") && report.text.contains(" +0.0 % |"), "{}", report.text);
+        let error = pacer_simulate(&["--policies", "none.yaml"]).unwrap_err().to_string();
+        assert!(error.contains("none.yaml can't be read"), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_compared_where_the_recorded_policy_gives_something_else() {
+        let directory = tempfile::tempdir().unwrap();
+        // The recorded pool is said to have started with a maximum that was not its own.
+        let other = std::fs::read_to_string(GOLDEN).unwrap().replace("\"max\":8", "\"max\":1");
+        let file = directory.path().join("other.jsonl");
+        std::fs::write(&file, other).unwrap();
+        let run = |more: &[&str]| {
+            let line = ["simulate", "--trace", file.to_str().unwrap()];
+            simulate(&Line::try_parse_from(line.iter().chain(more)).unwrap().arguments).unwrap()
+        };
+        let report = run(&["--policies", "none.yaml"]);
+        assert!(report.failure.unwrap().contains("--allow-uncalibrated") && report.text.contains("too far"), "{}", report.text);
+        assert_eq!(run(&["--allow-uncalibrated"]).failure, None);
+    }
+}

@@ -1,0 +1,243 @@
+//! `pacer trace`: what a recorded trace says, and parts of it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Subcommand;
+use jiff::Timestamp;
+use pacer_simulate::{Scenario, recorded};
+use pacer_trace::{History, Redaction, Trace, file};
+use serde_json::json;
+
+use crate::report::{Format, Report};
+use crate::table;
+
+/// Problems that are shown; the rest is counted.
+const SHOWN: usize = 20;
+
+/// Least bytes of a key: shorter ones can be tried.
+const KEY: usize = 16;
+
+/// Verbs of `pacer trace`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Reads every record and says what can't have been so.
+    Check(FileArguments),
+    /// Counts jobs, waits, runners and decisions, pool by pool.
+    Summary(SummaryArguments),
+    /// Writes the part from one moment to another into a new file.
+    Cut(CutArguments),
+    /// Writes a copy in which names of repositories, workflows and runners are keyed hashes.
+    Redact(RedactArguments),
+}
+
+/// Arguments of `pacer trace check`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct FileArguments {
+    /// The trace; with a name that ends in .zst it is compressed.
+    file: PathBuf,
+}
+
+/// Arguments of `pacer trace summary`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct SummaryArguments {
+    /// The trace.
+    file: PathBuf,
+    /// How it is said.
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Format,
+}
+
+/// Arguments of `pacer trace cut`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct CutArguments {
+    /// The trace.
+    file: PathBuf,
+    /// Where the part begins, for instance 2026-11-20T06:00:00Z; where the trace does when absent.
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// Where it ends; where the trace does when absent.
+    #[arg(long, value_name = "TIME")]
+    to: Option<Timestamp>,
+    /// The new file; it must not exist.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Arguments of `pacer trace redact`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct RedactArguments {
+    /// The trace.
+    file: PathBuf,
+    /// File with the key, of at least 16 bytes. The same key gives the same hashes in another trace.
+    #[arg(long, value_name = "FILE")]
+    key_file: PathBuf,
+    /// The new file; it must not exist.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Does what the verb says.
+///
+/// # Errors
+///
+/// When a file can't be read or written.
+pub(crate) fn main(verb: &Verb) -> Result<Report> {
+    match verb {
+        Verb::Check(arguments) => check(arguments),
+        Verb::Summary(arguments) => summary(arguments),
+        Verb::Cut(arguments) => cut(arguments),
+        Verb::Redact(arguments) => redact(arguments),
+    }
+}
+
+fn check(arguments: &FileArguments) -> Result<Report> {
+    let contents = file::read(&arguments.file)?;
+    let history = History::of(&contents.trace);
+    let file = arguments.file.display();
+    let mut text = format!(
+        "{file}: version {}, {} records from {} to {}\n",
+        contents.trace.header.version,
+        table::number(contents.trace.records.len() as u64),
+        history.started,
+        history.ended
+    );
+    let mut notes = String::new();
+    if contents.torn > 0 {
+        notes.push_str(&format!(
+            "the last {} bytes are torn off and left out; `pacer record` goes on before them\n",
+            contents.torn
+        ));
+    }
+    if history.unknown > 0 {
+        notes.push_str(&format!("{} records are of kinds that this program does not know\n", history.unknown));
+    }
+    for (since, until) in &history.gaps {
+        notes.push_str(&format!("nobody recorded from {since} to {until}\n"));
+    }
+    let problems = history.problems.len();
+    for problem in history.problems.iter().take(SHOWN) {
+        text.push_str(&format!("  {problem}\n"));
+    }
+    if problems > SHOWN {
+        text.push_str(&format!("  and {} more\n", problems - SHOWN));
+    }
+    let failure = (problems > 0).then(|| format!("{file} contradicts itself in {problems} places"));
+    Ok(Report { text, notes, failure })
+}
+
+fn summary(arguments: &SummaryArguments) -> Result<Report> {
+    let trace = file::read(&arguments.file)?.trace;
+    let history = History::of(&trace);
+    let scenario = Scenario::of(&history).with_context(|| arguments.file.display().to_string())?;
+    let (pools, total) = recorded(&history, &scenario);
+    let decisions: u64 = history.pools.values().map(|pool| pool.decisions).sum();
+    if arguments.output == Format::Json {
+        let shown = json!({
+            "started": history.started, "ended": history.ended, "records": trace.records.len(), "decisions": decisions,
+            "total": total, "pools": pools, "notes": scenario.notes(),
+        });
+        return Ok(Report::text(format!("{shown:#}\n")));
+    }
+    let mut rows = vec![
+        ["pool", "jobs", "wait p50", "p95", "max", "runner-min", "idle-min", "starts", "failed", "removed"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let all = (pools.len() > 1).then_some(("all".to_owned(), total));
+    for (name, figures) in pools.into_iter().chain(all) {
+        rows.push(vec![
+            name,
+            table::number(figures.jobs),
+            format!("{:.1} s", figures.wait_p50),
+            format!("{:.1} s", figures.wait_p95),
+            format!("{:.1} s", figures.wait_max),
+            format!("{:.1}", figures.runner_minutes),
+            format!("{:.1}", figures.idle_minutes),
+            table::number(figures.starts),
+            table::number(figures.failed_starts),
+            table::number(figures.removals),
+        ]);
+    }
+    let head = format!(
+        "{} records from {} to {}, {} changes of numbers\n",
+        table::number(trace.records.len() as u64),
+        history.started,
+        history.ended,
+        table::number(decisions)
+    );
+    let notes = scenario.notes().iter().map(|note| format!("{note}\n")).collect();
+    Ok(Report { text: head + &table::right(&rows), notes, failure: None })
+}
+
+fn cut(arguments: &CutArguments) -> Result<Report> {
+    let trace = file::read(&arguments.file)?.trace;
+    let history = History::of(&trace);
+    let (from, to) = (arguments.from.unwrap_or(history.started), arguments.to.unwrap_or(history.ended));
+    ensure!(from < to, "--from {from} is not before --to {to}");
+    ensure!(
+        from < history.ended && to > history.started,
+        "{} goes from {} to {}: nothing of it is between {from} and {to}",
+        arguments.file.display(),
+        history.started,
+        history.ended
+    );
+    write(&arguments.out, &trace.cut(from, to))
+}
+
+fn redact(arguments: &RedactArguments) -> Result<Report> {
+    let key = &arguments.key_file;
+    let bytes = std::fs::read(key).with_context(|| format!("--key-file {} can't be read", key.display()))?;
+    ensure!(
+        bytes.len() >= KEY,
+        "--key-file {} has {} bytes and needs {KEY}: whoever guesses the key can try names; make one with \
+         `head -c 32 /dev/urandom`",
+        key.display(),
+        bytes.len()
+    );
+    let trace = file::read(&arguments.file)?.trace;
+    write(&arguments.out, &Redaction::new(&bytes).apply(&trace))
+}
+
+fn write(path: &std::path::Path, trace: &Trace) -> Result<Report> {
+    file::write(path, trace)?;
+    Ok(Report::text(format!("{}: {} records\n", path.display(), table::number(trace.records.len() as u64))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small trace of the test control plane.
+    const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/golden/burst.jsonl");
+
+    #[test]
+    fn a_trace_is_checked_counted_cut_and_redacted() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let golden = PathBuf::from(GOLDEN);
+        let report = main(&Verb::Check(FileArguments { file: golden.clone() })).unwrap();
+        assert!(report.failure.is_none() && report.text.contains("version 1"), "{}", report.text);
+        let report = main(&Verb::Summary(SummaryArguments { file: golden.clone(), output: Format::Text })).unwrap();
+        assert!(report.text.contains("default/web    22"), "{}", report.text);
+        let cut = |from: &str, to: Option<&str>, out: &str| {
+            let time = |text: &str| text.parse().unwrap();
+            main(&Verb::Cut(CutArguments { file: golden.clone(), from: Some(time(from)), to: to.map(time), out: at(out) }))
+        };
+        let error = cut("1999-01-01T00:00:00Z", Some("1999-01-02T00:00:00Z"), "none.jsonl").unwrap_err().to_string();
+        assert!(error.contains("nothing of it is between"), "{error}");
+        cut("1999-01-01T00:00:00Z", None, "all.jsonl.zst").unwrap();
+        assert!(cut("1999-01-01T00:00:00Z", None, "all.jsonl.zst").is_err(), "nothing is overwritten");
+        let (short, key) = (at("short"), at("key"));
+        std::fs::write(&short, "1234").unwrap();
+        std::fs::write(&key, [7; 32]).unwrap();
+        let redact = |key_file: &PathBuf, out: &str| {
+            main(&Verb::Redact(RedactArguments { file: at("all.jsonl.zst"), key_file: key_file.clone(), out: at(out) }))
+        };
+        assert!(redact(&short, "public.jsonl").unwrap_err().to_string().contains("needs 16"));
+        redact(&key, "public.jsonl").unwrap();
+        assert!(!std::fs::read_to_string(at("public.jsonl")).unwrap().contains("acme"));
+        let report = main(&Verb::Check(FileArguments { file: at("public.jsonl") })).unwrap();
+        assert!(report.failure.is_none(), "{}", report.text);
+    }
+}

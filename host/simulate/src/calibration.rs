@@ -1,0 +1,86 @@
+//! Whether a simulation with the recorded policy gives what was recorded.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::comparison::{Contender, Metric};
+use crate::figures::Figures;
+
+/// Jobs that a pool needs for its own figures to be judged: those of fewer are chance.
+const ENOUGH: u64 = 20;
+
+/// How far figures may be off.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bound {
+    /// Share by which a wait may be off.
+    pub wait: f64,
+    /// Seconds by which it may be off in any case: what GitHub tells has whole seconds.
+    pub wait_seconds: f64,
+    /// Share by which runner-minutes may be off.
+    pub minutes: f64,
+}
+
+impl Default for Bound {
+    fn default() -> Self {
+        Self { wait: 0.10, wait_seconds: 1.0, minutes: 0.05 }
+    }
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Deviation {
+    /// Of this pool; of all when none.
+    pub pool: Option<String>,
+    /// What it is called.
+    pub metric: &'static str,
+    /// As it was.
+    pub recorded: f64,
+    /// As it is simulated, the mean over all seeds.
+    pub simulated: f64,
+    /// It is off by no more than the bound.
+    pub within: bool,
+}
+
+/// All figures that are judged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Calibration {
+    /// How far they may be off.
+    pub bound: Bound,
+    /// The figures.
+    pub deviations: Vec<Deviation>,
+}
+
+impl Calibration {
+    /// Of runs with the recorded policy, beside what was recorded.
+    #[must_use]
+    pub fn of(runs: &Contender, recorded: &(BTreeMap<String, Figures>, Figures), bound: Bound) -> Self {
+        let (pools, total) = recorded;
+        let judged = pools.iter().filter(|(_, figures)| pools.len() > 1 && figures.jobs >= ENOUGH);
+        let judged = judged.map(|(name, figures)| (Some(name.as_str()), figures));
+        let deviations = std::iter::once((None, total)).chain(judged).flat_map(|(pool, figures)| {
+            [
+                (Metric::WaitP50, figures.wait_p50),
+                (Metric::WaitP95, figures.wait_p95),
+                (Metric::RunnerMinutes, figures.runner_minutes),
+            ]
+            .map(|(metric, recorded)| {
+                let simulated = runs.spread(pool, metric).mean;
+                let off = (simulated - recorded).abs();
+                let within = match metric {
+                    Metric::RunnerMinutes => off <= recorded * bound.minutes,
+                    _ => off <= (recorded * bound.wait).max(bound.wait_seconds),
+                };
+                Deviation { pool: pool.map(str::to_owned), metric: metric.name(), recorded, simulated, within }
+            })
+        });
+        Self { bound, deviations: deviations.collect() }
+    }
+
+    /// Whether the simulation may be believed.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.deviations.iter().all(|deviation| deviation.within)
+    }
+}

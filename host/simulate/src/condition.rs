@@ -1,0 +1,82 @@
+//! Conditions under which a comparison counts as failed: `wait.p95 > +10%`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::comparison::{Contender, METRICS, Metric};
+
+/// A condition on the total of a contender, beside the first one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    metric: Metric,
+    above: bool,
+    against: Against,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Against {
+    /// In the figure's own unit.
+    Value(f64),
+    /// More than the first contender's, in the figure's own unit.
+    Difference(f64),
+    /// More than the first contender's, in per cent of it.
+    Percent(f64),
+}
+
+/// A condition that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no condition: write for instance 'wait.p95 > +10%', 'runner-minutes > +50' or 'wait.max > 300', with one of {}",
+    known()
+)]
+pub struct ConditionError {
+    text: String,
+}
+
+fn known() -> String {
+    METRICS.map(Metric::name).join(", ")
+}
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let error = || ConditionError { text: text.to_owned() };
+        let above = text.contains('>');
+        let (metric, limit) = text.split_once(['>', '<']).ok_or_else(error)?;
+        let metric = METRICS.into_iter().find(|known| known.name() == metric.trim()).ok_or_else(error)?;
+        let limit = limit.trim();
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite()).ok_or_else(error);
+        let against = match limit.strip_suffix('%') {
+            Some(percent) => Against::Percent(number(percent)?),
+            None if limit.starts_with(['+', '-']) => Against::Difference(number(limit)?),
+            None => Against::Value(number(limit)?),
+        };
+        Ok(Self { metric, above, against, text: text.trim().to_owned() })
+    }
+}
+
+impl Condition {
+    /// Says how a contender meets the condition beside the first one; none where it does not.
+    #[must_use]
+    pub fn met(&self, contender: &Contender, first: &Contender) -> Option<String> {
+        let (value, base) = (contender.spread(None, self.metric).mean, first.spread(None, self.metric).mean);
+        let limit = match self.against {
+            Against::Value(limit) => limit,
+            Against::Difference(more) => base + more,
+            Against::Percent(percent) => base + base.abs() * percent / 100.0,
+        };
+        let met = if self.above { value > limit } else { value < limit };
+        met.then(|| {
+            let (name, metric) = (&contender.name, self.metric.name());
+            format!("{self}: {metric} of {name} is {value:.2}, that of {} is {base:.2}", first.name)
+        })
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

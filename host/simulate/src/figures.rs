@@ -1,0 +1,132 @@
+//! What a run, or what was recorded, comes to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pacer_trace::{End, History};
+use serde::Serialize;
+
+use crate::agenda::Moment;
+use crate::scenario::{Scenario, moment};
+
+/// Figures of one pool, or of all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// Jobs that were queued.
+    pub jobs: u64,
+    /// Of these, those that had not started at the end. Their waits count as far as they got.
+    pub unstarted: u64,
+    /// Median wait from queued to started, seconds, by nearest rank.
+    pub wait_p50: f64,
+    /// 95th percentile.
+    pub wait_p95: f64,
+    /// Longest.
+    pub wait_max: f64,
+    /// Minutes for which runners existed, summed.
+    pub runner_minutes: f64,
+    /// Of these, minutes in which they were online without a job.
+    pub idle_minutes: f64,
+    /// Runners that were made.
+    pub starts: u64,
+    /// For each job that was queued.
+    pub starts_per_job: f64,
+    /// Runners that never came online.
+    pub failed_starts: u64,
+    /// Runners that went without a job, to make the fleet smaller.
+    pub removals: u64,
+}
+
+/// What figures are made from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) waits: Vec<Moment>,
+    pub(crate) unstarted: u64,
+    pub(crate) existed: Moment,
+    pub(crate) idle: Moment,
+    pub(crate) starts: u64,
+    pub(crate) failed: u64,
+    pub(crate) removals: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.waits.extend(&other.waits);
+        self.unstarted += other.unstarted;
+        self.existed += other.existed;
+        self.idle += other.idle;
+        self.starts += other.starts;
+        self.failed += other.failed;
+        self.removals += other.removals;
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts and milliseconds of a trace fit into the 53 bits of an f64")]
+    pub(crate) fn figures(mut self) -> Figures {
+        self.waits.sort_unstable();
+        let rank = |percent: usize| (self.waits.len() * percent).div_ceil(100).saturating_sub(1);
+        let wait = |percent: usize| self.waits.get(rank(percent)).map_or(0.0, |wait| *wait as f64 / 1000.0);
+        Figures {
+            jobs: self.waits.len() as u64,
+            unstarted: self.unstarted,
+            wait_p50: wait(50),
+            wait_p95: wait(95),
+            wait_max: wait(100),
+            runner_minutes: self.existed as f64 / 60_000.0,
+            idle_minutes: self.idle as f64 / 60_000.0,
+            starts: self.starts,
+            starts_per_job: self.starts as f64 / (self.waits.len().max(1)) as f64,
+            failed_starts: self.failed,
+            removals: self.removals,
+        }
+    }
+}
+
+/// Figures by pool, and those of all together.
+pub(crate) fn together(tallies: Vec<(String, Tally)>) -> (BTreeMap<String, Figures>, Figures) {
+    let mut all = Tally::default();
+    tallies.iter().for_each(|(_, tally)| all.add(tally));
+    (tallies.into_iter().map(|(name, tally)| (name, tally.figures())).collect(), all.figures())
+}
+
+/// What was recorded, counted as a simulation counts: by pool, and together.
+#[must_use]
+pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Figures>, Figures) {
+    let (begins, ends) = (scenario.begins, scenario.ends);
+    let index: BTreeMap<&Arc<str>, usize> = scenario.pools.iter().enumerate().map(|(index, pool)| (&pool.name, index)).collect();
+    let mut tallies: Vec<(String, Tally)> = scenario.pools.iter().map(|pool| (pool.name.to_string(), Tally::default())).collect();
+    for job in scenario.jobs.iter().filter(|job| job.counts && job.cancelled.is_none()) {
+        let Some((_, tally)) = job.pool.and_then(|pool| tallies.get_mut(pool)) else { continue };
+        let started = history.jobs.get(&job.id).and_then(|life| life.started).map(moment);
+        tally.unstarted += u64::from(started.is_none());
+        tally.waits.push((started.unwrap_or(ends) - job.queued).max(0));
+    }
+    let mut worked: BTreeMap<&Arc<str>, (Moment, Moment)> = BTreeMap::new();
+    for job in history.jobs.values() {
+        let (Some(runner), Some(started)) = (&job.runner, job.started) else { continue };
+        let over = job.completed.map_or(ends, moment).min(ends);
+        let (work, last) = worked.entry(runner).or_default();
+        *work += (over - moment(started).max(begins)).max(0);
+        *last = over.max(*last);
+    }
+    for (name, life) in &history.runners {
+        let Some((_, tally)) = index.get(&life.pool).and_then(|pool| tallies.get_mut(*pool)) else { continue };
+        let (created, gone) = (moment(life.created), life.ended.map_or(ends, |(at, _)| moment(at)).min(ends));
+        if gone <= begins {
+            continue;
+        }
+        let (work, last) = worked.get(name).copied().unwrap_or_default();
+        tally.existed += (gone - created.max(begins)).max(0);
+        tally.starts += u64::from(created >= begins);
+        if let Some(online) = life.registered.map(|at| moment(at).max(begins)) {
+            // From a job's end its ephemeral runner takes no other.
+            let over = if matches!(life.ended, Some((_, End::Finished))) && last > 0 { last.min(gone) } else { gone };
+            tally.idle += (over - online - work).max(0);
+        }
+        match life.ended {
+            Some((_, End::Failed)) => tally.failed += 1,
+            Some((_, End::Removed)) => tally.removals += 1,
+            _ => {}
+        }
+    }
+    together(tallies)
+}

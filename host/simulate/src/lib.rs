@@ -1,0 +1,32 @@
+//! What would have happened: a trace again, in virtual time, under the same or other policies.
+//!
+//! The rules are the operator's own: this crate only plays the world around `pacer-core`. Jobs arrive and take as long as recorded, starts take
+//! as long as one of the recorded ones, drawn with a seed, GitHub gives a job to any idle runner whose labels fit. Which jobs are open
+//! (`demand`), the number (`autoscale`, `autoscale::sending`), the plan (`fleet`, `replacement`), who may go (`scale_down`, `phase`) and what
+//! becomes of failed starts (`restart`) is decided there, by the policies through `pacer-policy`, whose gate is in force.
+//!
+//! Read first: [`Scenario`] (what is taken from a trace), [`simulate`] (one run), [`Figures`] (what it comes to), [`Calibration`] (whether to
+//! believe it), [`Comparison`] (policies side by side).
+
+mod agenda;
+mod calibration;
+mod comparison;
+mod condition;
+mod figures;
+mod github;
+mod policies;
+mod random;
+mod run;
+mod runner;
+mod scenario;
+
+pub use calibration::{Bound, Calibration, Deviation};
+pub use comparison::{Comparison, Contender, Row, Spread};
+pub use condition::{Condition, ConditionError};
+pub use figures::{Figures, recorded};
+pub use policies::Policies;
+pub use run::{Outcome, simulate};
+pub use scenario::{Scenario, ScenarioError};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! The policies of a run.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_policy::{Counters, Evaluation, Generation, PolicyHost};
+use tokio::runtime::Runtime;
+
+/// Asks policies as the operator does, one question at a time.
+#[derive(Debug)]
+pub struct Policies {
+    name: String,
+    runtime: Runtime,
+    generation: Arc<Generation>,
+    faults: Cell<u64>,
+    /// The capacity policy goes by jobs, reservations and bounds alone, so its answer holds until one of them changes.
+    by_jobs_alone: bool,
+}
+
+impl Policies {
+    /// The shipped policy as it is linked into this program.
+    ///
+    /// # Errors
+    ///
+    /// When no runtime can be started.
+    pub fn builtin() -> std::io::Result<Self> {
+        let host = PolicyHost::new(Arc::new(Counters::default()));
+        Ok(Self { by_jobs_alone: true, ..Self::of("builtin".to_owned(), host.generation())? })
+    }
+
+    /// Those of a generation. Must not be made or asked within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When no runtime can be started.
+    pub fn of(name: String, generation: Arc<Generation>) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { name, runtime, generation, faults: Cell::new(0), by_jobs_alone: false })
+    }
+
+    /// What they are called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Questions that another policy than the one in force had to answer. Those make a run depend on the machine that it ran on.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.faults.get()
+    }
+
+    pub(crate) fn go_by_jobs_alone(&self) -> bool {
+        self.by_jobs_alone
+    }
+
+    pub(crate) fn capacity(&self, request: CapacityRequest) -> CapacityPlan {
+        let evaluation = self.runtime.block_on(self.generation.capacity(request));
+        self.answer(evaluation)
+    }
+
+    pub(crate) fn scale_down(&self, request: ScaleDownRequest) -> Vec<Choice> {
+        let evaluation = self.runtime.block_on(self.generation.scale_down(request));
+        self.answer(evaluation)
+    }
+
+    pub(crate) fn restart(&self, request: RestartRequest) -> Vec<Verdict> {
+        let evaluation = self.runtime.block_on(self.generation.restart(request));
+        self.answer(evaluation)
+    }
+
+    fn answer<T>(&self, evaluation: Evaluation<T>) -> T {
+        if evaluation.fault.is_some() {
+            self.faults.set(self.faults.get().saturating_add(1));
+        }
+        evaluation.answer
+    }
+}

@@ -1,0 +1,413 @@
+//! The operator looks at a pool: what its controllers do, in their order, with the rules of `pacer-core`.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use pacer_core::autoscale::sending::{Number, Sending, effective_time};
+use pacer_core::autoscale::{self, Demand, Ramp};
+use pacer_core::demand::{self, Finding};
+use pacer_core::facts::RunnerFacts;
+use pacer_core::fleet::{self, Fleet, Member, Plan, Shrink};
+use pacer_core::ledger::State;
+use pacer_core::phase::{Assessment, Cause, Phase};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Counts, Pool, Reservation, RestartRequest, Subject};
+use pacer_core::replacement::{Accounted, Replicas};
+use pacer_core::reservation::{self, Held, InForce};
+use pacer_core::restart::{self, Remedy, RestartLimits};
+use pacer_core::scale_down::{self, since, unix};
+
+use super::Run;
+use super::pool::{Answered, Sent};
+use crate::agenda::Moment;
+use crate::scenario::at;
+
+/// Every object is looked at again after this at the latest, as by the operator's default.
+const SYNC_PERIOD: Moment = 60_000;
+
+/// The contract's attribute: how long a reservation for a queued job lasts, in seconds.
+const LIFE: &str = "reservation-seconds";
+
+impl Run<'_> {
+    pub(super) fn pass(&mut self, pool: usize) {
+        let now = self.now;
+        if let Some(pool) = self.pools.get_mut(pool) {
+            (pool.next_pass, pool.last_pass) = (None, now);
+            pool.tidy(now);
+        }
+        self.restarts(pool);
+        self.number(pool);
+        self.plan(pool);
+        self.wake(pool, now + SYNC_PERIOD);
+    }
+
+    /// What becomes of runners that ended.
+    fn restarts(&mut self, index: usize) {
+        let now = at(self.now);
+        let Some(pool) = self.pools.get_mut(index) else { return };
+        if std::mem::take(&mut pool.came_online) {
+            pool.attempts = restart::attempts(pool.attempts, true, []);
+        }
+        if pool.dead.is_empty() {
+            return;
+        }
+        let (dead, attempts) = (pool.dead.clone(), pool.attempts);
+        let troubled: Vec<(usize, &RunnerFacts, _)> = dead
+            .iter()
+            .filter_map(|id| self.runners.get(*id).map(|runner| (*id, runner)))
+            .filter_map(|(id, runner)| Some((id, &runner.facts, runner.assessment.trouble.clone()?)))
+            .collect();
+        let subjects = troubled.iter().map(|(_, facts, trouble)| Subject {
+            name: facts.name.clone(),
+            situation: trouble.situation.as_str().to_owned(),
+            cause: trouble.cause.as_str().to_owned(),
+            exit_code: trouble.exit_code,
+            message: trouble.message.clone(),
+            github: facts.remote.as_str().to_owned(),
+            was_registered: facts.was_registered(),
+            since: since(trouble.since, now),
+            age: since(facts.created, trouble.since),
+            attempts: attempts.saturating_add(u32::from(trouble.cause.is_failure())),
+            ephemeral: facts.ephemeral,
+            stand_alone: false,
+            current: true,
+            node: None,
+            attributes: Vec::new(),
+        });
+        let request = RestartRequest {
+            now: unix(now),
+            pool: self.told(index, Told::Set),
+            subjects: subjects.collect(),
+            ..RestartRequest::default()
+        };
+        let verdicts = self.policies.restart(request);
+        let mut gone: Vec<(usize, Cause, bool)> = Vec::new();
+        let mut recheck: Option<Duration> = None;
+        let mut quarantined = Vec::new();
+        for (subject, (id, facts, trouble)) in troubled.iter().enumerate() {
+            let verdict = verdicts.iter().find(|verdict| verdict.index as usize == subject);
+            let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
+            match restart::remedy(verdict, trouble, false, attempt, &RestartLimits::default(), now) {
+                Remedy::Wait { recheck: wait } => recheck = Some(recheck.map_or(wait, |before| before.min(wait))),
+                Remedy::Replace | Remedy::Recreate => gone.push((*id, trouble.cause, facts.ephemeral)),
+                Remedy::Quarantine => quarantined.push(*id),
+            }
+        }
+        for id in quarantined {
+            self.runner(id, |runner, _| runner.facts.quarantined = true);
+            if let Some(pool) = self.pools.get_mut(index) {
+                pool.dead.retain(|dead| *dead != id);
+            }
+        }
+        let causes: Vec<Cause> = gone.iter().map(|(_, cause, _)| *cause).collect();
+        for (id, cause, ephemeral) in gone {
+            let name = self.runners.get(id).map(|runner| runner.name.clone());
+            self.delete(id);
+            let Some(pool) = self.pools.get_mut(index) else { continue };
+            pool.dead.retain(|dead| *dead != id);
+            // As the operator counts those who did their job (`replicaset::restart::has_finished`).
+            if let (true, true, Some(name)) = (ephemeral, matches!(cause, Cause::Completed | Cause::UnregisteredExit), name) {
+                pool.fleet.ended.insert(name, now);
+                pool.hold.count(1);
+            }
+        }
+        if let Some(pool) = self.pools.get_mut(index) {
+            pool.attempts = restart::attempts(pool.attempts, false, causes);
+        }
+        if let Some(wait) = recheck {
+            self.wake(index, self.now + milliseconds(wait));
+        }
+    }
+
+    /// What the autoscaler does.
+    fn number(&mut self, index: usize) {
+        let now = at(self.now);
+        let Some(pool) = self.pools.get_mut(index) else { return };
+        let arrived = std::mem::take(&mut pool.arrived);
+        if !arrived.is_empty() {
+            pool.arrivals.record(arrived, now);
+        }
+        let demand = demand::assess(&pool.ledger, &[], &pool.fleet, |id| pool.counted_since(id), pool.life(), now);
+        pool.count_within(&demand, now);
+        self.find_out(index, &demand.findings);
+        let plan = self.capacity(index, &demand);
+        let Some(pool) = self.pools.get_mut(index) else { return };
+        let in_force = InForce::of(&plan, now);
+        let recent = pool.raises(now);
+        let live = u32::try_from(pool.members.len()).unwrap_or(u32::MAX);
+        let decision = autoscale::decide(&Demand {
+            bounds: pool.bounds(),
+            override_min: None,
+            metric: None,
+            jobs_added_to_min: pool.settings.webhooks,
+            planned: in_force.replicas,
+            jobs: in_force.jobs,
+            spec_reserved: 0,
+            ceiling: plan.ceiling,
+            previous: Some(pool.number),
+            live,
+            last_scale_out: pool.last_scale_out,
+            delay: Duration::from_secs(pool.settings.scale_down_delay_seconds),
+            ramp: Ramp { per_minute: None, recent: &recent },
+            now,
+        });
+        pool.note_raise(decision.raised, now);
+        if decision.desired > pool.number {
+            pool.last_scale_out = Timestamp::from_second(now.as_second()).ok();
+            pool.raised = Some(now);
+        } else if decision.desired < pool.number {
+            pool.lowered = Some(now);
+        }
+        pool.number = decision.desired;
+        let next = [demand.next, in_force.next, decision.next].into_iter().flatten().min();
+        let later = self.send(index, decision.desired);
+        // Past the moment, not just before it.
+        let next = next.map(|next| next.as_millisecond() + 1).into_iter().chain(later.map(|wait| self.now + milliseconds(wait)));
+        if let Some(next) = next.min() {
+            self.wake(index, next);
+        }
+    }
+
+    /// What the capacity policy answers. One that goes by jobs alone is not asked again while its answer can't be another.
+    fn capacity(&mut self, index: usize, demand: &demand::Demand) -> CapacityPlan {
+        let now = at(self.now);
+        let jobs: Vec<(u64, State)> = demand.jobs.iter().map(|(id, job)| (*id, job.state)).collect();
+        let Some(pool) = self.pools.get(index) else { return CapacityPlan::default() };
+        let reservations: Vec<Reservation> = pool.held.iter().filter_map(|held| held.at(now)).collect();
+        let holds = |answered: &Answered| answered.jobs == jobs && answered.until.is_none_or(|until| now < until);
+        if self.policies.go_by_jobs_alone() && pool.answered.as_ref().is_some_and(holds) {
+            return CapacityPlan { reservations, ceiling: pool.ceiling, ..CapacityPlan::default() };
+        }
+        let told = demand.jobs.iter().filter(|_| pool.settings.webhooks).map(|(id, job)| reservation::job(*id, job, now));
+        let request = CapacityRequest {
+            now: unix(now),
+            settings: String::new(),
+            pool: self.told(index, Told::Autoscaler),
+            jobs: told.collect(),
+            reservations,
+            attributes: vec![(LIFE.to_owned(), pool.settings.job_life_seconds.to_string())],
+        };
+        let plan = self.policies.capacity(request);
+        if let Some(pool) = self.pools.get_mut(index) {
+            pool.held = Held::all(&plan, now);
+            pool.answered = Some(Answered { jobs, until: InForce::of(&plan, now).next });
+            pool.ceiling = plan.ceiling;
+        }
+        plan
+    }
+
+    /// What the ledger learns from the other sources. GitHub, when it is asked, knows how its jobs stand.
+    fn find_out(&mut self, index: usize, findings: &[Finding]) {
+        let now = at(self.now);
+        for finding in findings {
+            let Some(pool) = self.pools.get_mut(index) else { return };
+            let terms = pool.terms();
+            match *finding {
+                Finding::Over(id) => {
+                    pool.ledger.complete(id, now);
+                }
+                Finding::StillQueued(id) | Finding::Expired(id) => {
+                    let over = self.by_id.get(&id).and_then(|job| self.progress.get(*job)).is_none_or(|progress| progress.over);
+                    if over {
+                        pool.ledger.complete(id, now);
+                    } else {
+                        pool.ledger.renew(id, &terms, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the number to the target, if it is due. Returns how long it waits, where it does.
+    fn send(&mut self, index: usize, desired: u32) -> Option<Duration> {
+        let (now, moment) = (at(self.now), self.now);
+        let pool = self.pools.get_mut(index)?;
+        let finished = pool.hold.finished();
+        let accounted = pool.hold.current().filter(|accounted| Some(accounted.effective) == pool.effective);
+        let number = Number {
+            desired,
+            current: pool.replicas,
+            live: Some(u32::try_from(pool.members.len()).unwrap_or(u32::MAX)),
+            unaccounted: accounted.map_or(0, |accounted| finished.saturating_sub(accounted.finished)),
+            // A target shows its new number at once here.
+            sent: false,
+            accounted: pool.sent.is_some_and(|sent| sent.finished == finished),
+            since_last: pool.sent.map(|sent| Duration::from_millis(u64::try_from(moment - sent.at).unwrap_or_default())),
+        };
+        match number.sending() {
+            Sending::Settled => None,
+            Sending::Later(wait) => Some(wait),
+            Sending::Now => {
+                pool.replicas = desired;
+                if pool.settings.ephemeral {
+                    let effective = effective_time(pool.effective, now);
+                    pool.effective = Some(effective);
+                    pool.announce(Accounted { effective, finished });
+                    pool.sent = Some(Sent { at: moment, finished });
+                }
+                None
+            }
+        }
+    }
+
+    /// What the RunnerReplicaSet does. Templates do not change in a trace, so a RunnerDeployment passes its number on as it is.
+    fn plan(&mut self, index: usize) {
+        let now = at(self.now);
+        let elapsed = Duration::from_millis(u64::try_from(self.now - self.scenario.begins).unwrap_or_default());
+        let instant = self.epoch.checked_add(elapsed).unwrap_or(self.epoch);
+        let Some(pool) = self.pools.get_mut(index) else { return };
+        let members: Vec<Member> = pool
+            .members
+            .iter()
+            .filter_map(|id| self.runners.get(*id))
+            .map(|runner| Member { phase: runner.assessment.phase, current: true, age: since(runner.facts.created, now) })
+            .collect();
+        let desired = pool.replicas;
+        let replicas = Replicas {
+            effective: pool.effective,
+            ephemeral: pool.settings.ephemeral,
+            autoscaled: true,
+            scaled_up: pool.grown,
+            newest: pool.newest,
+            missing: desired.saturating_sub(u32::try_from(members.len()).unwrap_or(u32::MAX)),
+        };
+        let finished = pool.hold.held(&replicas, &pool.announced, now, instant);
+        let plan = fleet::plan(&Fleet { desired, members: &members, in_flight: 0, finished, surge: desired.div_ceil(10).max(1) });
+        if !matches!(&plan, Plan::Shrink(shrink) if shrink.ask > 0) {
+            pool.surplus_since = None;
+        }
+        match plan {
+            Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
+            Plan::Create(count) => {
+                (pool.grown, pool.newest) = (Some(now), Some(now));
+                for _ in 0..count {
+                    let runner = self.make(index, None);
+                    self.start(runner);
+                }
+                // The autoscaler hears of it.
+                self.wake(index, self.now);
+            }
+            Plan::Shrink(shrink) => self.shrink(index, &shrink),
+        }
+        #[cfg(test)]
+        if let Some(pool) = self.pools.get(index) {
+            let exist = u32::try_from(pool.members.len()).unwrap_or(u32::MAX);
+            self.story.fleets.push((self.now, index, exist, pool.replicas, pool.settings.min, pool.settings.max));
+        }
+    }
+
+    /// Runners that are over or never started go; idle ones that the policy names are asked about at GitHub, which knows who has a job.
+    fn shrink(&mut self, index: usize, plan: &Shrink) {
+        let now = at(self.now);
+        let Some(pool) = self.pools.get(index) else { return };
+        let named = plan.dead.iter().chain(&plan.unstarted).filter_map(|member| pool.members.get(*member));
+        let mut gone: Vec<usize> = named.copied().collect();
+        if plan.ask > 0 {
+            gone.extend(self.choose(index, plan));
+        }
+        if let Some(pool) = self.pools.get_mut(index).filter(|_| !gone.is_empty()) {
+            pool.shrunk = Some(now);
+            pool.dead.retain(|dead| !gone.contains(dead));
+        }
+        for id in gone {
+            self.delete(id);
+        }
+    }
+
+    /// Idle runners that the policy names and GitHub lets go.
+    fn choose(&mut self, index: usize, plan: &Shrink) -> Vec<usize> {
+        let (now, moment) = (at(self.now), self.now);
+        let Some(pool) = self.pools.get_mut(index) else { return Vec::new() };
+        let confirmation = pool.confirmation();
+        let surplus_since = *pool.surplus_since.get_or_insert(moment);
+        let confirmed = surplus_since + milliseconds(confirmation);
+        if confirmed > moment {
+            self.wake(index, confirmed);
+            return Vec::new();
+        }
+        let idle: Vec<usize> =
+            pool.members.iter().copied().filter(|id| self.runners.get(*id).is_some_and(super::Runner::is_idle)).collect();
+        let mut ids = Vec::new();
+        let mut offered: Vec<(RunnerFacts, Assessment)> = Vec::new();
+        for id in idle {
+            let Some(runner) = self.runners.get_mut(id) else { continue };
+            runner.see_idle(moment);
+            if scale_down::eligible(&runner.facts, &runner.assessment, confirmation, plan.outdated_only).is_ok() {
+                ids.push(id);
+                offered.push((runner.facts.clone(), runner.assessment.clone()));
+            }
+        }
+        let told = self.told(index, Told::Set);
+        let offer = scale_down::offer(&offered, &Default::default(), told, plan.ask, confirmation, plan.outdated_only, now);
+        let Some(offer) = offer else {
+            self.wake(index, moment + milliseconds(confirmation.max(Duration::from_secs(1))));
+            return Vec::new();
+        };
+        let choices = self.policies.scale_down(offer.request);
+        let chosen = choices.iter().filter_map(|choice| ids.get(*offer.runners.get(choice.index as usize)?).copied());
+        let chosen: Vec<usize> = chosen.collect();
+        let chosen: Vec<usize> = chosen.into_iter().filter(|id| self.github.leave(index, *id)).collect();
+        if let Some(pool) = self.pools.get_mut(index) {
+            pool.removals += chosen.len() as u64;
+        }
+        chosen
+    }
+
+    /// What a policy is told of a pool.
+    fn told(&self, index: usize, by: Told) -> Pool {
+        let Some(pool) = self.pools.get(index) else { return Pool::default() };
+        let now = at(self.now);
+        let phases = pool.members.iter().filter_map(|id| self.runners.get(*id)).map(|runner| runner.assessment.phase);
+        let (namespace, name) = pool.settings.pool.split_once('/').unwrap_or(("", &pool.settings.pool));
+        let (kind, up, down) = match by {
+            Told::Autoscaler => ("RunnerDeployment", pool.raised, pool.lowered),
+            Told::Set => ("RunnerReplicaSet", pool.grown, pool.shrunk),
+        };
+        Pool {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            labels: pool.settings.labels.iter().map(ToString::to_string).collect(),
+            min_replicas: Some(pool.settings.min),
+            max_replicas: Some(pool.settings.max),
+            desired: pool.replicas,
+            counts: counts(phases),
+            last_scale_up: up.map(|at| since(at, now)),
+            last_scale_down: down.map(|at| since(at, now)),
+            revision: "1".to_owned(),
+            ephemeral: pool.settings.ephemeral,
+            budget: None,
+            start_time: pool.starts.quantiles(),
+            run_time: pool.runs.quantiles(),
+            arrivals: pool.arrivals.per_minute(now),
+            attributes: Vec::new(),
+        }
+    }
+}
+
+/// Which controller asks.
+#[derive(Clone, Copy)]
+enum Told {
+    Autoscaler,
+    Set,
+}
+
+fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
+    phases.fold(Counts::default(), |mut counts, phase| {
+        let count = match phase {
+            Phase::Pending => &mut counts.pending,
+            Phase::Starting => &mut counts.starting,
+            Phase::Idle(_) => &mut counts.idle,
+            Phase::Busy | Phase::Offline => &mut counts.busy,
+            Phase::Stopping => &mut counts.stopping,
+            Phase::Dead => return counts,
+        };
+        *count = count.saturating_add(1);
+        counts
+    })
+}
+
+fn milliseconds(wait: Duration) -> Moment {
+    // Never before the moment is over.
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::from_hours(24 * 365));
+    i64::try_from(wait.as_nanos().div_euclid(1_000_000)).unwrap_or(i64::MAX / 4) + i64::from(wait.subsec_nanos() % 1_000_000 != 0)
+}

@@ -1,0 +1,257 @@
+//! What a trace gives a simulation: arrivals, run times, samples of starts, and how everything stood at its beginning.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pacer_core::target;
+use pacer_trace::{End, History, JobLife, PoolSettings, RunnerLife};
+
+use crate::agenda::Moment;
+
+/// Assumed for a pool of whose starts none was recorded.
+const UNKNOWN_START: Moment = 30_000;
+
+/// Why a trace can't be simulated.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// No pool.
+    #[error("the trace has no settings of any pool: record where RunnerDeployments with HorizontalRunnerAutoscalers are")]
+    NoPool,
+    /// No job.
+    #[error("the trace has no job that was queued after its beginning: record for longer, or while jobs run")]
+    NoJob,
+}
+
+/// One start of a runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Start {
+    /// Online after so many milliseconds.
+    Online(Moment),
+    /// Ended after so many milliseconds without coming online.
+    Failed(Moment),
+}
+
+/// A job.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) id: u64,
+    pub(crate) repository: Arc<str>,
+    pub(crate) workflow: Arc<str>,
+    pub(crate) labels: Arc<[Arc<str>]>,
+    pub(crate) attempt: u32,
+    /// The pool whose autoscaler counts it; none where none fits.
+    pub(crate) pool: Option<usize>,
+    pub(crate) queued: Moment,
+    /// When it starts to wait here: later than it was queued where it was queued before the trace begins.
+    pub(crate) arrives: Moment,
+    /// How long it runs; none where its end is not in the trace.
+    pub(crate) runs: Option<Moment>,
+    /// When it is called off, where it never started.
+    pub(crate) cancelled: Option<Moment>,
+    /// It runs when the trace begins.
+    pub(crate) runs_already: bool,
+    /// The runner that has it then, where that is known.
+    pub(crate) on: Option<Arc<str>>,
+    /// It was queued after the beginning, so its wait counts.
+    pub(crate) counts: bool,
+}
+
+/// A pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: Vec<(Moment, PoolSettings)>,
+    pub(crate) starts: Vec<Start>,
+    /// From a job's end until its ephemeral runner is gone.
+    pub(crate) lingers: Vec<Moment>,
+    /// From when a runner and a job were there until the job started.
+    pub(crate) pickups: Vec<Moment>,
+    /// Runners that were there at the beginning, and those of them that were online.
+    pub(crate) initial: Vec<(Arc<str>, bool)>,
+}
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub(crate) begins: Moment,
+    pub(crate) ends: Moment,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) pools: Vec<Pool>,
+    notes: Vec<String>,
+}
+
+impl Scenario {
+    /// Takes it from the lives in a trace.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing to simulate.
+    pub fn of(history: &History) -> Result<Self, ScenarioError> {
+        let (begins, ends) = (moment(history.started), moment(history.ended));
+        let mut notes = Vec::new();
+        let mut pools: Vec<Pool> = Vec::new();
+        for (name, life) in history.pools.iter().filter(|(_, life)| !life.settings.is_empty()) {
+            pools.push(pool(name, &life.settings, history, begins, &mut notes));
+        }
+        if pools.is_empty() {
+            return Err(ScenarioError::NoPool);
+        }
+        let index: BTreeMap<Arc<str>, usize> = pools.iter().enumerate().map(|(index, pool)| (pool.name.clone(), index)).collect();
+        let mut homeless = 0_u64;
+        let mut jobs = Vec::new();
+        for (id, life) in &history.jobs {
+            let known = life.about.pool.as_ref().and_then(|pool| index.get(pool)).copied();
+            let pool = known.or_else(|| pools.iter().position(|pool| pool.fits(&life.about.labels)));
+            homeless += u64::from(pool.is_none());
+            jobs.extend(job(*id, life, pool, history, begins, ends));
+        }
+        jobs.sort_by_key(|job: &Job| (job.arrives, job.id));
+        if !jobs.iter().any(|job| job.counts) {
+            return Err(ScenarioError::NoJob);
+        }
+        if homeless > 0 {
+            notes.push(format!("{homeless} jobs fit no pool of the trace and are left out"));
+            jobs.retain(|job| job.pool.is_some());
+        }
+        if !history.gaps.is_empty() {
+            notes.push(format!("nobody recorded {} times in between: what happened then is incomplete", history.gaps.len()));
+        }
+        Ok(Self { begins, ends, jobs, pools, notes })
+    }
+
+    /// What limits how far the result can be believed.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Jobs whose wait counts.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.jobs.iter().filter(|job| job.counts).count()
+    }
+
+    /// Names of the pools, in order.
+    pub fn pools(&self) -> impl Iterator<Item = &str> {
+        self.pools.iter().map(|pool| pool.name.as_ref())
+    }
+}
+
+impl Pool {
+    /// Whether its runners can take a job that asks for these labels, by any of its settings.
+    pub(crate) fn fits(&self, labels: &[Arc<str>]) -> bool {
+        let wanted: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
+        self.settings.last().is_some_and(|(_, settings)| {
+            let has: Vec<&str> = settings.labels.iter().map(AsRef::as_ref).collect();
+            target::fits(&wanted, &has)
+        })
+    }
+}
+
+pub(crate) fn moment(at: Timestamp) -> Moment {
+    at.as_millisecond()
+}
+
+pub(crate) fn at(moment: Moment) -> Timestamp {
+    Timestamp::from_millisecond(moment).unwrap_or(Timestamp::MAX)
+}
+
+fn job(id: u64, life: &JobLife, pool: Option<usize>, history: &History, begins: Moment, ends: Moment) -> Option<Job> {
+    let queued = moment(life.queued);
+    let completed = life.completed.map(moment);
+    if completed.is_some_and(|completed| completed <= begins) || queued > ends {
+        return None;
+    }
+    let started = life.started.map(moment);
+    if started.is_none() && completed.is_some() && life.runner.is_some() {
+        // It ran, and nobody saw when it began.
+        return None;
+    }
+    // The end of its runner is the end of a job.
+    let of_runner = || life.runner.as_ref().and_then(|runner| history.runners.get(runner)?.ended).map(|(at, _)| moment(at));
+    let over = completed.or_else(|| started.and_then(|_| of_runner()));
+    let runs_already = started.is_some_and(|started| started < begins);
+    let runs = started.and_then(|started| Some(over? - started.max(begins)));
+    Some(Job {
+        id,
+        repository: life.about.repository.clone(),
+        workflow: life.about.workflow.clone(),
+        labels: life.about.labels.clone(),
+        attempt: life.about.attempt,
+        pool,
+        queued,
+        arrives: queued.max(begins),
+        runs: runs.map(|runs| runs.max(0)),
+        cancelled: completed.filter(|_| started.is_none()),
+        runs_already,
+        on: life.runner.clone().filter(|_| runs_already),
+        counts: queued >= begins,
+    })
+}
+
+fn pool(
+    name: &Arc<str>,
+    settings: &[(Timestamp, PoolSettings)],
+    history: &History,
+    begins: Moment,
+    notes: &mut Vec<String>,
+) -> Pool {
+    let settings: Vec<(Moment, PoolSettings)> =
+        settings.iter().map(|(at, settings)| (moment(*at).max(begins), settings.clone())).collect();
+    for field in settings.iter().flat_map(|(_, settings)| &settings.unrecorded) {
+        let note = format!("pool {name}: {field} changes its number and is not simulated");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let runners: Vec<(&Arc<str>, &RunnerLife)> = history.runners.iter().filter(|(_, life)| life.pool == *name).collect();
+    let mut starts: Vec<Start> = runners.iter().filter_map(|(_, life)| start(life)).collect();
+    if !starts.iter().any(|start| matches!(start, Start::Online(_))) {
+        notes.push(format!("pool {name}: no start of a runner is in the trace, so {} s is assumed", UNKNOWN_START / 1000));
+        starts.push(Start::Online(UNKNOWN_START));
+    }
+    let there = |life: &RunnerLife| moment(life.created) <= begins && life.ended.is_none_or(|(ended, _)| moment(ended) > begins);
+    let initial = runners
+        .iter()
+        .filter(|(_, life)| there(life))
+        .map(|(name, life)| ((*name).clone(), life.registered.is_some_and(|registered| moment(registered) <= begins)));
+    let (lingers, pickups) = after_jobs(name, history);
+    Pool { name: name.clone(), settings, starts, lingers, pickups, initial: initial.collect() }
+}
+
+fn start(life: &RunnerLife) -> Option<Start> {
+    let after = |at: Timestamp| (moment(at) - moment(life.created)).max(0);
+    match (life.registered, life.ended) {
+        (Some(registered), _) => Some(Start::Online(after(registered))),
+        (None, Some((ended, End::Failed))) => Some(Start::Failed(after(ended))),
+        // It was given up while it started, or is still starting.
+        (None, _) => None,
+    }
+}
+
+/// Times around the jobs that ran in a pool: from a job's end to its runner's, and from when both were there to the job's start.
+fn after_jobs(pool: &Arc<str>, history: &History) -> (Vec<Moment>, Vec<Moment>) {
+    let mut of_runner: BTreeMap<&Arc<str>, Vec<&JobLife>> = BTreeMap::new();
+    for job in history.jobs.values() {
+        if let Some(runner) = &job.runner {
+            of_runner.entry(runner).or_default().push(job);
+        }
+    }
+    let (mut lingers, mut pickups) = (Vec::new(), Vec::new());
+    for (runner, mut jobs) in of_runner {
+        let Some(life) = history.runners.get(runner).filter(|life| life.pool == *pool) else { continue };
+        jobs.sort_by_key(|job| job.started);
+        let mut free = life.registered.map(moment);
+        for job in &jobs {
+            if let Some((free, started)) = free.zip(job.started.map(moment)) {
+                pickups.push((started - free.max(moment(job.queued))).max(0));
+            }
+            free = job.completed.map(moment);
+        }
+        if let (Some(free), Some((ended, End::Finished))) = (free, life.ended) {
+            lingers.push((moment(ended) - free).max(0));
+        }
+    }
+    (lingers, pickups)
+}

@@ -1,0 +1,209 @@
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pacer_trace::{About, Header, History, PoolSettings, Record, Trace, What};
+use proptest::prelude::*;
+
+use super::*;
+
+/// One job: when it is queued, and how long it runs, in seconds.
+type Work = (i64, i64);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000_000 + seconds).unwrap()
+}
+
+fn settings(min: u32, max: u32, ephemeral: bool, delay: u64) -> PoolSettings {
+    PoolSettings {
+        pool: "ci/web".into(),
+        labels: vec!["web".into()],
+        ephemeral,
+        min,
+        max,
+        replicas: min,
+        scale_down_delay_seconds: delay,
+        job_life_seconds: 600,
+        webhooks: true,
+        ..PoolSettings::default()
+    }
+}
+
+fn record(seconds: i64, what: What) -> Record {
+    Record { at: at(seconds), what }
+}
+
+fn queued(job: u64) -> What {
+    let about = About {
+        repository: "acme/app".into(),
+        workflow: "build".into(),
+        labels: Arc::from([Arc::from("self-hosted"), Arc::from("web")]),
+        attempt: 1,
+        pool: None,
+    };
+    What::JobQueued { job, about }
+}
+
+/// A trace whose jobs took so long, and whose starts took so many seconds; it lasts an hour longer than its last job.
+fn trace(settings: PoolSettings, work: &[Work], starts: &[i64]) -> Trace {
+    let mut records = vec![record(0, What::Pool(settings))];
+    for (index, took) in starts.iter().enumerate() {
+        let runner: Arc<str> = Arc::from(format!("sample-{index}"));
+        records.push(record(-500, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
+        records.push(record(-500 + took, What::RunnerRegistered { runner: runner.clone() }));
+        records.push(record(-1, What::RunnerEnded { runner, why: pacer_trace::End::Removed }));
+    }
+    for (job, (queue, runs)) in (1..).zip(work) {
+        records.push(record(*queue, queued(job)));
+        records.push(record(queue + 5, What::JobStarted { job, runner: None }));
+        records.push(record(queue + 5 + runs, What::JobCompleted { job }));
+    }
+    let last = work.iter().map(|(queue, runs)| queue + runs).max().unwrap_or(0);
+    records.push(record(last * 3 + 7_200, What::Checkpoint {}));
+    Trace { header: Header::new(at(0)), records }
+}
+
+fn scenario(trace: &Trace) -> Scenario {
+    Scenario::of(&History::of(trace)).unwrap()
+}
+
+fn outcome(trace: &Trace, seed: u64) -> Outcome {
+    simulate(&scenario(trace), &Policies::builtin().unwrap(), seed)
+}
+
+#[test]
+fn a_burst_gets_one_runner_per_job_and_waits_for_their_start() {
+    let work: Vec<Work> = (0..30).map(|index| (10 + index / 10, 60)).collect();
+    let outcome = outcome(&trace(settings(0, 100, true, 0), &work, &[8]), 1);
+    let total = &outcome.total;
+    assert_eq!((total.jobs, total.starts, total.unstarted, total.failed_starts), (30, 30, 0, 0), "{total:?}");
+    assert!((8.0..8.5).contains(&total.wait_p50) && (8.0..9.0).contains(&total.wait_max), "{total:?}");
+    assert!((total.runner_minutes - 34.0).abs() < 0.5 && total.idle_minutes < 0.1, "{total:?}");
+}
+
+#[test]
+fn a_maximum_that_binds_makes_jobs_wait_for_each_other() {
+    let outcome = outcome(&trace(settings(0, 2, true, 0), &[(10, 100), (10, 100), (10, 100), (10, 100)], &[10]), 1);
+    let total = &outcome.total;
+    assert_eq!((total.starts, total.unstarted), (4, 0));
+    assert!((119.0..123.0).contains(&total.wait_max), "{total:?}");
+}
+
+#[test]
+fn persistent_runners_are_used_again_and_go_when_the_delay_is_over() {
+    let work: Vec<Work> = (0..10).map(|index| (10 + index * 100, 20)).collect();
+    let outcome = outcome(&trace(settings(0, 5, false, 300), &work, &[10]), 1);
+    let total = &outcome.total;
+    // The delay counts from the last increase: jobs that reuse a runner do not prolong it.
+    assert_eq!((total.starts, total.removals, total.unstarted), (3, 3, 0), "{total:?}");
+    assert!(total.idle_minutes > 10.0, "{total:?}");
+}
+
+#[test]
+fn a_minimum_is_there_before_jobs_come() {
+    let outcome = outcome(&trace(settings(3, 5, true, 0), &[(60, 10), (60, 10)], &[20]), 1);
+    assert!(outcome.total.wait_max < 0.1, "{:?}", outcome.total);
+    assert_eq!(outcome.total.starts, 5, "two are replaced");
+}
+
+#[test]
+fn failed_starts_are_tried_again_with_growing_pauses() {
+    let mut trace = trace(settings(0, 5, true, 0), &[(10, 10)], &[]);
+    let runner: Arc<str> = Arc::from("failed");
+    trace.records.push(record(-50, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
+    trace.records.push(record(-48, What::RunnerEnded { runner, why: pacer_trace::End::Failed }));
+    // Half of the samples fail; the other is the assumed one.
+    let outcomes: Vec<Outcome> = (0..32).map(|seed| outcome(&trace, seed)).collect();
+    assert!(outcomes.iter().any(|outcome| outcome.total.failed_starts > 1));
+    for outcome in outcomes {
+        let total = outcome.total;
+        assert_eq!((total.unstarted, total.starts), (0, total.failed_starts + 1), "{total:?}");
+    }
+}
+
+#[test]
+fn a_job_that_is_called_off_gets_no_runner_and_is_not_counted() {
+    let mut trace = trace(settings(0, 1, true, 0), &[(10, 100)], &[5]);
+    trace.records.push(record(12, queued(77)));
+    trace.records.push(record(60, What::JobCompleted { job: 77 }));
+    let outcome = outcome(&trace, 1);
+    assert_eq!((outcome.total.jobs, outcome.total.unstarted, outcome.total.starts), (1, 0, 1));
+}
+
+#[test]
+fn runners_and_jobs_of_before_the_beginning_are_there() {
+    let mut trace = trace(PoolSettings { replicas: 2, ..settings(0, 2, true, 600) }, &[(10, 50)], &[5]);
+    for name in ["one", "two"] {
+        let runner: Arc<str> = Arc::from(name);
+        trace.records.push(record(-300, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
+        trace.records.push(record(-290, What::RunnerRegistered { runner }));
+    }
+    trace.records.push(record(-190, queued(99)));
+    trace.records.push(record(-190, What::JobStarted { job: 99, runner: Some("one".into()) }));
+    trace.records.push(record(100, What::JobCompleted { job: 99 }));
+    let scenario = scenario(&trace);
+    assert_eq!(scenario.jobs(), 1, "waits from before the beginning do not count");
+    let outcome = simulate(&scenario, &Policies::builtin().unwrap(), 1);
+    assert!(outcome.total.wait_max < 0.1, "{:?}", outcome.total);
+    assert_eq!(outcome.total.starts, 0);
+}
+
+#[test]
+fn a_simulated_policy_is_calibrated_when_it_gives_what_was_recorded() {
+    let trace = trace(settings(0, 9, true, 0), &[(10, 30), (20, 30)], &[5]);
+    let scenario = scenario(&trace);
+    let runs = (0..3).map(|seed| simulate(&scenario, &Policies::builtin().unwrap(), seed)).collect();
+    let contender = Contender { name: "builtin".to_owned(), runs, faults: 0 };
+    let measured = recorded(&History::of(&trace), &scenario);
+    let calibration = Calibration::of(&contender, &measured, Bound::default());
+    let waits: Vec<bool> = calibration.deviations.iter().map(|deviation| deviation.within).collect();
+    assert_eq!(waits, [true, true, false], "no runner of these jobs is in the trace: {calibration:?}");
+    assert!(!calibration.holds());
+    let condition = |text: &str| text.parse::<Condition>();
+    assert!(condition("wait.p95 > +10%").unwrap().met(&contender, &contender).is_none());
+    assert!(condition("wait.max > 3").unwrap().met(&contender, &contender).unwrap().contains("wait.max of builtin is 5."));
+    assert!(condition("runner-minutes < +1").unwrap().met(&contender, &contender).is_some());
+    for wrong in ["", "wait.p95", "wait.p90 > 1", "wait.p95 > x", "wait.p95 > +%", "wait.p95 > nan"] {
+        assert!(condition(wrong).unwrap_err().to_string().contains("runner-minutes"), "{wrong}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_run_keeps_the_laws(
+        work in prop::collection::vec((0_i64..900, 0_i64..200), 1..40),
+        starts in prop::collection::vec(1_i64..60, 1..5),
+        min in 0_u32..4,
+        more in 1_u32..8,
+        ephemeral in any::<bool>(),
+        delay in prop::sample::select(vec![0_u64, 60, 600]),
+        seed in any::<u64>(),
+    ) {
+        let max = min + more;
+        let trace = trace(settings(min, max, ephemeral, delay), &work, &starts);
+        let outcome = outcome(&trace, seed);
+        prop_assert_eq!(&outcome, &super::tests::outcome(&trace, seed), "the same seed");
+        prop_assert_eq!((outcome.total.jobs, outcome.total.unstarted), (work.len() as u64, 0));
+        let mut served = std::collections::BTreeMap::new();
+        for (job, started, runner) in &outcome.story.started {
+            let (queue, _) = work[usize::try_from(*job - 1).unwrap()];
+            prop_assert!(*started >= at(queue).as_millisecond(), "job {} started before it was queued", job);
+            *served.entry(*runner).or_insert(0_u32) += 1;
+        }
+        prop_assert_eq!(outcome.story.started.len(), work.len(), "each job once");
+        if ephemeral {
+            prop_assert!(served.values().all(|jobs| *jobs == 1));
+        }
+        for (_, _, exist, wanted, min, max) in &outcome.story.fleets {
+            prop_assert!(min <= wanted && wanted <= max);
+            // A fleet has no more than its maximum and the surge of an exchange.
+            prop_assert!(*exist <= max + max.div_ceil(10).max(1), "{} of {}", exist, max);
+        }
+        let (_, _, last, ..) = outcome.story.fleets.last().unwrap();
+        prop_assert!(*last >= min);
+        let figures = &outcome.total;
+        prop_assert!(figures.idle_minutes <= figures.runner_minutes + 1e-6, "{:?}", figures);
+        prop_assert!(figures.wait_p50 <= figures.wait_p95 && figures.wait_p95 <= figures.wait_max);
+    }
+}

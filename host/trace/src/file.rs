@@ -1,0 +1,233 @@
+//! How lines are kept: JSON, one object a line; with a name that ends in `.zst` in frames of zstd, one after the other.
+//!
+//! A writer adds whole lines, or whole frames. One that was killed in the middle leaves a torn end, which readers leave out and the next writer
+//! cuts off.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use ruzstd::decoding::StreamingDecoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+use crate::Trace;
+use crate::record::{FORMAT, Header, Record, VERSION};
+
+/// Longest line. A record has some two hundred bytes; labels and names are bounded by GitHub.
+const LINE: usize = 1 << 20;
+
+/// Bytes of lines that make a frame, at the most.
+const FRAME: usize = 1 << 20;
+
+/// Why a trace can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file system refuses.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The first line is no header.
+    #[error(
+        "{path} is no trace: its first line has to be {{\"format\":\"{FORMAT}\",\"version\":{VERSION},...}}; make one with `pacer record`"
+    )]
+    NoHeader {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is of another version.
+    #[error(
+        "{path} is a trace of version {found} and this program reads version {VERSION}: use the program that wrote it, or a newer one"
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: u32,
+    },
+    /// A line is no record.
+    #[error("{path}, line {line}: {source}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A line is too long to be a record.
+    #[error("{path}, line {line}: more than {LINE} bytes")]
+    Long {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+    },
+}
+
+fn io_error(path: &Path) -> impl Fn(io::Error) -> FileError + '_ {
+    |source| FileError::Io { path: path.to_owned(), source }
+}
+
+/// Whether a file of this name is compressed.
+#[must_use]
+pub fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zst"))
+}
+
+/// A trace, and how much of its file is whole.
+#[derive(Debug)]
+pub struct Contents {
+    /// What it says.
+    pub trace: Trace,
+    /// Bytes of the file up to the last whole line or frame.
+    pub whole: u64,
+    /// Bytes after that, which are left out.
+    pub torn: u64,
+}
+
+/// Reads a trace.
+///
+/// # Errors
+///
+/// When the file can't be read, is no trace, or has a line in the middle that is no record.
+pub fn read(path: &Path) -> Result<Contents, FileError> {
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(io_error(path))?;
+    let (text, whole) = if is_compressed(path) { decompress(&bytes) } else { (None, whole_lines(&bytes)) };
+    let lines = text.as_deref().unwrap_or_else(|| bytes.get(..whole).unwrap_or_default());
+    let trace = parse(path, lines)?;
+    let torn = bytes.len().saturating_sub(whole);
+    Ok(Contents { trace, whole: whole as u64, torn: torn as u64 })
+}
+
+fn whole_lines(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
+}
+
+/// The lines in all whole frames, and where the last of these ends.
+fn decompress(bytes: &[u8]) -> (Option<Vec<u8>>, usize) {
+    let mut text = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (before, at) = (text.len(), rest);
+        let read = StreamingDecoder::new(&mut rest).ok().and_then(|mut frame| frame.read_to_end(&mut text).ok());
+        if read.is_none() {
+            text.truncate(before);
+            return (Some(text), bytes.len() - at.len());
+        }
+    }
+    (Some(text), bytes.len())
+}
+
+fn parse(path: &Path, lines: &[u8]) -> Result<Trace, FileError> {
+    let none = || FileError::NoHeader { path: path.to_owned() };
+    let mut lines = (1_usize..).zip(BufReader::new(lines).split(b'\n'));
+    let first = lines.next().and_then(|(_, line)| line.ok()).ok_or_else(none)?;
+    let header: Header = serde_json::from_slice(&first).map_err(|_| none())?;
+    if header.format != FORMAT {
+        return Err(none());
+    }
+    if header.version != VERSION {
+        return Err(FileError::Version { path: path.to_owned(), found: header.version });
+    }
+    let mut records = Vec::new();
+    for (line, bytes) in lines {
+        let bytes = bytes.map_err(io_error(path))?;
+        if bytes.len() > LINE {
+            return Err(FileError::Long { path: path.to_owned(), line });
+        }
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let bad = |source| FileError::Line { path: path.to_owned(), line, source };
+        records.push(serde_json::from_slice::<Record>(&bytes).map_err(bad)?);
+    }
+    Ok(Trace { header, records })
+}
+
+/// Adds lines to a file.
+#[derive(Debug)]
+pub struct Writer {
+    path: PathBuf,
+    file: File,
+    compressed: bool,
+    /// Lines that are not in the file yet.
+    pending: Vec<u8>,
+}
+
+impl Writer {
+    /// Begins a file that must not exist.
+    ///
+    /// # Errors
+    ///
+    /// When it exists, or can't be made.
+    pub fn create(path: &Path, header: &Header) -> Result<Self, FileError> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(io_error(path))?;
+        let mut writer = Self { path: path.to_owned(), file, compressed: is_compressed(path), pending: Vec::new() };
+        writer.line(header)?;
+        Ok(writer)
+    }
+
+    /// Goes on after the whole part of a file that was read.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be opened or cut.
+    pub fn append(path: &Path, contents: &Contents) -> Result<Self, FileError> {
+        let mut file = OpenOptions::new().write(true).open(path).map_err(io_error(path))?;
+        file.set_len(contents.whole).and_then(|()| file.seek(SeekFrom::End(0))).map_err(io_error(path))?;
+        Ok(Self { path: path.to_owned(), file, compressed: is_compressed(path), pending: Vec::new() })
+    }
+
+    /// Adds a record. It is in the file after the next [`Writer::flush`], or earlier.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be written.
+    pub fn record(&mut self, record: &Record) -> Result<(), FileError> {
+        self.line(record)
+    }
+
+    fn line(&mut self, value: &impl serde::Serialize) -> Result<(), FileError> {
+        let bad = |error: serde_json::Error| FileError::Io { path: self.path.clone(), source: error.into() };
+        let line = serde_json::to_vec(value).map_err(bad)?;
+        self.pending.extend(line);
+        self.pending.push(b'\n');
+        if self.pending.len() >= FRAME { self.flush() } else { Ok(()) }
+    }
+
+    /// Bytes that wait for [`Writer::flush`].
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be written.
+    pub fn flush(&mut self) -> Result<(), FileError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.pending);
+        let bytes = if self.compressed { compress_to_vec(bytes.as_slice(), CompressionLevel::Fastest) } else { bytes };
+        self.file.write_all(&bytes).map_err(io_error(&self.path))
+    }
+}
+
+/// Writes a trace into a file that must not exist.
+///
+/// # Errors
+///
+/// When it exists, or can't be written.
+pub fn write(path: &Path, trace: &Trace) -> Result<(), FileError> {
+    let mut writer = Writer::create(path, &trace.header)?;
+    trace.records.iter().try_for_each(|record| writer.record(record))?;
+    writer.flush()
+}

@@ -1,0 +1,52 @@
+//! A trace: what happened in a cluster, one record a line, in the order in which it became known.
+//!
+//! The format is described in `docs/trace.md` and `docs/trace.schema.json`. It is append-only: a recorder that starts again goes on in the same
+//! file. Read first: [`Record`] (what a line says), [`file`] (how lines are kept), [`History`] (what the lines come to, job by job and runner by
+//! runner).
+
+pub mod file;
+mod history;
+mod record;
+mod redaction;
+
+pub use history::{History, JobLife, PoolLife, Problem, RunnerLife};
+pub use record::{About, End, FORMAT, Header, PoolSettings, Record, VERSION, What};
+pub use redaction::Redaction;
+
+use jiff::Timestamp;
+
+/// The header, and the records in the order of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// First line.
+    pub header: Header,
+    /// All others.
+    pub records: Vec<Record>,
+}
+
+impl Trace {
+    /// The part from one moment to another, as a trace of its own. What is known at its beginning is told again: the settings of pools, and
+    /// all that happened to jobs and runners that are not over by then.
+    #[must_use]
+    pub fn cut(&self, from: Timestamp, to: Timestamp) -> Self {
+        let over = self.records.iter().filter(|record| record.at < from && record.what.ends());
+        let over: std::collections::BTreeSet<_> = over.filter_map(|record| record.what.subject()).collect();
+        let mut settings = std::collections::BTreeMap::new();
+        let mut kept = Vec::new();
+        for record in self.records.iter().filter(|record| record.at <= to) {
+            match (&record.what, record.at < from) {
+                (What::Pool(pool), true) => {
+                    settings.insert(pool.pool.clone(), Record { at: from, what: record.what.clone() });
+                }
+                (what, true) if what.subject().is_none_or(|subject| over.contains(&subject)) => {}
+                _ => kept.push(record.clone()),
+            }
+        }
+        let mut records: Vec<Record> = settings.into_values().chain(kept).collect();
+        records.push(Record { at: to, what: What::Checkpoint {} });
+        Self { header: Header { started: from, ..self.header.clone() }, records }
+    }
+}
+
+#[cfg(test)]
+mod tests;

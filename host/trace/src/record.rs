@@ -1,0 +1,230 @@
+//! What a line says.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The value of `format` in a header.
+pub const FORMAT: &str = "pacer-trace";
+
+/// The version that is written. A reader refuses others; within a version kinds and fields are only added.
+pub const VERSION: u32 = 1;
+
+/// First line of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Since when everything is recorded; what records say of earlier moments was learned afterwards.
+    pub started: Timestamp,
+    /// Program that wrote it.
+    pub by: String,
+    /// Names were replaced by keyed hashes.
+    #[serde(default)]
+    pub redacted: bool,
+}
+
+impl Header {
+    /// Of a trace that begins now.
+    #[must_use]
+    pub fn new(started: Timestamp) -> Self {
+        let by = concat!("pacer ", env!("CARGO_PKG_VERSION")).to_owned();
+        Self { format: FORMAT.to_owned(), version: VERSION, started, by, redacted: false }
+    }
+}
+
+/// Any other line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// When it happened, as exactly as known.
+    pub at: Timestamp,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum What {
+    /// These settings of a pool are in force from now on.
+    Pool(PoolSettings),
+    /// GitHub queued a job.
+    JobQueued {
+        /// GitHub's id of the job.
+        job: u64,
+        /// What it is.
+        #[serde(flatten)]
+        about: About,
+    },
+    /// GitHub gave a job to a runner.
+    JobAssigned {
+        /// GitHub's id of the job.
+        job: u64,
+        /// Name of the runner.
+        runner: Arc<str>,
+    },
+    /// A job runs.
+    JobStarted {
+        /// GitHub's id of the job.
+        job: u64,
+        /// Name of its runner, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        runner: Option<Arc<str>>,
+    },
+    /// A job is over, whatever came of it; one that never started was cancelled.
+    JobCompleted {
+        /// GitHub's id of the job.
+        job: u64,
+    },
+    /// A Runner object was made.
+    RunnerCreated {
+        /// Its name.
+        runner: Arc<str>,
+        /// `namespace/name` of its pool.
+        pool: Arc<str>,
+    },
+    /// A runner came online for the first time.
+    RunnerRegistered {
+        /// Its name.
+        runner: Arc<str>,
+    },
+    /// A runner has a job.
+    RunnerBusy {
+        /// Its name.
+        runner: Arc<str>,
+    },
+    /// A runner has no job any more.
+    RunnerIdle {
+        /// Its name.
+        runner: Arc<str>,
+    },
+    /// A Runner object is gone.
+    RunnerEnded {
+        /// Its name.
+        runner: Arc<str>,
+        /// Why.
+        why: End,
+    },
+    /// An autoscaler's number changed.
+    Decision {
+        /// `namespace/name` of the pool.
+        pool: Arc<str>,
+        /// The number before.
+        from: u32,
+        /// The number after.
+        to: u32,
+        /// Why, for people.
+        #[serde(default)]
+        why: String,
+        /// Id of the receipt that tells more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receipt: Option<String>,
+    },
+    /// The recorder is back. What happened in between is known as far as the cluster still told.
+    Resumed {
+        /// The last record before.
+        since: Timestamp,
+    },
+    /// Nothing else happened until now.
+    Checkpoint {},
+    /// A kind that this program does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Settings of a pool: a RunnerDeployment or RunnerSet and its autoscaler.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolSettings {
+    /// `namespace/name`.
+    pub pool: Arc<str>,
+    /// Labels of its runners, GitHub's own not.
+    pub labels: Vec<Arc<str>>,
+    /// Runners take one job each.
+    pub ephemeral: bool,
+    /// Fewest runners.
+    pub min: u32,
+    /// Most runners.
+    pub max: u32,
+    /// Wanted number of runners at this moment.
+    pub replicas: u32,
+    /// How long after an increase the number is not lowered.
+    pub scale_down_delay_seconds: u64,
+    /// How long a queued job counts if nothing else is heard of it.
+    pub job_life_seconds: u64,
+    /// Jobs come on top of the minimum: the autoscaler has a trigger.
+    pub webhooks: bool,
+    /// How long a runner has to be idle before it may be removed; none where the recorder was not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_confirmation_seconds: Option<u64>,
+    /// Name of the policy set that the pool asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<String>,
+    /// Fields of the spec that change the number and are not part of this format yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrecorded: Vec<String>,
+}
+
+/// What does not change about a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// `owner/name`.
+    pub repository: Arc<str>,
+    /// Name of the workflow.
+    pub workflow: Arc<str>,
+    /// Labels it asks for.
+    pub labels: Arc<[Arc<str>]>,
+    /// Run attempt, from 1.
+    pub attempt: u32,
+    /// `namespace/name` of the pool whose autoscaler counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Arc<str>>,
+}
+
+/// Why a runner is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// It did its job.
+    Finished,
+    /// It registered and had no job when it went.
+    Removed,
+    /// It never registered.
+    Failed,
+    /// Nothing says why.
+    Unknown,
+}
+
+/// What a record is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Job(u64),
+    Runner(Arc<str>),
+}
+
+impl What {
+    /// The job or runner that it is about.
+    pub(crate) fn subject(&self) -> Option<Subject> {
+        match self {
+            Self::JobQueued { job, .. }
+            | Self::JobAssigned { job, .. }
+            | Self::JobStarted { job, .. }
+            | Self::JobCompleted { job } => Some(Subject::Job(*job)),
+            Self::RunnerCreated { runner, .. }
+            | Self::RunnerRegistered { runner }
+            | Self::RunnerBusy { runner }
+            | Self::RunnerIdle { runner }
+            | Self::RunnerEnded { runner, .. } => Some(Subject::Runner(runner.clone())),
+            Self::Pool(_) | Self::Decision { .. } | Self::Resumed { .. } | Self::Checkpoint {} | Self::Unknown => None,
+        }
+    }
+
+    /// Whether nothing more is to be said of its subject.
+    pub(crate) fn ends(&self) -> bool {
+        matches!(self, Self::JobCompleted { .. } | Self::RunnerEnded { .. })
+    }
+}

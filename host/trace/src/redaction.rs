@@ -1,0 +1,69 @@
+//! Names replaced by keyed hashes: the same name gives the same hash under the same key, and nobody without the key can try names.
+
+use std::sync::Arc;
+
+use ring::hmac;
+
+use crate::Trace;
+use crate::record::{About, Record, What};
+
+/// Hexadecimal digits of a hash that are kept: a clash among a million names is a matter of one in ten million.
+const DIGITS: usize = 16;
+
+/// Replaces names of repositories, workflows and runners, and drops free text. Labels and pools stay: what fits where depends on them.
+#[derive(Debug)]
+pub struct Redaction(hmac::Key);
+
+impl Redaction {
+    /// With this key.
+    #[must_use]
+    pub fn new(key: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
+    }
+
+    /// The same trace without names.
+    #[must_use]
+    pub fn apply(&self, trace: &Trace) -> Trace {
+        let records = trace.records.iter().filter(|record| record.what != What::Unknown);
+        let records = records.map(|record| Record { at: record.at, what: self.what(&record.what) }).collect();
+        Trace { header: crate::Header { redacted: true, ..trace.header.clone() }, records }
+    }
+
+    fn what(&self, what: &What) -> What {
+        let mut what = what.clone();
+        match &mut what {
+            What::JobQueued { about, .. } => {
+                *about = About {
+                    repository: self.name("repository", &about.repository),
+                    workflow: self.name("workflow", &about.workflow),
+                    ..about.clone()
+                };
+            }
+            What::JobStarted { runner: Some(runner), .. }
+            | What::JobAssigned { runner, .. }
+            | What::RunnerCreated { runner, .. }
+            | What::RunnerRegistered { runner }
+            | What::RunnerBusy { runner }
+            | What::RunnerIdle { runner }
+            | What::RunnerEnded { runner, .. } => *runner = self.name("runner", runner),
+            // Policies write what they like into a reason.
+            What::Decision { why, receipt, .. } => {
+                why.clear();
+                *receipt = None;
+            }
+            What::JobStarted { runner: None, .. }
+            | What::Pool(_)
+            | What::JobCompleted { .. }
+            | What::Resumed { .. }
+            | What::Checkpoint {}
+            | What::Unknown => {}
+        }
+        what
+    }
+
+    fn name(&self, kind: &str, name: &str) -> Arc<str> {
+        let tag = hmac::sign(&self.0, format!("{kind}\0{name}").as_bytes());
+        let hash: String = hex::encode(tag.as_ref()).chars().take(DIGITS).collect();
+        Arc::from(format!("{kind}-{hash}"))
+    }
+}

@@ -21,6 +21,7 @@ use crate::load::{LoadError, Refusal};
 use crate::policy::Policy;
 use crate::protocol::{Locks, Preparation, Probed, Reply, Request, Role};
 use crate::question::Question;
+use crate::text::Compiled;
 use process::Process;
 use runner::Runner;
 
@@ -78,6 +79,7 @@ pub struct Jail {
     idle: Mutex<Vec<Runner>>,
     /// Whether a runner lives that stays.
     stays: Arc<AtomicBool>,
+    interpreter: Compiled,
 }
 
 impl Jail {
@@ -100,7 +102,7 @@ impl Jail {
             return Err(failed(Lost::Rubbish));
         }
         let isolation = Isolation::new(probe.locks, possible);
-        Ok(Self { launcher, locks: probe.locks, isolation, idle: Mutex::default(), stays: Arc::default() })
+        Ok(Self { launcher, locks: probe.locks, isolation, idle: Mutex::default(), stays: Arc::default(), interpreter: Compiled::default() })
     }
 
     /// How well the processes are locked in.
@@ -148,7 +150,7 @@ impl Jail {
     /// A process for one policy set, whose budget begins now.
     pub(crate) fn stager(&self) -> Result<Stager, LoadError> {
         let process = self.launch(Role::Stager).map_err(|lost| LoadError::new(Refusal::SelfTest, lost.to_string()))?;
-        Ok(Stager::new(process))
+        Ok(Stager::new(process, self.interpreter.clone()))
     }
 
     fn launch(&self, role: Role) -> Result<Process, Lost> {

@@ -52,11 +52,13 @@ fn embed() -> Result<(), String> {
     }
     target_installed()?;
     for (package, directory, component) in EMBEDDED {
-        for input in ["src", "Cargo.toml"] {
-            println!("cargo::rerun-if-changed={}", root.join(directory).join(input).display());
+        // A path that is not there would always count as changed.
+        let inputs = ["src", "Cargo.toml", "Cargo.lock"].map(|input| root.join(directory).join(input));
+        for input in inputs.iter().filter(|input| input.exists()) {
+            println!("cargo::rerun-if-changed={}", input.display());
         }
         let path = out.join(component);
-        fs::write(&path, component_of(package, &build(package, &root, &target_dir(&out))?)?)
+        fs::write(&path, component_of(package, &build(package, directory, &root, &target_dir(&out))?)?)
             .map_err(|error| format!("{} can't be written: {error}", path.display()))?;
     }
     Ok(())
@@ -103,11 +105,11 @@ fn target_installed() -> Result<(), String> {
     ))
 }
 
-fn build(package: &str, root: &Path, target_dir: &Path) -> Result<PathBuf, String> {
+fn build(package: &str, directory: &str, root: &Path, target_dir: &Path) -> Result<PathBuf, String> {
     let mut cargo = Command::new(variable("CARGO")?);
-    cargo.current_dir(root).args(["build", "--package", package, "--lib"]);
+    cargo.current_dir(root.join(directory)).args(["build", "--lib"]);
     cargo.args(["--target", TARGET, "--profile", PROFILE]).arg("--target-dir").arg(target_dir);
-    if root.join("Cargo.lock").is_file() {
+    if [root, &root.join(directory)].into_iter().any(|place| place.join("Cargo.lock").is_file()) {
         cargo.arg("--locked");
     }
     for name in HOST_ONLY {

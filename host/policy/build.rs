@@ -126,7 +126,8 @@ fn build(package: &str, directory: &str, root: &Path, target_dir: &Path) -> Resu
 /// Without randomness, which the interpreter's engine would link otherwise, and without the paths of this machine.
 fn flags(root: &Path) -> Vec<String> {
     let mut flags = vec!["--cfg".to_owned(), "getrandom_backend=\"unsupported\"".to_owned()];
-    let cargo = env::var("CARGO_HOME").map(PathBuf::from).or_else(|_| env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let cargo =
+        env::var("CARGO_HOME").map(PathBuf::from).or_else(|_| env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
     flags.push(format!("--remap-path-prefix={}=/pacer", root.display()));
     flags.extend(cargo.map(|cargo| format!("--remap-path-prefix={}=/cargo", cargo.display())));
     flags

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pacer_core::policy::{Candidate, Choice, Job, ScaleDownRequest};
 use pacer_policy::text::{self, TEXT_BYTES};
-use pacer_policy::{Answer, Bundle, Decision, Digest, Fault, Inquiry, Limits, LoadError, Policy, Refusal, RAW_BYTES};
+use pacer_policy::{Answer, Bundle, Decision, Digest, Fault, Inquiry, Limits, LoadError, Policy, RAW_BYTES, Refusal};
 
 mod child;
 
@@ -37,7 +37,7 @@ fn ask(source: &str) -> Result<Answer, Fault> {
 }
 
 fn request(candidates: u32, surplus: u32) -> Inquiry {
-    let candidate = |n| Candidate { name: format!("runner-{n}"), age: 100 - n.min(99), idle: n, ..Candidate::default() };
+    let candidate = |n: u32| Candidate { name: format!("runner-{n}"), age: 100 - n.min(99), idle: n, ..Candidate::default() };
     let candidates = (0..candidates).map(candidate).collect();
     Inquiry::ScaleDown(ScaleDownRequest { now: 1_800_000_000.5, candidates, surplus, ..ScaleDownRequest::default() })
 }
@@ -123,7 +123,8 @@ fn a_text_that_can_not_be_used_is_refused_with_its_place() {
 #[test]
 fn a_set_names_texts_in_data_and_is_refused_where_the_decision_is_missing() {
     let parse = |yaml: &str, data: &[(&str, &str)]| {
-        let data = [("policies.yaml", yaml)].iter().chain(data).map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
+        let data = [("policies.yaml", yaml)].into_iter().chain(data.iter().copied());
+        let data = data.map(|(key, text)| (key.to_owned(), text.to_owned()));
         Bundle::read(jail(), &data.collect(), &BTreeMap::new())
     };
     let one = parse("scale-down: {module: p.js}\n", &[("p.js", YOUNGEST)]).unwrap();
@@ -160,7 +161,10 @@ fn answers_of_a_wrong_form_say_where() {
         ("return 7;", "it returned a number and not a list of choices"),
         ("", "it returned nothing and not a list of choices"),
         ("return [{ reason: 'x' }];", "it returned choices[0] without index"),
-        ("return [{ index: 0 }, { index: 'one' }];", "it returned choices[1] that is wrong: invalid type: string \"one\", expected u32"),
+        (
+            "return [{ index: 0 }, { index: 'one' }];",
+            "it returned choices[1] that is wrong: invalid type: string \"one\", expected u32",
+        ),
         ("return [{ index: -1 }];", "it returned choices[0] that is wrong"),
         ("return Promise.resolve([]);", "scaleDown returned a promise"),
         ("const deep = []; deep.push(deep); return deep;", "nested too deep"),
@@ -179,7 +183,11 @@ fn hostile_texts_end_in_their_call_and_the_next_is_well() {
         ("a loop that catches", "for (;;) { try { for (;;) {} } catch {} }", &["fuel", "deadline"]),
         ("memory", "const all = []; for (;;) all.push(new Array(1000).fill(1.5));", &["memory", "fuel", "deadline"]),
         ("a large buffer", "return [{ index: new ArrayBuffer(2 ** 30).byteLength }];", &["memory", "policy-error", "panic"]),
-        ("a long string", "return [{ index: 'x'.repeat(2 ** 29).length }];", &["memory", "policy-error", "panic", "fuel", "deadline"]),
+        (
+            "a long string",
+            "return [{ index: 'x'.repeat(2 ** 29).length }];",
+            &["memory", "policy-error", "panic", "fuel", "deadline"],
+        ),
         ("recursion", "const f = (n) => 1 + f(n + 1); return f(0);", &["policy-error", "stack", "fuel"]),
         ("native recursion", "const f = (n) => [n].map(f); return f(0);", &["policy-error", "stack", "panic", "fuel"]),
         ("nested text", "return JSON.parse('['.repeat(100000));", &["policy-error", "stack", "panic", "fuel", "deadline"]),
@@ -187,7 +195,11 @@ fn hostile_texts_end_in_their_call_and_the_next_is_well() {
         ("a regular expression", "return /^(a+)+$/.test('a'.repeat(40) + 'b') ? [] : [];", &["fuel", "deadline"]),
         ("an answer without end", "const all = []; all.length = 2 ** 32 - 1; return all;", &["memory", "fuel", "deadline"]),
         ("a getter", "return [{ get index() { for (;;) {} } }];", &["fuel", "deadline"]),
-        ("a promise without end", "const f = () => Promise.resolve().then(f); f(); throw 'declined';", &["policy-error", "fuel", "deadline"]),
+        (
+            "a promise without end",
+            "const f = () => Promise.resolve().then(f); f(); throw 'declined';",
+            &["policy-error", "fuel", "deadline"],
+        ),
     ] {
         let began = std::time::Instant::now();
         let fault = ask(&later(body)).unwrap_err();

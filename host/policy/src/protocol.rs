@@ -44,6 +44,8 @@ pub enum Role {
     SurplusRunner,
     /// Reads, compiles and tries the modules of one policy set.
     Stager,
+    /// Compiles the component that runs texts.
+    Interpreter,
     /// Tries what must be impossible, reports, and ends.
     Probe,
 }
@@ -53,7 +55,7 @@ pub const LINGER: Duration = Duration::from_secs(30);
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Runner, Self::SurplusRunner, Self::Stager, Self::Probe];
+    pub const ALL: [Self; 5] = [Self::Runner, Self::SurplusRunner, Self::Stager, Self::Interpreter, Self::Probe];
 
     /// The word on the command line.
     #[must_use]
@@ -62,6 +64,7 @@ impl Role {
             Self::Runner => "runner",
             Self::SurplusRunner => "surplus-runner",
             Self::Stager => "stager",
+            Self::Interpreter => "interpreter",
             Self::Probe => "probe",
         }
     }

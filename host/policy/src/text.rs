@@ -2,8 +2,6 @@
 //!
 //! Everywhere but in the ConfigMap such a policy is a *module* like others: the text behind a mark that no component begins with.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -83,20 +81,6 @@ pub fn identity(module: &[u8]) -> Digest {
             let Interpreted { text, interpreter } = Interpreted::of(text);
             Digest::of(format!("text {text}\ninterpreter {interpreter}\n").as_bytes())
         }
-    }
-}
-
-/// The interpreter's native code, once somebody has needed it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Compiled(Arc<Mutex<Option<Arc<[u8]>>>>);
-
-impl Compiled {
-    pub(crate) fn get(&self) -> Option<Arc<[u8]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn keep(&self, code: Arc<[u8]>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
     }
 }
 

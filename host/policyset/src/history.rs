@@ -142,13 +142,10 @@ impl History {
                 ])),
                 ..ObjectMeta::default()
             },
-            data: content
-                .data
-                .as_ref()
-                .map(|data| {
-                    let kept = data.iter().filter(|(key, _)| *key == FILE || text::is_text(key) && used.contains(&key.as_str()));
-                    kept.map(|(key, text)| (key.clone(), text.clone())).collect()
-                }),
+            data: content.data.as_ref().map(|data| {
+                let kept = data.iter().filter(|(key, _)| *key == FILE || text::is_text(key) && used.contains(&key.as_str()));
+                kept.map(|(key, text)| (key.clone(), text.clone())).collect()
+            }),
             binary_data: content.binary_data.as_ref().map(|modules| {
                 modules.iter().filter(|(key, _)| used.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
             }),

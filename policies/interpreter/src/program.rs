@@ -95,9 +95,7 @@ impl Program {
         {
             said = described;
         }
-        for (export, field) in
-            [("name", &mut said.name), ("version", &mut said.version), ("summary", &mut said.summary)]
-        {
+        for (export, field) in [("name", &mut said.name), ("version", &mut said.version), ("summary", &mut said.summary)] {
             let exported = self.exports.get(JsString::from(export), &mut self.context).ok();
             if let Some(text) = exported.and_then(|value| value.as_string()) {
                 *field = text.to_std_string_lossy();

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, Interpreted, LimitRequest, Limits, Module, Policy, Record, SHIPPED, text};
+use pacer_policy::{
+    Answer, DecidedBy, Digest, Inquiry, Interpreted, LimitRequest, Limits, Module, Policy, Record, SHIPPED, text,
+};
 use pacer_policyset::history;
 
 use super::case;
@@ -154,7 +156,8 @@ async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Opti
                 continue;
             }
         };
-        let with_modules = |set: &&ConfigMap| set.binary_data.is_some() || set.data.iter().flatten().any(|(key, _)| text::is_text(key));
+        let with_modules =
+            |set: &&ConfigMap| set.binary_data.is_some() || set.data.iter().flatten().any(|(key, _)| text::is_text(key));
         for set in sets.iter().filter(with_modules) {
             let Ok(bundle) = history::read(&jail, set) else { continue };
             for (_, _, entry) in bundle.entries() {

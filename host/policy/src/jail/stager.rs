@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Adopted;
+use super::interpreter::Interpreter;
 use super::process::{Lost, Process};
 use crate::component::Digest;
 use crate::decision::Decision;
@@ -14,7 +15,7 @@ use crate::limits::Limits;
 use crate::load::{LoadError, Refusal};
 use crate::policy::Policy;
 use crate::protocol::{CODE_BYTES, COMPONENT_BYTES, Preparation, Reply, Request};
-use crate::text::{self, Compiled, INTERPRETER};
+use crate::text;
 
 /// How long staging one policy set may take from the start of its process. Waiting for a place does not count. Its processor time and memory
 /// are limited by the process itself.
@@ -42,13 +43,13 @@ pub(crate) struct Stager {
     process: Process,
     until: Instant,
     adopted: Adopted,
-    interpreter: Compiled,
+    interpreter: Arc<Interpreter>,
     /// What ended it; everything that is asked afterwards ends with the same.
     lost: Option<LoadError>,
 }
 
 impl Stager {
-    pub(super) fn new(process: Process, interpreter: Compiled) -> Self {
+    pub(super) fn new(process: Process, interpreter: Arc<Interpreter>) -> Self {
         Self { process, until: Instant::now() + STAGING, adopted: Adopted::new(), interpreter, lost: None }
     }
 
@@ -84,21 +85,10 @@ impl Stager {
     /// A text that passed every check, and the time that the compilation of its interpreter took, where nobody had needed that before.
     fn interpret(&mut self, digest: Digest, text: &str) -> Result<(Policy, Duration), LoadError> {
         let began = Instant::now();
-        let code = match self.interpreter.get() {
-            Some(code) => {
-                self.adopt_code(text::interpreter(), &code)?;
-                code
-            }
-            None => {
-                let (Reply::Prepared, code) = self.ask(&Request::Interpreter, INTERPRETER, CODE_BYTES, COMPILING)? else {
-                    return Err(self.end(&Lost::Rubbish, COMPILING));
-                };
-                let code: Arc<[u8]> = Arc::from(code);
-                self.adopted.insert(text::interpreter(), code.len());
-                self.interpreter.keep(Arc::clone(&code));
-                code
-            }
-        };
+        let code = self.interpreter.code()?;
+        // What the operator compiled for itself does not count against the set.
+        self.until = Instant::now() + STAGING;
+        self.adopt_code(text::interpreter(), &code)?;
         let duration = began.elapsed();
         let request = Request::Interpret { policy: digest, interpreter: text::interpreter() };
         match self.ask(&request, text.as_bytes(), 0, TRYING)? {

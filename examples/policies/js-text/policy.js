@@ -18,10 +18,7 @@ export function validateSettings(settings) {
 
 export function scaleDown({ candidates, surplus }, settings) {
   const { minIdleSeconds } = { ...defaults, ...settings };
-  return candidates
-    .map((runner, index) => ({ ...runner, index }))
-    .filter((runner) => runner.idle >= minIdleSeconds)
-    .sort((a, b) => a.age - b.age || (a.name < b.name ? -1 : 1))
-    .slice(0, surplus)
-    .map(({ index, age }) => ({ index, reason: `${age} s old` }));
+  const order = candidates.map((_, index) => index).filter((index) => candidates[index].idle >= minIdleSeconds);
+  order.sort((a, b) => candidates[a].age - candidates[b].age || (candidates[a].name < candidates[b].name ? -1 : 1));
+  return order.slice(0, surplus).map((index) => ({ index, reason: `${candidates[index].age} s old` }));
 }

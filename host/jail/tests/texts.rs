@@ -180,6 +180,8 @@ fn answers_of_a_wrong_form_say_where() {
 
 #[test]
 fn hostile_texts_end_in_their_call_and_the_next_is_well() {
+    // The interpreter is compiled first, which takes long in a build without optimisation.
+    load(YOUNGEST).unwrap();
     for (name, body, kinds) in [
         ("an endless loop", "for (;;) {}", &["fuel", "deadline"][..]),
         ("a loop that catches", "for (;;) { try { for (;;) {} } catch {} }", &["fuel", "deadline"]),

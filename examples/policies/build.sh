@@ -41,7 +41,7 @@ fi
 # What keeps a language from being built here; nothing when all is there.
 missing() {
     case $1 in
-    wat) ;;
+    wat | js-text) ;;
     rust) command -v cargo >/dev/null || echo "there is no cargo" ;;
     go) command -v go >/dev/null || echo "there is no go (1.24 or newer)" ;;
     js | ts) command -v npm >/dev/null || echo "there is no npm" ;;
@@ -50,12 +50,12 @@ missing() {
     esac
 }
 
-for language in wat c zig go js ts rust; do
+for language in wat js-text c zig go js ts rust; do
     why=$(missing $language)
     name=example-in-$language
     rm -rf "${out:?}/$name"
     "$pacer" policy new --lang $language --directory "$out" "$name" >/dev/null
-    if [[ $language = ?s ]] && [ -z "$why" ] && ! (cd "$out/$name" && npm install --no-audit --no-fund --loglevel=error >/dev/null); then
+    if [[ $language = js || $language = ts ]] && [ -z "$why" ] && ! (cd "$out/$name" && npm install --no-audit --no-fund --loglevel=error >/dev/null); then
         why="npm could not install what package.json names"
     fi
     if [ -n "$why" ]; then
@@ -69,4 +69,7 @@ for language in wat c zig go js ts rust; do
     (cd "$out/$name" && bash -euo pipefail build.sh)
     passed=$((passed + 1))
 done
+echo "== text/waves.js"
+"$pacer" policy test "$(dirname "${BASH_SOURCE[0]}")/text/waves.js" "$(dirname "${BASH_SOURCE[0]}")/text/cases"
+passed=$((passed + 1))
 echo "$passed passed, 0 failed, $skipped skipped"

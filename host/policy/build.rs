@@ -1,4 +1,5 @@
-//! Builds the shipped policy for WebAssembly and turns it into a component, which the crate embeds.
+//! Builds the shipped policy, and the interpreter of policies that are text, for WebAssembly and turns them into components, which the
+//! crate embeds.
 //!
 //! The nested cargo has a target directory of its own: the outer one holds the lock of the other until this script ends.
 
@@ -9,8 +10,11 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 const TARGET: &str = "wasm32-unknown-unknown";
-const PACKAGE: &str = "pacer-policy-default";
-const MODULE: &str = "pacer_policy_default.wasm";
+/// What is embedded: the package, the directory of its sources, and the name of the component.
+const EMBEDDED: [(&str, &str, &str); 2] = [
+    ("pacer-policy-default", "policies/default", "default.wasm"),
+    ("pacer-policy-interpreter", "policies/interpreter", "interpreter.wasm"),
+];
 const PROFILE: &str = "policy";
 
 /// What the outer cargo, clippy or a wrapper sets for host code and must not reach a build for another target.
@@ -43,19 +47,30 @@ fn main() -> ExitCode {
 fn embed() -> Result<(), String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let root = workspace()?;
-    for input in ["policies/default/src", "policies/default/Cargo.toml", "policies/sdk", "wit", "Cargo.toml", "Cargo.lock"] {
+    for input in ["policies/sdk", "wit", "Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
     target_installed()?;
-    let module = build(&root, &target_dir(&out))?;
-    let core = fs::read(&module).map_err(|error| format!("{} can't be read: {error}", module.display()))?;
-    let component = wit_component::ComponentEncoder::default()
+    for (package, directory, component) in EMBEDDED {
+        // A path that is not there would always count as changed.
+        let inputs = ["src", "Cargo.toml", "Cargo.lock"].map(|input| root.join(directory).join(input));
+        for input in inputs.iter().filter(|input| input.exists()) {
+            println!("cargo::rerun-if-changed={}", input.display());
+        }
+        let path = out.join(component);
+        fs::write(&path, component_of(package, &build(package, directory, &root, &target_dir(&out))?)?)
+            .map_err(|error| format!("{} can't be written: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn component_of(package: &str, module: &Path) -> Result<Vec<u8>, String> {
+    let core = fs::read(module).map_err(|error| format!("{} can't be read: {error}", module.display()))?;
+    wit_component::ComponentEncoder::default()
         .validate(true)
         .module(&core)
         .and_then(|mut encoder| encoder.encode())
-        .map_err(|error| format!("{PACKAGE} does not make a component: {error:#}"))?;
-    let path = out.join("default.wasm");
-    fs::write(&path, component).map_err(|error| format!("{} can't be written: {error}", path.display()))
+        .map_err(|error| format!("{package} does not make a component: {error:#}"))
 }
 
 fn variable(name: &str) -> Result<String, String> {
@@ -90,19 +105,30 @@ fn target_installed() -> Result<(), String> {
     ))
 }
 
-fn build(root: &Path, target_dir: &Path) -> Result<PathBuf, String> {
+fn build(package: &str, directory: &str, root: &Path, target_dir: &Path) -> Result<PathBuf, String> {
     let mut cargo = Command::new(variable("CARGO")?);
-    cargo.current_dir(root).args(["build", "--package", PACKAGE, "--lib"]);
+    cargo.current_dir(root.join(directory)).args(["build", "--lib"]);
     cargo.args(["--target", TARGET, "--profile", PROFILE]).arg("--target-dir").arg(target_dir);
-    if root.join("Cargo.lock").is_file() {
+    if [root, &root.join(directory)].into_iter().any(|place| place.join("Cargo.lock").is_file()) {
         cargo.arg("--locked");
     }
     for name in HOST_ONLY {
         cargo.env_remove(name);
     }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags(root).join("\x1f"));
     let built = cargo.output().map_err(|error| format!("cargo can't be run: {error}"))?;
     if !built.status.success() {
-        return Err(format!("{PACKAGE} does not build for {TARGET}:\n{}", String::from_utf8_lossy(&built.stderr)));
+        return Err(format!("{package} does not build for {TARGET}:\n{}", String::from_utf8_lossy(&built.stderr)));
     }
-    Ok(target_dir.join(TARGET).join(PROFILE).join(MODULE))
+    Ok(target_dir.join(TARGET).join(PROFILE).join(format!("{}.wasm", package.replace('-', "_"))))
+}
+
+/// Without randomness, which the interpreter's engine would link otherwise, and without the paths of this machine.
+fn flags(root: &Path) -> Vec<String> {
+    let mut flags = vec!["--cfg".to_owned(), "getrandom_backend=\"unsupported\"".to_owned()];
+    let cargo =
+        env::var("CARGO_HOME").map(PathBuf::from).or_else(|_| env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
+    flags.push(format!("--remap-path-prefix={}=/pacer", root.display()));
+    flags.extend(cargo.map(|cargo| format!("--remap-path-prefix={}=/cargo", cargo.display())));
+    flags
 }

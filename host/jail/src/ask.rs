@@ -46,7 +46,7 @@ pub(crate) fn ask<Q: Question>(
     settings: &str,
     limits: &Limits,
 ) -> Called<Q::Answer> {
-    call(engine, &linked.pre, limits, request.items(), |store, instance| {
+    call(engine, linked, limits, request.items(), |store, instance| {
         Ok(match request.put(settings, Fresh { linked, store, instance })? {
             Some(answer) => answer.map_err(|text| Fault::declined(&text)),
             None => Err(Fault::Load(format!("it does not export {}", Q::DECISION))),

@@ -6,31 +6,40 @@ use std::time::{Duration, Instant};
 use pacer_policy::call::{Called, Usage};
 use pacer_policy::{Fault, Limits};
 use wasmtime::Store;
-use wasmtime::component::{Instance, InstancePre};
+use wasmtime::component::Instance;
 
 use crate::engine::Engine;
 use crate::fault::classify;
 use crate::guest::Guest;
+use crate::linked::Linked;
+
+/// Fuel of a text, compared with that of a component.
+const TEXT_FUEL: u64 = 2;
 
 /// Instantiates and lets `body` call. Blocks for at most the deadline, or as long as one bulk operation on the guest's memory takes.
 ///
 /// A panic of the host ends the call and not the process: no policy may find a bug that stops the operator.
 pub(crate) fn call<T>(
     engine: &Engine,
-    policy: &InstancePre<Guest>,
+    policy: &Linked,
     limits: &Limits,
     items: usize,
     body: impl FnOnce(&mut Store<Guest>, &Instance) -> wasmtime::Result<Result<T, Fault>>,
 ) -> Called<T> {
     let started = Instant::now();
     let called = catch_unwind(AssertUnwindSafe(|| {
-        let fuel = limits.fuel(items);
+        let fuel = match fuel_factor(policy) {
+            1 => limits.fuel(items),
+            // What a set allows at most holds for texts as well.
+            times => limits.fuel(items).saturating_mul(times).min(limits.fuel(usize::MAX)),
+        };
         let (mut store, _watch) = match engine.store(limits, fuel) {
             Ok(store) => store,
             Err(error) => return (Err(Fault::Instantiate(format!("{error:#}"))), Usage::default()),
         };
+        store.data_mut().text.clone_from(&policy.text);
         let mut instantiated = false;
-        let answer = policy.instantiate(&mut store).and_then(|instance| {
+        let answer = policy.pre.instantiate(&mut store).and_then(|instance| {
             instantiated = true;
             body(&mut store, &instance)
         });
@@ -50,6 +59,11 @@ pub(crate) fn call<T>(
     (answer, usage)
 }
 
+/// By how much the fuel of a call is multiplied: an interpreter executes many instructions for one of its text.
+fn fuel_factor(policy: &Linked) -> u64 {
+    if policy.text.is_some() { TEXT_FUEL } else { 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use pacer_policy::SHIPPED;
@@ -62,9 +76,9 @@ mod tests {
         let engine = Engine::new().unwrap();
         let policy = load::load(&engine, SHIPPED).unwrap().0;
         let limits = Limits::default();
-        let (answer, usage) = call::<()>(&engine, &policy.linked.pre, &limits, 0, |_, _| panic!("a bug of the engine"));
+        let (answer, usage) = call::<()>(&engine, &policy.linked, &limits, 0, |_, _| panic!("a bug of the engine"));
         assert_eq!((answer, usage.fuel), (Err(Fault::HostPanic), 0));
-        let (answer, usage) = call(&engine, &policy.linked.pre, &limits, 0, |store, instance| {
+        let (answer, usage) = call(&engine, &policy.linked, &limits, 0, |store, instance| {
             Ok(Ok(policy.linked.lifecycle.load(&mut *store, instance)?.call_describe(store)?.name))
         });
         assert_eq!(answer.as_ref(), Ok(&policy.description.name));

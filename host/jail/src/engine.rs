@@ -4,13 +4,16 @@ use std::time::{Duration, Instant};
 
 use pacer_policy::{Limits, LoadError, Refusal};
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
-use wasmtime::{Config, Store};
+use wasmtime::{Config, Store, StoreContextMut};
 
 use crate::bindings::pacer::policy::{log, types};
 use crate::guest::Guest;
 use ticker::{Ticker, Watch};
 
 mod ticker;
+
+/// From which an interpreter takes its text. No component of a user may import it; see `component::inspect`.
+const SOURCE: &str = "pacer:interpreter/source@0.1.0";
 
 /// Native stack a guest may use, in bytes; far below what the thread that calls it has.
 const STACK_BYTES: usize = 256 << 10;
@@ -46,6 +49,9 @@ impl Engine {
         let mut linker = Linker::new(&wasmtime);
         log::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
         types::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
+        let mut source = linker.instance(SOURCE).map_err(failed)?;
+        let text = |store: StoreContextMut<'_, Guest>, (): ()| Ok((store.data().text.as_deref().unwrap_or_default().to_owned(),));
+        source.func_wrap("text", text).map_err(failed)?;
         let ticker = Ticker::start(wasmtime.weak()).map_err(|error| EngineError(error.to_string()))?;
         Ok(Self { wasmtime, linker, ticker })
     }

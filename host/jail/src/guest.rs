@@ -1,5 +1,7 @@
 //! What the host keeps for a call: limits in force and what was said.
 
+use std::sync::Arc;
+
 use pacer_core::gate::scrub;
 use pacer_policy::{Level, Limits, LogLine};
 
@@ -13,6 +15,8 @@ pub(crate) struct Guest {
     pub(crate) meter: Meter,
     pub(crate) lines: Vec<LogLine>,
     pub(crate) dropped: u32,
+    /// What an interpreter runs.
+    pub(crate) text: Option<Arc<str>>,
     lines_limit: usize,
     line_limit: usize,
 }
@@ -23,6 +27,7 @@ impl Guest {
             meter: Meter::new(limits),
             lines: Vec::new(),
             dropped: 0,
+            text: None,
             lines_limit: limits.log_lines(),
             line_limit: limits.log_line(),
         }

@@ -1,5 +1,7 @@
 //! A component linked to this host.
 
+use std::sync::Arc;
+
 use pacer_policy::{Decision, PerDecision};
 use wasmtime::component::{Component, InstancePre};
 
@@ -8,12 +10,15 @@ use crate::engine::Engine;
 use crate::guest::Guest;
 
 /// A component linked to this host, with the places of its functions.
+#[derive(Clone)]
 pub(crate) struct Linked {
     pub(crate) pre: InstancePre<Guest>,
     pub(crate) lifecycle: lifecycle::GuestIndices,
     pub(crate) scale_down: Option<scale_down::GuestIndices>,
     pub(crate) restart: Option<restart::GuestIndices>,
     pub(crate) capacity: Option<capacity::GuestIndices>,
+    /// What it runs, where it is an interpreter.
+    pub(crate) text: Option<Arc<str>>,
 }
 
 impl Linked {
@@ -27,7 +32,13 @@ impl Linked {
             restart: restart::GuestIndices::new(&pre).ok(),
             capacity: capacity::GuestIndices::new(&pre).ok(),
             pre,
+            text: None,
         })
+    }
+
+    /// The same component with a text to run.
+    pub(crate) fn with_text(&self, text: &str) -> Self {
+        Self { text: Some(Arc::from(text)), ..self.clone() }
     }
 
     /// The decisions it takes.

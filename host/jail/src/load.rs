@@ -3,7 +3,8 @@
 use pacer_core::gate::{KEY_BYTES, REASON_BYTES, scrub};
 use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
 use pacer_policy::call::Called;
-use pacer_policy::{Decision, Description, Fault, Limits, LoadError, NO_SETTINGS, Refusal, rehearsal};
+use pacer_policy::{Decision, Description, Fault, Limits, LoadError, NO_SETTINGS, PerDecision, Refusal, rehearsal};
+use wasmtime::component::{ComponentType, Lift};
 
 use crate::ask::{Question, ask};
 use crate::bindings::exports::pacer::policy::{capacity, lifecycle, restart, scale_down};
@@ -14,6 +15,9 @@ use crate::linked::Linked;
 
 /// Largest JSON Schema of settings that is kept, in bytes.
 const SCHEMA_BYTES: usize = 64 << 10;
+
+/// What an interpreter exports besides the contract.
+const PROGRAM: &str = "pacer:interpreter/program@0.1.0";
 
 /// Problems of settings that are reported at once.
 const PROBLEMS: usize = 8;
@@ -48,6 +52,7 @@ pub(crate) fn load(engine: &Engine, bytes: &[u8]) -> Result<(Loaded, Compiled), 
         restart: takes(Decision::Restart).map(restart::GuestIndices::new).transpose().map_err(refused(Refusal::Exports))?,
         capacity: takes(Decision::Capacity).map(capacity::GuestIndices::new).transpose().map_err(refused(Refusal::Exports))?,
         pre,
+        text: None,
     };
     linked.start(engine)?;
     let description = linked.describe(engine)?;
@@ -68,7 +73,7 @@ impl Linked {
             return Err(LoadError::new(Refusal::Settings, format!("the settings are not JSON: {error}")));
         }
         let (answer, _) = with_chances(|| {
-            call(engine, &self.pre, limits, 0, |store, instance| {
+            call(engine, self, limits, 0, |store, instance| {
                 let validated = self.lifecycle.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
                 Ok(Ok(validated))
             })
@@ -117,6 +122,35 @@ impl Linked {
             Decision::Capacity => rehearsal::capacity().iter().try_for_each(|case| trial.twice::<CapacityRequest>(case)),
         }
     }
+}
+
+/// Compiles and links the component that runs texts. It is the operator's own and does nothing without a text, so nothing of it is tried.
+///
+/// # Errors
+///
+/// When it does not compile here.
+pub(crate) fn interpreter(engine: &Engine, bytes: &[u8]) -> Result<(Linked, Vec<u8>), LoadError> {
+    let refused = |error: wasmtime::Error| LoadError::new(Refusal::Compile, format!("the interpreter: {error:#}"));
+    let compiled = engine.compile(bytes)?;
+    Ok((Linked::adopt(engine, &compiled.component).map_err(refused)?, compiled.code))
+}
+
+/// Parses and tries a text, in this order.
+///
+/// # Errors
+///
+/// The first check that failed.
+pub(crate) fn interpret(engine: &Engine, interpreter: &Linked, text: &str) -> Result<Loaded, LoadError> {
+    let mut linked = interpreter.with_text(text);
+    let takes = linked.check_text(engine)?;
+    linked.scale_down = linked.scale_down.filter(|_| *takes.get(Decision::ScaleDown));
+    linked.restart = linked.restart.filter(|_| *takes.get(Decision::Restart));
+    linked.capacity = linked.capacity.filter(|_| *takes.get(Decision::Capacity));
+    let description = linked.describe(engine)?;
+    for decision in Decision::ALL.into_iter().filter(|decision| *takes.get(*decision)) {
+        linked.smoke(engine, decision, NO_SETTINGS, &Limits::default(), Declining::Allowed)?;
+    }
+    Ok(Loaded { linked, description })
 }
 
 /// Whether a policy may answer a trial with an error of its own.
@@ -182,11 +216,38 @@ fn same<A: PartialEq>(decision: Decision, case: &str, first: (A, u64), second: &
     Ok(first.0)
 }
 
+/// Why a text can't be used, as `wit/interpreter` has it.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+struct Wrong {
+    syntax: bool,
+    message: String,
+}
+
 impl Linked {
+    /// The decisions that a text takes.
+    fn check_text(&self, engine: &Engine) -> Result<PerDecision<bool>, LoadError> {
+        let (answer, _) = with_chances(|| {
+            call(engine, self, &Limits::default(), 0, |store, instance| {
+                let program = instance.get_export_index(&mut *store, None, PROGRAM);
+                let check = instance.get_export_index(&mut *store, program.as_ref(), "check");
+                let check = check.ok_or_else(|| wasmtime::Error::msg("the interpreter lacks check"))?;
+                let check = instance.get_typed_func::<(), (Result<Vec<String>, Wrong>,)>(&mut *store, check)?;
+                Ok(Ok(check.call(store, ())?.0))
+            })
+        });
+        match answer {
+            Ok(Ok(taken)) => Ok(PerDecision::from_fn(|decision| taken.iter().any(|name| name == decision.as_str()))),
+            Ok(Err(Wrong { syntax: true, message })) => Err(LoadError::new(Refusal::Syntax, message)),
+            Ok(Err(Wrong { message, .. })) => Err(LoadError::new(Refusal::Instantiate, message)),
+            Err(fault) => Err(LoadError::new(Refusal::Instantiate, format!("loading the text failed: {fault}"))),
+        }
+    }
+
     /// Instantiates under limits and resolves every function, which is where wrong record types show.
     fn start(&self, engine: &Engine) -> Result<(), LoadError> {
         let (answer, _) = with_chances(|| {
-            call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+            call(engine, self, &Limits::default(), 0, |store, instance| {
                 let typed = (|| {
                     self.lifecycle.load(&mut *store, instance)?;
                     if let Some(indices) = &self.scale_down {
@@ -212,7 +273,7 @@ impl Linked {
 
     fn describe(&self, engine: &Engine) -> Result<Description, LoadError> {
         let (answer, _) = with_chances(|| {
-            call(engine, &self.pre, &Limits::default(), 0, |store, instance| {
+            call(engine, self, &Limits::default(), 0, |store, instance| {
                 Ok(Ok(self.lifecycle.load(&mut *store, instance)?.call_describe(store)?))
             })
         });

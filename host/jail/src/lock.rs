@@ -23,6 +23,10 @@ const RUNNER_BYTES: u64 = 256 << 20;
 /// Processor time of a stager in seconds. The kernel kills it then.
 const STAGER_SECONDS: u64 = 20;
 
+/// The same of the process that compiles the interpreter of texts, which no user has written: several times what a build without optimisation
+/// takes for that.
+const INTERPRETER_SECONDS: u64 = 60;
+
 /// Whether the process that started this one left more open than the first three descriptors. Reading and writing them is denied all the same.
 pub(crate) fn inherited() -> Option<bool> {
     let open = fs::read_dir("/proc/self/fd").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
@@ -56,7 +60,7 @@ fn limit(resource: Resource, most: u64) -> bool {
 fn memory(role: Role) -> Option<u64> {
     let more = match role {
         Role::Runner | Role::SurplusRunner => RUNNER_BYTES,
-        Role::Stager | Role::Probe => STAGER_BYTES,
+        Role::Stager | Role::Interpreter | Role::Probe => STAGER_BYTES,
     };
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().next()?.parse().ok()?;
     Some(pages.saturating_mul(u64::try_from(page_size()).ok()?).saturating_add(more))
@@ -67,6 +71,7 @@ fn processor_time(role: Role) -> Option<u64> {
     match role {
         Role::Runner | Role::SurplusRunner => None,
         Role::Stager | Role::Probe => Some(STAGER_SECONDS),
+        Role::Interpreter => Some(INTERPRETER_SECONDS),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
 use pacer_policy::protocol::{self, CODE_BYTES, Locks, Preparation, Reply, Request};
@@ -63,6 +64,25 @@ fn reply(
             loaded.insert(digest, linked);
             Ok(done())
         }
+        Request::Interpreter => {
+            let (linked, code) = load::interpreter(engine, &body)?;
+            loaded.insert(Digest::of(&body), linked);
+            Ok((Reply::Prepared, code))
+        }
+        Request::Interpret { policy, interpreter } => {
+            let Some(interpreter) = loaded.get(&interpreter) else { return misunderstood() };
+            let interpreted = load::interpret(engine, interpreter, &text(&body)?)?;
+            let takes = interpreted.linked.takes();
+            let reply = Reply::Loaded { description: interpreted.description, takes, compiled_in: Duration::ZERO };
+            loaded.insert(policy, interpreted.linked);
+            Ok((reply, Vec::new()))
+        }
+        Request::Recite { policy, interpreter } => {
+            let Some(interpreter) = loaded.get(&interpreter) else { return misunderstood() };
+            let linked = interpreter.with_text(&text(&body)?);
+            loaded.insert(policy, linked);
+            Ok(done())
+        }
         Request::Validate { policy, settings, limits } => {
             let Some(linked) = loaded.get(&policy) else { return misunderstood() };
             linked.validate_settings(engine, &settings, &limits).map(|()| done())
@@ -81,6 +101,11 @@ fn reply(
             asked.or_else(|_| misunderstood())
         }
     }
+}
+
+fn text(body: &[u8]) -> Result<String, LoadError> {
+    let text = String::from_utf8(body.to_vec());
+    text.map_err(|error| LoadError::new(Refusal::Syntax, format!("the text is not UTF-8: {error}")))
 }
 
 fn prepare(how: Preparation, body: &[u8]) -> Result<Vec<u8>, LoadError> {

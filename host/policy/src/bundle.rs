@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! scale-down:                  # any of scale-down, restart, capacity
-//!   module: emptiest.wasm      # a key of binaryData (plain, gzip or zstd), or builtin
+//!   module: emptiest.wasm      # a key of binaryData (plain, gzip or zstd), a key of data that ends in .js, or builtin
 //!   settings: {spare: 2}       # any YAML, given to the policy as JSON
 //!   mode: enforce              # or shadow; enforce when absent
 //!   limits: {deadlineMilliseconds: 20}
@@ -29,6 +29,7 @@ use crate::limits::Limits;
 use crate::load::{LoadError, NO_SETTINGS};
 use crate::protocol::Preparation;
 use crate::staged::StagedSet;
+use crate::text;
 
 mod manifest;
 mod packing;
@@ -85,7 +86,7 @@ pub enum BundleError {
         message: String,
     },
     /// A module that is named is not there.
-    #[error("{FILE}, line {line}: {field}: binaryData has no key {key}{}", among(.found))]
+    #[error("{FILE}, line {line}: {field}: {place} has no key {key}{}", among(.found))]
     NoModule {
         /// From 1; 0 when nobody knows.
         line: u64,
@@ -93,7 +94,9 @@ pub enum BundleError {
         field: String,
         /// What it names.
         key: String,
-        /// Keys of `binaryData` that there are.
+        /// Where it has to be: `data` for a text, `binaryData` for anything else.
+        place: &'static str,
+        /// Keys that there are.
         found: Vec<String>,
     },
     /// A module is refused.
@@ -141,11 +144,14 @@ impl Bundle {
         binary_data: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, BundleError> {
         let draft = Draft::read(data, binary_data)?;
-        let Some(first) = draft.first() else { return Ok(draft.bundle(owner, &BTreeMap::new())) };
+        let texts = texts(&draft.modules);
+        let Some(first) = draft.first() else { return Ok(draft.bundle(owner, &texts)) };
         let modules = draft.modules.clone();
         let prepared = host.staging(owner, move |stager| components(stager, modules)).await;
         let unprepared = |error| BundleError::Refused { field: first.0, module: first.1, error };
-        Ok(draft.bundle(owner, &prepared.map_err(unprepared)??))
+        let mut components = prepared.map_err(unprepared)??;
+        components.extend(texts);
+        Ok(draft.bundle(owner, &components))
     }
 
     /// The same outside of the operator, for no namespace. Blocks.
@@ -159,9 +165,11 @@ impl Bundle {
         binary_data: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, BundleError> {
         let draft = Draft::read(data, binary_data)?;
-        let Some((field, module)) = draft.first() else { return Ok(draft.bundle("", &BTreeMap::new())) };
+        let texts = texts(&draft.modules);
+        let Some((field, module)) = draft.first() else { return Ok(draft.bundle("", &texts)) };
         let mut stager = jail.stager().map_err(|error| BundleError::Refused { field, module, error })?;
-        let components = components(&mut stager, draft.modules.clone())?;
+        let mut components = components(&mut stager, draft.modules.clone())?;
+        components.extend(texts);
         Ok(draft.bundle("", &components))
     }
 
@@ -244,13 +252,26 @@ impl Draft {
                 let settings = json(&settings).map_err(|message| wrong(settings_line, ".settings", &message))?;
                 let limits = Limits::lowered(limits).map_err(|error| wrong(limits_line, "", &error.to_string()))?;
                 if key != BUILTIN && !modules.contains_key(&key) {
-                    let bytes = binary_data.get(&key).ok_or_else(|| BundleError::NoModule {
+                    let missing = |place_of, found| BundleError::NoModule {
                         line,
                         field: format!("{place}.module"),
                         key: scrub(&key, 253),
-                        found: binary_data.keys().cloned().collect(),
-                    })?;
-                    modules.insert(key.clone(), (place.clone(), bytes.clone()));
+                        place: place_of,
+                        found,
+                    };
+                    let bytes = if text::is_text(&key) {
+                        let others = || data.keys().filter(|key| *key != FILE).cloned().collect();
+                        let text = data.get(&key).ok_or_else(|| missing("data", others()))?;
+                        text::module(text.as_bytes()).map_err(|error| BundleError::Refused {
+                            field: place.clone(),
+                            module: key.clone(),
+                            error,
+                        })?
+                    } else {
+                        let found = || binary_data.keys().cloned().collect();
+                        binary_data.get(&key).ok_or_else(|| missing("binaryData", found()))?.clone()
+                    };
+                    modules.insert(key.clone(), (place.clone(), bytes));
                 }
                 if entries.iter().any(|((taken, of_mode), ..)| (*taken, *of_mode) == (decision, mode)) {
                     return Err(wrong(line, "", &format!("there are two entries with mode {mode}, and only one can be meant")));
@@ -263,7 +284,8 @@ impl Draft {
 
     /// A field and the module that it names, to say where staging as a whole failed.
     fn first(&self) -> Option<(String, String)> {
-        self.modules.iter().next().map(|(key, (field, _))| (field.clone(), key.clone()))
+        let first = self.modules.iter().find(|(key, _)| !text::is_text(key));
+        first.map(|(key, (field, _))| (field.clone(), key.clone()))
     }
 
     fn bundle(self, owner: &str, components: &BTreeMap<String, Module>) -> Bundle {
@@ -277,7 +299,17 @@ impl Draft {
     }
 }
 
-/// Decompresses modules and makes them components.
+/// Modules that are text: nothing is done with them before they are run.
+fn texts(modules: &Modules) -> BTreeMap<String, Module> {
+    let texts = modules.iter().filter(|(key, _)| text::is_text(key));
+    let texts = texts.map(|(key, (_, bytes))| {
+        let module = Module::Component { key: key.clone(), digest: text::identity(bytes), bytes: Arc::from(bytes.as_slice()) };
+        (key.clone(), module)
+    });
+    texts.collect()
+}
+
+/// Decompresses modules that are not text and makes them components.
 fn components(stager: &mut Stager, modules: Modules) -> Result<BTreeMap<String, Module>, BundleError> {
     let prepare = |(key, (field, bytes)): (String, (String, Vec<u8>))| match stager.prepare(Preparation::Module, &bytes) {
         Ok(component) => {
@@ -286,7 +318,7 @@ fn components(stager: &mut Stager, modules: Modules) -> Result<BTreeMap<String, 
         }
         Err(error) => Err(BundleError::Refused { field, module: key, error }),
     };
-    modules.into_iter().map(prepare).collect()
+    modules.into_iter().filter(|(key, _)| !text::is_text(key)).map(prepare).collect()
 }
 
 fn identity(entries: &BTreeMap<Place, Entry>) -> Digest {

@@ -45,13 +45,13 @@ impl fmt::Display for Mode {
 pub enum Module {
     /// The operator itself.
     Builtin,
-    /// A key of `binaryData`.
+    /// A key of `binaryData`, or of `data` where it is text.
     Component {
         /// The key.
         key: String,
-        /// The component: decompressed, and made of a core module where that is what lay there.
+        /// The component: decompressed, and made of a core module where that is what lay there. Or the module of a text, see [`crate::text`].
         bytes: Arc<[u8]>,
-        /// Of the component.
+        /// See [`crate::text::identity`].
         digest: Digest,
     },
 }

@@ -20,6 +20,7 @@ use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::sandbox::Sandbox;
 use crate::staged::StagedSet;
+use crate::text;
 
 /// The policy pacer ships, as a component.
 pub const SHIPPED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/default.wasm"));
@@ -114,7 +115,7 @@ impl PolicyHost {
     ///
     /// The check it failed, or the part of its budget that was used up.
     pub async fn load(&self, bytes: Vec<u8>) -> Result<Arc<Policy>, LoadError> {
-        let digest = Digest::of(&bytes);
+        let digest = text::identity(&bytes);
         if let Some(policy) = self.loaded.known(digest) {
             return Ok(policy);
         }

@@ -21,9 +21,11 @@ use crate::load::{LoadError, Refusal};
 use crate::policy::Policy;
 use crate::protocol::{Locks, Preparation, Probed, Reply, Request, Role};
 use crate::question::Question;
+use interpreter::Interpreter;
 use process::Process;
 use runner::Runner;
 
+mod interpreter;
 mod isolation;
 mod process;
 mod runner;
@@ -78,6 +80,7 @@ pub struct Jail {
     idle: Mutex<Vec<Runner>>,
     /// Whether a runner lives that stays.
     stays: Arc<AtomicBool>,
+    interpreter: Arc<Interpreter>,
 }
 
 impl Jail {
@@ -100,7 +103,8 @@ impl Jail {
             return Err(failed(Lost::Rubbish));
         }
         let isolation = Isolation::new(probe.locks, possible);
-        Ok(Self { launcher, locks: probe.locks, isolation, idle: Mutex::default(), stays: Arc::default() })
+        let interpreter = Arc::new(Interpreter::new(launcher.clone(), probe.locks));
+        Ok(Self { launcher, locks: probe.locks, isolation, idle: Mutex::default(), stays: Arc::default(), interpreter })
     }
 
     /// How well the processes are locked in.
@@ -148,7 +152,7 @@ impl Jail {
     /// A process for one policy set, whose budget begins now.
     pub(crate) fn stager(&self) -> Result<Stager, LoadError> {
         let process = self.launch(Role::Stager).map_err(|lost| LoadError::new(Refusal::SelfTest, lost.to_string()))?;
-        Ok(Stager::new(process))
+        Ok(Stager::new(process, Arc::clone(&self.interpreter)))
     }
 
     fn launch(&self, role: Role) -> Result<Process, Lost> {

@@ -36,6 +36,7 @@ pub mod rehearsal;
 mod sandbox;
 mod staged;
 pub mod tenancy;
+pub mod text;
 mod trial;
 mod wire;
 
@@ -60,4 +61,5 @@ pub use receipt::{Attempt, DecidedBy, Receipt};
 pub use record::Record;
 pub use sandbox::{Evaluation, QUEUE};
 pub use staged::{StagedSet, Standing};
+pub use text::{INTERPRETER, Interpreted, TEXT_BYTES};
 pub use trial::Outcome;

@@ -21,6 +21,8 @@ pub enum Refusal {
     Compression,
     /// Grows beyond all limits when it is decompressed.
     Bomb,
+    /// A text that can't be parsed.
+    Syntax,
     /// Malformed, or uses a feature that is switched off.
     Invalid,
     /// Imports something that is not offered.
@@ -60,6 +62,7 @@ impl Refusal {
             Self::NativeCode => "PolicyIsNativeCode",
             Self::Compression => "PolicyCompressionInvalid",
             Self::Bomb => "PolicyDecompressionBomb",
+            Self::Syntax => "PolicySyntaxError",
             Self::Invalid => "PolicyInvalid",
             Self::Import => "PolicyImportDenied",
             Self::Exports => "PolicyExportMissing",

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::component::Digest;
 use crate::decision::{Decision, PerDecision};
+use crate::text::Interpreted;
 
 /// What a policy says about itself; every text scrubbed and shortened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub struct Policy {
     pub(crate) size: usize,
     pub(crate) takes: PerDecision<bool>,
     pub(crate) code: Arc<[u8]>,
+    /// Of one that is text; its code is the interpreter's.
+    pub(crate) text: Option<Arc<str>>,
 }
 
 impl Policy {
@@ -39,13 +42,19 @@ impl Policy {
         &self.description
     }
 
-    /// SHA-256 of the component.
+    /// SHA-256 of the component; of a text together with its interpreter.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Size of the component in bytes.
+    /// What it is made of, where it is text.
+    #[must_use]
+    pub fn interpreted(&self) -> Option<Interpreted> {
+        self.text.as_deref().map(Interpreted::of)
+    }
+
+    /// Size of the component, or of the text, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size

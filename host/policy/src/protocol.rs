@@ -44,6 +44,8 @@ pub enum Role {
     SurplusRunner,
     /// Reads, compiles and tries the modules of one policy set.
     Stager,
+    /// Compiles the component that runs texts.
+    Interpreter,
     /// Tries what must be impossible, reports, and ends.
     Probe,
 }
@@ -53,7 +55,7 @@ pub const LINGER: Duration = Duration::from_secs(30);
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Runner, Self::SurplusRunner, Self::Stager, Self::Probe];
+    pub const ALL: [Self; 5] = [Self::Runner, Self::SurplusRunner, Self::Stager, Self::Interpreter, Self::Probe];
 
     /// The word on the command line.
     #[must_use]
@@ -62,6 +64,7 @@ impl Role {
             Self::Runner => "runner",
             Self::SurplusRunner => "surplus-runner",
             Self::Stager => "stager",
+            Self::Interpreter => "interpreter",
             Self::Probe => "probe",
         }
     }
@@ -114,6 +117,22 @@ pub enum Request {
     Load,
     /// The body is native code from [`Request::Load`]; later requests name it by this digest. Answered by [`Reply::Done`].
     Adopt(Digest),
+    /// The body is the component that runs texts, which is trusted as the operator is. Answered by [`Reply::Prepared`] and its native code.
+    Interpreter,
+    /// The body is a text that an interpreter from [`Request::Interpreter`] or [`Request::Adopt`] runs. Answered by [`Reply::Loaded`].
+    Interpret {
+        /// What later requests call the policy.
+        policy: Digest,
+        /// Who runs it.
+        interpreter: Digest,
+    },
+    /// The same of a text that was tried in another process. Answered by [`Reply::Done`].
+    Recite {
+        /// What later requests call the policy.
+        policy: Digest,
+        /// Who runs it.
+        interpreter: Digest,
+    },
     /// Has a loaded policy check settings. Answered by [`Reply::Done`].
     Validate {
         /// Which policy.
@@ -165,9 +184,9 @@ pub enum Reply {
     Done,
     /// Of [`Request::Probe`].
     Probed(Probed),
-    /// Of [`Request::Prepare`].
+    /// Of [`Request::Prepare`] and [`Request::Interpreter`].
     Prepared,
-    /// Of [`Request::Load`].
+    /// Of [`Request::Load`] and [`Request::Interpret`].
     Loaded {
         /// What the policy says about itself.
         description: Description,

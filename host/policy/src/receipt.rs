@@ -10,6 +10,7 @@ use crate::decision::Decision;
 use crate::fault::Fault;
 use crate::log::LogLine;
 use crate::policy::Policy;
+use crate::text::Interpreted;
 
 /// Who gave an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +52,9 @@ impl fmt::Display for DecidedBy {
 pub struct Attempt {
     /// Who was asked.
     pub by: DecidedBy,
+    /// What that is made of, where it is text: its digest is of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreted: Option<Interpreted>,
     /// SHA-256 of the settings it was given.
     pub settings_hash: String,
     /// Instructions executed, in wasmtime's units of fuel; 0 natively and where a call was abandoned.

@@ -23,6 +23,7 @@ use crate::observer::{Comparison, Observation, Observer, Source};
 use crate::policy::Policy;
 use crate::question::{Asked, Input, Question, natively};
 use crate::receipt::{Attempt, DecidedBy, Receipt};
+use crate::text::Interpreted;
 
 /// Calls that may wait for a processor; the next one gets [`Fault::QueueFull`].
 pub const QUEUE: usize = 64;
@@ -103,7 +104,7 @@ impl Sandbox {
                 Ok(place) => self.attempt(&policy, asked, Arc::clone(&settings), limits, (place, &self.slots)).await,
                 Err(_) => (Err(Fault::QueueFull), Usage::default()),
             };
-            let by = DecidedBy::policy(&policy);
+            let by = (DecidedBy::policy(&policy), policy.interpreted());
             let waited_in_vain = matches!(answer, Err(Fault::QueueFull));
             let fault = answer.as_ref().err().cloned();
             if source == Source::Custom {
@@ -125,7 +126,7 @@ impl Sandbox {
         let answer = natively(&asked.request, settings);
         let usage = Usage { duration: started.elapsed(), ..Usage::default() };
         let fault = answer.as_ref().err().cloned();
-        self.record::<Q>(&mut attempts, DecidedBy::Native, Source::Native, settings, usage, fault);
+        self.record::<Q>(&mut attempts, (DecidedBy::Native, None), Source::Native, settings, usage, fault);
         (answer.unwrap_or_else(|_| Q::nothing()), attempts)
     }
 
@@ -254,7 +255,7 @@ impl Sandbox {
     fn record<Q: Question>(
         &self,
         attempts: &mut Vec<Attempt>,
-        by: DecidedBy,
+        (by, interpreted): (DecidedBy, Option<Interpreted>),
         source: Source,
         settings: &str,
         usage: Usage,
@@ -280,6 +281,7 @@ impl Sandbox {
         });
         attempts.push(Attempt {
             by,
+            interpreted,
             settings_hash: Digest::of(settings.as_bytes()).to_string(),
             fuel: usage.fuel,
             duration_us: u64::try_from(usage.duration.as_micros()).unwrap_or(u64::MAX),

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use pacer_policy::bundle::FILE;
-use pacer_policy::{Bundle, Digest, Jail, Module, PolicyHost};
+use pacer_policy::{Bundle, Digest, Jail, Module, PolicyHost, text};
 use serde_json::json;
 
 use pacer_cluster::answer::{ignore_not_found, is_already_exists};
@@ -142,11 +142,10 @@ impl History {
                 ])),
                 ..ObjectMeta::default()
             },
-            data: content
-                .data
-                .as_ref()
-                .and_then(|data| data.get(FILE))
-                .map(|text| BTreeMap::from([(FILE.to_owned(), text.clone())])),
+            data: content.data.as_ref().map(|data| {
+                let kept = data.iter().filter(|(key, _)| *key == FILE || text::is_text(key) && used.contains(&key.as_str()));
+                kept.map(|(key, text)| (key.clone(), text.clone())).collect()
+            }),
             binary_data: content.binary_data.as_ref().map(|modules| {
                 modules.iter().filter(|(key, _)| used.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
             }),

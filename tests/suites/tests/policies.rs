@@ -28,6 +28,8 @@ mod guest;
 mod outages;
 #[path = "policies/swaps.rs"]
 mod swaps;
+#[path = "policies/texts.rs"]
+mod texts;
 #[path = "policies/verbs.rs"]
 mod verbs;
 

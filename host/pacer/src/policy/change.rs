@@ -13,7 +13,7 @@ use pacer_api::duration;
 use pacer_api::names::annotation;
 use pacer_cluster::object::ObjectKey;
 use pacer_policy::bundle::{FILE, pack};
-use pacer_policy::{Decision, Digest, Mode};
+use pacer_policy::{Decision, Digest, Mode, text};
 use pacer_policyset::report::{Report as SetReport, content_digest};
 use pacer_policyset::{Phase, history};
 
@@ -141,7 +141,11 @@ fn module(source: &Source, arguments: &SetArguments) -> Result<NewModule> {
         arguments.decision,
         super::case::takes(&policy)
     );
-    let bytes = if arguments.plain { component } else { pack(&component) };
+    let bytes = match text::text_of(&component) {
+        Some(text) => text.as_bytes().to_vec(),
+        None if arguments.plain => component,
+        None => pack(&component),
+    };
     Ok(NewModule::File { key: key_of(&policy, arguments.plain), bytes })
 }
 
@@ -423,10 +427,8 @@ fn line(difference: &Difference) -> String {
 }
 
 fn content_of(object: &ConfigMap) -> Content {
-    Content {
-        data: object.data.clone().unwrap_or_default(),
-        modules: object.binary_data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone())).collect(),
-    }
+    let modules = object.binary_data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone()));
+    Content::of(object.data.clone().unwrap_or_default(), modules.collect())
 }
 
 fn is_disabled(object: &ConfigMap) -> bool {
@@ -443,9 +445,9 @@ fn fresh(key: &ObjectKey) -> ConfigMap {
 
 fn with_content(mut object: ConfigMap, draft: Draft) -> ConfigMap {
     object.metadata.annotations = Some(draft.annotations).filter(|all| !all.is_empty());
-    object.data = Some(draft.content.data);
-    let modules: BTreeMap<String, ByteString> =
-        draft.content.modules.into_iter().map(|(key, bytes)| (key, ByteString(bytes))).collect();
+    let (data, modules) = draft.content.parts();
+    object.data = Some(data);
+    let modules: BTreeMap<String, ByteString> = modules.into_iter().map(|(key, bytes)| (key, ByteString(bytes))).collect();
     object.binary_data = Some(modules).filter(|modules| !modules.is_empty());
     object
 }

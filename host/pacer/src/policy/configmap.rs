@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pacer_policy::bundle::{FILE, pack};
-use pacer_policy::{BUILTIN, Bundle, COMPRESSED_BYTES, Decision, Jail, Limits, Mode, Policy, UnknownDecision};
+use pacer_policy::{BUILTIN, Bundle, COMPRESSED_BYTES, Decision, Jail, Limits, Mode, Policy, UnknownDecision, text};
 
 use pacer_policyset::DEFAULT_NAME;
 
@@ -57,7 +57,7 @@ fn chosen(text: &str) -> Result<(Decision, Option<Source>), UnknownDecision> {
 pub(crate) fn configmap(arguments: &Arguments) -> Result<Report> {
     let jail = jail()?;
     let mode = if arguments.shadow { Mode::Shadow } else { Mode::Enforce };
-    let mut modules = Modules { plain: arguments.plain, binary_data: BTreeMap::new() };
+    let mut modules = Modules { plain: arguments.plain, binary_data: BTreeMap::new(), texts: BTreeMap::new() };
     let mut lines = String::new();
     let mut notes = String::new();
     let assignments = assignments(arguments, &jail)?;
@@ -72,7 +72,8 @@ pub(crate) fn configmap(arguments: &Arguments) -> Result<Report> {
         lines.push_str(&format!("{decision}:\n  module: {module}\n  mode: {mode}\n  settings: {settings}\n"));
         notes.push_str(&format!("{decision}: {} in {mode} mode\n", candidate.policy));
     }
-    let data = BTreeMap::from([(FILE.to_owned(), lines)]);
+    let mut data = BTreeMap::from([(FILE.to_owned(), lines)]);
+    data.append(&mut modules.texts);
     // The operator's own reader has the last word.
     Bundle::read(&jail, &data, &modules.binary_data)
         .context("the set that was made is refused, which is a mistake of this command")?;
@@ -161,8 +162,8 @@ fn without_effect(arguments: &Arguments, assignments: &BTreeMap<Decision, std::r
     if let ([all], true) = (general.as_slice(), assignments.keys().all(|decision| own.contains(decision))) {
         bail!("--settings {all} has no effect: every decision has settings of its own");
     }
-    let modules = assignments.values().any(|candidate| candidate.source != Source::Builtin);
-    ensure!(modules || !arguments.plain, "--plain has no effect: builtin is no module");
+    let modules = assignments.values().any(|candidate| candidate.source != Source::Builtin && !candidate.source.is_text());
+    ensure!(modules || !arguments.plain, "--plain has no effect: builtin is no module, and texts are not compressed");
     for file in &arguments.files {
         let used = assignments.values().any(|candidate| candidate.source == *file);
         ensure!(
@@ -184,10 +185,11 @@ fn settings_of(arguments: &Arguments, decision: Decision) -> Result<String> {
     settings::read(own.or(all).map(std::path::Path::new))
 }
 
-/// What goes into `binaryData`.
+/// What goes into `binaryData`, and texts, which go into `data`.
 struct Modules {
     plain: bool,
     binary_data: BTreeMap<String, Vec<u8>>,
+    texts: BTreeMap<String, String>,
 }
 
 impl Modules {
@@ -196,15 +198,27 @@ impl Modules {
         if candidate.source == Source::Builtin {
             return Ok(BUILTIN.to_owned());
         }
-        let bytes = if self.plain { candidate.component.clone() } else { pack(&candidate.component) };
         let mut key = key_of(&candidate.policy, self.plain);
-        if self.binary_data.get(&key).is_some_and(|known| *known != bytes) {
+        let text = text::text_of(&candidate.component);
+        let bytes = match text {
+            Some(_) => Vec::new(),
+            None if self.plain => candidate.component.clone(),
+            None => pack(&candidate.component),
+        };
+        let taken = match text {
+            Some(text) => self.texts.get(&key).is_some_and(|known| known != text),
+            None => self.binary_data.get(&key).is_some_and(|known| *known != bytes),
+        };
+        if taken {
             // Two policies of one name differ in what they are made of.
             let digest = candidate.policy.digest().hex(12);
-            let (name, ending) = key.find(".wasm").map_or((key.as_str(), ""), |at| key.split_at(at));
+            let (name, ending) = ending(&key);
             key = format!("{name}-{digest}{ending}");
         }
-        self.binary_data.insert(key.clone(), bytes);
+        match text {
+            Some(text) => drop(self.texts.insert(key.clone(), text.to_owned())),
+            None => drop(self.binary_data.insert(key.clone(), bytes)),
+        }
         Ok(key)
     }
 }
@@ -212,12 +226,29 @@ impl Modules {
 /// The key of a policy's module.
 pub(super) fn key_of(policy: &Policy, plain: bool) -> String {
     let name: String = policy.description().name.chars().map(|char| if keyable(char) { char } else { '-' }).collect();
-    format!("{name}.{}", if plain { "wasm" } else { "wasm.gz" })
+    let ending = match policy.interpreted() {
+        Some(_) => "js",
+        None if plain => "wasm",
+        None => "wasm.gz",
+    };
+    format!("{name}.{ending}")
+}
+
+/// A key before and from the ending that says what it is.
+pub(super) fn ending(key: &str) -> (&str, &str) {
+    let at = key.find(".wasm").or_else(|| text::is_text(key).then(|| key.rfind('.')).flatten());
+    at.map_or((key, ""), |at| key.split_at(at))
 }
 
 /// What Kubernetes allows in the keys of a ConfigMap.
 fn keyable(char: char) -> bool {
     char.is_ascii_alphanumeric() || "-._".contains(char)
+}
+
+/// Whether a block of YAML says a text byte for byte: it takes lines that all end, of which the first and the last have something on them.
+fn is_block(text: &str) -> bool {
+    let plain = !text.contains(|char: char| char.is_control() && char != '\n' || "\u{85}\u{2028}\u{2029}\u{feff}".contains(char));
+    plain && text.ends_with('\n') && !text.ends_with("\n\n") && !text.starts_with(char::is_whitespace)
 }
 
 fn manifest(arguments: &Arguments, data: &BTreeMap<String, String>, binary_data: &BTreeMap<String, Vec<u8>>) -> String {
@@ -227,6 +258,10 @@ fn manifest(arguments: &Arguments, data: &BTreeMap<String, String>, binary_data:
     }
     text.push_str("data:\n");
     for (key, value) in data {
+        if !is_block(value) {
+            text.push_str(&format!("  {key}: {}\n", serde_json::Value::from(value.as_str())));
+            continue;
+        }
         text.push_str(&format!("  {key}: |\n"));
         value.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
     }

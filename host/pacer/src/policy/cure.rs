@@ -18,7 +18,9 @@ pub(crate) fn of_reason(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "PolicySetMissing" => "put the set under the key policies.yaml of data",
         "PolicySetInvalid" => "correct the line that the message names; pacer policy configmap prints sets that are right",
-        "PolicyModuleMissing" => "put the module under that key of binaryData, not of data",
+        "PolicyModuleMissing" => {
+            "put a component under that key of binaryData, and a text, whose key ends in .js, under that key of data"
+        }
         "PolicySetNotFound" => "create the ConfigMap, or correct the annotation that asks for it",
         "PolicySetUnreadable" => "grant the operator list, watch and patch on ConfigMaps there (the role pacer-policies)",
         "PolicyRolledBack" => {
@@ -30,7 +32,8 @@ pub(crate) fn of_reason(reason: &str) -> Option<&'static str> {
 }
 
 /// Refusals that have a cure.
-const REFUSALS: [Refusal; 17] = [
+const REFUSALS: [Refusal; 18] = [
+    Refusal::Syntax,
     Refusal::TooLarge,
     Refusal::NotWebAssembly,
     Refusal::CoreModule,
@@ -54,6 +57,9 @@ const REFUSALS: [Refusal; 17] = [
 fn cure(code: Refusal) -> Option<&'static str> {
     Some(match code {
         Refusal::TooLarge => "build for size (opt-level \"s\", LTO, no debug information, strip), or leave libraries out",
+        Refusal::Syntax => {
+            "correct the line and column that the message names; pacer policy check FILE.js finds the next mistake"
+        }
         Refusal::NotWebAssembly => "give the file that the build wrote last: a component, plain or compressed with gzip or zstd",
         Refusal::CoreModule => "pacer policy componentize FILE -o policy.wasm",
         Refusal::NativeCode => "give the component itself, not what an engine compiled from it",
@@ -63,7 +69,9 @@ fn cure(code: Refusal) -> Option<&'static str> {
         Refusal::Import => {
             "leave out whatever asks for files, clocks or randomness; a core module for wasip1 gets rid of WASI by `pacer policy componentize`"
         }
-        Refusal::Exports => "export lifecycle and at least one of scale-down, restart and capacity; see wit/policy",
+        Refusal::Exports => {
+            "export lifecycle and at least one of scale-down, restart and capacity (a text: function scaleDown, restart or capacity); see wit/policy"
+        }
         Refusal::Contract | Refusal::Types => "build it against wit/policy/v0.1.0 as it is released, without changes",
         Refusal::Compile | Refusal::CompileTimeout => {
             "build it smaller: several seconds of compiling are too many for an operator"

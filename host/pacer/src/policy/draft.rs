@@ -224,7 +224,7 @@ impl Draft {
                 && self.users(key).iter().any(|user| *user != (decision, mode))
         };
         let key = if taken(key) {
-            let (name, ending) = key.find(".wasm").map_or((key, ""), |at| key.split_at(at));
+            let (name, ending) = super::configmap::ending(key);
             format!("{name}-{}{ending}", Digest::of(bytes).hex(12))
         } else {
             key.to_owned()

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, LimitRequest, Limits, Module, Policy, Record, SHIPPED};
+use pacer_policy::{
+    Answer, DecidedBy, Digest, Inquiry, Interpreted, LimitRequest, Limits, Module, Policy, Record, SHIPPED, text,
+};
 use pacer_policyset::history;
 
 use super::case;
@@ -75,6 +77,16 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
         record.id,
         record.outcome()
     );
+    if let (None, Some(made)) = (&asked, made_elsewhere(&record)) {
+        bail!(
+            "receipt {} is of a text ({}) that interpreter {} ran, and this program has {}: use the version of pacer that wrote it, or give the \
+             text with --component and compare",
+            record.id,
+            made.text,
+            made.interpreter,
+            text::interpreter()
+        );
+    }
     let asked = asked.with_context(|| {
         format!(
             "{} is neither in the operator's own program, nor in a policy set of namespace {} or {}, nor kept from before: give the component \
@@ -111,6 +123,12 @@ fn wanted(record: &Record) -> String {
     )
 }
 
+/// What the policy that decided is made of, where it is a text that another version of this program ran.
+fn made_elsewhere(record: &Record) -> Option<&Interpreted> {
+    let made = record.receipt.decisive()?.interpreted.as_ref()?;
+    (made.interpreter != text::interpreter().to_string()).then_some(made)
+}
+
 /// What is in this program.
 fn at_hand(record: &Record) -> Option<Asked> {
     match &record.receipt.decisive()?.by {
@@ -138,7 +156,9 @@ async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Opti
                 continue;
             }
         };
-        for set in sets.iter().filter(|set| set.binary_data.is_some()) {
+        let with_modules =
+            |set: &&ConfigMap| set.binary_data.is_some() || set.data.iter().flatten().any(|(key, _)| text::is_text(key));
+        for set in sets.iter().filter(with_modules) {
             let Ok(bundle) = history::read(&jail, set) else { continue };
             for (_, _, entry) in bundle.entries() {
                 if let Module::Component { bytes, digest: found, .. } = &entry.module

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     #[arg(value_parser = name)]
     name: String,
     /// What it is written in.
-    #[arg(long, value_enum, value_name = "rust|go|js|ts|c|zig|wat")]
+    #[arg(long, value_enum, value_name = "rust|go|js|js-text|ts|c|zig|wat")]
     lang: Language,
     /// Where the directory is made.
     #[arg(long, default_value = ".", value_name = "DIRECTORY")]
@@ -34,6 +34,8 @@ pub(crate) enum Language {
     Go,
     /// JavaScript on QuickJS; needs Node and npm.
     Js,
+    /// JavaScript as text, which pacer runs itself; needs nothing.
+    JsText,
     /// TypeScript on QuickJS; needs Node and npm.
     Ts,
     /// clang and lld.
@@ -107,6 +109,8 @@ const GO: &[File] = &[
 
 const JS: &[File] = &[("package.json", example!("js/package.json")), ("policy.js", example!("js/policy.js"))];
 
+const JS_TEXT: &[File] = &[("policy.js", example!("js-text/policy.js"))];
+
 const TS: &[File] = &[
     ("package.json", example!("ts/package.json")),
     ("tsconfig.json", example!("ts/tsconfig.json")),
@@ -154,12 +158,21 @@ impl Language {
             Self::Rust => &[RUST, SDK, &[CONTRACT], CASES_WITH_SETTINGS],
             Self::Go => &[GO, CASES_WITH_SETTINGS],
             Self::Js => &[JS, &[CONTRACT], CASES_WITH_SETTINGS],
+            Self::JsText => &[JS_TEXT, &[CONTRACT], CASES_WITH_SETTINGS],
             Self::Ts => &[TS, &[CONTRACT], CASES_WITH_SETTINGS],
             Self::C => &[C],
             Self::Zig => &[ZIG, CASES_WITH_SETTINGS],
             Self::Wat => &[WAT],
         };
         own.iter().chain(&[CASES]).flat_map(|files| files.iter().copied()).collect()
+    }
+
+    /// The file that commands take and a policy set names.
+    fn module(self, name: &str) -> String {
+        match self {
+            Self::JsText => "policy.js".to_owned(),
+            _ => format!("{name}.wasm"),
+        }
     }
 
     /// The commands that make `NAME.wasm`, and the one that tests natively first, where there is one.
@@ -175,6 +188,7 @@ impl Language {
                 "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o core.wasm .",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
+            Self::JsText => &["pacer policy check policy.js"],
             Self::Js | Self::Ts => &["npm install", "npm run build"],
             Self::C => &[
                 "clang --target=wasm32 -Os -Wall -nostdlib -Wl,--no-entry,--strip-all,-z,stack-size=16384 policy.c -o core.wasm",
@@ -210,20 +224,20 @@ pub(crate) fn new(arguments: &Arguments) -> Result<Report> {
     for (path, text) in lang.files() {
         write(&root.join(path), &named(path, text, name))?;
     }
-    let build = lang.build(name);
+    let (build, module) = (lang.build(name), lang.module(name));
     let readme = format!(
-        "# {name}\n\nStarts as the example `{EXAMPLE}`: it removes the youngest idle runners.\n\n```sh\n{}\npacer policy test {name}.wasm cases\n```\n",
+        "# {name}\n\nStarts as the example `{EXAMPLE}`: it removes the youngest idle runners.\n\n```sh\n{}\npacer policy test {module} cases\n```\n",
         build.join("\n")
     );
     write(&root.join("README.md"), &readme)?;
     let mut text = format!("{} is there. Build and try it:\n\n  cd {}\n", root.display(), root.display());
-    for line in build.iter().map(String::as_str).chain([format!("pacer policy test {name}.wasm cases").as_str()]) {
+    for line in build.iter().map(String::as_str).chain([format!("pacer policy test {module} cases").as_str()]) {
         text.push_str(&format!("  {line}\n"));
     }
     // In another namespace it would be a ConfigMap that nobody reads.
     text.push_str(&format!(
         "\nThen compare it with what decides now, for every pool, or put it into force (without --shadow):\n\n  \
-         pacer policy configmap {name}.wasm --shadow | kubectl -n {OPERATOR_NAMESPACE} apply --server-side -f -\n  \
+         pacer policy configmap {module} --shadow | kubectl -n {OPERATOR_NAMESPACE} apply --server-side -f -\n  \
          pacer policy status\n"
     ));
     Ok(Report::text(text))
@@ -273,7 +287,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let arguments = Arguments { name: name.to_owned(), lang, directory: directory.path().to_owned() };
         let report = new(&arguments).unwrap();
-        assert!(report.text.contains(&format!("pacer policy test {name}.wasm cases")), "{}", report.text);
+        assert!(report.text.contains(&format!("pacer policy test {} cases", lang.module(name))), "{}", report.text);
         assert!(new(&arguments).unwrap_err().to_string().contains("is there already"));
         directory
     }

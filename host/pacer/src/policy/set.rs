@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pacer_policy::bundle::FILE;
-use pacer_policy::{Bundle, BundleError, COMPRESSED_BYTES, Counters, Decision, Mode, Module, PolicyHost, StagedSet};
+use pacer_policy::{Bundle, BundleError, COMPRESSED_BYTES, Counters, Decision, Mode, Module, PolicyHost, StagedSet, text};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,10 +22,35 @@ use crate::table;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) data: BTreeMap<String, String>,
+    /// Components from `binaryData`, and texts from `data`.
     pub(super) modules: BTreeMap<String, Vec<u8>>,
 }
 
 impl Content {
+    /// What a ConfigMap holds.
+    pub(super) fn of(mut data: BTreeMap<String, String>, mut modules: BTreeMap<String, Vec<u8>>) -> Self {
+        let texts: Vec<String> = data.keys().filter(|key| text::is_text(key)).cloned().collect();
+        for key in texts {
+            if let Some(text) = data.remove(&key) {
+                modules.insert(key, text.into_bytes());
+            }
+        }
+        Self { data, modules }
+    }
+
+    /// As it lies in a ConfigMap: `data` and `binaryData`.
+    pub(super) fn parts(&self) -> (BTreeMap<String, String>, BTreeMap<String, Vec<u8>>) {
+        let (mut data, mut modules) = (self.data.clone(), self.modules.clone());
+        modules.retain(|key, bytes| match std::str::from_utf8(bytes) {
+            Ok(text) if text::is_text(key) => {
+                data.insert(key.clone(), text.to_owned());
+                false
+            }
+            _ => true,
+        });
+        (data, modules)
+    }
+
     /// Bytes that count against what a ConfigMap may have.
     pub(super) fn size(&self) -> usize {
         self.data.values().map(String::len).chain(self.modules.values().map(Vec::len)).sum()
@@ -64,7 +89,8 @@ impl Examined {
 pub(super) async fn examine(content: &Content) -> Result<Result<Examined, BundleError>> {
     let host = PolicyHost::jailed(launcher()?, Arc::new(Counters::default()));
     let examined = async {
-        let bundle = Bundle::parse(&host, "", &content.data, &content.modules).await?;
+        let (data, modules) = content.parts();
+        let bundle = Bundle::parse(&host, "", &data, &modules).await?;
         let staged = bundle.stage(&host).await?;
         Ok(Examined { bundle, staged })
     };
@@ -139,7 +165,7 @@ struct CheckedSet {
     digest: Option<String>,
     bytes: usize,
     decisions: Vec<CheckedDecision>,
-    /// Keys of binaryData that no decision names.
+    /// Keys of modules that no decision names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idle: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -244,7 +270,7 @@ impl Checked {
                 text.push_str(&format!("  {}\n", error.text()));
             }
             for key in &set.idle {
-                text.push_str(&format!("  binaryData has {key}, which no decision names\n"));
+                text.push_str(&format!("  the ConfigMap has {key}, which no decision names\n"));
             }
             text.push_str(&format!(
                 "  {} of {} that a ConfigMap may have\n",
@@ -317,7 +343,7 @@ fn of_manifest(path: &Path, object: &Value) -> Result<Given> {
             bytes.with_context(|| format!("{}: ConfigMap {config_map}: binaryData.{key} is no base64", path.display()))?;
         content.modules.insert(key.clone(), bytes);
     }
-    Ok(Given { config_map: Some(config_map), content })
+    Ok(Given { config_map: Some(config_map), content: Content::of(content.data, content.modules) })
 }
 
 fn bare(path: &Path, text: &str) -> Result<Given> {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow};
 use pacer_policy::bundle::pack;
-use pacer_policy::{BUILTIN, Jail, Policy, SHIPPED};
+use pacer_policy::{BUILTIN, Jail, Policy, SHIPPED, text};
 
 use super::cure::refused;
 use super::jail::launcher;
@@ -19,7 +19,7 @@ use crate::table;
 pub(crate) enum Source {
     /// `builtin`.
     Builtin,
-    /// A component: plain, gzip or zstd.
+    /// A component: plain, gzip or zstd; or a text that ends in `.js`.
     File(PathBuf),
 }
 
@@ -41,14 +41,22 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// The component, decompressed.
+    /// The component, decompressed, or the module of a text.
     pub(crate) fn read(&self, jail: &Jail) -> Result<Vec<u8>> {
         let path = match self {
             Self::Builtin => return Ok(SHIPPED.to_vec()),
             Self::File(path) => path,
         };
         let bytes = std::fs::read(path).with_context(|| format!("{self} can't be read"))?;
+        if self.is_text() {
+            return text::module(&bytes).map_err(|error| refused(self, &error));
+        }
         jail.unpack(&bytes).map_err(|error| refused(self, &error))
+    }
+
+    /// Whether it is a text.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self, Self::File(path) if path.to_str().is_some_and(text::is_text))
     }
 
     /// Loads it as the operator does.

@@ -48,7 +48,7 @@ pub(super) fn field(decision: Decision, mode: Mode) -> String {
 
 fn written(decision: Decision, entry: Entry, line: u64) -> Result<Written, BundleError> {
     let Some(module) = entry.module else {
-        let message = "module is missing: name a key of binaryData, or builtin".to_owned();
+        let message = "module is missing: name a key of binaryData, a key of data that ends in .js, or builtin".to_owned();
         return Err(BundleError::Field { line, field: field(decision, entry.mode), message });
     };
     let line = if module.referenced.line() == 0 { line } else { module.referenced.line() };

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use super::process::{Lost, Process};
 use super::{Adopted, Jail};
 use crate::call::{Called, Usage};
+use crate::component::Digest;
 use crate::fault::Fault;
 use crate::limits::{Limits, TICK};
 use crate::policy::Policy;
 use crate::protocol::{ANSWER_BYTES, Reply, Request, Role, decode, encode};
 use crate::question::Question;
+use crate::text;
 
 /// How long a runner may take to load code.
 const ADOPT: Duration = Duration::from_secs(5);
@@ -54,9 +56,20 @@ impl Runner {
         if self.adopted.contains_key(&policy.digest) {
             return Ok(());
         }
-        match self.process.exchange(&Request::Adopt(policy.digest), &policy.code, 0, Instant::now() + ADOPT)? {
+        let Some(text) = &policy.text else {
+            return self.take(policy.digest, &Request::Adopt(policy.digest), &policy.code);
+        };
+        let interpreter = text::interpreter();
+        if !self.adopted.contains_key(&interpreter) {
+            self.take(interpreter, &Request::Adopt(interpreter), &policy.code)?;
+        }
+        self.take(policy.digest, &Request::Recite { policy: policy.digest, interpreter }, text.as_bytes())
+    }
+
+    fn take(&mut self, digest: Digest, request: &Request, body: &[u8]) -> Result<(), Lost> {
+        match self.process.exchange(request, body, 0, Instant::now() + ADOPT)? {
             (Reply::Done, _) => {
-                self.adopted.insert(policy.digest, policy.code.len());
+                self.adopted.insert(digest, body.len());
                 Ok(())
             }
             _ => Err(Lost::Rubbish),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Adopted;
+use super::interpreter::Interpreter;
 use super::process::{Lost, Process};
 use crate::component::Digest;
 use crate::decision::Decision;
@@ -14,6 +15,7 @@ use crate::limits::Limits;
 use crate::load::{LoadError, Refusal};
 use crate::policy::Policy;
 use crate::protocol::{CODE_BYTES, COMPONENT_BYTES, Preparation, Reply, Request};
+use crate::text;
 
 /// How long staging one policy set may take from the start of its process. Waiting for a place does not count. Its processor time and memory
 /// are limited by the process itself.
@@ -41,13 +43,14 @@ pub(crate) struct Stager {
     process: Process,
     until: Instant,
     adopted: Adopted,
+    interpreter: Arc<Interpreter>,
     /// What ended it; everything that is asked afterwards ends with the same.
     lost: Option<LoadError>,
 }
 
 impl Stager {
-    pub(super) fn new(process: Process) -> Self {
-        Self { process, until: Instant::now() + STAGING, adopted: Adopted::new(), lost: None }
+    pub(super) fn new(process: Process, interpreter: Arc<Interpreter>) -> Self {
+        Self { process, until: Instant::now() + STAGING, adopted: Adopted::new(), interpreter, lost: None }
     }
 
     /// Ends the process from outside, wherever it is.
@@ -65,21 +68,43 @@ impl Stager {
 
     /// A policy that passed every check, and the time that its compilation took.
     pub(crate) fn load(&mut self, component: &[u8]) -> Result<(Policy, Duration), LoadError> {
+        if let Some(text) = text::text_of(component) {
+            return self.interpret(text::identity(component), text);
+        }
         match self.ask(&Request::Load, component, CODE_BYTES, COMPILING)? {
             (Reply::Loaded { description, takes, compiled_in }, code) => {
                 let digest = Digest::of(component);
                 self.adopted.insert(digest, code.len());
-                let policy = Policy { description, digest, size: component.len(), takes, code: Arc::from(code) };
+                let policy = Policy { description, digest, size: component.len(), takes, code: Arc::from(code), text: None };
                 Ok((policy, compiled_in))
             }
             _ => Err(self.end(&Lost::Rubbish, COMPILING)),
         }
     }
 
+    /// A text that passed every check, and the time that the compilation of its interpreter took, where nobody had needed that before.
+    fn interpret(&mut self, digest: Digest, text: &str) -> Result<(Policy, Duration), LoadError> {
+        let began = Instant::now();
+        let code = self.interpreter.code()?;
+        // What the operator compiled for itself does not count against the set.
+        self.until = Instant::now() + STAGING;
+        self.adopt_code(text::interpreter(), &code)?;
+        let duration = began.elapsed();
+        let request = Request::Interpret { policy: digest, interpreter: text::interpreter() };
+        match self.ask(&request, text.as_bytes(), 0, TRYING)? {
+            (Reply::Loaded { description, takes, .. }, _) => {
+                self.adopted.insert(digest, text.len());
+                let policy = Policy { description, digest, size: text.len(), takes, code, text: Some(Arc::from(text)) };
+                Ok((policy, duration))
+            }
+            _ => Err(self.end(&Lost::Rubbish, TRYING)),
+        }
+    }
+
     /// See [`Policy::validate_settings`].
     pub(crate) fn validate(&mut self, policy: &Policy, settings: &str, limits: &Limits) -> Result<(), LoadError> {
         self.adopt(policy)?;
-        self.done(&Request::Validate { policy: policy.digest, settings: settings.to_owned(), limits: *limits })
+        self.done(&Request::Validate { policy: policy.digest, settings: settings.to_owned(), limits: *limits }, &[])
     }
 
     /// See [`Policy::rehearse`].
@@ -91,24 +116,31 @@ impl Stager {
         limits: &Limits,
     ) -> Result<(), LoadError> {
         self.adopt(policy)?;
-        self.done(&Request::Rehearse { policy: policy.digest, decision, settings: settings.to_owned(), limits: *limits })
+        self.done(&Request::Rehearse { policy: policy.digest, decision, settings: settings.to_owned(), limits: *limits }, &[])
     }
 
     fn adopt(&mut self, policy: &Policy) -> Result<(), LoadError> {
         if self.adopted.contains_key(&policy.digest) {
             return Ok(());
         }
-        match self.ask(&Request::Adopt(policy.digest), &policy.code, 0, TRYING)? {
-            (Reply::Done, _) => {
-                self.adopted.insert(policy.digest, policy.code.len());
-                Ok(())
-            }
-            _ => Err(self.end(&Lost::Rubbish, TRYING)),
-        }
+        let Some(text) = &policy.text else { return self.adopt_code(policy.digest, &policy.code) };
+        self.adopt_code(text::interpreter(), &policy.code)?;
+        self.done(&Request::Recite { policy: policy.digest, interpreter: text::interpreter() }, text.as_bytes())?;
+        self.adopted.insert(policy.digest, text.len());
+        Ok(())
     }
 
-    fn done(&mut self, request: &Request) -> Result<(), LoadError> {
-        match self.ask(request, &[], 0, TRYING)? {
+    fn adopt_code(&mut self, digest: Digest, code: &[u8]) -> Result<(), LoadError> {
+        if self.adopted.contains_key(&digest) {
+            return Ok(());
+        }
+        self.done(&Request::Adopt(digest), code)?;
+        self.adopted.insert(digest, code.len());
+        Ok(())
+    }
+
+    fn done(&mut self, request: &Request, body: &[u8]) -> Result<(), LoadError> {
+        match self.ask(request, body, 0, TRYING)? {
             (Reply::Done, _) => Ok(()),
             _ => Err(self.end(&Lost::Rubbish, TRYING)),
         }

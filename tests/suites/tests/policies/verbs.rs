@@ -11,7 +11,7 @@ fn binary() -> PathBuf {
 }
 
 /// What `pacer policy` says, and whether it ends well.
-async fn policy(world: &World, arguments: &[&str]) -> Result<(bool, String)> {
+pub(crate) async fn policy(world: &World, arguments: &[&str]) -> Result<(bool, String)> {
     let mut command = Command::new(binary());
     command.arg("policy").args(arguments).env("KUBECONFIG", world.plane.kubeconfig_path());
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
@@ -20,7 +20,7 @@ async fn policy(world: &World, arguments: &[&str]) -> Result<(bool, String)> {
 }
 
 /// As [`policy`], where it has to end in this way and say all of that.
-async fn said(world: &World, arguments: &[&str], well: bool, parts: &[&str]) -> Result<String> {
+pub(crate) async fn said(world: &World, arguments: &[&str], well: bool, parts: &[&str]) -> Result<String> {
     let (ended_well, text) = policy(world, arguments).await?;
     ensure!(ended_well == well, "pacer policy {arguments:?}: {text}");
     for part in parts {

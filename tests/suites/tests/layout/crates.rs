@@ -17,7 +17,7 @@ pub(crate) struct Package {
 }
 
 /// Which crates of the workspace a crate may depend on. Crates that are not in the workspace (yet) have no effect.
-const DIRECTIONS: [(&str, &[&str]); 17] = [
+const DIRECTIONS: [(&str, &[&str]); 18] = [
     ("pacer-contract", &[]),
     ("pacer-core", &["pacer-contract"]),
     ("pacer-api", &["pacer-core"]),
@@ -50,6 +50,8 @@ const DIRECTIONS: [(&str, &[&str]); 17] = [
     ),
     ("pacer-policy-sdk", &["pacer-contract"]),
     ("pacer-harness", &[]),
+    // The loops over the rules alone, in virtual time.
+    ("pacer-laboratory", &["pacer-core"]),
     ("pacer-github-sim", &[]),
     ("pacer-node-sim", &[]),
     ("pacer-suites", &["pacer-api", "pacer-harness", "pacer-github-sim", "pacer-node-sim"]),

@@ -18,7 +18,7 @@ use crate::object::{Jobs, Pod, Runner, RunnerId, Scaler, Set, Target, runner_of}
 use crate::script::{Kind, Refusal, Setting};
 use crate::stream::Stream;
 
-pub use api::Broken;
+pub use api::{Broken, GRACE};
 pub use github::{GitHub, Listed, Removal, Unanswered};
 pub use job::Job;
 pub use life::Life;

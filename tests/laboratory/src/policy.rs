@@ -9,7 +9,7 @@ use crate::draw::Draw;
 
 /// Who is idle for longest goes first.
 #[must_use]
-pub fn idlest(request: &ScaleDownRequest) -> Vec<Choice> {
+pub(crate) fn idlest(request: &ScaleDownRequest) -> Vec<Choice> {
     let mut order: Vec<(u32, u32)> = (0_u32..).zip(&request.candidates).map(|(index, one)| (one.idle, index)).collect();
     order.sort_unstable_by_key(|(idle, index)| (std::cmp::Reverse(*idle), *index));
     order.truncate(request.surplus as usize);
@@ -18,7 +18,7 @@ pub fn idlest(request: &ScaleDownRequest) -> Vec<Choice> {
 
 /// Indices that were never offered, one named twice, too many.
 #[must_use]
-pub fn nonsense(draw: Draw, turn: u64) -> Vec<Choice> {
+pub(crate) fn nonsense(draw: Draw, turn: u64) -> Vec<Choice> {
     let count = draw.between("nonsense", turn, 0, (0, 6));
     let index = |number| u32::try_from(draw.between("nonsense", turn, number + 1, (0, 7))).unwrap_or_default();
     (0..count).map(|number| Choice { index: index(number), reason: String::new(), attributes: Vec::new() }).collect()
@@ -26,7 +26,7 @@ pub fn nonsense(draw: Draw, turn: u64) -> Vec<Choice> {
 
 /// What becomes of a runner in trouble, as the shipped policy has it.
 #[must_use]
-pub fn restart(index: u32, trouble: &Trouble, was_registered: bool, age: u64, since: u64, attempts: u32) -> Verdict {
+pub(crate) fn restart(index: u32, trouble: &Trouble, was_registered: bool, age: u64, since: u64, attempts: u32) -> Verdict {
     let renew = |after: u32| ("replace", Some(after));
     let again = |attempts: u32| renew(attempts.checked_sub(2).map_or(0, |more| 10_u32.saturating_mul(1 << more.min(5)).min(300)));
     let when_over = |limit: u64| match limit.saturating_sub(since) {
@@ -52,7 +52,7 @@ pub fn restart(index: u32, trouble: &Trouble, was_registered: bool, age: u64, si
 
 /// One runner for each job.
 #[must_use]
-pub fn one_per_job(jobs: impl Iterator<Item = u64>) -> Vec<Reservation> {
+pub(crate) fn one_per_job(jobs: impl Iterator<Item = u64>) -> Vec<Reservation> {
     jobs.map(|job| Reservation {
         id: format!("job-{job}"),
         jobs: vec![job],

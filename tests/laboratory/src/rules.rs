@@ -93,11 +93,23 @@ impl Defect {
     ];
 }
 
-/// The rules.
+/// How the loops are where a known gap of `host/operator` lies in them and not in a rule of `pacer-core`; `scripts/gaps` has one script for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loops {
+    /// With the gaps closed, so that they do not hide anything else.
+    #[default]
+    Mended,
+    /// As `host/operator` is.
+    AsTheyAre,
+}
+
+/// The rules, and the loops that ask them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// The defect that is put back.
     pub defect: Option<Defect>,
+    /// The loops.
+    pub loops: Loops,
 }
 
 impl Rules {
@@ -105,6 +117,18 @@ impl Rules {
     #[must_use]
     pub fn has(self, defect: Defect) -> bool {
         self.defect == Some(defect)
+    }
+
+    /// The rules with a defect.
+    #[must_use]
+    pub fn with(defect: Defect) -> Self {
+        Self { defect: Some(defect), ..Self::default() }
+    }
+
+    /// Whether the known gaps of the loops are closed.
+    #[must_use]
+    pub fn mended(self) -> bool {
+        self.loops == Loops::Mended
     }
 
     /// What the rules are told of a runner.

@@ -429,7 +429,8 @@ fn operation(draw: Draw, index: u64, setting: &Setting) -> Operation {
         65..68 => Operation::Torn(time("torn", (5 * SECOND, 2 * MINUTE))),
         68..74 => {
             let kind = Kind::ALL.get(usize::try_from(time("kind", (0, 5))).unwrap_or_default()).copied();
-            Operation::Stall(kind.unwrap_or(Kind::Pod), time("stall", (SECOND, 90 * SECOND)))
+            let kind = kind.unwrap_or(Kind::Pod);
+            Operation::Stall(kind, time("stall", (SECOND, 90 * SECOND)))
         }
         74..79 => Operation::ApiFails(time("api", (SECOND, MINUTE))),
         79..83 => Operation::FlagLate(time("late", (20 * SECOND, 90 * SECOND)), time("flag", (MINUTE, 5 * MINUTE))),

@@ -6,7 +6,7 @@ use crate::draw::Draw;
 use crate::invariant::{Invariant, Violation};
 use crate::object::RunnerId;
 use crate::operator::{Halt, Operator};
-use crate::outside::{Node, Outside};
+use crate::outside::{GRACE, Node, Outside};
 use crate::rules::Rules;
 use crate::script::{Operation, Refusal, Script};
 
@@ -233,6 +233,8 @@ impl World<'_> {
             Event::NodeGone(node) => {
                 if let Some(node) = outside.nodes.get_mut(node as usize) {
                     node.gone = true;
+                    let due = outside.clock.at + MINUTE;
+                    outside.plan(due, Event::Collect);
                 }
             }
             Event::NodeBack(node) => outside.node_back(node),
@@ -286,9 +288,13 @@ impl World<'_> {
             let sets: Vec<u32> = outside.sets.all().map(|(id, _)| id).collect();
             sets.into_iter().for_each(|id| outside.put_set(id, None));
         }
+        outside.collect_pods();
         let orphans = outside.runners.all().filter(|(_, runner)| outside.sets.truth(runner.set).is_none());
         let orphans: Vec<RunnerId> = orphans.map(|(id, _)| id).collect();
         orphans.into_iter().for_each(|id| outside.mark_deleted(id));
+        let pods = outside.pods.all().filter(|(id, pod)| pod.deleting.is_none() && outside.runners.truth(*id).is_none());
+        let pods: Vec<RunnerId> = pods.map(|(id, _)| id).collect();
+        pods.into_iter().for_each(|id| outside.take_pod(id, GRACE));
     }
 
     fn step(&mut self, operation: Operation) {
@@ -316,7 +322,7 @@ impl World<'_> {
             }
             Operation::DeletePod => {
                 if let Some(id) = self.pick(|outside, id| outside.pods.truth(id).is_some()) {
-                    self.outside.take_pod(id, 30 * SECOND, false);
+                    self.outside.take_pod(id, 30 * SECOND);
                 }
             }
             Operation::Invalid(_) => {

@@ -14,12 +14,12 @@ use std::thread::available_parallelism;
 use anyhow::{Context, Result};
 use pacer_laboratory::fuzz::search;
 use pacer_laboratory::minimise::minimise;
-use pacer_laboratory::rules::{Defect, Rules};
+use pacer_laboratory::rules::{Defect, Loops, Rules};
 use pacer_laboratory::script::Script;
 use pacer_laboratory::world::run;
 
 /// Failures that are made short; one defect fails at many seeds.
-const FAILURES: usize = 5;
+const FAILURES: usize = 10;
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -58,7 +58,8 @@ fn replay(file: &str) -> Result<ExitCode> {
     let script: Script = fs::read_to_string(file).with_context(|| file.to_owned())?.parse()?;
     let defect = std::env::var("DEFECT").ok();
     let defect = defect.and_then(|name| Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name));
-    let outcome = run(&script, Rules { defect }, true);
+    let loops = if std::env::var_os("AS_THEY_ARE").is_some() { Loops::AsTheyAre } else { Loops::Mended };
+    let outcome = run(&script, Rules { defect, loops }, true);
     let mut out = stdout().lock();
     for line in &outcome.trace {
         writeln!(out, "{line}")?;
@@ -75,7 +76,7 @@ fn replay(file: &str) -> Result<ExitCode> {
 fn defects(seeds: u64) -> Result<ExitCode> {
     let mut out = stdout().lock();
     for defect in Defect::ALL {
-        let report = search(0, seeds, Rules { defect: Some(defect) }, threads(), 1, None);
+        let report = search(0, seeds, Rules::with(defect), threads(), 1, None);
         match report.failures.first() {
             Some((seed, violation)) => writeln!(out, "{defect:?}: seed {seed}, {violation}")?,
             None => writeln!(out, "{defect:?}: not found in {} seeds", report.seeds)?,

@@ -117,8 +117,11 @@ impl Operator {
             members.push((facts, assessment));
         }
         let ids: Vec<RunnerId> = objects.iter().map(|(id, _)| *id).collect();
+        let mended = self.rules.mended();
         let memo = self.memo(id);
-        memo.in_flight.retain(|name, since| !ids.contains(name) && elapsed(*since, at) < IN_FLIGHT);
+        // Mended: one that the watch has not shown in time is looked for before it is taken for failed.
+        let is_there = |name: &RunnerId| mended && outside.runners.truth(*name).is_some();
+        memo.in_flight.retain(|name, since| !ids.contains(name) && (elapsed(*since, at) < IN_FLIGHT || is_there(name)));
         let named = || ids.iter().copied().zip(&members);
         let registered: BTreeSet<RunnerId> =
             named().filter(|(_, (facts, _))| facts.was_registered()).map(|(id, _)| id).collect();

@@ -121,6 +121,11 @@ impl Operator {
             observed.facts.unregistered = Some(Duration::ZERO);
         }
         observed.facts.github_refuses = self.is_refused();
+        let unseen = self.known.get(&id).is_some_and(|known| known.sent.is_some()) && observed.facts.pod.is_none();
+        if self.rules.mended() && unseen && outside.pods.truth(id).is_some() {
+            // Mended: its pod was made, and the watch has not shown it. The API server is asked for it before it counts as gone.
+            return Ok(Some(Duration::from_secs(1)));
+        }
         let mut step = self.rules.stop(&observed.facts, observed.refused_busy, &limits, now);
         if let Step::Unregister { id: registration } = step {
             step = match self.unregister(outside, id, registration)? {

@@ -33,7 +33,7 @@ pub(super) enum Fate {
 }
 
 /// The grace period of a runner's pod: as long as a job may take.
-const GRACE: At = 432_000 * SECOND;
+pub const GRACE: At = 432_000 * SECOND;
 
 impl Outside {
     /// Whether the process dies at a call: before it, or after it.
@@ -256,6 +256,10 @@ impl Outside {
             if outside.runners.truth(id).is_some_and(|runner| runner.deleting.is_some()) {
                 outside.note(|| format!("r{id} released"));
                 outside.put_runner(id, None);
+                if outside.pods.truth(id).is_some() {
+                    let due = outside.after("collect-pod", u64::from(id), (SECOND, 5 * SECOND));
+                    outside.plan(due, Event::Collect);
+                }
                 let revoked = outside.faults.revoked.is_some_and(|(_, until)| outside.clock.at < until + 330 * SECOND);
                 if refused && revoked {
                     outside.checks.left_behind.push(id);
@@ -318,7 +322,7 @@ impl Outside {
             }
             outside.note(|| format!("pod of r{id} deleted by the operator, grace {grace:?}"));
             outside.check_pod_deletion(id, uid, grace);
-            outside.take_pod(id, grace.unwrap_or(GRACE), true);
+            outside.take_pod(id, grace.unwrap_or(GRACE));
             Ok(())
         })
     }

@@ -13,7 +13,7 @@ use crate::outside::github::LEASE;
 use crate::script::Kind;
 
 /// How long a queued job counts: `scaleUpTriggers[].duration`.
-pub const LIFE: std::time::Duration = std::time::Duration::from_secs(600);
+const LIFE: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// A job.
 #[derive(Clone, Copy, Debug)]

@@ -85,7 +85,7 @@ impl Outside {
         let turn = u64::from(uid);
         match stage {
             Stage::Scheduled => self.schedule(uid, &life, pod),
-            Stage::Started if !life.over => self.start(uid, &life, pod.as_ref()),
+            Stage::Started if !life.over && life.started.is_none() => self.start(uid, &life, pod.as_ref()),
             Stage::Registered if life.runs() && !life.stopping => self.register(uid, &life),
             Stage::Online if life.runs() && !life.stopping => {
                 if let Some(id) = life.registered {
@@ -150,7 +150,11 @@ impl Outside {
     }
 
     fn start(&mut self, uid: u32, life: &Life, pod: Option<&Pod>) {
-        if pod.is_none_or(|pod| pod.deleting.is_some()) || !self.reports(life.node) {
+        if !self.reports(life.node) {
+            // It starts when the node is back, if that comes.
+            return;
+        }
+        if pod.is_none_or(|pod| pod.deleting.is_some()) {
             return self.remove_pod(uid);
         }
         let at = self.clock.at;
@@ -165,7 +169,8 @@ impl Outside {
         }
         let due = self.after("register", u64::from(uid), (500, 4_000));
         self.plan(due, Event::Life(uid, Stage::Registered));
-        let probe = self.after("probe", u64::from(uid), (100, PERIOD));
+        // The kubelet looks for the first time as soon as the container runs.
+        let probe = self.after("probe", u64::from(uid), (100, 800));
         self.plan(probe, Event::Life(uid, Stage::Probe));
     }
 
@@ -264,7 +269,7 @@ impl Outside {
         self.report(uid, |pod| (pod.ended, pod.reason) = (Some((at, 137)), "Evicted"));
     }
 
-    fn remove_pod(&mut self, uid: u32) {
+    pub(super) fn remove_pod(&mut self, uid: u32) {
         let Some(life) = self.lives.get_mut(&uid) else { return };
         let runner = life.runner;
         life.over = true;
@@ -275,7 +280,7 @@ impl Outside {
     }
 
     /// Somebody deletes a pod.
-    pub fn take_pod(&mut self, id: RunnerId, grace: At, _by_operator: bool) {
+    pub fn take_pod(&mut self, id: RunnerId, grace: At) {
         let Some(pod) = self.pods.truth(id).cloned() else { return };
         let (uid, at) = (pod.uid, self.clock.at);
         let Some(life) = self.lives.get(&uid).cloned() else { return };
@@ -366,6 +371,13 @@ impl Outside {
             }
             self.probe_soon(uid);
         }
+    }
+
+    /// Pods of nodes that are gone are collected.
+    pub fn collect_pods(&mut self) {
+        let gone = |node: Option<u32>| node.and_then(|node| self.nodes.get(node as usize)).is_some_and(|node| node.gone);
+        let pods: Vec<u32> = self.pods.all().filter(|(_, pod)| gone(pod.node)).map(|(_, pod)| pod.uid).collect();
+        pods.into_iter().for_each(|uid| self.remove_pod(uid));
     }
 
     /// The machine of a node is gone.

@@ -286,14 +286,8 @@ impl FromStr for Script {
 
     fn from_str(text: &str) -> Result<Self> {
         let mut seed = None;
-        let mut setting = Setting {
-            replicas: 3,
-            autoscaler: None,
-            ephemeral: true,
-            probe: true,
-            cancels: Cancels::Half,
-            wild_policy: false,
-        };
+        let mut setting =
+            Setting { replicas: 3, autoscaler: None, ephemeral: true, probe: true, cancels: Cancels::Half, wild_policy: false };
         let mut steps = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
@@ -351,9 +345,8 @@ impl Script {
         // The first minute is for the fleet to come up, as a rule.
         let first = if draw.chance("early", 0, 0, 150) { 0 } else { 40 * SECOND };
         let length = draw.between("length", 0, 0, (4, 14)) * MINUTE;
-        let mut steps: Vec<(At, Operation)> = (0..count)
-            .map(|index| (draw.between("at", index, 0, (first, length)), operation(draw, index, &setting)))
-            .collect();
+        let mut steps: Vec<(At, Operation)> =
+            (0..count).map(|index| (draw.between("at", index, 0, (first, length)), operation(draw, index, &setting))).collect();
         // Work in any case.
         steps.push((draw.between("at", count, 0, (first, length)), jobs(draw, count)));
         steps.sort_by_key(|(at, _)| *at);

@@ -378,7 +378,8 @@ impl World<'_> {
     fn disturb_node(&mut self, operation: Operation, until: At) {
         let outside = &mut self.outside;
         let at = outside.clock.at;
-        let usable = |node: u32| outside.nodes.get(node as usize).is_some_and(|node| node.lost.is_none() && node.silent.is_none());
+        let usable =
+            |node: u32| outside.nodes.get(node as usize).is_some_and(|node| node.lost.is_none() && node.silent.is_none());
         let used = outside.pods.all().filter_map(|(_, pod)| pod.node).filter(|node| usable(*node));
         let used: Vec<u32> = used.collect();
         let index = usize::try_from(outside.draw.bits("node-victim", at, 0)).unwrap_or_default();
@@ -395,4 +396,3 @@ impl World<'_> {
         }
     }
 }
-

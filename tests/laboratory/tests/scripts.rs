@@ -44,7 +44,8 @@ fn scripts_hold_every_invariant() -> Result<()> {
 #[test]
 fn no_job_is_lost_to_a_flag_that_is_late_or_drops() -> Result<()> {
     let files = scripts("scripts")?;
-    let of_the_flag = files.iter().filter(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pr-5228-")));
+    let of_the_flag =
+        files.iter().filter(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pr-5228-")));
     let mut played = 0;
     for file in of_the_flag {
         let outcome = play(file, Loops::AsTheyAre)?;

@@ -123,8 +123,7 @@ impl Operator {
         let is_there = |name: &RunnerId| mended && outside.runners.truth(*name).is_some();
         memo.in_flight.retain(|name, since| !ids.contains(name) && (elapsed(*since, at) < IN_FLIGHT || is_there(name)));
         let named = || ids.iter().copied().zip(&members);
-        let registered: BTreeSet<RunnerId> =
-            named().filter(|(_, (facts, _))| facts.was_registered()).map(|(id, _)| id).collect();
+        let registered: BTreeSet<RunnerId> = named().filter(|(_, (facts, _))| facts.was_registered()).map(|(id, _)| id).collect();
         if !registered.is_subset(&memo.registered) {
             memo.registering.seen();
         }
@@ -194,7 +193,9 @@ impl Operator {
     fn delete(&mut self, outside: &mut Outside, runners: &mut Runners, gone: &[usize]) -> Result<(), Halt> {
         let mut failed = None;
         for member in gone {
-            let (Some(id), Some((_, assessment))) = (runners.ids.get(*member), runners.members.get_mut(*member)) else { continue };
+            let (Some(id), Some((_, assessment))) = (runners.ids.get(*member), runners.members.get_mut(*member)) else {
+                continue;
+            };
             match outside.delete_runner(*id) {
                 Ok(()) => {
                     self.known.entry(*id).or_default().deleted = Some(outside.clock.at);
@@ -213,11 +214,7 @@ impl Operator {
         let members: Vec<Member> = runners
             .members
             .iter()
-            .map(|(facts, assessment)| Member {
-                phase: assessment.phase,
-                current: facts.current,
-                age: since(facts.created, now),
-            })
+            .map(|(facts, assessment)| Member { phase: assessment.phase, current: facts.current, age: since(facts.created, now) })
             .collect();
         let replicas = Replicas {
             effective: set.effective,

@@ -99,8 +99,8 @@ impl Operator {
         let now = outside.clock.at;
         let overdue = pod.deleting.is_some_and(|deleting| now > deleting);
         let listed = self.lister.view.as_ref();
-        let out_of_contact = facts.worker == Worker::Running
-            && listed.is_some_and(|view| !view.listed.get(&id).is_some_and(|entry| entry.online));
+        let out_of_contact =
+            facts.worker == Worker::Running && listed.is_some_and(|view| !view.listed.get(&id).is_some_and(|entry| entry.online));
         if !(overdue || pod.silent.is_some() || out_of_contact) {
             return None;
         }

@@ -73,14 +73,8 @@ impl Operator {
         let listings: Vec<demand::Listing> = self.queue.iter().cloned().collect();
         let interrupted = outside.is_stalled(Kind::Runner);
         let within = std::mem::take(&mut self.scaler.within);
-        let demand = self.rules.demand(
-            &ledger.ledger,
-            &listings,
-            &fleet.runners,
-            |id| within.get(&id).copied(),
-            life,
-            (now, interrupted),
-        );
+        let demand =
+            self.rules.demand(&ledger.ledger, &listings, &fleet.runners, |id| within.get(&id).copied(), life, (now, interrupted));
         self.scaler.within = within;
         self.tell_runners(outside, &ledger.ledger);
         self.count_within(&demand, spec.max, now);

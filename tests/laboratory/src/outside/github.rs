@@ -147,9 +147,10 @@ impl GitHub {
 
     /// Who can be given a job: runner and the UID of its pod.
     pub(super) fn waiting(&self) -> Vec<(u64, u32)> {
-        let free = self.registrations.iter().filter(|(_, one)| {
-            one.online && one.lost.is_none() && one.job.is_none() && one.released.is_none()
-        });
+        let free = self
+            .registrations
+            .iter()
+            .filter(|(_, one)| one.online && one.lost.is_none() && one.job.is_none() && one.released.is_none());
         free.map(|(id, one)| (*id, one.life)).collect()
     }
 

@@ -124,11 +124,8 @@ impl Outside {
     pub fn assign(&mut self) {
         self.assigning = false;
         let now = self.clock.at;
-        let waiting: Vec<u32> = (0_u32..)
-            .zip(&self.jobs)
-            .filter(|(_, job)| job.began.is_none() && job.over.is_none())
-            .map(|(id, _)| id)
-            .collect();
+        let waiting: Vec<u32> =
+            (0_u32..).zip(&self.jobs).filter(|(_, job)| job.began.is_none() && job.over.is_none()).map(|(id, _)| id).collect();
         for id in waiting {
             let free: Vec<(u64, u32)> = self
                 .github

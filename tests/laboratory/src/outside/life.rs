@@ -342,8 +342,7 @@ impl Outside {
         let Some(one) = self.nodes.get_mut(node as usize).filter(|one| one.lost.is_none()) else { return };
         one.silent = None;
         let at = self.clock.at;
-        let of_node: Vec<u32> =
-            self.lives.iter().filter(|(_, life)| life.node == Some(node)).map(|(uid, _)| *uid).collect();
+        let of_node: Vec<u32> = self.lives.iter().filter(|(_, life)| life.node == Some(node)).map(|(uid, _)| *uid).collect();
         for uid in of_node {
             let Some(life) = self.lives.get(&uid).cloned() else { continue };
             let Some(pod) = self.pods.truth(life.runner).filter(|pod| pod.uid == uid).cloned() else {

@@ -21,6 +21,10 @@ pub enum Invariant {
     OutOfBounds,
     /// No Runner has two agents, and none is made or removed twice.
     Twice,
+    /// No start counts as failed that did not fail.
+    FailureInvented,
+    /// One runner for a job: no more are made than there are jobs and reasons.
+    Surplus,
     /// Nothing is looked at without pause.
     HotLoop,
     /// When the faults are over, everything comes to rest: as many runners as desired, all jobs done.
@@ -41,6 +45,8 @@ impl Invariant {
             Self::TooManyRunners => "too-many-runners",
             Self::OutOfBounds => "out-of-bounds",
             Self::Twice => "twice",
+            Self::FailureInvented => "failure-invented",
+            Self::Surplus => "surplus",
             Self::HotLoop => "hot-loop",
             Self::Convergence => "convergence",
             Self::Leak => "leak",

@@ -64,6 +64,8 @@ impl From<Unanswered> for Halt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RunnerJob {
     working: bool,
+    /// Since when it is that, as GitHub says.
+    since: Option<Timestamp>,
     ended: Option<Timestamp>,
 }
 

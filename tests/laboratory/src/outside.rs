@@ -81,6 +81,10 @@ pub struct Checks {
     pub left_behind: Vec<RunnerId>,
     /// Runners made.
     pub made: u32,
+    /// When a container last ended that had not registered, or was killed.
+    pub last_failure: Option<At>,
+    /// Since when a set has a runner that is known to have registered.
+    pub registering: BTreeMap<u32, At>,
     /// Names drawn.
     pub named: u32,
 }

@@ -93,7 +93,7 @@ impl Defect {
     ];
 }
 
-/// How the loops are where a known gap of `host/operator` lies in them and not in a rule of `pacer-core`; `scripts/gaps` has one script for each.
+/// How the loops are where `scripts/gaps` has a script of a known gap: in a loop of `host/operator`, or in a rule that its facts say too little to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Loops {
     /// With the gaps closed, so that they do not hide anything else.

@@ -137,7 +137,7 @@ pub enum Operation {
     DeleteRunner,
     /// Somebody deletes a pod.
     DeletePod,
-    /// The autoscaler's spec becomes invalid for so long.
+    /// The autoscaler's spec becomes invalid for so long; for good when that is no time.
     Invalid(At),
     /// The operator's process dies at its so-manieth call from here on.
     Crash(u32),
@@ -345,12 +345,22 @@ impl Script {
         // The first minute is for the fleet to come up, as a rule.
         let first = if draw.chance("early", 0, 0, 150) { 0 } else { 40 * SECOND };
         let length = draw.between("length", 0, 0, (4, 14)) * MINUTE;
+        // Some worlds are calm: nothing but work.
+        let calm = draw.chance("calm", 0, 0, 100);
+        let what = |index| if calm { jobs(draw, index) } else { operation(draw, index, &setting) };
         let mut steps: Vec<(At, Operation)> =
-            (0..count).map(|index| (draw.between("at", index, 0, (first, length)), operation(draw, index, &setting))).collect();
+            (0..count).map(|index| (draw.between("at", index, 0, (first, length)), what(index))).collect();
         // Work in any case.
         steps.push((draw.between("at", count, 0, (first, length)), jobs(draw, count)));
         steps.sort_by_key(|(at, _)| *at);
         Self { seed, setting, steps }
+    }
+
+    /// Whether nothing but work happens, and all of it is told of.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        let told = self.setting.autoscaler.is_some_and(|scaler| scaler.webhooks);
+        told && self.setting.ephemeral && self.steps.iter().all(|(_, operation)| matches!(operation, Operation::Jobs(..)))
     }
 
     /// When the last operation has no effect of its own any more.
@@ -408,7 +418,10 @@ fn operation(draw: Draw, index: u64, setting: &Setting) -> Operation {
         36..44 => Operation::Template,
         44..47 => Operation::DeleteRunner,
         47..50 => Operation::DeletePod,
-        50..54 if setting.autoscaler.is_some() => Operation::Invalid(time("invalid", (10 * SECOND, 4 * MINUTE))),
+        50..54 if setting.autoscaler.is_some() => {
+            let lasts = time("invalid", (10 * SECOND, 4 * MINUTE));
+            Operation::Invalid(if draw.chance("for-good", index, 0, 400) { 0 } else { lasts })
+        }
         50..60 => Operation::Crash(small("crash", (1, 12))),
         60..65 => {
             let refusal = match draw.between("refusal", index, 0, (0, 3)) {

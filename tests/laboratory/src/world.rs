@@ -79,6 +79,7 @@ impl World<'_> {
         self.until(end);
         self.outside.faults.crash = None;
         self.come_to_rest();
+        self.count_runners();
         self.stay_still();
         self.go();
     }
@@ -127,6 +128,15 @@ impl World<'_> {
         }
     }
 
+    /// One runner for each job, beside the minimum. Webhooks that are a minute late cost some.
+    fn count_runners(&mut self) {
+        let (made, jobs) = (u64::from(self.outside.checks.made), self.outside.jobs.len() as u64);
+        let min = self.outside.setting.autoscaler.map_or(0, |scaler| u64::from(scaler.min));
+        if self.script.is_calm() && made > jobs + jobs / 3 + min + 2 && !self.failed() {
+            self.outside.violated(Invariant::Surplus, || format!("{made} runners made for {jobs} jobs and a minimum of {min}"));
+        }
+    }
+
     /// An unchanged world causes no writes.
     fn stay_still(&mut self) {
         let (begin, writes) = (self.outside.clock.at, self.outside.checks.writes);
@@ -163,12 +173,13 @@ impl World<'_> {
         let registered = self.outside.github.registered(now);
         let outside = &self.outside;
         let target = outside.targets.truth(())?;
-        let wanted = outside.setting.autoscaler.map_or(target.replicas, |scaler| scaler.min);
+        let decides = outside.scalers.truth(()).is_some_and(|scaler| scaler.valid);
+        let wanted = outside.setting.autoscaler.filter(|_| decides).map_or(target.replicas, |scaler| scaler.min);
         if target.replicas != wanted {
             return Some(format!("{} runners are asked for, {wanted} are needed", target.replicas));
         }
         if let Some(job) = outside.jobs.iter().position(|job| job.over.is_none())
-            && (wanted > 0 || outside.setting.autoscaler.is_some())
+            && (wanted > 0 || decides)
         {
             return Some(format!("job {job} is not over: {:?}", outside.jobs.get(job)));
         }
@@ -328,7 +339,9 @@ impl World<'_> {
             Operation::Invalid(_) => {
                 if let Some(scaler) = outside.scalers.truth(()).copied() {
                     outside.put_scaler(crate::object::Scaler { valid: false, ..scaler });
-                    outside.plan(until, Event::Valid);
+                    if until > at {
+                        outside.plan(until, Event::Valid);
+                    }
                 }
             }
             Operation::Crash(calls) => outside.faults.crash = Some(calls),

@@ -226,12 +226,14 @@ impl Operator {
         };
         let announced = self.accepted.get(&id).cloned().unwrap_or_default();
         let rules = self.rules;
+        // Mended: while templates are exchanged, what is made stands in for no finished runner.
+        let exchanged = rules.mended() && outside.sets.all_seen().count() > 1;
         let finished = rules.held(&mut self.memo(id).hold, &replicas, &announced, outside.clock);
         rules.fleet(&Fleet {
             desired: set.replicas,
             members: &members,
             in_flight: runners.in_flight,
-            finished,
+            finished: if exchanged { 0 } else { finished },
             surge: set.replicas.div_ceil(10).max(1),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
+use pacer_core::facts::{CLAIM_PATIENCE, Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::stop::{BUSY_RETRY, PodDeletion};
 
@@ -14,6 +14,9 @@ use crate::rules::Rules;
 
 /// Creations that the watch does not show after this are taken for failed.
 pub(super) const IN_FLIGHT: Duration = Duration::from_secs(30);
+
+/// Listings lack a runner for so long after it registered, at most.
+const VISIBLE: At = 3_000;
 
 type Digest = Option<(Option<String>, u8, u8, bool, bool)>;
 
@@ -80,6 +83,11 @@ impl Operator {
             if !self.rules.proves_absence(view.complete) || (!fresh && (has_pod || known.pod || registered)) {
                 return Remote::Unknown;
             }
+            let changed = known.pod_state.as_ref().map_or(0, |(_, since)| *since);
+            if self.rules.mended() && known.pod && view.fetched < changed + VISIBLE {
+                // Mended: GitHub's listings are late to show who registered just before the change.
+                return Remote::Unknown;
+            }
             let since = *known.absent_since.get_or_insert(view.fetched);
             return Remote::Absent { since: elapsed(since, now) };
         };
@@ -121,6 +129,15 @@ impl Operator {
             facts.worker = Worker::Unknown;
             facts.silent_since.get_or_insert(wall(since));
         }
+        let job: Option<RunnerJob> = self.jobs.get(&id).copied();
+        let claimed = job.filter(|job| job.working).and_then(|job| job.since);
+        if let (true, Some(facts), Some(claimed)) = (self.rules.mended(), &mut facts, claimed)
+            && now.duration_since(claimed) < CLAIM_PATIENCE
+            && matches!(facts.worker, Worker::Absent { .. })
+        {
+            // Mended: an absence from before an event refutes nothing of it.
+            facts.worker = Worker::Absent { since: None };
+        }
         let seen = digest(facts.as_ref());
         if known.pod_state.as_ref().is_none_or(|(before, _)| *before != seen) {
             known.pod_state = Some((seen, at));
@@ -132,7 +149,6 @@ impl Operator {
         let refused_busy = known.refused_busy.map(|since| elapsed(since, at));
         let of = (facts.is_some(), known.known_id.is_some(), refused_busy);
         let remote = self.remote(&mut known, id, of, at);
-        let job: Option<RunnerJob> = self.jobs.get(&id).copied();
         if let Some(ended) = job.and_then(|job| job.ended) {
             known.last_job.told(ended);
         }
@@ -148,15 +164,12 @@ impl Operator {
         let waiting = known.pod_state.as_ref().map(|(_, since)| elapsed(*since, at));
         let deleting = object.deleting.or(known.deleted);
         let waited = waiting.into_iter().chain(deleting.map(|since| elapsed(since, at))).min().unwrap_or_default();
-        let target = outside.targets.seen(());
-        let set = outside.sets.seen(object.set);
-        let _ = target;
         let facts = RunnerFacts {
             name: name_of(id),
             uid: name_of(id),
             created: wall(object.created),
             // Templates belong to sets here.
-            current: set.is_some(),
+            current: true,
             ephemeral: outside.setting.ephemeral,
             deleting: deleting.map(wall),
             known_id: known.known_id,

@@ -126,6 +126,12 @@ impl Operator {
             // Mended: its pod was made, and the watch has not shown it. The API server is asked for it before it counts as gone.
             return Ok(Some(Duration::from_secs(1)));
         }
+        let unlisted = observed.facts.pod.is_none() && observed.facts.remote == Remote::Unknown;
+        if self.rules.mended() && unlisted && self.lister.view.is_none() && !self.is_refused() {
+            // Mended: the process before may have seen a pod and not have said so. One listing tells.
+            self.lister.hurry(outside, observed.waited);
+            return Ok(Some(Duration::from_secs(1)));
+        }
         let mut step = self.rules.stop(&observed.facts, observed.refused_busy, &limits, now);
         if let Step::Unregister { id: registration } = step {
             step = match self.unregister(outside, id, registration)? {
@@ -173,7 +179,7 @@ impl Operator {
             PodDeletion::Graceful => Some(millis(IDLE_GRACE)),
             PodDeletion::Patient | PodDeletion::IfUnchanged => None,
         };
-        self.excuse(outside, pod, how);
+        Self::note_deletion(outside, pod, how);
         match outside.delete_pod(id, uid, unchanged, grace) {
             Ok(()) => {
                 self.known.entry(id).or_default().pod_deleted = Some(asked);
@@ -185,7 +191,7 @@ impl Operator {
         }
     }
 
-    fn excuse(&self, outside: &mut Outside, pod: &PodFacts, how: PodDeletion) {
+    fn note_deletion(outside: &mut Outside, pod: &PodFacts, how: PodDeletion) {
         outside.note(|| format!("deletes a pod {how:?}, worker {:?}", pod.worker));
     }
 }

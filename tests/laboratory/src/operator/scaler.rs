@@ -121,7 +121,7 @@ impl Operator {
             let before = self.jobs.get(&runner).copied();
             let working = job.state == State::InProgress;
             let ended = (job.state == State::Completed).then_some(job.since).max(before.and_then(|before| before.ended));
-            self.jobs.insert(runner, RunnerJob { working, ended });
+            self.jobs.insert(runner, RunnerJob { working, since: Some(job.since), ended });
             if before.map(|before| before.working) != Some(working) {
                 self.wake_now(outside, Key::Set(set));
             }

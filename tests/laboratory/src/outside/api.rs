@@ -1,7 +1,7 @@
 //! What the operator changes at the API server.
 
 use crate::agenda::{Event, Stage};
-use crate::clock::{At, SECOND};
+use crate::clock::{At, MINUTE, SECOND};
 use crate::invariant::Invariant;
 use crate::object::{Jobs, Pod, Runner, RunnerId, Scaler, Set, Target};
 use crate::outside::{Life, Outside};
@@ -97,6 +97,15 @@ impl Outside {
             let Some(mut set) = outside.sets.truth(id).copied() else { return Ok(()) };
             let before = set;
             edit(&mut set);
+            let known_since = outside.checks.registering.get(&id).copied();
+            let recently = outside.checks.last_failure.is_some_and(|failed| outside.clock.at < failed + 15 * MINUTE);
+            // What the process has seen since it started, and a while ago.
+            let sure = known_since.is_some_and(|since| since.max(outside.checks.booted) + 10 * SECOND < outside.clock.at);
+            if set.attempts > before.attempts && sure && !recently && outside.checks.booted == 0 {
+                outside.violated(Invariant::FailureInvented, || {
+                    format!("{} failed attempts of set {id}, and nothing failed", set.attempts)
+                });
+            }
             set.generation += i64::from((set.replicas, set.effective) != (before.replicas, before.effective));
             if set.replicas != before.replicas {
                 outside.note(|| format!("set {id}: {} -> {}", before.replicas, set.replicas));
@@ -241,6 +250,10 @@ impl Outside {
         self.change(|outside| {
             let Some(mut runner) = outside.runners.truth(id).copied() else { return Ok(()) };
             edit(&mut runner);
+            if runner.known_id.is_some() {
+                let at = outside.clock.at;
+                outside.checks.registering.entry(runner.set).or_insert(at);
+            }
             outside.put_runner(id, Some(runner));
             Ok(())
         })

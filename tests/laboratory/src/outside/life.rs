@@ -21,6 +21,8 @@ pub struct Life {
     pub stopping: bool,
     /// Its registration, as long as GitHub has it.
     pub registered: Option<u64>,
+    /// It has registered once.
+    pub enrolled: bool,
     /// Its job.
     pub job: Option<u32>,
     /// Since when the operator has been shown that by the pod.
@@ -40,6 +42,7 @@ impl Life {
             over: false,
             stopping: false,
             registered: None,
+            enrolled: false,
             job: None,
             shown: None,
             told: None,
@@ -184,7 +187,7 @@ impl Outside {
         let id = self.github.register(life.runner, uid, visible);
         self.note(|| format!("r{} registered as {id}", life.runner));
         if let Some(life) = self.lives.get_mut(&uid) {
-            life.registered = Some(id);
+            (life.registered, life.enrolled) = (Some(id), true);
         }
         let due = self.after("online", turn, (200, 2_000));
         self.plan(due, Event::Life(uid, Stage::Online));
@@ -223,7 +226,10 @@ impl Outside {
         let at = self.clock.at;
         let Some(life) = self.lives.get_mut(&uid) else { return };
         life.over = true;
-        let (runner, registered, stopping) = (life.runner, life.registered, life.stopping);
+        let (runner, registered, stopping, enrolled) = (life.runner, life.registered, life.stopping, life.enrolled);
+        if !enrolled {
+            self.checks.last_failure = Some(at);
+        }
         self.note(|| format!("the agent of r{runner} ended"));
         if let Some(id) = registered {
             // On its way out it removes itself, unless its token has expired.
@@ -246,6 +252,7 @@ impl Outside {
         let Some(life) = self.lives.get_mut(&uid).filter(|life| !life.over) else { return };
         life.over = true;
         let (job, registered, runner) = (life.job.take(), life.registered, life.runner);
+        self.checks.last_failure = Some(at);
         if let Some(id) = registered {
             self.github.disconnect(id, at, job.is_some());
         }

@@ -99,7 +99,7 @@ impl Agenda {
     }
 
     /// Takes what happens next.
-    pub fn next(&mut self) -> Option<(At, Event)> {
+    pub fn take(&mut self) -> Option<(At, Event)> {
         self.heap.pop().map(|Reverse((at, _, event))| (at, event))
     }
 }

@@ -54,23 +54,19 @@ pub enum Defect {
     InterruptedWatchEmpties,
     /// Creations are not remembered.
     CreationsForgotten,
-    /// Finished runners are replaced at once, without asking whether their jobs were all.
-    NothingHeld,
     /// The surge of a rollout is not counted.
     SurgeUnbounded,
     /// The bounds of an autoscaler are not applied.
     BoundsIgnored,
     /// What a policy answers is not checked.
     GateOpen,
-    /// A pod whose node is lost is never deleted by force.
-    NodeLossIgnored,
     /// A refusal is asked again without pause.
     NoPause,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 17] = [
         Self::FlagOverEvent,
         Self::FlagOverPod,
         Self::StopAsksAtOnce,
@@ -84,11 +80,9 @@ impl Defect {
         Self::RemovalsUnpaced,
         Self::InterruptedWatchEmpties,
         Self::CreationsForgotten,
-        Self::NothingHeld,
         Self::SurgeUnbounded,
         Self::BoundsIgnored,
         Self::GateOpen,
-        Self::NodeLossIgnored,
         Self::NoPause,
     ];
 }
@@ -142,11 +136,6 @@ impl Rules {
                 }
             }
             Some(Defect::EarlyEndIsFailure) => facts.siblings_register = false,
-            Some(Defect::NodeLossIgnored) => {
-                if let Some(pod) = &mut facts.pod {
-                    pod.node_gone = false;
-                }
-            }
             _ => {}
         }
         facts
@@ -173,9 +162,6 @@ impl Rules {
                 if facts.unregistered.is_some() && facts.pod.as_ref().is_some_and(|pod| pod.deleting.is_none()) =>
             {
                 Step::DeletePod(PodDeletion::Graceful)
-            }
-            (Some(Defect::NodeLossIgnored), Step::DeletePod(PodDeletion::Force)) => {
-                Step::Wait { why: WaitReason::PodTerminating, recheck: limits.linger }
             }
             (Some(Defect::NoPause), Step::Wait { why, .. }) => Step::Wait { why, recheck: Duration::from_millis(10) },
             (_, step) => step,
@@ -217,8 +203,7 @@ impl Rules {
 
     /// [`ReplacementHold::held`].
     pub fn held(self, hold: &mut ReplacementHold, set: &Replicas, announced: &[Accounted], clock: Clock) -> u32 {
-        let held = hold.held(set, announced, clock.now, clock.instant);
-        if self.has(Defect::NothingHeld) { 0 } else { held }
+        hold.held(set, announced, clock.now, clock.instant)
     }
 
     /// [`rollout::plan`].

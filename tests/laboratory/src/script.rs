@@ -376,7 +376,7 @@ fn setting(draw: Draw) -> Setting {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let webhooks = draw.chance("webhooks", 0, 0, 800);
     Setting {
-        replicas: small(draw.between("replicas", 0, 0, (1, 6))),
+        replicas: if autoscaled { 3 } else { small(draw.between("replicas", 0, 0, (1, 6))) },
         autoscaler: autoscaled.then(|| Autoscaler {
             min: small(min),
             max: small(min + draw.between("max", 0, 0, (1, 6))),

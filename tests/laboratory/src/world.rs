@@ -91,7 +91,7 @@ impl World<'_> {
     /// Lets everything happen up to a moment.
     fn until(&mut self, end: At) {
         while !self.failed() {
-            let Some((at, event)) = self.outside.agenda.next() else { break };
+            let Some((at, event)) = self.outside.agenda.take() else { break };
             if at > end {
                 self.outside.agenda.plan(at, event);
                 break;

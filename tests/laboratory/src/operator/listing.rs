@@ -148,7 +148,7 @@ impl Operator {
         let Some((fetched, listed, complete)) = self.lister.answer.take() else { return };
         self.lister.failures = 0;
         self.lister.refused = None;
-        let valid = (2 * self.lister.interval()).min(900 * SECOND).max(4 * SLOW);
+        let valid = (2 * self.lister.interval()).clamp(4 * SLOW, 900 * SECOND);
         let before = self.lister.view.take();
         let view = View::follow(before.as_ref(), fetched, &listed, complete, valid);
         let changed = before.is_none_or(|before| before.listed != view.listed);

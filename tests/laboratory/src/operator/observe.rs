@@ -84,7 +84,7 @@ impl Operator {
                 return Remote::Unknown;
             }
             let changed = known.pod_state.as_ref().map_or(0, |(_, since)| *since);
-            if self.rules.mended() && known.pod && view.fetched < changed + VISIBLE {
+            if self.rules.mended() && known.pod && !self.rules.is_fresh(view.fetched >= changed + VISIBLE) {
                 // Mended: GitHub's listings are late to show who registered just before the change.
                 return Remote::Unknown;
             }

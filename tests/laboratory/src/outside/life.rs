@@ -114,17 +114,13 @@ impl Outside {
             }
             Stage::Polled if life.runs() && life.registered.is_none() => self.learn(uid, &life),
             Stage::Ended if life.runs() => self.end(uid, 0),
-            Stage::GraceOver if life.runs() && pod.as_ref().is_some_and(|pod| self.is_due(pod)) => {
-                if self.reports(life.node) {
-                    self.note(|| format!("the grace period of r{} is over", life.runner));
-                    self.kill(uid);
-                    self.end_pod(uid);
-                }
+            Stage::GraceOver if life.runs() && self.reports(life.node) && pod.as_ref().is_some_and(|pod| self.is_due(pod)) => {
+                self.note(|| format!("the grace period of r{} is over", life.runner));
+                self.kill(uid);
+                self.end_pod(uid);
             }
-            Stage::Gone => {
-                if pod.is_some_and(|pod| pod.deleting.is_some()) && !life.runs() && self.reports(life.node) {
-                    self.remove_pod(uid);
-                }
+            Stage::Gone if !life.runs() && self.reports(life.node) && pod.is_some_and(|pod| pod.deleting.is_some()) => {
+                self.remove_pod(uid);
             }
             _ => {}
         }

@@ -25,7 +25,7 @@ SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildca
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup tools controlplane helm build check lint rustdoc docs alerts-test deny advisories each-crate unit suites policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup tools controlplane helm build check lint rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -85,6 +85,11 @@ unit: build controlplane ## Tests of every crate but the suites, the layout of a
 
 suites: build controlplane helm ## Flows, faults, demand, webhooks, policies and modes on the real API server.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace $(SUITES:%=--test %) $(LOCKED) -- --test-threads=$(SUITE_THREADS)
+
+SEEDS ?= 100000
+FIRST ?= 0
+fuzz-fleet: setup ## The control loops in virtual time, SEEDS=100000 worlds from FIRST=0; prints a short script for each failure.
+	cargo run --release -p pacer-laboratory $(LOCKED) -- $(SEEDS) $(FIRST)
 
 policies: build ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies

@@ -60,6 +60,7 @@ modules_have_no_cycles! {
     pacer_has_no_cycles: "pacer",
     policy_sdk_has_no_cycles: "pacer-policy-sdk",
     harness_has_no_cycles: "pacer-harness",
+    laboratory_has_no_cycles: "pacer-laboratory",
     suites_have_no_cycles: "pacer-suites",
     demo_has_no_cycles: "pacer-demo",
 }

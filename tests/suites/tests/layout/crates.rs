@@ -17,7 +17,7 @@ pub(crate) struct Package {
 }
 
 /// Which crates of the workspace a crate may depend on. Crates that are not in the workspace (yet) have no effect.
-const DIRECTIONS: [(&str, &[&str]); 19] = [
+const DIRECTIONS: [(&str, &[&str]); 20] = [
     ("pacer-contract", &[]),
     ("pacer-core", &["pacer-contract"]),
     ("pacer-api", &["pacer-core"]),
@@ -54,6 +54,8 @@ const DIRECTIONS: [(&str, &[&str]); 19] = [
     ),
     ("pacer-policy-sdk", &["pacer-contract"]),
     ("pacer-harness", &[]),
+    // The loops over the rules alone, in virtual time.
+    ("pacer-laboratory", &["pacer-core"]),
     ("pacer-github-sim", &[]),
     ("pacer-node-sim", &[]),
     ("pacer-suites", &["pacer-api", "pacer-harness", "pacer-github-sim", "pacer-node-sim"]),

@@ -1,0 +1,92 @@
+//! Runs many seeds, and prints a short script for each failure.
+//!
+//! ```text
+//! fuzz-fleet [SEEDS [FIRST]]       many seeds
+//! fuzz-fleet replay FILE           one script, with what happens in it
+//! fuzz-fleet defects [SEEDS]       which defects are found, and at which seed
+//! ```
+
+use std::fs;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use anyhow::{Context, Result};
+use pacer_laboratory::fuzz::search;
+use pacer_laboratory::minimise::minimise;
+use pacer_laboratory::rules::{Defect, Loops, Rules};
+use pacer_laboratory::script::Script;
+use pacer_laboratory::world::run;
+
+/// Failures that are made short; one defect fails at many seeds.
+const FAILURES: usize = 10;
+
+fn main() -> Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match *words.as_slice() {
+        ["replay", file] => replay(file),
+        ["defects"] => defects(1_000),
+        ["defects", seeds] => defects(seeds.parse()?),
+        [] => fuzz(100_000, 0),
+        [seeds] => fuzz(seeds.parse().context("SEEDS")?, 0),
+        [seeds, first, ..] => fuzz(seeds.parse().context("SEEDS")?, first.parse().context("FIRST")?),
+    }
+}
+
+fn threads() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// With the known gaps of the loops, where the environment asks for them.
+fn rules() -> Rules {
+    let loops = if std::env::var_os("AS_THEY_ARE").is_some() { Loops::AsTheyAre } else { Loops::Mended };
+    Rules { loops, ..Rules::default() }
+}
+
+fn fuzz(seeds: u64, first: u64) -> Result<ExitCode> {
+    let mut out = stdout().lock();
+    let report = search(first, seeds, rules(), threads(), FAILURES, None);
+    for (seed, violation) in &report.failures {
+        let (script, violation) = minimise(&Script::of_seed(*seed), rules(), violation);
+        writeln!(out, "# seed {seed}: {violation}\n{script}")?;
+        let directory = "target/laboratory";
+        fs::create_dir_all(directory)?;
+        let file = format!("{directory}/{}-{seed}.txt", violation.invariant.as_str());
+        fs::write(&file, format!("# {violation}\n{script}"))?;
+        writeln!(out, "# written to {file}; copied to tests/laboratory/scripts it is a test\n")?;
+    }
+    writeln!(out, "{}", report.line())?;
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay(file: &str) -> Result<ExitCode> {
+    let script: Script = fs::read_to_string(file).with_context(|| file.to_owned())?.parse()?;
+    let defect = std::env::var("DEFECT").ok();
+    let defect = defect.and_then(|name| Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name));
+    let outcome = run(&script, Rules { defect, ..rules() }, true);
+    let mut out = stdout().lock();
+    for line in &outcome.trace {
+        writeln!(out, "{line}")?;
+    }
+    match outcome.violation {
+        Some(violation) => {
+            writeln!(out, "{violation}")?;
+            Ok(ExitCode::FAILURE)
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn defects(seeds: u64) -> Result<ExitCode> {
+    let mut out = stdout().lock();
+    for defect in Defect::ALL {
+        let report = search(0, seeds, Rules::with(defect), threads(), 1, None);
+        match report.failures.first() {
+            Some((seed, violation)) => writeln!(out, "{defect:?}: seed {seed}, {violation}")?,
+            None => writeln!(out, "{defect:?}: not found in {} seeds", report.seeds)?,
+        }
+        out.flush()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,264 @@
+//! From demand to the target's number: `host/operator/src/autoscaler.rs` and its folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use pacer_core::allowance::{Cost, Purpose};
+use pacer_core::autoscale::sending::{Number, Sending, effective_time};
+use pacer_core::autoscale::{Bounds, Demand as Wanted, Ramp};
+use pacer_core::demand::{self, Demand, Finding};
+use pacer_core::gate;
+use pacer_core::ledger::{Ledger, State, Terms};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool};
+use pacer_core::replacement::Accounted;
+use pacer_core::reservation::{self, InForce};
+
+use super::{Halt, Operator, RunnerJob, SYNC};
+use crate::agenda::Key;
+use crate::clock::{At, Clock, elapsed, moment};
+use crate::object::{Scaler, Target, name_of};
+use crate::outside::{Broken, Outside, Unanswered};
+use crate::rules::Defect;
+use crate::script::{Autoscaler, Kind};
+
+/// `scaleUpTriggers[].duration`.
+const LIFE: Duration = Duration::from_secs(600);
+
+/// Numbers that are remembered.
+const REMEMBERED: usize = 64;
+
+/// What is remembered about the autoscaler.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memo {
+    within: BTreeMap<u64, Timestamp>,
+    sent: Option<(u64, u32, u64)>,
+    effective: Option<(Timestamp, At)>,
+}
+
+/// The runners of the target, as far as demand is concerned.
+struct Fleet {
+    runners: demand::Fleet,
+    live: Option<u32>,
+    unaccounted: u64,
+    sets: Vec<(u32, u64)>,
+}
+
+impl Fleet {
+    fn finished(&self) -> u64 {
+        self.sets.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl Operator {
+    pub(super) fn reconcile_scaler(&mut self, outside: &mut Outside) -> Result<Option<Duration>, Halt> {
+        let (Some(spec), Some(object)) = (outside.setting.autoscaler, outside.scalers.seen(()).copied()) else { return Ok(None) };
+        let Some(target) = outside.targets.seen(()).copied() else { return Ok(None) };
+        let fleet = self.fleet(outside);
+        if !object.valid {
+            if self.rules.mended() {
+                // Mended: events are evidence of work, whether or not the autoscaler can decide.
+                let ledger = outside.seen_ledger();
+                self.tell_runners(outside, &ledger.ledger);
+            }
+            if !self.rules.has(Defect::InvalidKeepsNothing) {
+                self.apply(outside, &target, &fleet, target.replicas)?;
+            }
+            return Ok(Some(SYNC));
+        }
+        let Clock { now, .. } = outside.clock;
+        let ledger = outside.seen_ledger();
+        let life = SignedDuration::try_from(LIFE).unwrap_or(SignedDuration::ZERO);
+        let listings: Vec<demand::Listing> = self.queue.iter().cloned().collect();
+        let interrupted = outside.is_stalled(Kind::Runner);
+        let within = std::mem::take(&mut self.scaler.within);
+        let demand =
+            self.rules.demand(&ledger.ledger, &listings, &fleet.runners, |id| within.get(&id).copied(), life, (now, interrupted));
+        self.scaler.within = within;
+        self.tell_runners(outside, &ledger.ledger);
+        self.count_within(&demand, spec.max, now);
+        self.record(outside, &demand)?;
+        let (desired, next) = self.decide(outside, &spec, &object, &fleet, &demand, now);
+        let later = self.apply(outside, &target, &fleet, desired)?;
+        let truth = outside.scalers.truth(()).and_then(|scaler| scaler.desired);
+        if object.desired != Some(desired) && truth != Some(desired) {
+            let raised = object.desired.is_none_or(|before| before < desired);
+            outside.change_scaler(|scaler| {
+                scaler.desired = Some(desired);
+                if raised {
+                    scaler.last_scale_out = Some(now);
+                }
+            })?;
+        }
+        let next = next.map(|at| elapsed(outside.clock.at, moment(at) + 1));
+        Ok([later, next].into_iter().flatten().min().map_or(Some(SYNC), |wait| Some(wait.min(SYNC))))
+    }
+
+    fn fleet(&self, outside: &Outside) -> Fleet {
+        let mut fleet = Fleet { runners: demand::Fleet::default(), live: Some(0), unaccounted: 0, sets: Vec::new() };
+        for (id, set) in outside.sets.all_seen() {
+            let summary = self.summaries.get(&id);
+            fleet.live = fleet.live.zip(summary).map(|(live, summary)| live.saturating_add(summary.alive));
+            let finished = summary.map_or(0, |summary| summary.finished);
+            let accounted =
+                summary.and_then(|summary| summary.accounted).filter(|accounted| Some(accounted.effective) == set.effective);
+            fleet.unaccounted += accounted.map_or(0, |accounted| finished.saturating_sub(accounted.finished));
+            fleet.sets.push((id, finished));
+        }
+        let sets: BTreeSet<u32> = outside.sets.all_seen().map(|(id, _)| id).collect();
+        let objects = outside.runners.all_seen().filter(|(_, runner)| sets.contains(&runner.set));
+        let present = objects.map(|(id, _)| Arc::from(name_of(id))).filter(|name: &Arc<str>| !self.finished.contains_key(name));
+        fleet.runners = demand::Fleet { present: present.collect(), ended: self.finished.clone() };
+        fleet
+    }
+
+    /// Passes on what events say of single runners.
+    fn tell_runners(&mut self, outside: &mut Outside, ledger: &Ledger) {
+        let named = ledger.all().filter_map(|(_, job)| Some((Self::runner_named(job.runner.as_deref()?)?, job)));
+        for (runner, job) in named.collect::<Vec<_>>() {
+            let Some(set) = outside.runners.seen(runner).map(|runner| runner.set) else { continue };
+            let before = self.jobs.get(&runner).copied();
+            let working = job.state == State::InProgress;
+            let ended = (job.state == State::Completed).then_some(job.since).max(before.and_then(|before| before.ended));
+            self.jobs.insert(runner, RunnerJob { working, since: Some(job.since), ended });
+            if before.map(|before| before.working) != Some(working) {
+                self.wake_now(outside, Key::Set(set));
+            }
+        }
+    }
+
+    fn count_within(&mut self, demand: &Demand, max: u32, now: Timestamp) {
+        let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
+        let queued = demand.jobs.iter().filter(|(_, job)| job.state == State::Queued);
+        let mut queued: Vec<(Timestamp, u64)> = queued.map(|(id, job)| (job.queued, *id)).collect();
+        queued.sort_unstable();
+        queued.truncate((max as usize).saturating_sub(running));
+        let before = std::mem::take(&mut self.scaler.within);
+        self.scaler.within = queued.into_iter().map(|(_, id)| (id, before.get(&id).copied().unwrap_or(now))).collect();
+    }
+
+    /// Writes what was found out into the ledger. What can't be written now is found again in the next pass.
+    fn record(&mut self, outside: &mut Outside, demand: &Demand) -> Result<(), Halt> {
+        let now = outside.clock.now;
+        let mut jobs = outside.seen_ledger();
+        let terms = Terms { queued: LIFE, limit: 1_000 };
+        let mut news = false;
+        for finding in &demand.findings {
+            match finding {
+                Finding::Over(id) => news |= jobs.ledger.complete(*id, now),
+                Finding::StillQueued(id) => news |= jobs.ledger.renew(*id, &terms, now),
+                Finding::Expired(id) => {
+                    match self.turn(outside, *id, Purpose::Start, Cost { points: 1, creations: 0 }) {
+                        Ok(()) => {}
+                        Err(Halt::Died) => return Err(Halt::Died),
+                        Err(_) => continue,
+                    }
+                    match outside.look_up() {
+                        Ok(()) => {}
+                        Err(Unanswered::Died) => return Err(Halt::Died),
+                        Err(Unanswered::Refused(_)) => continue,
+                    }
+                    let number = u32::try_from(*id).unwrap_or(u32::MAX);
+                    let state = outside.jobs.get(number as usize).map(|job| job.state(outside.clock.at));
+                    news |= match state {
+                        Some(State::Queued) => jobs.ledger.renew(*id, &terms, now),
+                        Some(state) => outside.event(number, state).is_some_and(|event| {
+                            jobs.ledger.apply(&event, &terms, now);
+                            true
+                        }),
+                        None => jobs.ledger.forget(*id),
+                    };
+                }
+            }
+        }
+        let forgotten: Vec<u64> = jobs.ledger.all().filter(|(_, job)| job.is_forgotten(now)).map(|(id, _)| id).collect();
+        // Tombstones go along with what is written anyway.
+        if !news {
+            return Ok(());
+        }
+        for id in forgotten {
+            jobs.ledger.forget(id);
+        }
+        match outside.change_ledger(jobs) {
+            Err(Broken::Died) => Err(Halt::Died),
+            _ => Ok(()),
+        }
+    }
+
+    fn decide(
+        &mut self,
+        outside: &Outside,
+        spec: &Autoscaler,
+        object: &Scaler,
+        fleet: &Fleet,
+        demand: &Demand,
+        now: Timestamp,
+    ) -> (u32, Option<Timestamp>) {
+        let request = CapacityRequest {
+            pool: Pool { min_replicas: Some(spec.min), max_replicas: Some(spec.max), ..Pool::default() },
+            jobs: demand.jobs.iter().map(|(id, job)| reservation::job(*id, job, now)).collect(),
+            ..CapacityRequest::default()
+        };
+        let reservations = crate::policy::one_per_job(demand.jobs.keys().copied());
+        let plan = gate::plan(&request, CapacityPlan { reservations, ..CapacityPlan::default() }).unwrap_or_default();
+        let in_force = InForce::of(&plan, now);
+        let previous = object.desired;
+        let decision = self.rules.number(&Wanted {
+            bounds: Bounds { min: spec.min, max: spec.max },
+            override_min: None,
+            metric: None,
+            jobs_added_to_min: true,
+            planned: in_force.replicas,
+            jobs: in_force.jobs,
+            spec_reserved: 0,
+            ceiling: plan.ceiling,
+            previous,
+            live: fleet.live.unwrap_or_else(|| previous.unwrap_or_default()),
+            last_scale_out: object.last_scale_out,
+            delay: Duration::from_secs(spec.delay),
+            ramp: Ramp::default(),
+            now,
+        });
+        let _ = outside;
+        (decision.desired, [demand.next, in_force.next, decision.next].into_iter().flatten().min())
+    }
+
+    /// Sends the number, if it is due. Returns how long it waits, where it does.
+    fn apply(&mut self, outside: &mut Outside, target: &Target, fleet: &Fleet, desired: u32) -> Result<Option<Duration>, Halt> {
+        let Clock { at, now, .. } = outside.clock;
+        let finished = fleet.finished();
+        let (sent, effective) = (self.scaler.sent, self.scaler.effective);
+        let number = Number {
+            desired,
+            current: target.replicas,
+            live: fleet.live,
+            unaccounted: fleet.unaccounted,
+            sent: sent.is_some_and(|(version, number, _)| version == target.version && number == desired),
+            accounted: sent.is_some_and(|(_, _, before)| before == finished),
+            since_last: effective.map(|(_, sent)| elapsed(sent, at)),
+        };
+        match number.sending() {
+            Sending::Settled => return Ok(None),
+            Sending::Later(wait) => return Ok(Some(wait)),
+            Sending::Now => {}
+        }
+        let mut time = target.effective;
+        if outside.setting.ephemeral {
+            let before = target.effective.max(effective.map(|(time, _)| time));
+            let next = effective_time(before, now);
+            for (set, count) in &fleet.sets {
+                let numbers = self.accepted.entry(*set).or_default();
+                if numbers.len() >= REMEMBERED {
+                    numbers.remove(0);
+                }
+                numbers.push(Accounted { effective: next, finished: *count });
+            }
+            self.scaler.effective = Some((next, at));
+            time = Some(next);
+        }
+        outside.change_target(|target| (target.replicas, target.effective) = (desired, time))?;
+        self.scaler.sent = Some((target.version, desired, finished));
+        Ok(None)
+    }
+}

@@ -1,0 +1,87 @@
+//! One set per template, and the way from one to the next: `host/operator/src/deployment.rs` and its folder.
+
+use std::time::Duration;
+
+use pacer_core::rollout;
+
+use super::{Halt, Operator, SYNC};
+use crate::object::{Set, Target};
+use crate::outside::{Broken, Outside};
+
+/// `spec.rolloutMaxSurge` where the user gave none: a quarter.
+fn surge(desired: u32) -> u32 {
+    desired.div_ceil(4).max(1)
+}
+
+impl Operator {
+    pub(super) fn reconcile_target(&mut self, outside: &mut Outside) -> Result<Option<Duration>, Halt> {
+        let Some(target) = outside.targets.seen(()).copied() else { return Ok(None) };
+        // Older templates have smaller numbers.
+        let sets: Vec<(u32, Set)> = outside.sets.all_seen().map(|(id, set)| (id, *set)).collect();
+        let newest = sets.iter().copied().find(|(_, set)| set.revision == target.revision);
+        let Some((newest_id, newest)) = newest else {
+            // Asked before a set is made: one that was deleted would get a new one each time.
+            if outside.targets.truth(()).is_some() {
+                self.create_set(outside, &target, &sets)?;
+            }
+            return Ok(Some(SYNC));
+        };
+        let old: Vec<(u32, Set)> = sets.into_iter().filter(|(id, _)| *id != newest_id).collect();
+        let described: Vec<rollout::Set> = old.iter().map(|(id, set)| self.describe(*id, set)).collect();
+        let desired = target.replicas;
+        let plan = self.rules.rollout(desired, surge(desired), self.describe(newest_id, &newest), &described);
+        if newest.replicas != plan.newest || newest.effective != target.effective {
+            let (replicas, effective) = (plan.newest, target.effective);
+            outside.change_set(newest_id, |set| (set.replicas, set.effective) = (replicas, effective))?;
+        }
+        for ((id, set), wanted) in old.iter().zip(&plan.old) {
+            if set.replicas != *wanted {
+                outside.change_set(*id, |set| set.replicas = *wanted)?;
+            }
+        }
+        for (id, set) in plan.delete.iter().filter_map(|index| old.get(*index)) {
+            match outside.delete_set(*id, set.version) {
+                Ok(()) | Err(Broken::Changed) => {}
+                Err(broken) => return Err(broken.into()),
+            }
+        }
+        Ok(Some(if plan.complete { SYNC } else { Duration::from_secs(5) }))
+    }
+
+    fn describe(&self, id: u32, set: &Set) -> rollout::Set {
+        let summary = self.summaries.get(&id);
+        rollout::Set {
+            wanted: set.replicas,
+            // Nobody has counted it yet: nothing new is made on the guess that there is room.
+            alive: summary.map_or(u32::MAX, |summary| summary.alive),
+            online: summary.map_or(0, |summary| summary.online),
+            busy: summary.map_or(0, |summary| summary.busy),
+            present: summary.map_or(u32::MAX, |summary| summary.present),
+            observed: summary.is_some_and(|summary| summary.generation == set.generation),
+        }
+    }
+
+    fn create_set(&self, outside: &mut Outside, target: &Target, before: &[(u32, Set)]) -> Result<(), Halt> {
+        let desired = target.replicas;
+        let replicas = if before.is_empty() {
+            desired
+        } else {
+            let alive = before.iter().map(|(id, _)| self.summaries.get(id).map_or(u32::MAX, |summary| summary.alive));
+            let alive = alive.fold(0, u32::saturating_add);
+            desired.min(desired.saturating_add(surge(desired)).saturating_sub(alive))
+        };
+        let set = Set {
+            revision: target.revision,
+            replicas,
+            effective: target.effective,
+            generation: 1,
+            attempts: 0,
+            scaled_up: None,
+            version: 0,
+        };
+        match outside.create_set(target.revision, set) {
+            Ok(()) | Err(Broken::Exists) => Ok(()),
+            Err(broken) => Err(broken.into()),
+        }
+    }
+}

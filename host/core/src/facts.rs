@@ -270,8 +270,8 @@ pub struct RunnerFacts {
     pub unlisted_since: bool,
     /// When it finished its last job, as far as that was seen.
     pub last_job_end: Option<Timestamp>,
-    /// A job's event says that it runs a job.
-    pub reports_job: bool,
+    /// A job's event says that it runs a job, since then.
+    pub reports_job: Option<Timestamp>,
     /// The status hook in its pod says that it runs a job. Evidence of work alone: that it says otherwise, or nothing, proves nothing.
     pub hook_reports_job: bool,
     /// A job's event, its status or the worker process that was seen in its pod says that it registered, even if no listing ever showed it.
@@ -303,16 +303,17 @@ impl RunnerFacts {
     /// process for [`CLAIM_PATIENCE`]; where it does not look, the hook is not when every listing of [`HOOK_PATIENCE`] says idle.
     #[must_use]
     pub fn says_busy(&self, now: Timestamp) -> bool {
-        let claimed = self.reports_job || self.hook_reports_job;
         match self.worker() {
             Worker::Running => true,
             Worker::Absent { since } => {
-                let refuted = since.is_some_and(|since| now.duration_since(since) >= CLAIM_PATIENCE);
-                claimed && !refuted
+                let is_over = |since: Timestamp| now.duration_since(since) >= CLAIM_PATIENCE;
+                // A job that has just begun does not show in the pod at once: what the kubelet found before the event says nothing of it.
+                let told = self.reports_job.is_some_and(|told| !since.is_some_and(|since| is_over(since.max(told))));
+                told || (self.hook_reports_job && !since.is_some_and(is_over))
             }
             Worker::Unknown => {
                 let contradicted = matches!(self.remote, Remote::Online { busy: false, idle, .. } if idle >= HOOK_PATIENCE);
-                self.reports_job || (self.hook_reports_job && !contradicted)
+                self.reports_job.is_some() || (self.hook_reports_job && !contradicted)
             }
         }
     }

@@ -179,6 +179,8 @@ impl Autoscalers {
         let target = TargetRef::of(of.object).and_then(|named| self.cluster.stores.target(&named));
         let Some(target) = target.filter(|target| !target.is_leaving()) else { return Ok(()) };
         let fleet = self.fleet(&target);
+        // What events say of runners at work stays true, and protects them.
+        self.tell_runners(of, &fleet, &self.demand.ledgers.read(of.object)).await;
         self.apply(of, &target, &fleet, target.replicas(), &"the autoscaler can't decide and keeps its number").await?;
         Ok(())
     }

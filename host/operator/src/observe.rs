@@ -221,7 +221,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         had_pod,
         refusal: known.creation.refusal.clone().filter(|_| pod.is_none()),
         worked: job.is_some() || claimed.is_some() || seen.worked,
-        reports_job: job.is_some_and(|job| job.working),
+        reports_job: job.and_then(|job| job.working),
         hook_reports_job: status.is_some_and(reports_job),
         siblings_register: false,
         registration_only: crate::pod::is_registration_only(runner),

@@ -78,7 +78,7 @@ impl Runner {
         self.idle_since = now;
         self.job = None;
         self.facts.known_id = Some(id);
-        self.facts.reports_job = false;
+        self.facts.reports_job = None;
         self.see_idle(now);
     }
 
@@ -97,7 +97,7 @@ impl Runner {
         self.first_work.get_or_insert(now);
         let id = self.facts.known_id.unwrap_or_default();
         self.facts.remote = Remote::Online { id, busy: true, idle: Duration::ZERO };
-        self.facts.reports_job = true;
+        self.facts.reports_job = Some(at(now));
         self.assessment = assess(&self.facts, at(now));
     }
 
@@ -120,7 +120,7 @@ impl Runner {
                 finished: Some(at(now)),
             };
         }
-        self.facts.reports_job = false;
+        self.facts.reports_job = None;
         let registered = self.online.is_some();
         self.facts.remote = if registered { Remote::Absent { since: Duration::ZERO } } else { Remote::Unknown };
         self.assessment = assess(&self.facts, at(now));

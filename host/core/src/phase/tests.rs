@@ -169,9 +169,13 @@ fn runners_without_trouble() {
         ("idle", listed(IDLE), idle),
         ("busy", listed(BUSY), Phase::Busy),
         ("busy and out of contact", listed(OFFLINE_BUSY), Phase::Busy),
-        ("an event tells of a job that GitHub does not", RunnerFacts { reports_job: true, ..listed(IDLE) }, Phase::Busy),
-        ("an event tells of a job, no contact", RunnerFacts { reports_job: true, ..listed(OFFLINE) }, Phase::Busy),
-        ("an event tells of a job, not listed", RunnerFacts { reports_job: true, ..listed(ABSENT) }, Phase::Busy),
+        (
+            "an event tells of a job that GitHub does not",
+            RunnerFacts { reports_job: Some(ago_s(6000)), ..listed(IDLE) },
+            Phase::Busy,
+        ),
+        ("an event tells of a job, no contact", RunnerFacts { reports_job: Some(ago_s(6000)), ..listed(OFFLINE) }, Phase::Busy),
+        ("an event tells of a job, not listed", RunnerFacts { reports_job: Some(ago_s(6000)), ..listed(ABSENT) }, Phase::Busy),
         ("the hook reports a job that GitHub does not", RunnerFacts { hook_reports_job: true, ..listed(IDLE) }, Phase::Busy),
         ("the hook reports a job, no contact", RunnerFacts { hook_reports_job: true, ..listed(OFFLINE) }, Phase::Busy),
         ("the hook reports a job, not listed", RunnerFacts { hook_reports_job: true, ..listed(ABSENT) }, Phase::Busy),
@@ -455,7 +459,7 @@ fn listings_outlast_a_hook_that_lost_its_voice() {
     let phase = |facts| assess(&facts, at(NOW)).phase;
     assert_eq!(phase(idle_for(secs(599))), Phase::Busy);
     assert_eq!(phase(idle_for(secs(600))), Phase::Idle(secs(600)));
-    let told = RunnerFacts { reports_job: true, ..idle_for(secs(6000)) };
+    let told = RunnerFacts { reports_job: Some(ago_s(6000)), ..idle_for(secs(6000)) };
     assert_eq!(phase(told), Phase::Busy, "an event about a job ends with an event");
 }
 
@@ -505,7 +509,7 @@ fn any_runner() -> impl Strategy<Value = RunnerFacts> {
         |(pod, remote, [had_pod, known, ephemeral, reports_job, hook_reports_job], deleting)| RunnerFacts {
             created: ago_s(1510),
             ephemeral,
-            reports_job,
+            reports_job: reports_job.then(|| ago_s(1000)),
             hook_reports_job,
             had_pod: had_pod || pod.is_some(),
             known_id: known.then_some(7),

@@ -69,7 +69,7 @@ fn who_is_offered() {
         ("protected", with(|r| r.protected = true), false, Err(Withheld::Protected)),
         ("protected and outdated", with(|r| (r.protected, r.current) = (true, false)), true, Err(Withheld::Protected)),
         ("busy", with(|r| r.remote = online(true, 0)), false, Err(Withheld::NotIdle)),
-        ("an event tells of its job", with(|r| r.reports_job = true), false, Err(Withheld::NotIdle)),
+        ("an event tells of its job", with(|r| r.reports_job = Some(Timestamp::UNIX_EPOCH)), false, Err(Withheld::NotIdle)),
         ("its hook reports a job", with(|r| r.hook_reports_job = true), false, Err(Withheld::NotIdle)),
         ("no listing that proves anything", with(|r| r.remote = Remote::Unknown), false, Err(Withheld::NotIdle)),
         (

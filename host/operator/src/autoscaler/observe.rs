@@ -98,7 +98,7 @@ impl Autoscalers {
         for runner in &fleet.objects {
             let Some(job) = named.get(runner.name_any().as_str()).copied() else { continue };
             let Ok(uid) = Uid::of(&**runner) else { continue };
-            let working = job.state == State::InProgress;
+            let working = (job.state == State::InProgress).then_some(job.since);
             let ended = (job.state == State::Completed).then_some(job.since);
             let before = self.memory.reports.jobs.read(&uid, |before| *before);
             let ended = ended.max(before.and_then(|before| before.ended));

@@ -31,8 +31,8 @@ impl AcceptedDemand {
 /// What job events say about a runner that they name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunnerJob {
-    /// The job is in progress.
-    pub working: bool,
+    /// Since when its job is in progress.
+    pub working: Option<Timestamp>,
     /// When the last one that is over ended.
     pub ended: Option<Timestamp>,
 }

@@ -22,6 +22,9 @@ use crate::arc;
 use crate::error::Error;
 use crate::observe::Observed;
 
+/// How soon to look again for a pod that was made and that the watch has not shown.
+const POD_RECHECK: Duration = Duration::from_secs(1);
+
 impl Runners {
     /// Takes the next steps until one has to be waited for.
     pub(super) async fn stop(
@@ -73,6 +76,8 @@ impl Runners {
     ) -> Result<Action, Error> {
         let namespace = of.runner.namespace().unwrap_or_default();
         match step {
+            // Its pod may register yet, and nobody would remove that.
+            Step::Release if observed.pod_in_flight => Ok(Action::requeue(POD_RECHECK)),
             Step::Release => {
                 linked::remove(of.runner, &self.cluster).await?;
                 self.release(of.runner).await?;

@@ -10,7 +10,8 @@ fn watched(pod: PodFacts, worker: Worker) -> PodFacts {
 #[test]
 fn no_removal_is_asked_for_under_a_job_that_anybody_knows_of() {
     let absent = |seconds| Worker::Absent { since: Some(ago(seconds)) };
-    let event = |facts| RunnerFacts { reports_job: true, ..facts };
+    let event_of = |seconds, facts| RunnerFacts { reports_job: Some(ago(seconds)), ..facts };
+    let event = |facts| event_of(1000, facts);
     let hook = |facts| RunnerFacts { hook_reports_job: true, ..facts };
     let at_work = || watched(running(), Worker::Running);
     for remote in [IDLE, OFFLINE, ABSENT, Remote::Unknown] {
@@ -21,6 +22,7 @@ fn no_removal_is_asked_for_under_a_job_that_anybody_knows_of() {
                 ("its pod shows a worker", known(at_work(), remote), None, DRAINING),
                 ("its pod shows a worker, no id", RunnerFacts { known_id: None, ..known(at_work(), remote) }, None, DRAINING),
                 ("an event, no worker yet", event(known(watched(running(), absent(119)), remote)), None, DRAINING),
+                ("an event of just now", event_of(119, known(watched(running(), absent(500)), remote)), None, DRAINING),
                 ("an event whose end got lost", event(known(watched(running(), absent(120)), remote)), None, ASK),
                 ("a hook whose end got lost", hook(known(watched(running(), absent(120)), remote)), None, ASK),
             ]);

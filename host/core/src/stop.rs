@@ -152,12 +152,15 @@ pub fn next(runner: &RunnerFacts, refused_busy: Option<Duration>, limits: &StopL
 /// decides, once it has looked again since; where it can't look, the pod is deleted after that minute with its own grace period.
 fn end_of_agent(runner: &RunnerFacts, pod: &PodFacts, overdue: bool, limits: &StopLimits, now: Timestamp) -> Step {
     let graceful = Step::DeletePod(PodDeletion::Graceful);
-    // Of a silent node nothing more can be learned; GitHub has removed the runner, or never knew it.
-    if pod.stopped() || overdue || pod.silent_since.is_some() {
+    if pod.stopped() || overdue {
         return graceful;
     }
     if runner.says_busy(now) {
         return Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
+    }
+    // Of a silent node nothing more can be learned; GitHub has removed the runner, or never knew it.
+    if pod.silent_since.is_some() {
+        return graceful;
     }
     // One that did not register within its time never had a job, and may not end by itself.
     if !runner.was_registered() {

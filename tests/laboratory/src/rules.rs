@@ -129,7 +129,7 @@ impl Rules {
     #[must_use]
     pub fn facts(self, mut facts: RunnerFacts) -> RunnerFacts {
         match self.defect {
-            Some(Defect::FlagOverEvent) => (facts.reports_job, facts.hook_reports_job) = (false, false),
+            Some(Defect::FlagOverEvent) => (facts.reports_job, facts.hook_reports_job) = (None, false),
             Some(Defect::FlagOverPod) => {
                 if let Some(pod) = facts.pod.as_mut().filter(|pod| pod.worker == Worker::Running) {
                     pod.worker = Worker::Absent { since: None };

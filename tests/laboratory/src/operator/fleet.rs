@@ -12,6 +12,7 @@ use pacer_core::phase::{Assessment, Cause, Phase, Trouble};
 use pacer_core::policy::{RestartRequest, Subject};
 use pacer_core::replacement::{Accounted, ReplacementHold, Replicas};
 use pacer_core::restart::{self, Registering, Remedy};
+use pacer_core::rollout::Leaving;
 use pacer_core::scale_down::since;
 
 use super::observe::IN_FLIGHT;
@@ -48,6 +49,7 @@ pub(super) struct Summary {
     pub(super) alive: u32,
     pub(super) online: u32,
     pub(super) busy: u32,
+    pub(super) leaving: u32,
     pub(super) present: u32,
     pub(super) finished: u64,
     pub(super) accounted: Option<Accounted>,
@@ -326,12 +328,18 @@ impl Operator {
 
     fn publish(&mut self, outside: &mut Outside, id: u32, set: &Set, runners: &Runners) {
         let assessments = || runners.members.iter().map(|(_, assessment)| assessment);
+        let now = outside.clock.now;
+        let ends = |(facts, assessment): &&(RunnerFacts, Assessment)| {
+            assessment.phase == Phase::Stopping && matches!(Leaving::of(facts.pod.as_ref(), now), Some(Leaving::Ends { .. }))
+        };
+        let leaving = count(runners.members.iter().filter(ends));
         let hold = self.memo(id).hold.clone();
         let summary = Summary {
             generation: set.generation,
             alive: runners.alive(),
             online: count(assessments().filter(|assessment| assessment.phase.is_online())),
             busy: count(assessments().filter(|assessment| assessment.phase == Phase::Busy)),
+            leaving,
             present: count(assessments()).saturating_add(runners.in_flight),
             finished: hold.finished(),
             accounted: hold.current(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pacer_core::facts::{CLAIM_PATIENCE, Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
+use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::stop::{BUSY_RETRY, PodDeletion};
 
@@ -130,14 +130,6 @@ impl Operator {
             facts.silent_since.get_or_insert(wall(since));
         }
         let job: Option<RunnerJob> = self.jobs.get(&id).copied();
-        let claimed = job.filter(|job| job.working).and_then(|job| job.since);
-        if let (true, Some(facts), Some(claimed)) = (self.rules.mended(), &mut facts, claimed)
-            && now.duration_since(claimed) < CLAIM_PATIENCE
-            && matches!(facts.worker, Worker::Absent { .. })
-        {
-            // Mended: an absence from before an event refutes nothing of it.
-            facts.worker = Worker::Absent { since: None };
-        }
         let seen = digest(facts.as_ref());
         if known.pod_state.as_ref().is_none_or(|(before, _)| *before != seen) {
             known.pod_state = Some((seen, at));
@@ -178,7 +170,7 @@ impl Operator {
             remote,
             unlisted_since,
             last_job_end: known.last_job.end(),
-            reports_job: job.is_some_and(|job| job.working),
+            reports_job: job.filter(|job| job.working).and_then(|job| job.since),
             worked: job.is_some() || object.known_id.is_some() || known.worked,
             unregistered: known.unregistered.map(|since| elapsed(since, at)),
             ..RunnerFacts::default()

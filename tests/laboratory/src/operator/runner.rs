@@ -122,10 +122,8 @@ impl Operator {
         }
         observed.facts.github_refuses = self.is_refused();
         let unseen = self.known.get(&id).is_some_and(|known| known.sent.is_some()) && observed.facts.pod.is_none();
-        if self.rules.mended() && unseen && outside.pods.truth(id).is_some() {
-            // Mended: its pod was made, and the watch has not shown it. The API server is asked for it before it counts as gone.
-            return Ok(Some(Duration::from_secs(1)));
-        }
+        // Mended: however long ago its pod was made, the API server is asked for it before it counts as gone.
+        let being_made = observed.pod_in_flight || (self.rules.mended() && unseen && outside.pods.truth(id).is_some());
         let unlisted = observed.facts.pod.is_none() && observed.facts.remote == Remote::Unknown;
         if self.rules.mended() && unlisted && self.lister.view.is_none() && !self.is_refused() {
             // Mended: the process before may have seen a pod and not have said so. One listing tells.
@@ -143,6 +141,7 @@ impl Operator {
             };
         }
         match step {
+            Step::Release if being_made => Ok(Some(Duration::from_secs(1))),
             Step::Release => {
                 // Done; the watch is late to show it.
                 if outside.runners.truth(id).is_some() {

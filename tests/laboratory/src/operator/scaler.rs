@@ -57,11 +57,8 @@ impl Operator {
         let Some(target) = outside.targets.seen(()).copied() else { return Ok(None) };
         let fleet = self.fleet(outside);
         if !object.valid {
-            if self.rules.mended() {
-                // Mended: events are evidence of work, whether or not the autoscaler can decide.
-                let ledger = outside.seen_ledger();
-                self.tell_runners(outside, &ledger.ledger);
-            }
+            let ledger = outside.seen_ledger();
+            self.tell_runners(outside, &ledger.ledger);
             if !self.rules.has(Defect::InvalidKeepsNothing) {
                 self.apply(outside, &target, &fleet, target.replicas)?;
             }

@@ -56,6 +56,7 @@ impl Operator {
             alive: summary.map_or(u32::MAX, |summary| summary.alive),
             online: summary.map_or(0, |summary| summary.online),
             busy: summary.map_or(0, |summary| summary.busy),
+            leaving: summary.map_or(0, |summary| summary.leaving),
             present: summary.map_or(u32::MAX, |summary| summary.present),
             observed: summary.is_some_and(|summary| summary.generation == set.generation),
         }
@@ -66,7 +67,9 @@ impl Operator {
         let replicas = if before.is_empty() {
             desired
         } else {
-            let alive = before.iter().map(|(id, _)| self.summaries.get(id).map_or(u32::MAX, |summary| summary.alive));
+            let alive = before
+                .iter()
+                .map(|(id, _)| self.summaries.get(id).map_or(u32::MAX, |summary| summary.alive.saturating_add(summary.leaving)));
             let alive = alive.fold(0, u32::saturating_add);
             desired.min(desired.saturating_add(surge(desired)).saturating_sub(alive))
         };

@@ -70,7 +70,9 @@ impl Program {
         let module = match parsed {
             Ok(module) => module,
             Err(error) => {
-                let message = error.to_string().replace(", col ", ", column ").replace(" at line ", ", line ");
+                // The engine's parser is native code, which it says of every error.
+                let message = error.to_string().replace(" (native)", "");
+                let message = message.replace(", col ", ", column ").replace(" at line ", ", line ");
                 return Err(Wrong { syntax: true, message });
             }
         };

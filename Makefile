@@ -25,7 +25,7 @@ SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildca
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup tools controlplane helm build check lint rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,7 +48,12 @@ check: setup deny lint rustdoc ## Dependencies, formatting, lints, documentation
 
 lint: setup ## Formatting and lints.
 	cargo fmt --all --check
+	cargo fmt --manifest-path policies/interpreter/Cargo.toml --check
 	cargo clippy --workspace --all-targets $(LOCKED) -- -D warnings
+
+lint-interpreter: setup ## Lints of the interpreter of texts, which is a workspace of its own.
+	RUSTFLAGS='--cfg getrandom_backend="unsupported"' cargo clippy --manifest-path policies/interpreter/Cargo.toml $(LOCKED) \
+	  --target $(WASM_TARGET) --target-dir target/policies -- -D warnings
 
 rustdoc: setup ## The documentation of all crates, without a warning.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(LOCKED)

@@ -1,7 +1,7 @@
 //! A trace: what happened in a cluster, one record a line, in the order in which it became known.
 //!
 //! The format is described in `docs/trace.md` and `docs/trace.schema.json`. It is append-only: a recorder that starts again goes on in the same
-//! file. Read first: [`Record`] (what a line says), [`file`] (how lines are kept), [`History`] (what the lines come to, job by job and runner by
+//! file. Read first: [`Record`] (what a line says), [`mod@file`] (how lines are kept), [`History`] (what the lines come to, job by job and runner by
 //! runner).
 
 pub mod file;

@@ -40,7 +40,7 @@ impl ScaleDown for Interpreter {
     fn select(request: ScaleDownRequest) -> Result<Vec<Choice>, String> {
         let mut program = Program::load(request.now)?;
         let asked = request::scale_down(&request);
-        answer::list("choices", &["index"], program.ask("scaleDown", "select", &request.settings, asked)?)
+        answer::list("choices", &["index"], program.ask("scaleDown", "select", &request.settings, &asked)?)
     }
 }
 
@@ -48,7 +48,7 @@ impl Restart for Interpreter {
     fn decide(request: RestartRequest) -> Result<Vec<Verdict>, String> {
         let mut program = Program::load(request.now)?;
         let asked = request::restart(&request);
-        answer::list("verdicts", &["index", "action"], program.ask("restart", "decide", &request.settings, asked)?)
+        answer::list("verdicts", &["index", "action"], program.ask("restart", "decide", &request.settings, &asked)?)
     }
 }
 
@@ -56,7 +56,7 @@ impl Capacity for Interpreter {
     fn plan(request: CapacityRequest) -> Result<CapacityPlan, String> {
         let mut program = Program::load(request.now)?;
         let asked = request::capacity(&request);
-        answer::plan(program.ask("capacity", "plan", &request.settings, asked)?)
+        answer::plan(program.ask("capacity", "plan", &request.settings, &asked)?)
     }
 }
 

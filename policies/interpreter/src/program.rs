@@ -129,7 +129,7 @@ impl Program {
     }
 
     /// Calls the function of a decision with the request and its settings.
-    pub(crate) fn ask(&mut self, export: &str, method: &str, settings: &str, asked: Asked) -> Result<Value, String> {
+    pub(crate) fn ask(&mut self, export: &str, method: &str, settings: &str, asked: &Asked) -> Result<Value, String> {
         let Some((function, this)) = self.function(export, method) else {
             return Err(format!("{FILE} exports no function {export}"));
         };
@@ -148,7 +148,7 @@ impl Program {
         JsValue::from_json(&settings, &mut self.context).map_err(|error| error.to_string())
     }
 
-    fn object(&mut self, asked: Asked) -> Result<JsValue, JsError> {
+    fn object(&mut self, asked: &Asked) -> Result<JsValue, JsError> {
         let object = JsValue::from_json(&asked.value, &mut self.context)?;
         let context = &mut self.context;
         for (list, field) in asked.wide {

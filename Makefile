@@ -67,6 +67,7 @@ alerts-test: setup ## Alert rules on series of faults, and the queries of the da
 deny: setup ## Licences, sources, and which crates may know which; `make tools` installs what it needs.
 	@if cargo deny --version >/dev/null 2>&1; then
 	  cargo deny check bans licenses sources
+	  cargo deny --manifest-path policies/interpreter/Cargo.toml check --config deny.toml licenses sources
 	else
 	  echo "SKIPPED: cargo deny, which is not installed here; \`make tools\` installs it" >&2
 	fi

@@ -18,6 +18,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -85,13 +86,13 @@ type crate struct {
 	Source       string
 }
 
-// Licences of the crates that the program is linked from, and a list of all of them.
-func (f files) addCrates(manifest, target string) error {
+// Licences of the crates that a package of a workspace is linked from, and a line for each of them.
+func (f files) addCrates(manifest, target, program string) ([]string, error) {
 	command := exec.Command("cargo", "metadata", "--format-version=1", "--locked", "--offline", "--manifest-path", manifest, "--filter-platform", target)
 	command.Stderr = os.Stderr
 	output, err := command.Output()
 	if err != nil {
-		return fmt.Errorf("cargo metadata: %w", err)
+		return nil, fmt.Errorf("cargo metadata: %w", err)
 	}
 	var metadata struct {
 		Packages []crate
@@ -106,7 +107,7 @@ func (f files) addCrates(manifest, target string) error {
 		}
 	}
 	if err := json.Unmarshal(output, &metadata); err != nil {
-		return err
+		return nil, err
 	}
 	linked := map[string]bool{}
 	var visit func(id string)
@@ -130,12 +131,12 @@ func (f files) addCrates(manifest, target string) error {
 		}
 	}
 	for _, one := range metadata.Packages {
-		if one.Name == "pacer" && one.Source == "" {
+		if one.Name == program && one.Source == "" {
 			visit(one.ID)
 		}
 	}
 	if len(linked) < 2 {
-		return fmt.Errorf("no dependencies of pacer in %s", manifest)
+		return nil, fmt.Errorf("no dependencies of %s in %s", program, manifest)
 	}
 	var list []string
 	for _, one := range metadata.Packages {
@@ -146,7 +147,7 @@ func (f files) addCrates(manifest, target string) error {
 		list = append(list, fmt.Sprintf("%s\t%s\t%s\n", one.Name, one.Version, one.License))
 		entries, err := os.ReadDir(filepath.Dir(one.ManifestPath))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, entry := range entries {
 			upper := strings.ToUpper(entry.Name())
@@ -154,16 +155,14 @@ func (f files) addCrates(manifest, target string) error {
 				if !entry.IsDir() && strings.HasPrefix(upper, start) {
 					from := filepath.Join(filepath.Dir(one.ManifestPath), entry.Name())
 					if err := f.add(path.Join("usr/share/licenses/crates", name, entry.Name()), from); err != nil {
-						return err
+						return nil, err
 					}
 					break
 				}
 			}
 		}
 	}
-	sort.Strings(list)
-	f["usr/share/licenses/crates.tsv"] = file{content: []byte(strings.Join(list, ""))}
-	return nil
+	return list, nil
 }
 
 // One tar archive, the same for the same files.
@@ -284,9 +283,19 @@ func run() error {
 	if err := content.add("usr/share/licenses/pacer/LICENSE", filepath.Join(filepath.Dir(*manifest), "LICENSE")); err != nil {
 		return err
 	}
-	if err := content.addCrates(*manifest, target); err != nil {
+	crates, err := content.addCrates(*manifest, target, "pacer")
+	if err != nil {
 		return err
 	}
+	// It is in the program as well, and is a workspace of its own.
+	interpreter := filepath.Join(filepath.Dir(*manifest), "policies", "interpreter", "Cargo.toml")
+	embedded, err := content.addCrates(interpreter, "wasm32-unknown-unknown", "pacer-policy-interpreter")
+	if err != nil {
+		return err
+	}
+	crates = append(crates, embedded...)
+	slices.Sort(crates)
+	content["usr/share/licenses/crates.tsv"] = file{content: []byte(strings.Join(slices.Compact(crates), ""))}
 	archive, err := content.tar(created)
 	if err != nil {
 		return err

@@ -7,6 +7,9 @@ use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
+use pacer_cluster::live;
+use pacer_cluster::object::Uid;
+use pacer_core::facts::RunnerFacts;
 
 use super::observe::Fleet;
 use super::{ReplicaSets, Subject};
@@ -22,7 +25,26 @@ impl ReplicaSets {
         !(self.is_superseded(of.set) || self.has_pods_to_adopt(of.set) || self.is_gone(of))
     }
 
-    /// Whether a status could not be written because it is gone. Its runners are deleted one after the other then, and each would be
+    /// Whether it is gone and the watch has not shown that. Asked only where somebody else deletes its runners, as the garbage collector does then.
+    async fn is_abandoned(&self, of: Subject<'_>, fleet: &Fleet) -> Result<bool, Error> {
+        let removals = &self.runners.observer.removals;
+        let by_others = |facts: &RunnerFacts| {
+            facts.deleting.is_some() && Uid::new(&facts.uid).is_some_and(|uid| removals.of(&uid).deleted.is_none())
+        };
+        if !fleet.members.iter().any(|(facts, _)| by_others(facts)) {
+            return Ok(false);
+        }
+        let (namespace, name) = (of.set.namespace().unwrap_or_default(), of.set.name_any());
+        let live = live::metadata_of::<RunnerReplicaSet>(&self.cluster.client, &namespace, &name, of.uid.as_str()).await?;
+        let gone = live.is_none_or(|live| live.deletion_timestamp.is_some());
+        if gone {
+            tracing::info!(set = name, namespace, "no runners made: the set was deleted, and the watch has not shown that yet");
+            self.memory.memos.change(of.uid, |memo| memo.gone = true);
+        }
+        Ok(gone)
+    }
+
+    /// Whether it is known to be gone: a look, or the write of a status, said so. Its runners are deleted one after the other then, and each would be
     /// replaced for as long as the watch does not show why.
     fn is_gone(&self, of: Subject<'_>) -> bool {
         self.memory.memos.read(of.uid, |memo| memo.gone).unwrap_or_default()
@@ -54,6 +76,9 @@ impl ReplicaSets {
     ///
     /// When the API server refused one of them; the others are made.
     pub(super) async fn create(&self, of: Subject<'_>, fleet: &mut Fleet, count: u32) -> Result<(), Error> {
+        if self.is_abandoned(of, fleet).await? {
+            return Ok(());
+        }
         let target = self.cluster.stores.target_of(of.set);
         let runners: Vec<Runner> = (0..count).map(|_| self.named(of.set, target.as_ref())).collect();
         let runners = self.with_room(of, runners);

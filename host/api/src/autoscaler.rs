@@ -202,7 +202,7 @@ pub struct ScaleUpTrigger {
     /// Has no effect: one job is one runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amount: Option<i32>,
-    /// How long a queued job counts when nothing more is heard of it, such as 30m or 1h30m. Default: 10m.
+    /// How long a queued job counts when no further event of it comes, such as 30m or 1h30m. Default: 10m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
 }
@@ -211,7 +211,7 @@ impl ScaleUpTrigger {
     /// How long a queued job counts where a trigger does not say.
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(600);
 
-    /// How long a queued job counts when nothing more is heard of it; zero counts as absent.
+    /// How long a queued job counts when no further event of it comes; zero counts as absent.
     ///
     /// # Errors
     ///

@@ -97,6 +97,9 @@ pub struct Demand<'a> {
     pub now: Timestamp,
 }
 
+/// What [`Ramp::per_minute`] counts.
+const MINUTE: SignedDuration = SignedDuration::from_secs(60);
+
 /// How fast a number may rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ramp<'a> {
@@ -104,6 +107,25 @@ pub struct Ramp<'a> {
     pub per_minute: Option<NonZeroU32>,
     /// When how many were asked for ([`Decision::raised`]), in any order. Those older than a minute, or later than now, do not count.
     pub recent: &'a [(Timestamp, u32)],
+}
+
+/// What was asked for within the last minute; see [`Ramp::recent`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Raises(Vec<(Timestamp, u32)>);
+
+impl Raises {
+    /// Those of the last minute; forgets the others.
+    pub fn recent(&mut self, now: Timestamp) -> Vec<(Timestamp, u32)> {
+        self.0.retain(|(at, _)| now.duration_since(*at) < MINUTE);
+        self.0.clone()
+    }
+
+    /// So many more were asked for; see [`Decision::raised`].
+    pub fn add(&mut self, count: u32, now: Timestamp) {
+        if count > 0 {
+            self.0.push((now, count));
+        }
+    }
 }
 
 /// The number, and why it is this one.
@@ -249,7 +271,7 @@ struct Slowed {
 /// The number that the limit on new runners allows so far; none when it allows all. The minimum is met at once.
 fn slow(demand: &Demand<'_>, min: u32, asked: u32, computed: u32) -> Option<Slowed> {
     let per_minute = demand.ramp.per_minute?;
-    let due = |made: Timestamp| after(made, SignedDuration::from_secs(60));
+    let due = |made: Timestamp| after(made, MINUTE);
     let recent = || demand.ramp.recent.iter().filter(|(made, _)| *made <= demand.now && due(*made) > demand.now);
     let spent = recent().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
     let desired = asked.saturating_add(per_minute.get().saturating_sub(spent)).max(min);

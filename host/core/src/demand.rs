@@ -65,6 +65,28 @@ pub struct Demand {
     pub next: Option<Timestamp>,
 }
 
+/// Since when queued jobs have been within the maximum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted(BTreeMap<u64, Timestamp>);
+
+impl Counted {
+    /// Of a job; none when it is not among them.
+    #[must_use]
+    pub fn since(&self, id: u64) -> Option<Timestamp> {
+        self.0.get(&id).copied()
+    }
+
+    /// Looks which are within it now: those that run come first, then whoever waits longest.
+    pub fn follow(&mut self, demand: &Demand, max: u32, now: Timestamp) {
+        let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
+        let queued = demand.jobs.iter().filter(|(_, job)| job.state == State::Queued);
+        let mut queued: Vec<(Timestamp, u64)> = queued.map(|(id, job)| (job.queued, *id)).collect();
+        queued.sort_unstable();
+        queued.truncate((max as usize).saturating_sub(running));
+        self.0 = queued.into_iter().map(|(_, id)| (id, self.since(id).unwrap_or(now))).collect();
+    }
+}
+
 /// Puts the three sources together. `counted_since` says since when a queued job has been within the maximum: its time starts then at the earliest,
 /// since it could not have had a runner before.
 #[must_use]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::{Container, PodFacts, PodPhase, Refuser, Remote, RunnerFacts};
+use crate::policy::Counts;
 
 /// A ready pod that GitHub does not list is not yet worth a question before this age: configuring takes a few seconds.
 const REGISTRATION_GRACE: SignedDuration = SignedDuration::from_secs(30);
@@ -136,6 +137,13 @@ impl Cause {
         }
     }
 
+    /// Whether an ephemeral runner that ended so most likely did its job. One that ended well without being seen at GitHub may have been
+    /// quicker than the listings; where it did nothing, its job still waits and asks for another runner.
+    #[must_use]
+    pub fn has_finished(self) -> bool {
+        matches!(self, Self::Completed | Self::UnregisteredExit)
+    }
+
     /// Whether it says that runners of this pool can't start: what back-off counts. The others happen to healthy pools.
     #[must_use]
     pub fn is_failure(self) -> bool {
@@ -144,6 +152,23 @@ impl Cause {
             Self::Exit | Self::UnregisteredExit | Self::OomKilled | Self::ImagePull | Self::ConfigError | Self::DeprecatedVersion
         )
     }
+}
+
+/// Counts phases as the contract has them. Dead runners are none of them.
+#[must_use]
+pub fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
+    phases.fold(Counts::default(), |mut counts, phase| {
+        let count = match phase {
+            Phase::Pending => &mut counts.pending,
+            Phase::Starting => &mut counts.starting,
+            Phase::Idle(_) => &mut counts.idle,
+            Phase::Busy | Phase::Offline => &mut counts.busy,
+            Phase::Stopping => &mut counts.stopping,
+            Phase::Dead => return counts,
+        };
+        *count = count.saturating_add(1);
+        counts
+    })
 }
 
 /// A runner that needs a decision.

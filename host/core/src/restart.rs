@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::phase::{Cause, Trouble};
-use crate::policy::Verdict;
+use crate::facts::RunnerFacts;
+use crate::phase::{Cause, Situation, Trouble};
+use crate::policy::{Subject, Verdict};
+use crate::scale_down::since;
 
 /// Ends in a row that nobody saw at GitHub and that count as jobs all the same. A queue of short jobs ends with one that is seen: the first
 /// idle runner.
@@ -142,6 +144,30 @@ pub fn attempts(before: u32, came_online: bool, given_up: impl IntoIterator<Item
 pub fn due(last: Timestamp, attempts: u32, limits: &RestartLimits) -> Timestamp {
     let delay = SignedDuration::try_from(backoff(attempts, limits)).unwrap_or(SignedDuration::ZERO);
     last.checked_add(delay).unwrap_or(last)
+}
+
+/// What a policy is told of a runner in trouble, one of a set; `attempts` with this one.
+#[must_use]
+pub fn subject(runner: &RunnerFacts, trouble: &Trouble, attempts: u32, now: Timestamp) -> Subject {
+    // One that ended is as old as it got.
+    let grown = if trouble.situation == Situation::Ended { trouble.since } else { now };
+    Subject {
+        name: runner.name.clone(),
+        situation: trouble.situation.as_str().to_owned(),
+        cause: trouble.cause.as_str().to_owned(),
+        exit_code: trouble.exit_code,
+        message: trouble.message.clone(),
+        github: runner.remote.as_str().to_owned(),
+        was_registered: runner.was_registered(),
+        since: since(trouble.since, now),
+        age: runner.pod.as_ref().map_or(0, |pod| since(pod.created, grown)),
+        attempts,
+        ephemeral: runner.ephemeral,
+        stand_alone: false,
+        current: runner.current,
+        node: None,
+        attributes: Vec::new(),
+    }
 }
 
 #[cfg(test)]

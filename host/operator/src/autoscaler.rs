@@ -198,7 +198,7 @@ impl Autoscalers {
         let queues = self.queues(of, spec, github.as_ref(), &ledger);
         let fleet = self.fleet(&spec.target);
         let counted = |memo: &AutoscalerMemo| {
-            let since = |id| memo.counted_since(id);
+            let since = |id| memo.within.since(id);
             demand::assess(&ledger, &queues.listings, &fleet.runners, since, spec.life, of.clock.now)
         };
         let demand = self.memory.memos.change(of.uid, |memo| counted(memo));
@@ -208,7 +208,7 @@ impl Autoscalers {
     /// Keeps what later passes, and policies, are told of the pool's jobs.
     fn remember_jobs(&self, of: Subject<'_>, spec: &spec::Spec, seen: &Observation) {
         let took = self.memory.memos.change(of.uid, |memo| {
-            memo.count_within(&seen.demand, spec.bounds.max, of.clock.now);
+            memo.within.follow(&seen.demand, spec.bounds.max, of.clock.now);
             memo.running.follow(&seen.demand, &seen.ledger, &seen.queues.listings, &seen.fleet.runners)
         });
         let listed = seen.queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));

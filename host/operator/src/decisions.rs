@@ -117,26 +117,8 @@ impl Decisions {
             let Some(trouble) = assessment.trouble.as_ref().filter(|_| !facts.quarantined) else { continue };
             let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
             asked.push(Asked { member, trouble, attempt });
-            subjects.push(Subject {
-                name: facts.name.clone(),
-                situation: trouble.situation.as_str().to_owned(),
-                cause: trouble.cause.as_str().to_owned(),
-                exit_code: trouble.exit_code,
-                message: trouble.message.clone(),
-                github: facts.remote.as_str().to_owned(),
-                was_registered: facts.was_registered(),
-                since: scale_down::since(trouble.since, clock.now),
-                // One that ended is as old as it got.
-                age: facts.pod.as_ref().map_or(0, |pod| {
-                    scale_down::since(pod.created, if trouble.situation == Situation::Ended { trouble.since } else { clock.now })
-                }),
-                attempts: attempt,
-                ephemeral: facts.ephemeral,
-                stand_alone,
-                current: facts.current,
-                node: facts.pod.as_ref().and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied(),
-                attributes: Vec::new(),
-            });
+            let node = facts.pod.as_ref().and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied();
+            subjects.push(Subject { stand_alone, node, ..restart::subject(facts, trouble, attempt, clock.now) });
         }
         if subjects.is_empty() {
             return Vec::new();

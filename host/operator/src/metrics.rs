@@ -471,7 +471,7 @@ fn policy_sets(encoder: &mut DescriptorEncoder<'_>, policies: &PolicySets) -> Re
     let counts = [
         ("pacer_policy_set_activations", "Contents of policy sets that came into force", &totals.activations),
         ("pacer_policy_set_refusals", "Contents of policy sets that were refused", &totals.refusals),
-        ("pacer_policy_set_rollbacks", "Contents of policy sets that were taken back", &totals.rollbacks),
+        ("pacer_policy_set_rollbacks", "Contents of policy sets that were rolled back", &totals.rollbacks),
     ];
     for (name, help, count) in counts {
         counter(encoder, name, help, &[(vec![], count.load(std::sync::atomic::Ordering::Relaxed))])?;

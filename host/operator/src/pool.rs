@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_core::facts::RunnerFacts;
-use pacer_core::phase::{Assessment, Phase};
+use pacer_core::phase::{self, Assessment};
 use pacer_core::policy::{ApiBudget, Counts, Pool};
 use pacer_core::room::NoRoom;
 use pacer_core::scale_down::{seconds, since};
@@ -41,7 +41,7 @@ pub fn of_set(
         min_replicas: past.bounds.map(|bounds| bounds.min),
         max_replicas: past.bounds.map(|bounds| bounds.max),
         desired: set.spec.replicas_or_default(),
-        counts: counts(members.iter().map(|(_, assessment)| assessment.phase)),
+        counts: phase::counts(members.iter().map(|(_, assessment)| assessment.phase)),
         last_scale_up: scaled.up.map(|at| since(at, now)),
         last_scale_down: scaled.down.map(|at| since(at, now)),
         revision: template::revision(set),
@@ -63,7 +63,7 @@ pub fn of_runner(runner: &Runner, assessment: &Assessment, budget: Option<ApiBud
         kind: "Runner".to_owned(),
         labels: runner.spec.config.labels().to_vec(),
         desired: 1,
-        counts: counts(std::iter::once(assessment.phase)),
+        counts: phase::counts(std::iter::once(assessment.phase)),
         ephemeral: runner.spec.config.is_ephemeral(),
         budget,
         ..Pool::default()
@@ -74,23 +74,6 @@ pub fn of_runner(runner: &Runner, assessment: &Assessment, budget: Option<ApiBud
 #[must_use]
 pub fn api_budget(budget: &Budget) -> ApiBudget {
     ApiBudget { limit: budget.limit, remaining: budget.remaining, resets_in: seconds(budget.resets_in()) }
-}
-
-/// Counts phases as the contract has them. Dead runners are none of them.
-#[must_use]
-pub fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
-    phases.fold(Counts::default(), |mut counts, phase| {
-        let count = match phase {
-            Phase::Pending => &mut counts.pending,
-            Phase::Starting => &mut counts.starting,
-            Phase::Idle(_) => &mut counts.idle,
-            Phase::Busy | Phase::Offline => &mut counts.busy,
-            Phase::Stopping => &mut counts.stopping,
-            Phase::Dead => return counts,
-        };
-        *count = count.saturating_add(1);
-        counts
-    })
 }
 
 /// Runners as statuses count them.
@@ -135,7 +118,7 @@ mod tests {
             exit_code: None,
             message: String::new(),
         };
-        let waiting = Assessment { phase: Phase::Pending, trouble: Some(trouble) };
+        let waiting = Assessment { phase: phase::Phase::Pending, trouble: Some(trouble) };
         let members = [(RunnerFacts::default(), waiting)];
         let starts = Quantiles { samples: 20, p50: 10, p90: 20, p99: 30 };
         let runs = Quantiles { samples: 9, p50: 60, p90: 70, p99: 80 };

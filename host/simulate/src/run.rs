@@ -258,7 +258,7 @@ impl<'a> Run<'a> {
         let Some((job, pool)) = self.scenario.jobs.get(index).and_then(|job| Some((job, job.pool?))) else { return };
         let event = event(job, state, self.now, runner);
         if let Some(pool) = self.pools.get_mut(pool) {
-            pool.hear(&event, at(self.now));
+            pool.receive(&event, at(self.now));
         }
         self.wake(pool, self.now);
     }

@@ -1,3 +1,5 @@
+//! Small worlds and what becomes of their jobs, and the laws of every simulation.
+
 use std::sync::Arc;
 
 use jiff::Timestamp;

@@ -154,7 +154,7 @@ pub struct PoolSettings {
     pub replicas: u32,
     /// How long after an increase the number is not lowered.
     pub scale_down_delay_seconds: u64,
-    /// How long a queued job counts if nothing else is heard of it.
+    /// How long a queued job counts if no further event of it comes.
     pub job_life_seconds: u64,
     /// Jobs come on top of the minimum: the autoscaler has a trigger.
     pub webhooks: bool,

@@ -1,3 +1,5 @@
+//! Files, lives, cuts and redaction of traces, and their schema.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -34,7 +34,7 @@ pub enum Event {
     JobEnd(u32, u32),
     /// An event of a job reaches the receiver: state, and whether it is a repetition.
     Webhook(u32, u8),
-    /// Nothing is heard of a node.
+    /// A node does not report.
     NodeUnknown(u32),
     /// A lost node's object is deleted.
     NodeGone(u32),

@@ -49,7 +49,7 @@ impl Autoscalers {
         let planned = self.ask(of, spec, seen, &metric).await;
         let said = self.said(of);
         let previous = said.desired.and_then(|replicas| u32::try_from(replicas).ok());
-        let recent = self.memory.memos.change(of.uid, |memo| memo.raises(of.clock.now));
+        let recent = self.memory.memos.change(of.uid, |memo| memo.raises.recent(of.clock.now));
         let mut decision = autoscale::decide(&Demand {
             bounds: spec.bounds,
             override_min: spec.override_min,
@@ -72,7 +72,7 @@ impl Autoscalers {
         }
         let waiting = seen.demand.jobs.values().filter(|job| job.state == State::Queued).map(|job| job.queued).min();
         self.memory.memos.change(of.uid, |memo| {
-            memo.raised(decision.raised, of.clock.now);
+            memo.raises.add(decision.raised, of.clock.now);
             memo.reservations = Held::all(&planned.evaluation.answer, of.clock.now);
             memo.waiting_since = waiting;
         });

@@ -1,6 +1,6 @@
 //! What the process remembers about an autoscaler. All of it may be lost at any moment.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use pacer_api::HorizontalRunnerAutoscalerStatus;
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::pace::Passes;
 use pacer_cluster::status::PacedStatus;
+use pacer_core::autoscale::Raises;
 use pacer_core::autoscale::telling::Telling;
-use pacer_core::demand::Demand;
+use pacer_core::demand::Counted;
 use pacer_core::durations::Durations;
-use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
 use pacer_core::reservation::Held;
 use pacer_core::running::Running;
@@ -24,9 +24,6 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::pool::Scaled;
 
-/// Raises older than this do not count against the limit per minute.
-const MINUTE: SignedDuration = SignedDuration::from_secs(60);
-
 /// About one autoscaler.
 #[derive(Default)]
 pub struct AutoscalerMemo {
@@ -35,9 +32,9 @@ pub struct AutoscalerMemo {
     /// Jobs that run.
     pub(super) running: Running,
     /// Since when queued jobs have been within the maximum.
-    within: HashMap<u64, Timestamp>,
+    pub(super) within: Counted,
     /// When how many more runners were asked for.
-    raises: Vec<(Timestamp, u32)>,
+    pub(super) raises: Raises,
     /// The capacity policy's reservations.
     pub(super) reservations: Vec<Held>,
     /// Queues that are read for it, with their intervals.
@@ -154,33 +151,6 @@ impl AutoscalerMemo {
     /// Reservations that the capacity policy holds now.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
         self.reservations.iter().map(|held| &held.reservation)
-    }
-
-    /// Since when a job has been within the maximum.
-    pub(super) fn counted_since(&self, id: u64) -> Option<Timestamp> {
-        self.within.get(&id).copied()
-    }
-
-    /// Records which queued jobs are within the maximum: those that run come first, then whoever waits longest.
-    pub(super) fn count_within(&mut self, demand: &Demand, max: u32, now: Timestamp) {
-        let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
-        let mut queued: Vec<(Timestamp, u64)> =
-            demand.jobs.iter().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, *id)).collect();
-        queued.sort_unstable();
-        queued.truncate((max as usize).saturating_sub(running));
-        self.within = queued.into_iter().map(|(_, id)| (id, self.within.get(&id).copied().unwrap_or(now))).collect();
-    }
-
-    /// Raises of the last minute.
-    pub(super) fn raises(&mut self, now: Timestamp) -> Vec<(Timestamp, u32)> {
-        self.raises.retain(|(at, _)| now.duration_since(*at) < MINUTE);
-        self.raises.clone()
-    }
-
-    pub(super) fn raised(&mut self, count: u32, now: Timestamp) {
-        if count > 0 {
-            self.raises.push((now, count));
-        }
     }
 }
 

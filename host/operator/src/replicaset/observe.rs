@@ -9,7 +9,7 @@ use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::object::Uid;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Member, Plan};
-use pacer_core::phase::{Assessment, Phase, assess};
+use pacer_core::phase::{self, Assessment, Phase, assess};
 use pacer_core::replacement::{ReplacementHold, Replicas};
 use pacer_core::rollout::Leaving;
 use pacer_core::room::NoRoom;
@@ -17,7 +17,7 @@ use pacer_core::scale_down::since;
 
 use super::{Memo, ReplicaSets, Subject, pool_of};
 use crate::error::Error;
-use crate::pool::{self, Scaled};
+use crate::pool::Scaled;
 use crate::published::{FleetSummary, IN_FLIGHT};
 use crate::standing;
 use crate::target::owner_of;
@@ -70,7 +70,7 @@ impl Fleet {
             hanging,
             dead: count(assessments().filter(|assessment| assessment.phase == Phase::Dead)),
             present: count(assessments()).saturating_add(self.in_flight),
-            counts: pool::counts(assessments().map(|assessment| assessment.phase)),
+            counts: phase::counts(assessments().map(|assessment| assessment.phase)),
             no_room: NoRoom::among(assessments()),
             finished: hold.finished(),
             accounted: hold.current(),

@@ -18,12 +18,6 @@ use crate::pool;
 use crate::settings::FAN_OUT;
 use crate::target::{owner_of, pool_reference};
 
-/// Whether an ephemeral runner that ended so most likely did its job. One that ended well without being seen at GitHub may have been quicker
-/// than the listings; where it did nothing, its job still waits and asks for another runner.
-fn has_finished(cause: Cause) -> bool {
-    matches!(cause, Cause::Completed | Cause::UnregisteredExit)
-}
-
 impl ReplicaSets {
     /// Asks about runners in trouble and removes those that are to be replaced. Returns when the next one is due.
     pub(super) async fn restarts(&self, of: Subject<'_>, fleet: &mut Fleet) -> Result<Duration, Error> {
@@ -93,7 +87,7 @@ impl ReplicaSets {
             .iter()
             .filter_map(|decision| fleet.members.get(decision.member))
             .filter(|(facts, assessment)| {
-                facts.ephemeral && assessment.trouble.as_ref().is_some_and(|trouble| has_finished(trouble.cause))
+                facts.ephemeral && assessment.trouble.as_ref().is_some_and(|trouble| trouble.cause.has_finished())
             })
             .map(|(facts, _)| facts.name.clone())
             .collect();

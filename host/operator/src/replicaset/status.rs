@@ -13,7 +13,7 @@ use pacer_api::{RunnerReplicaSet, RunnerReplicaSetStatus};
 use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
 use pacer_cluster::status::{Turn, Weight, merge_patch};
-use pacer_core::phase::Phase;
+use pacer_core::phase::{self, Phase};
 use pacer_core::restart::{self, RestartLimits};
 use pacer_core::tenancy::Refusal;
 
@@ -21,7 +21,7 @@ use super::observe::Fleet;
 use super::{Memo, ReplicaSets, Subject};
 use crate::access::Access;
 use crate::error::Error;
-use crate::pool::{self, Replicas};
+use crate::pool::Replicas;
 use crate::template;
 
 /// Reasons of the condition Ready of a set that does what it is there for.
@@ -108,7 +108,7 @@ fn compute(
 ) -> RunnerReplicaSetStatus {
     let (set, now) = (of.set, of.clock.now);
     let phases = || fleet.members.iter().map(|(_, assessment)| assessment.phase);
-    let counts = pool::counts(phases());
+    let counts = phase::counts(phases());
     let dead = u32::try_from(phases().filter(|phase| *phase == Phase::Dead).count()).unwrap_or(u32::MAX);
     let i32_of = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     let Replicas { total, running } = Replicas::of(&counts, dead);

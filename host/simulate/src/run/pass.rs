@@ -9,8 +9,8 @@ use pacer_core::demand::{self, Finding};
 use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Fleet, Member, Plan, Shrink};
 use pacer_core::ledger::State;
-use pacer_core::phase::{Assessment, Cause, Phase};
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Counts, Pool, Reservation, RestartRequest, Subject};
+use pacer_core::phase::{self, Assessment, Cause};
+use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool, Reservation, RestartRequest};
 use pacer_core::replacement::{Accounted, Replicas};
 use pacer_core::reservation::{self, Held, InForce};
 use pacer_core::restart::{self, Remedy, RestartLimits};
@@ -56,22 +56,9 @@ impl Run<'_> {
             .filter_map(|id| self.runners.get(*id).map(|runner| (*id, runner)))
             .filter_map(|(id, runner)| Some((id, &runner.facts, runner.assessment.trouble.clone()?)))
             .collect();
-        let subjects = troubled.iter().map(|(_, facts, trouble)| Subject {
-            name: facts.name.clone(),
-            situation: trouble.situation.as_str().to_owned(),
-            cause: trouble.cause.as_str().to_owned(),
-            exit_code: trouble.exit_code,
-            message: trouble.message.clone(),
-            github: facts.remote.as_str().to_owned(),
-            was_registered: facts.was_registered(),
-            since: since(trouble.since, now),
-            age: since(facts.created, trouble.since),
-            attempts: attempts.saturating_add(u32::from(trouble.cause.is_failure())),
-            ephemeral: facts.ephemeral,
-            stand_alone: false,
-            current: true,
-            node: None,
-            attributes: Vec::new(),
+        let subjects = troubled.iter().map(|(_, facts, trouble)| {
+            let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
+            restart::subject(facts, trouble, attempt, now)
         });
         let request = RestartRequest {
             now: unix(now),
@@ -104,8 +91,7 @@ impl Run<'_> {
             self.delete(id);
             let Some(pool) = self.pools.get_mut(index) else { continue };
             pool.dead.retain(|dead| *dead != id);
-            // As the operator counts those who did their job (`replicaset::restart::has_finished`).
-            if let (true, true, Some(name)) = (ephemeral, matches!(cause, Cause::Completed | Cause::UnregisteredExit), name) {
+            if let (true, true, Some(name)) = (ephemeral, cause.has_finished(), name) {
                 pool.fleet.ended.insert(name, now);
                 pool.hold.count(1);
             }
@@ -126,13 +112,13 @@ impl Run<'_> {
         if !arrived.is_empty() {
             pool.arrivals.record(arrived, now);
         }
-        let demand = demand::assess(&pool.ledger, &[], &pool.fleet, |id| pool.counted_since(id), pool.life(), now);
-        pool.count_within(&demand, now);
+        let demand = demand::assess(&pool.ledger, &[], &pool.fleet, |id| pool.within.since(id), pool.life(), now);
+        pool.within.follow(&demand, pool.settings.max, now);
         self.find_out(index, &demand.findings);
         let plan = self.capacity(index, &demand);
         let Some(pool) = self.pools.get_mut(index) else { return };
         let in_force = InForce::of(&plan, now);
-        let recent = pool.raises(now);
+        let recent = pool.raises.recent(now);
         let live = u32::try_from(pool.members.len()).unwrap_or(u32::MAX);
         let decision = autoscale::decide(&Demand {
             bounds: pool.bounds(),
@@ -150,7 +136,7 @@ impl Run<'_> {
             ramp: Ramp { per_minute: None, recent: &recent },
             now,
         });
-        pool.note_raise(decision.raised, now);
+        pool.raises.add(decision.raised, now);
         if decision.desired > pool.number {
             pool.last_scale_out = Timestamp::from_second(now.as_second()).ok();
             pool.raised = Some(now);
@@ -283,7 +269,7 @@ impl Run<'_> {
                     let runner = self.make(index, None);
                     self.start(runner);
                 }
-                // The autoscaler hears of it.
+                // The autoscaler is told.
                 self.wake(index, self.now);
             }
             Plan::Shrink(shrink) => self.shrink(index, &shrink),
@@ -370,7 +356,7 @@ impl Run<'_> {
             min_replicas: Some(pool.settings.min),
             max_replicas: Some(pool.settings.max),
             desired: pool.replicas,
-            counts: counts(phases),
+            counts: phase::counts(phases),
             last_scale_up: up.map(|at| since(at, now)),
             last_scale_down: down.map(|at| since(at, now)),
             revision: "1".to_owned(),
@@ -389,21 +375,6 @@ impl Run<'_> {
 enum Told {
     Autoscaler,
     Set,
-}
-
-fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
-    phases.fold(Counts::default(), |mut counts, phase| {
-        let count = match phase {
-            Phase::Pending => &mut counts.pending,
-            Phase::Starting => &mut counts.starting,
-            Phase::Idle(_) => &mut counts.idle,
-            Phase::Busy | Phase::Offline => &mut counts.busy,
-            Phase::Stopping => &mut counts.stopping,
-            Phase::Dead => return counts,
-        };
-        *count = count.saturating_add(1);
-        counts
-    })
 }
 
 fn milliseconds(wait: Duration) -> Moment {

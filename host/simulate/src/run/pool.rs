@@ -1,12 +1,11 @@
 //! What the operator knows and remembers of a pool.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pacer_core::arrivals::Arrivals;
-use pacer_core::autoscale::Bounds;
-use pacer_core::demand::{Demand, Fleet};
+use pacer_core::autoscale::{Bounds, Raises};
+use pacer_core::demand::{Counted, Fleet};
 use pacer_core::durations::Durations;
 use pacer_core::ledger::{JobEvent, LIMIT, Ledger, State, Terms};
 use pacer_core::replacement::{Accounted, ReplacementHold};
@@ -42,8 +41,8 @@ pub(super) struct Pool {
     pub(super) dead: Vec<usize>,
     /// Jobs that were queued since the last pass.
     pub(super) arrived: Vec<(u64, Timestamp)>,
-    within: BTreeMap<u64, Timestamp>,
-    raises: Vec<(Timestamp, u32)>,
+    pub(super) within: Counted,
+    pub(super) raises: Raises,
     pub(super) held: Vec<Held>,
     /// To which question they are the answer.
     pub(super) answered: Option<Answered>,
@@ -110,8 +109,8 @@ impl Pool {
             members: Vec::new(),
             dead: Vec::new(),
             arrived: Vec::new(),
-            within: BTreeMap::new(),
-            raises: Vec::new(),
+            within: Counted::default(),
+            raises: Raises::default(),
             held: Vec::new(),
             answered: None,
             ceiling: None,
@@ -154,34 +153,9 @@ impl Pool {
     }
 
     /// A webhook.
-    pub(super) fn hear(&mut self, event: &JobEvent, now: Timestamp) {
+    pub(super) fn receive(&mut self, event: &JobEvent, now: Timestamp) {
         let terms = self.terms();
         self.ledger.apply(event, &terms, now);
-    }
-
-    pub(super) fn counted_since(&self, id: u64) -> Option<Timestamp> {
-        self.within.get(&id).copied()
-    }
-
-    /// Which queued jobs are within the maximum, as the operator remembers it (`AutoscalerMemo::count_within`).
-    pub(super) fn count_within(&mut self, demand: &Demand, now: Timestamp) {
-        let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
-        let queued = demand.jobs.iter().filter(|(_, job)| job.state == State::Queued);
-        let mut queued: Vec<(Timestamp, u64)> = queued.map(|(id, job)| (job.queued, *id)).collect();
-        queued.sort_unstable();
-        queued.truncate((self.settings.max as usize).saturating_sub(running));
-        self.within = queued.into_iter().map(|(_, id)| (id, self.counted_since(id).unwrap_or(now))).collect();
-    }
-
-    pub(super) fn raises(&mut self, now: Timestamp) -> Vec<(Timestamp, u32)> {
-        self.raises.retain(|(at, _)| now.duration_since(*at) < SignedDuration::from_mins(1));
-        self.raises.clone()
-    }
-
-    pub(super) fn note_raise(&mut self, count: u32, now: Timestamp) {
-        if count > 0 {
-            self.raises.push((now, count));
-        }
     }
 
     pub(super) fn announce(&mut self, number: Accounted) {

@@ -168,12 +168,11 @@ impl Operator {
             }
         }
         runners.attempts = restart::attempts(runners.attempts, false, replaced.iter().map(|(_, cause)| *cause));
-        let ended = |cause: Cause| matches!(cause, Cause::Completed | Cause::UnregisteredExit);
         let mut finished = 0_u64;
         let mut unseen = 0_u32;
         for (member, cause) in &replaced {
             let Some((facts, _)) = runners.members.get(*member) else { continue };
-            if facts.ephemeral && ended(*cause) {
+            if facts.ephemeral && cause.has_finished() {
                 finished += 1;
                 self.finished.insert(Arc::from(facts.name.as_str()), now);
             }

@@ -1,6 +1,6 @@
 //! From demand to the target's number: `host/operator/src/autoscaler.rs` and its folder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use pacer_core::allowance::{Cost, Purpose};
 use pacer_core::autoscale::sending::{Number, Sending, effective_time};
 use pacer_core::autoscale::{Bounds, Demand as Wanted, Ramp};
-use pacer_core::demand::{self, Demand, Finding};
+use pacer_core::demand::{self, Counted, Demand, Finding};
 use pacer_core::gate;
 use pacer_core::ledger::{Ledger, State, Terms};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool};
@@ -32,7 +32,7 @@ const REMEMBERED: usize = 64;
 /// What is remembered about the autoscaler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memo {
-    within: BTreeMap<u64, Timestamp>,
+    within: Counted,
     sent: Option<(u64, u32, u64)>,
     effective: Option<(Timestamp, At)>,
 }
@@ -71,10 +71,10 @@ impl Operator {
         let interrupted = outside.is_stalled(Kind::Runner);
         let within = std::mem::take(&mut self.scaler.within);
         let demand =
-            self.rules.demand(&ledger.ledger, &listings, &fleet.runners, |id| within.get(&id).copied(), life, (now, interrupted));
+            self.rules.demand(&ledger.ledger, &listings, &fleet.runners, |id| within.since(id), life, (now, interrupted));
         self.scaler.within = within;
         self.tell_runners(outside, &ledger.ledger);
-        self.count_within(&demand, spec.max, now);
+        self.scaler.within.follow(&demand, spec.max, now);
         self.record(outside, &demand)?;
         let (desired, next) = self.decide(outside, &spec, &object, &fleet, &demand, now);
         let later = self.apply(outside, &target, &fleet, desired)?;
@@ -123,16 +123,6 @@ impl Operator {
                 self.wake_now(outside, Key::Set(set));
             }
         }
-    }
-
-    fn count_within(&mut self, demand: &Demand, max: u32, now: Timestamp) {
-        let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
-        let queued = demand.jobs.iter().filter(|(_, job)| job.state == State::Queued);
-        let mut queued: Vec<(Timestamp, u64)> = queued.map(|(id, job)| (job.queued, *id)).collect();
-        queued.sort_unstable();
-        queued.truncate((max as usize).saturating_sub(running));
-        let before = std::mem::take(&mut self.scaler.within);
-        self.scaler.within = queued.into_iter().map(|(_, id)| (id, before.get(&id).copied().unwrap_or(now))).collect();
     }
 
     /// Writes what was found out into the ledger. What can't be written now is found again in the next pass.

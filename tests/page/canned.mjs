@@ -60,10 +60,10 @@ export function snapshot(size, now = Date.now()) {
   const all = runners.map(([, value]) => value);
   const jobs = all.filter((one) => one.job).map((one) => [`ci/x/${one.job.id}`, { id: one.job.id, autoscaler: `${one.pool.split("/")[2]}-scaler`, pool: one.pool, repository: one.job.repository, workflow: one.job.workflow, labels: ["self-hosted", "linux"], attempt: 1, state: "running", queued: ago(now, 5000), since: one.since, runner: one.name }]);
   const reasons = [
-    ["maximum", "all 12 runners that RunnerDeployment ci/web may have are busy; place 3 in line"],
-    ["starting", "2 runners of the pool are starting"],
-    ["unschedulable", "0/12 nodes are available: 12 Insufficient cpu."],
-    ["idle runner", "3 runners are idle: GitHub has not handed it to one of them yet"],
+    ["MaximumReached", "the maximum is reached: 15 are wanted, the maximum is 12"],
+    ["PodStarting", "the pod of runner web-x7k2p-1 is starting"],
+    ["PodPending", "no node takes the pod of runner web-x7k2p-2: 0/12 nodes are available: 12 Insufficient cpu."],
+    ["Assignment", "runner web-x7k2p-3 is online and idle: GitHub has to give it the job"],
   ];
   const waiting = Array.from({ length: Math.max(1, Math.ceil(size / 40)) }, (_, index) => {
     const [word, text] = reasons[index % reasons.length];

@@ -123,6 +123,8 @@ pub enum Unmatched {
 pub enum Cause {
     /// No autoscaler takes it.
     NoPool(Unmatched),
+    /// What its autoscaler is to scale does not exist.
+    NoTarget,
     /// The autoscaler can't decide.
     AutoscalerUnable(String),
     /// What GitHub is asked for can't be read, so that the number is not raised.
@@ -177,9 +179,10 @@ pub struct Waits {
     pub since: Timestamp,
 }
 
-/// Why a job waits that a pool takes.
+/// Why a job waits that an autoscaler takes; `pool` is its target, if that exists.
 #[must_use]
-pub fn waits(job: Queued, pool: &Pool) -> Waits {
+pub fn waits(job: Queued, pool: Option<&Pool>) -> Waits {
+    let Some(pool) = pool else { return Waits { cause: Cause::NoTarget, since: job.at } };
     let since = |since: Option<Timestamp>| since.map_or(job.at, |since| since.max(job.at));
     let mut coming: Vec<&Runner> = pool.runners.iter().filter(|runner| runner.standing < Standing::Busy).collect();
     coming.sort_by(|one, other| (&one.standing, &one.name).cmp(&(&other.standing, &other.name)));
@@ -261,6 +264,7 @@ impl Cause {
             Self::NoPool(Unmatched::Reach) => "NoRunnersForRepository",
             Self::NoPool(Unmatched::Labels { .. }) => "LabelsMissing",
             Self::NoPool(Unmatched::Group { .. }) => "RunnerGroupClosed",
+            Self::NoTarget => "NoTarget",
             Self::AutoscalerUnable(_) => "AutoscalerUnable",
             Self::MetricUnavailable(_) => "MetricUnavailable",
             Self::GitHubUnavailable(_) => "GitHubUnavailable",
@@ -301,6 +305,7 @@ impl fmt::Display for Cause {
             Self::NoPool(Unmatched::Group { nearest }) => {
                 write!(f, "the runners of {nearest} have its labels, in a runner group that the repository may not use")
             }
+            Self::NoTarget => f.write_str("what its autoscaler is to scale does not exist"),
             Self::AutoscalerUnable(message) => write!(f, "the autoscaler can't decide: {message}"),
             Self::MetricUnavailable(message) => write!(f, "GitHub does not tell the autoscaler what it needs to know: {message}"),
             Self::GitHubUnavailable(message) => write!(f, "GitHub can't be used for the pool: {message}"),
@@ -356,7 +361,7 @@ mod tests {
     }
 
     fn said(place: u32, pool: &Pool) -> (&'static str, String, i64) {
-        let Waits { cause, since } = waits(Queued { at: at(0), place }, pool);
+        let Waits { cause, since } = waits(Queued { at: at(0), place }, Some(pool));
         (cause.word(), cause.to_string(), since.duration_since(at(0)).as_secs())
     }
 
@@ -414,6 +419,7 @@ mod tests {
         // What is there already needs no number.
         let unable = pool(1, Brake::Unable, &[Standing::Registering]);
         assert_eq!(said(1, &unable).0, "Registration");
+        assert_eq!(waits(Queued { at: at(3), place: 1 }, None), Waits { cause: Cause::NoTarget, since: at(3) });
         let fixed = Pool { autoscaler: None, ..pool(1, Brake::None, &[Standing::Busy]) };
         assert_eq!(
             said(1, &fixed),

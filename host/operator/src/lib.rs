@@ -38,5 +38,6 @@ pub mod target;
 pub mod template;
 pub mod tenancy;
 pub mod token;
+pub mod waiting;
 pub mod wake;
 pub mod watches;

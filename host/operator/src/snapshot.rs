@@ -18,7 +18,6 @@ mod demand;
 mod fleet;
 mod github;
 mod ledger;
-mod waiting;
 
 pub use build::Builder;
 

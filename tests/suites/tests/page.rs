@@ -159,7 +159,7 @@ async fn page_shows_runners_and_jobs_and_tells_when_one_starts() -> Result<()> {
             let now: Value = serde_json::from_str(&ask(&address, "GET", "/snapshot.json", &[]).await?.text().await?)?;
             let jobs: Vec<&Value> = now["jobs"].as_object().into_iter().flatten().map(|(_, job)| job).collect();
             let by = |state: &str| jobs.iter().filter(|job| job["state"] == state).count();
-            let maximum = jobs.iter().any(|job| job["reason"]["word"] == "maximum");
+            let maximum = jobs.iter().any(|job| job["reason"]["word"] == "MaximumReached");
             if by("running") == 2 && by("queued") == 1 && maximum {
                 return Ok::<_, anyhow::Error>(now);
             }

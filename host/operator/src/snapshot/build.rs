@@ -44,7 +44,7 @@ fn of(sources: &Sources, empty: Snapshot) -> Snapshot {
     let (sets, scalers) = (Sets::of(&sources.stores), fleet::scalers(&sources.stores));
     let (runners, more_runners) = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));
     let pools = fleet::pools(sources, &scalers, &runners);
-    let (jobs, more_jobs) = jobs(&autoscalers, &pools, &runners);
+    let (jobs, more_jobs) = jobs(&sources.stores, &autoscalers, &runners, empty.at);
     let (failures, causes) = fleet::failures(sources, &sets, &runners);
     let (credentials, listings) = github::health(&sources.accesses, sources.github.as_ref());
     let left_out = LeftOut { runners: more_runners, jobs: more_jobs };

@@ -57,7 +57,11 @@ fn sample() -> Snapshot {
         reason: None,
     };
     let running = Job { runner: Some("web-1-a".into()), ..job(38_000_000_001, JobState::Running) };
-    let waiting = Job { since: at(95), reason: reason("unschedulable", message), ..job(38_000_000_002, JobState::Queued) };
+    let waiting = Job {
+        since: at(95),
+        reason: reason("PodPending", &format!("no node takes the pod of runner web-1-c: {message}")),
+        ..job(38_000_000_002, JobState::Queued)
+    };
     let pool = Pool {
         kind: "RunnerDeployment".into(),
         namespace: "ci".into(),

@@ -162,10 +162,7 @@ fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
                 let nth = queued.iter().position(|(_, other)| *other == id).unwrap_or_default();
                 let nth = u32::try_from(nth).unwrap_or(u32::MAX).saturating_add(1);
                 (story.place, story.waiting) = (Some(nth), Some(of));
-                match &pool {
-                    Some(pool) => story.waits(&waits(Queued { at: job.queued, place: nth }, pool)),
-                    None => "the autoscaler's target does not exist".clone_into(&mut story.why),
-                }
+                story.waits(&waits(Queued { at: job.queued, place: nth }, pool.as_ref()));
             }
             stories.push(story);
         }

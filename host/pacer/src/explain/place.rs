@@ -6,15 +6,15 @@ use std::sync::Arc;
 use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use pacer_api::names::{RUNNER_CONTAINER, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_core::ledger::{Ledger, State};
 use pacer_core::target::Candidate;
-use pacer_core::waiting::{self, Autoscaler, Brake, Standing};
+use pacer_core::waiting::{self, Standing};
 use pacer_demand::ledger::jobs_of;
 use pacer_operator::target::{Target, TargetRef, owner_of};
+use pacer_operator::waiting as evidence;
 
 use crate::cluster::Cluster;
 
@@ -97,7 +97,6 @@ impl Place {
         let uid = target.meta().uid.as_deref().unwrap_or_default();
         let of = |set: &&RunnerReplicaSet| owner_of(set).is_some_and(|owner| owner.uid.to_string() == uid);
         let sets: Vec<&RunnerReplicaSet> = self.sets.iter().filter(of).collect();
-        let statuses = || sets.iter().filter_map(|set| set.status.as_ref());
         let owners: BTreeSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
         let working: BTreeSet<String> = autoscaler
             .map(|autoscaler| self.ledger(autoscaler))
@@ -109,18 +108,15 @@ impl Place {
         let owned = self.runners.iter().filter(|one| one.owner_references().iter().any(|owner| owners.contains(&owner.uid)));
         let mut runners: Vec<waiting::Runner> = owned.map(|runner| self.runner(runner, &working)).collect();
         // Jobs that no webhook told of: their runners are busy all the same.
-        let idle: i32 = statuses().filter_map(|status| status.idle_replicas).sum();
+        let idle: i32 = sets.iter().filter_map(|set| set.status.as_ref()?.idle_replicas).sum();
         let seen = runners.iter_mut().filter(|runner| runner.standing == Standing::Idle);
         seen.skip(usize::try_from(idle).unwrap_or(0)).for_each(|runner| runner.standing = Standing::Busy);
-        let backoff = statuses().filter_map(|status| Some((status.backoff_until.as_ref()?.0, status.failed_attempts?)));
-        let troubles = ["SettingsRefused", "CredentialsRefused", "GitHubUnavailable"];
-        let unready = target.conditions().iter().find(|one| one.type_ == "Ready" && troubles.contains(&one.reason.as_str()));
         waiting::Pool {
             wanted: target.replicas(),
-            autoscaler: autoscaler.map(word),
+            autoscaler: autoscaler.map(evidence::autoscaler),
             runners,
-            backoff: backoff.filter(|(until, _)| *until > now).max(),
-            github: unready.map(|condition| (condition.message.clone(), Some(condition.last_transition_time.0))),
+            backoff: evidence::backoff(sets.iter().copied(), now),
+            github: evidence::github(target),
         }
     }
 
@@ -131,29 +127,6 @@ impl Place {
         let created = || runner.metadata.creation_timestamp.as_ref().map(|time| time.0);
         waiting::Runner { name: key.1, standing, since: since.or_else(created) }
     }
-}
-
-/// An autoscaler's last word.
-fn word(autoscaler: &HorizontalRunnerAutoscaler) -> Autoscaler {
-    let conditions = autoscaler.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
-    if let Some(refused) = find("Accepted").filter(|condition| condition.status == "False") {
-        return said(Brake::Unable, refused);
-    }
-    let Some(scaling) = find("Scaling") else { return Autoscaler::default() };
-    let brake = match scaling.reason.as_str() {
-        "MetricUnavailable" => Brake::Blind,
-        "MaxReplicas" => Brake::Maximum,
-        "PolicyCeiling" => Brake::Ceiling,
-        "RampLimit" => Brake::Ramp,
-        "ScheduledOverride" => Brake::Schedule,
-        _ => Brake::None,
-    };
-    said(brake, scaling)
-}
-
-fn said(brake: Brake, condition: &Condition) -> Autoscaler {
-    Autoscaler { brake, message: condition.message.clone(), since: Some(condition.last_transition_time.0) }
 }
 
 /// Where a runner stands, and since when. `pod` is none where pods can't be read, and none inside where there is none.

@@ -1,0 +1,99 @@
+//! What objects say of a pool that jobs wait for, as the rule of [`pacer_core::waiting`] takes it. The page and the CLI know runners from
+//! different evidence; the rest of a pool they read here.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use pacer_api::condition::ConditionType;
+use pacer_api::{HorizontalRunnerAutoscaler, RunnerReplicaSet};
+use pacer_core::waiting::{Autoscaler, Brake};
+
+use crate::target::Target;
+
+/// Reasons of a pool's condition `Ready` that say that GitHub can't be used for it.
+const GITHUB: [&str; 3] = ["SettingsRefused", "CredentialsRefused", "GitHubUnavailable"];
+
+/// The last word of an autoscaler.
+#[must_use]
+pub fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler) -> Autoscaler {
+    let conditions = autoscaler.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let find = |type_: ConditionType| conditions.iter().find(|condition| condition.type_ == type_.as_str());
+    if let Some(refused) = find(ConditionType::Accepted).filter(|condition| condition.status == "False") {
+        return said(Brake::Unable, refused);
+    }
+    let Some(scaling) = find(ConditionType::Scaling) else { return Autoscaler::default() };
+    let brake = match scaling.reason.as_str() {
+        "MetricUnavailable" => Brake::Blind,
+        "MaxReplicas" => Brake::Maximum,
+        "PolicyCeiling" => Brake::Ceiling,
+        "RampLimit" => Brake::Ramp,
+        "ScheduledOverride" => Brake::Schedule,
+        _ => Brake::None,
+    };
+    said(brake, scaling)
+}
+
+fn said(brake: Brake, condition: &Condition) -> Autoscaler {
+    Autoscaler { brake, message: condition.message.clone(), since: Some(condition.last_transition_time.0) }
+}
+
+/// Until when no runner is made, and how many failed to start before: the latest of the pool's RunnerReplicaSets.
+pub fn backoff<'a>(sets: impl IntoIterator<Item = &'a RunnerReplicaSet>, now: Timestamp) -> Option<(Timestamp, u32)> {
+    let statuses = sets.into_iter().filter_map(|set| set.status.as_ref());
+    let backoffs = statuses.filter_map(|status| Some((status.backoff_until.as_ref()?.0, status.failed_attempts?)));
+    backoffs.filter(|(until, _)| *until > now).max()
+}
+
+/// Why GitHub can't be used for a pool, and since when.
+#[must_use]
+pub fn github(target: &Target) -> Option<(String, Option<Timestamp>)> {
+    let is_it = |one: &&Condition| one.type_ == ConditionType::Ready.as_str() && GITHUB.contains(&one.reason.as_str());
+    let condition = target.conditions().iter().find(is_it)?;
+    Some((condition.message.clone(), Some(condition.last_transition_time.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn autoscaler_holds_the_number_for_the_reason_of_its_condition() {
+        let of = |type_: &str, status: &str, reason: &str| {
+            let text = format!(
+                "{{metadata: {{name: web}}, spec: {{scaleTargetRef: {{name: web}}}}, status: {{conditions: [{{type: {type_}, \
+                 status: '{status}', reason: {reason}, message: why, lastTransitionTime: 2026-01-01T00:00:00Z}}]}}}}"
+            );
+            autoscaler(&serde_saphyr::from_str(&text).unwrap())
+        };
+        for (type_, status, reason, brake) in [
+            ("Accepted", "False", "Invalid", Brake::Unable),
+            ("Scaling", "True", "MaxReplicas", Brake::Maximum),
+            ("Scaling", "True", "PolicyCeiling", Brake::Ceiling),
+            ("Scaling", "True", "RampLimit", Brake::Ramp),
+            ("Scaling", "True", "ScheduledOverride", Brake::Schedule),
+            ("Scaling", "False", "MetricUnavailable", Brake::Blind),
+            ("Scaling", "True", "Reserved", Brake::None),
+        ] {
+            let found = of(type_, status, reason);
+            assert_eq!((found.brake, found.message.as_str()), (brake, "why"), "{reason}");
+        }
+        assert_eq!(of("Accepted", "True", "Accepted"), Autoscaler::default());
+    }
+
+    #[test]
+    fn backoff_of_a_pool_is_the_latest_that_is_not_over() {
+        let set = |second: i64, attempts: u32| -> RunnerReplicaSet {
+            let text = format!(
+                "{{metadata: {{name: web-1}}, spec: {{template: {{}}}}, status: {{backoffUntil: '{}', failedAttempts: {attempts}}}}}",
+                at(second)
+            );
+            serde_saphyr::from_str(&text).unwrap()
+        };
+        let sets = [set(10, 1), set(30, 3), set(20, 7)];
+        assert_eq!(backoff(&sets, at(0)), Some((at(30), 3)));
+        assert_eq!(backoff(&sets, at(30)), None);
+    }
+}

@@ -10,8 +10,9 @@ TOOLCHAIN := $(shell sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
 WASM_TARGET := wasm32-unknown-unknown
 # CI must build what is locked; a developer may be about to change it.
 LOCKED := $(if $(CI),--locked,)
-# Two suites at a time: each has a control plane of its own, and the machine has two cores.
+# Tests of a suite at a time, and suites at a time: each test has a control plane of its own, and waits for most of its time.
 SUITE_THREADS := 2
+SUITES_AT_ONCE := 3
 BIN := $(CURDIR)/target/debug
 
 DENY_VERSION := 0.20.2
@@ -22,6 +23,10 @@ ORAS_VERSION := v1.3.6
 COSIGN_VERSION := v3.1.3
 # A test file is a suite when it runs on a control plane; the others only read files.
 SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
+# The longest begin first, so that none of them is left to run alone.
+LONGEST := faults scale tenants late_flag
+# Bounds what jobs wait: it begins last, when fewer of the others run.
+QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
@@ -89,8 +94,9 @@ unit: build controlplane ## Tests of every crate but the suites, the layout of a
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout --test book $(LOCKED)
 
-suites: build controlplane helm ## Flows, faults, demand, webhooks, policies and modes on the real API server.
-	PACER_BIN="$(BIN)/pacer" cargo test --workspace $(SUITES:%=--test %) $(LOCKED) -- --test-threads=$(SUITE_THREADS)
+suites: build controlplane helm ## Flows, faults, demand, webhooks, policies and modes on the real API server; SUITES="flows faults" for some.
+	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
+	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIETEST),$(SUITES)) $(filter $(SUITES),$(QUIETEST))
 
 SEEDS ?= 100000
 FIRST ?= 0

@@ -143,24 +143,36 @@ async fn killed_and_started_again(world: &mut World) -> Result<()> {
     Ok(())
 }
 
+/// A figure of `/metrics`, named with its labels; zero before the first one.
+async fn figure(world: &World, name: &str) -> u64 {
+    let text = match &world.operator {
+        Some(operator) => operator.metrics().await.unwrap_or_default(),
+        None => String::new(),
+    };
+    // A figure without labels has an empty list of them.
+    let lines = text.lines().map(|line| line.replace("{}", ""));
+    lines.filter_map(|line| line.strip_prefix(name)?.trim().parse().ok()).max().unwrap_or_default()
+}
+
 /// Waits until a figure of `/metrics`, named with its labels, is as wanted.
 async fn metric(world: &World, name: &str, wanted: impl Fn(u64) -> bool) -> Result<()> {
-    let operator = world.operator.as_ref().context("no operator")?;
+    metrics(world, &[name.to_owned()], |figures| figures.iter().copied().all(&wanted)).await
+}
+
+/// Waits until several are.
+async fn metrics(world: &World, names: &[String], wanted: impl Fn(&[u64]) -> bool) -> Result<()> {
     let found = tokio::time::timeout(PATIENCE, async {
         loop {
-            let text = operator.metrics().await.unwrap_or_default();
-            // A figure without labels has an empty list of them.
-            let lines = text.lines().map(|line| line.replace("{}", ""));
-            let values = lines.filter_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-            if values.into_iter().any(&wanted) {
+            let figures = futures::future::join_all(names.iter().map(|name| figure(world, name))).await;
+            if wanted(&figures) {
                 return;
             }
-            // It announces nothing.
+            // They announce nothing.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
-    let outcome = found.map_err(|_| format!("{name} in /metrics is not as wanted"));
+    let outcome = found.map_err(|_| format!("{} in /metrics: not as wanted", names.join(", ")));
     world.check(outcome).await?;
     Ok(())
 }

@@ -88,6 +88,10 @@ async fn arc_can_go_on_with_what_is_left() -> Result<()> {
         all.iter().all(|one| one.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running")))
     })
     .await?;
+    until::<RunnerReplicaSet>(&world, "the count in the status of each set", |all| {
+        all.iter().all(|one| one.status.as_ref().is_some_and(|status| status.replicas == Some(2)))
+    })
+    .await?;
     let operator = world.operator.take().context("no operator")?;
     operator.terminate().await;
 

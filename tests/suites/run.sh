@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order. They wait for most of their time, so that two cores are enough
+# for three. What each says is in target/suites; what a failed one says is printed when all are over.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+logs=target/suites
+rm -rf "$logs"
+mkdir -p "$logs"
+
+run() {
+  if cargo test --workspace --test "$1" ${LOCKED:-} -- --test-threads="${SUITE_THREADS:-2}" >"target/suites/$1.log" 2>&1; then
+    echo "suite $1 passed in $SECONDS s"
+  else
+    echo "suite $1 FAILED after $SECONDS s"
+    mv "target/suites/$1.log" "target/suites/$1.failed"
+  fi
+}
+export -f run
+
+printf '%s\n' "$@" | xargs -P "${SUITES_AT_ONCE:-3}" -I{} bash -c 'run {}'
+
+failed=$(find "$logs" -name '*.failed' | sort)
+if [[ -n $failed ]]; then
+  for log in $failed; do
+    echo "==> $log"
+    cat "$log"
+  done
+  echo "failed: $(basename -s .failed $failed | xargs)" >&2
+  exit 1
+fi

@@ -268,6 +268,8 @@ pub struct RunnerFacts {
     pub remote: Remote,
     /// There is no listing that was asked for after the pod last changed.
     pub unlisted_since: bool,
+    /// No listing of its scope has come since this process began.
+    pub scope_unlisted: bool,
     /// When it finished its last job, as far as that was seen.
     pub last_job_end: Option<Timestamp>,
     /// A job's event says that it runs a job, since then.

@@ -208,6 +208,8 @@ fn registration(
     // The pod in which an agent may live.
     let live = pod.filter(|pod| !pod.stopped() && !pod.node_gone && pod.may_have_started());
     let over = pod.is_none_or(|pod| pod.stopped() || pod.node_gone);
+    // What an earlier process saw of a pod it may not have written down.
+    let never_had_pod = !runner.had_pod && (!runner.scope_unlisted || runner.github_refuses);
     let draining = Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
     let unconfirmed = live.and(runner.deleting).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
     let unregister = |id| {
@@ -237,7 +239,7 @@ fn registration(
         },
         (Remote::Unknown, _) => match runner.known_id {
             Some(id) => unregister(id),
-            None if pod.map_or(!runner.had_pod, |pod| !pod.may_have_started()) => None,
+            None if pod.map_or(never_had_pod, |pod| !pod.may_have_started()) => None,
             None => Some(Step::Wait { why: WaitReason::ListingUnknown, recheck: LISTING_RECHECK }),
         },
     }

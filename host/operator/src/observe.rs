@@ -109,8 +109,8 @@ impl Known {
 pub struct Observed {
     /// What is known.
     pub facts: RunnerFacts,
-    /// A pod was created and the watch has not shown it yet.
-    pub pod_in_flight: bool,
+    /// How long ago a pod was created that the watch has not shown.
+    pub pod_sent: Option<Duration>,
     /// How long ago GitHub answered *busy*.
     pub refused_busy: Option<Duration>,
     /// What is seen by now, for [`Known::record`].
@@ -118,6 +118,12 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// A pod was created a moment ago, and the watch has not shown it.
+    #[must_use]
+    pub fn pod_in_flight(&self) -> bool {
+        self.pod_sent.is_some_and(|ago| ago < IN_FLIGHT)
+    }
+
     /// For how long it has waited for a listing that shows what it has become: since its pod changed, or its deletion was asked for.
     #[must_use]
     pub fn waited(&self, clock: Clock) -> Duration {
@@ -130,6 +136,10 @@ impl Observed {
 /// How long the pod of a runner that works has to have been the same before a listing that does not show it connected is a reason to look at
 /// its node: GitHub shows one that has just begun, and drops one that has just ended, before the kubelet says so.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Listings show a registration up to two seconds after it was made (github-behaviour 5.2), so that a runner whose pod ended just after may be
+/// missing from one.
+const VISIBLE: Duration = Duration::from_secs(3);
 
 /// What the API server says about the node of a pod that seems lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,10 +244,11 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         pod,
         remote,
         unlisted_since,
+        scope_unlisted: runner_list.is_none(),
         last_job_end: seen.last_job.end(),
     };
-    let pod_in_flight = sent.is_some_and(|sent| clock.instant.saturating_duration_since(sent) < IN_FLIGHT);
-    Observed { facts, pod_in_flight, refused_busy, seen }
+    let pod_sent = sent.map(|sent| clock.instant.saturating_duration_since(sent));
+    Observed { facts, pod_sent, refused_busy, seen }
 }
 
 /// Observes runners, whose ever they are.
@@ -421,6 +432,10 @@ impl Seen {
         let Some(entry) = view.get(of.name).filter(|_| of.is_own) else {
             // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
             if !view.listing().complete || (!fresh && (of.has_pod || self.pod || of.registered)) {
+                return Remote::Unknown;
+            }
+            // One that was never listed may be about to be.
+            if self.pod && !of.registered && !self.is_listed_after(view, VISIBLE, now) {
                 return Remote::Unknown;
             }
             let since = *self.absent_since.get_or_insert(listed);

@@ -137,7 +137,7 @@ impl Runners {
         }
         let assessment = phase::assess(&observed.facts, subject.clock.now);
         let step = match (&observed.facts.pod, assessment.phase) {
-            (None, Phase::Pending) if !observed.pod_in_flight => match verdict {
+            (None, Phase::Pending) if !observed.pod_in_flight() => match verdict {
                 Ok(()) => self.make_pod(subject, &access).await,
                 Err(refusal) => return self.refuse(subject, &observed, &refusal.into()).await,
             },

@@ -87,23 +87,11 @@ impl Defect {
     ];
 }
 
-/// How the loops are where `scripts/gaps` has a script of a known gap: in a loop of `host/operator`, or in a rule that its facts say too little to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Loops {
-    /// With the gaps closed, so that they do not hide anything else.
-    #[default]
-    Mended,
-    /// As `host/operator` is.
-    AsTheyAre,
-}
-
-/// The rules, and the loops that ask them.
+/// The rules, as the loops ask them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// The defect that is put back.
     pub defect: Option<Defect>,
-    /// The loops.
-    pub loops: Loops,
 }
 
 impl Rules {
@@ -116,13 +104,7 @@ impl Rules {
     /// The rules with a defect.
     #[must_use]
     pub fn with(defect: Defect) -> Self {
-        Self { defect: Some(defect), ..Self::default() }
-    }
-
-    /// Whether the known gaps of the loops are closed.
-    #[must_use]
-    pub fn mended(self) -> bool {
-        self.loops == Loops::Mended
+        Self { defect: Some(defect) }
     }
 
     /// What the rules are told of a runner.

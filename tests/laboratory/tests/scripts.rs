@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use pacer_laboratory::rules::{Loops, Rules};
+use pacer_laboratory::rules::Rules;
 use pacer_laboratory::script::Script;
 use pacer_laboratory::world::{Outcome, run};
 
@@ -22,9 +22,9 @@ fn scripts(directory: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn play(file: &Path, loops: Loops) -> Result<Outcome> {
+fn play(file: &Path) -> Result<Outcome> {
     let script: Script = fs::read_to_string(file)?.parse().with_context(|| file.display().to_string())?;
-    let outcome = run(&script, Rules { loops, ..Rules::default() }, true);
+    let outcome = run(&script, Rules::default(), true);
     if let Some(violation) = &outcome.violation {
         let trace = outcome.trace.join("\n");
         anyhow::bail!("{}: {violation}\n{trace}", file.display());
@@ -35,7 +35,7 @@ fn play(file: &Path, loops: Loops) -> Result<Outcome> {
 #[test]
 fn scripts_hold_every_invariant() -> Result<()> {
     for file in scripts("scripts")? {
-        play(&file, Loops::AsTheyAre)?;
+        play(&file)?;
     }
     Ok(())
 }
@@ -48,7 +48,7 @@ fn no_job_is_lost_to_a_flag_that_is_late_or_drops() -> Result<()> {
         files.iter().filter(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pr-5228-")));
     let mut played = 0;
     for file in of_the_flag {
-        let outcome = play(file, Loops::AsTheyAre)?;
+        let outcome = play(file)?;
         ensure!(outcome.unlucky == 0, "{}: {} jobs lost\n{}", file.display(), outcome.unlucky, outcome.trace.join("\n"));
         played += 1;
     }
@@ -56,21 +56,11 @@ fn no_job_is_lost_to_a_flag_that_is_late_or_drops() -> Result<()> {
     Ok(())
 }
 
-/// Each needs a change in a loop of `host/operator`, which its first lines name.
-#[test]
-fn known_gaps_of_the_loops_fail_as_they_are_and_hold_when_mended() -> Result<()> {
-    for file in scripts("scripts/gaps")? {
-        play(&file, Loops::Mended)?;
-        ensure!(play(&file, Loops::AsTheyAre).is_err(), "{} holds by now: move it to tests/laboratory/scripts", file.display());
-    }
-    Ok(())
-}
-
-/// Violations that nobody has repaired: the rules, or how the loops put them together, are wrong there even without the known gaps.
+/// Violations that nobody has repaired: the rules, or how the loops put them together, are wrong there.
 #[test]
 fn open_violations_still_fail() -> Result<()> {
     for file in scripts("scripts/open")? {
-        ensure!(play(&file, Loops::Mended).is_err(), "{} holds by now: move it to tests/laboratory/scripts", file.display());
+        ensure!(play(&file).is_err(), "{} holds by now: move it to tests/laboratory/scripts", file.display());
     }
     Ok(())
 }

@@ -176,6 +176,24 @@ fn stricter_rules() {
     ]);
 }
 
+/// A process that has just begun does not know what the one before it saw.
+#[test]
+fn runner_without_a_pod_waits_for_the_first_listing_of_its_scope() {
+    let unlisted = |facts: RunnerFacts| RunnerFacts { scope_unlisted: true, ..facts };
+    let never = RunnerFacts { had_pod: false, ..unknown(None, Remote::Unknown) };
+    let refused = RunnerFacts { github_refuses: true, ..unlisted(never.clone()) };
+    let overdue = RunnerFacts { deleting: Some(ago(5 * DAY + 1)), ..unlisted(never.clone()) };
+    for (what, facts, expected) in [
+        ("listings came, and none is of use now", never.clone(), Step::Release),
+        ("none has come", unlisted(never), LISTING),
+        ("none will come", refused, Step::Release),
+        ("it is overdue", overdue, Step::Release),
+        ("it is not listed", RunnerFacts { had_pod: false, ..unlisted(unknown(None, ABSENT)) }, Step::Release),
+    ] {
+        assert_eq!(next(&facts, None, &LIMITS, ago(0)), expected, "{what}");
+    }
+}
+
 /// An ephemeral runner that ended removes itself with its job: the next listing says so for all, before GitHub is asked for each.
 #[test]
 fn a_finished_ephemeral_runner_waits_for_a_listing_before_it_is_removed() {

@@ -1,10 +1,12 @@
 //! The runners of a RunnerReplicaSet at one moment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ListParams;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::object::Uid;
 use pacer_core::facts::RunnerFacts;
@@ -144,10 +146,10 @@ impl ReplicaSets {
             .memory
             .adopted
             .read(of.uid, |adopted| count(adopted.recent(of.clock.instant).filter(|name| !seen.contains(name))));
+        let unseen = self.unseen(of, &seen).await?;
         let status = of.set.status.as_ref();
         let (fleet, started) = self.memory.memos.change(of.uid, |memo| {
-            let is_recent = |since| of.clock.instant.saturating_duration_since(since) < IN_FLIGHT;
-            memo.in_flight.retain(|name, since| !seen.contains(name.as_str()) && is_recent(*since));
+            memo.in_flight = unseen;
             let started: Vec<u32> = memo
                 .started(&members)
                 .into_iter()
@@ -170,6 +172,21 @@ impl ReplicaSets {
             self.memory.starts.change(&pool_of(of.set, of.uid), |starts| started.into_iter().for_each(|took| starts.add(took)));
         }
         Ok(Fleet { members, ..fleet })
+    }
+
+    /// Runners that were made and that the watch has not shown, and when they were made, or found. One that would be taken for failed is looked
+    /// for first: the watch may stand still.
+    async fn unseen(&self, of: Subject<'_>, seen: &BTreeSet<&str>) -> Result<HashMap<String, Instant>, Error> {
+        let made = self.memory.memos.read(of.uid, |memo| memo.in_flight.clone()).unwrap_or_default();
+        let is_recent = |since| of.clock.instant.saturating_duration_since(since) < IN_FLIGHT;
+        let unseen = made.into_iter().filter(|(name, _)| !seen.contains(name.as_str()));
+        let (mut unseen, late): (HashMap<_, _>, HashMap<_, _>) = unseen.partition(|(_, since)| is_recent(*since));
+        if !late.is_empty() {
+            let there = self.cluster.beside::<Runner>(of.set).list_metadata(&ListParams::default()).await?;
+            let found = there.items.iter().map(ResourceExt::name_any).filter(|name| late.contains_key(name));
+            unseen.extend(found.map(|name| (name, of.clock.instant)));
+        }
+        Ok(unseen)
     }
 
     /// Says where a runner stands.
@@ -202,11 +219,16 @@ impl ReplicaSets {
         };
         let accepted = self.memory.accepted.get(of.uid).unwrap_or_default();
         let held = |memo: &mut Memo| memo.hold.held(&replicas, accepted.numbers(), of.clock.now, of.clock.instant);
+        let finished = self.memory.memos.change(of.uid, held);
+        // While templates are exchanged the autoscaler sees the runners of the older one, and may have nothing to account for: what is made
+        // stands in for no finished runner then, as within one set in `fleet::exchange`.
+        let target = self.cluster.stores.target_of(of.set);
+        let exchanged = target.is_some_and(|target| self.cluster.stores.sets_of(&target).len() > 1);
         fleet::plan(&fleet::Fleet {
             desired,
             members: &members,
             in_flight: fleet.in_flight,
-            finished: self.memory.memos.change(of.uid, held),
+            finished: if exchanged { 0 } else { finished },
             surge: desired.div_ceil(10).max(1),
         })
     }

@@ -41,7 +41,7 @@ impl Runners {
         if (owned && !observed.facts.registration_only)
             || assessment.trouble.is_none()
             || observed.facts.quarantined
-            || observed.pod_in_flight
+            || observed.pod_in_flight()
         {
             return Ok(None);
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
@@ -10,6 +11,7 @@ use pacer_api::Runner;
 use pacer_api::names::finalizer;
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
+use pacer_cluster::live;
 use pacer_core::rollout::Leaving;
 use pacer_core::stop::{self, PodDeletion, Step, WaitReason};
 use pacer_github::Removal;
@@ -77,7 +79,7 @@ impl Runners {
         let namespace = of.runner.namespace().unwrap_or_default();
         match step {
             // Its pod may register yet, and nobody would remove that.
-            Step::Release if observed.pod_in_flight => Ok(Action::requeue(POD_RECHECK)),
+            Step::Release if self.may_have_pod(of, observed).await? => Ok(Action::requeue(POD_RECHECK)),
             Step::Release => {
                 linked::remove(of.runner, &self.cluster).await?;
                 self.release(of.runner).await?;
@@ -127,6 +129,15 @@ impl Runners {
                 Ok(Action::requeue(self.settings.sync_period))
             }
         }
+    }
+
+    /// Whether a pod of it was made that the watch has not shown, however late that is. One that is taken for failed is looked for.
+    async fn may_have_pod(&self, of: Subject<'_>, observed: &Observed) -> Result<bool, Error> {
+        if observed.pod_sent.is_none() || observed.pod_in_flight() {
+            return Ok(observed.pod_sent.is_some());
+        }
+        let namespace = of.runner.namespace().unwrap_or_default();
+        Ok(live::metadata::<Pod>(&self.cluster.client, &namespace, &observed.facts.name).await?.is_some())
     }
 
     /// Takes the finalizer away; others stay, they are not ours.

@@ -14,7 +14,7 @@ use std::thread::available_parallelism;
 use anyhow::{Context, Result};
 use pacer_laboratory::fuzz::search;
 use pacer_laboratory::minimise::minimise;
-use pacer_laboratory::rules::{Defect, Loops, Rules};
+use pacer_laboratory::rules::{Defect, Rules};
 use pacer_laboratory::script::Script;
 use pacer_laboratory::world::run;
 
@@ -38,17 +38,11 @@ fn threads() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// With the known gaps of the loops, where the environment asks for them.
-fn rules() -> Rules {
-    let loops = if std::env::var_os("AS_THEY_ARE").is_some() { Loops::AsTheyAre } else { Loops::Mended };
-    Rules { loops, ..Rules::default() }
-}
-
 fn fuzz(seeds: u64, first: u64) -> Result<ExitCode> {
     let mut out = stdout().lock();
-    let report = search(first, seeds, rules(), threads(), FAILURES, None);
+    let report = search(first, seeds, Rules::default(), threads(), FAILURES, None);
     for (seed, violation) in &report.failures {
-        let (script, violation) = minimise(&Script::of_seed(*seed), rules(), violation);
+        let (script, violation) = minimise(&Script::of_seed(*seed), Rules::default(), violation);
         writeln!(out, "# seed {seed}: {violation}\n{script}")?;
         let directory = "target/laboratory";
         fs::create_dir_all(directory)?;
@@ -64,7 +58,7 @@ fn replay(file: &str) -> Result<ExitCode> {
     let script: Script = fs::read_to_string(file).with_context(|| file.to_owned())?.parse()?;
     let defect = std::env::var("DEFECT").ok();
     let defect = defect.and_then(|name| Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name));
-    let outcome = run(&script, Rules { defect, ..rules() }, true);
+    let outcome = run(&script, Rules { defect }, true);
     let mut out = stdout().lock();
     for line in &outcome.trace {
         writeln!(out, "{line}")?;

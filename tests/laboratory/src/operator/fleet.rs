@@ -119,10 +119,9 @@ impl Operator {
             members.push((facts, assessment));
         }
         let ids: Vec<RunnerId> = objects.iter().map(|(id, _)| *id).collect();
-        let mended = self.rules.mended();
         let memo = self.memo(id);
-        // Mended: one that the watch has not shown in time is looked for before it is taken for failed.
-        let is_there = |name: &RunnerId| mended && outside.runners.truth(*name).is_some();
+        // One that the watch has not shown in time is looked for before it is taken for failed.
+        let is_there = |name: &RunnerId| outside.runners.truth(*name).is_some();
         memo.in_flight.retain(|name, since| !ids.contains(name) && (elapsed(*since, at) < IN_FLIGHT || is_there(name)));
         let named = || ids.iter().copied().zip(&members);
         let registered: BTreeSet<RunnerId> = named().filter(|(_, (facts, _))| facts.was_registered()).map(|(id, _)| id).collect();
@@ -227,8 +226,8 @@ impl Operator {
         };
         let announced = self.accepted.get(&id).cloned().unwrap_or_default();
         let rules = self.rules;
-        // Mended: while templates are exchanged, what is made stands in for no finished runner.
-        let exchanged = rules.mended() && outside.sets.all_seen().count() > 1;
+        // While templates are exchanged, what is made stands in for no finished runner.
+        let exchanged = outside.sets.all_seen().count() > 1;
         let finished = rules.held(&mut self.memo(id).hold, &replicas, &announced, outside.clock);
         rules.fleet(&Fleet {
             desired: set.replicas,

@@ -84,8 +84,8 @@ impl Operator {
                 return Remote::Unknown;
             }
             let changed = known.pod_state.as_ref().map_or(0, |(_, since)| *since);
-            if self.rules.mended() && known.pod && !self.rules.is_fresh(view.fetched >= changed + VISIBLE) {
-                // Mended: GitHub's listings are late to show who registered just before the change.
+            // GitHub's listings are late to show who registered just before the change.
+            if known.pod && !registered && !self.rules.is_fresh(view.fetched >= changed + VISIBLE) {
                 return Remote::Unknown;
             }
             let since = *known.absent_since.get_or_insert(view.fetched);
@@ -169,6 +169,7 @@ impl Operator {
             pod: facts,
             remote,
             unlisted_since,
+            scope_unlisted: self.lister.view.is_none(),
             last_job_end: known.last_job.end(),
             reports_job: job.filter(|job| job.working).and_then(|job| job.since),
             worked: job.is_some() || object.known_id.is_some() || known.worked,

@@ -122,14 +122,8 @@ impl Operator {
         }
         observed.facts.github_refuses = self.is_refused();
         let unseen = self.known.get(&id).is_some_and(|known| known.sent.is_some()) && observed.facts.pod.is_none();
-        // Mended: however long ago its pod was made, the API server is asked for it before it counts as gone.
-        let being_made = observed.pod_in_flight || (self.rules.mended() && unseen && outside.pods.truth(id).is_some());
-        let unlisted = observed.facts.pod.is_none() && observed.facts.remote == Remote::Unknown;
-        if self.rules.mended() && unlisted && self.lister.view.is_none() && !self.is_refused() {
-            // Mended: the process before may have seen a pod and not have said so. One listing tells.
-            self.lister.hurry(outside, observed.waited);
-            return Ok(Some(Duration::from_secs(1)));
-        }
+        // However long ago its pod was made, the API server is asked for it before it counts as gone.
+        let being_made = observed.pod_in_flight || (unseen && outside.pods.truth(id).is_some());
         let mut step = self.rules.stop(&observed.facts, observed.refused_busy, &limits, now);
         if let Step::Unregister { id: registration } = step {
             step = match self.unregister(outside, id, registration)? {

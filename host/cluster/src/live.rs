@@ -21,6 +21,19 @@ where
     Ok(listed.items.into_iter().next().map(|found| found.metadata))
 }
 
+/// The whole object with that name.
+///
+/// # Errors
+///
+/// As [`metadata`].
+pub async fn object<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    Ok(api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await?.items.into_iter().next())
+}
+
 /// As [`metadata`], of the object that has this UID as well: another one of the same name does not count.
 ///
 /// # Errors

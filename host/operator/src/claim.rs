@@ -27,7 +27,7 @@ use pacer_core::claim::{Claim, Condition, Held};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::observe::pod_facts;
+use crate::observe::pod;
 use crate::published::IN_FLIGHT;
 use crate::removal::Removals;
 use crate::settings::Settings;
@@ -131,7 +131,7 @@ impl Claims {
     fn standing(&self, namespace: &str, holder: &str) -> Held {
         let runner = self.cluster.stores.runners.get(&ObjectRef::new(holder).within(namespace));
         let pod = self.cluster.stores.pods.get(&ObjectRef::new(holder).within(namespace));
-        let facts = pod.as_deref().map(|pod| pod_facts(pod, false));
+        let facts = pod.as_deref().map(|pod| pod::facts(pod, false));
         match (runner, facts) {
             (None, None) => Held::Free,
             (_, Some(pod)) if pod.stopped() || pod.deleting.is_some() => Held::Ending,

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Node, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::core::Status;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
-use pacer_api::names::{RUNNER_CONTAINER, annotation};
+use pacer_api::names::annotation;
 use pacer_api::{Runner, RunnerReplicaSet, RunnerStatus};
 use pacer_cluster::answer::status;
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
-use pacer_core::facts::{Container, PodFacts, PodPhase, Refusal, Refuser, Remote, RunnerFacts, Worker};
+use pacer_core::facts::{PodFacts, Refusal, Refuser, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::ledger::{Job, State};
 use pacer_core::stop::BUSY_RETRY;
@@ -27,6 +27,8 @@ use crate::error::Error;
 use crate::published::{IN_FLIGHT, Published, RunnerJob};
 use crate::removal::{Removals, Removed};
 use crate::stores::Stores;
+
+pub mod pod;
 
 /// What earlier observations of a runner found out. Recorded by the Runner controller alone: whoever else observes sees the same.
 #[derive(Clone, Debug, Default)]
@@ -188,7 +190,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let noted = pod.and_then(finalizer::runner_id);
     let mut seen = known.seen.clone();
     seen.node_gone = node.map_or(seen.node_gone, |node| node == NodeState::Gone);
-    let mut pod = pod.map(|pod| pod_facts(pod, seen.node_gone));
+    let mut pod = pod.map(|pod| pod::facts(pod, seen.node_gone));
     if let (Some(pod), Some(NodeState::Silent { since })) = (&mut pod, node) {
         pod.worker = Worker::Unknown;
         pod.silent_since.get_or_insert(since);
@@ -322,7 +324,7 @@ impl Observer {
         runner_list: Option<&RunnerListView>,
         clock: Clock,
     ) -> Result<Option<NodeState>, Error> {
-        let facts = pod_facts(pod, false);
+        let facts = pod::facts(pod, false);
         let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
         let is_out_of_contact = |view: &RunnerListView| {
@@ -459,99 +461,6 @@ impl Seen {
     }
 }
 
-/// The parts of a pod that decisions use.
-#[must_use]
-pub fn pod_facts(pod: &Pod, node_gone: bool) -> PodFacts {
-    let default = PodStatus::default();
-    let status = pod.status.as_ref().unwrap_or(&default);
-    let conditions = status.conditions.as_deref().unwrap_or_default();
-    let condition = |type_: &str, value: &str| {
-        let found = conditions.iter().find(|condition| condition.type_ == type_ && condition.status == value)?;
-        Some((found.last_transition_time.as_ref().map(|time| time.0).unwrap_or_default(), found))
-    };
-    PodFacts {
-        uid: pod.uid(),
-        resource_version: pod.resource_version().unwrap_or_default(),
-        created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
-        phase: match status.phase.as_deref() {
-            Some("Running") => PodPhase::Running,
-            Some("Succeeded") => PodPhase::Succeeded,
-            Some("Failed") => PodPhase::Failed,
-            Some("Unknown") => PodPhase::Unknown,
-            _ => PodPhase::Pending,
-        },
-        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
-        node_gone,
-        deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        held: finalizer::is_held(pod),
-        ready_since: condition("Ready", "True").map(|(since, _)| since),
-        silent_since: condition("Ready", "Unknown")
-            .or_else(|| condition("Ready", "False").filter(|(_, found)| by_node_controller(found)))
-            .map(|(since, _)| since),
-        unschedulable: condition("PodScheduled", "False")
-            .filter(|(_, found)| found.reason.as_deref() == Some("Unschedulable"))
-            .map(|(since, found)| (since, found.message.clone().unwrap_or_default())),
-        container: container(status),
-        worker: worker(pod, status, condition("Ready", "True").map(|(since, _)| since), condition("Ready", "False")),
-        reason: status.reason.clone().unwrap_or_default(),
-        message: status.message.clone().unwrap_or_default(),
-    }
-}
-
-/// Whether a `Ready` that is False was set for a node that no longer answers: the node life-cycle controller turns the kubelet's True into
-/// False and leaves the rest, while a False of the kubelet's own always has a reason.
-fn by_node_controller(ready: &PodCondition) -> bool {
-    ready.reason.as_deref().unwrap_or_default().is_empty()
-}
-
-/// What the readiness probe of the `runner` container says about a worker process, where it is the operator's.
-///
-/// A container that never was ready proves nothing: no shell may be in its image. One that was, and is not, has a worker, or its node is too
-/// busy to look.
-fn worker(pod: &Pod, status: &PodStatus, ready: Option<Timestamp>, unready: Option<(Timestamp, &PodCondition)>) -> Worker {
-    if !crate::pod::shows_worker(pod) {
-        return Worker::Unknown;
-    }
-    let Some(runner) = runner_status(status) else { return Worker::Unknown };
-    let Some(running) = runner.state.as_ref().and_then(|state| state.running.as_ref()) else { return Worker::Unknown };
-    let started = running.started_at.as_ref().map(|time| time.0).unwrap_or_default();
-    match (runner.ready, unready) {
-        // A silent node's last word is old.
-        (true, Some((_, found))) if by_node_controller(found) => Worker::Unknown,
-        (true, Some(_)) => Worker::Absent { since: None },
-        (true, None) if ready.is_some() => Worker::Absent { since: ready },
-        (false, Some((since, _))) if since > started => Worker::Running,
-        _ => Worker::Unknown,
-    }
-}
-
-fn runner_status(status: &PodStatus) -> Option<&ContainerStatus> {
-    status.container_statuses.as_deref().unwrap_or_default().iter().find(|status| status.name == RUNNER_CONTAINER)
-}
-
-fn container(status: &PodStatus) -> Container {
-    let state = runner_status(status).and_then(|status| status.state.as_ref());
-    let Some(ContainerState { running, terminated, waiting }) = state else {
-        return Container::Unreported;
-    };
-    if let Some(terminated) = terminated {
-        return Container::Terminated {
-            exit_code: terminated.exit_code,
-            reason: terminated.reason.clone().unwrap_or_default(),
-            message: terminated.message.clone().unwrap_or_default(),
-            started: terminated.started_at.as_ref().map(|time| time.0),
-            finished: terminated.finished_at.as_ref().map(|time| time.0),
-        };
-    }
-    if let Some(running) = running {
-        return Container::Running { since: running.started_at.as_ref().map(|time| time.0) };
-    }
-    waiting.as_ref().map_or(Container::Unreported, |waiting| Container::Waiting {
-        reason: waiting.reason.clone().unwrap_or_default(),
-        message: waiting.message.clone().unwrap_or_default(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use pacer_github::{Listing, RemoteRunner};
@@ -561,7 +470,7 @@ mod tests {
 
     fn facts(status: &serde_json::Value) -> PodFacts {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u"}, "status": status})).unwrap();
-        pod_facts(&pod, false)
+        pod::facts(&pod, false)
     }
 
     fn alone<'a>(uid: &'a Uid, known: &'a Known) -> Sources<'a> {
@@ -661,7 +570,7 @@ mod tests {
             .unwrap();
             let mut trimmed = pod.clone();
             crate::stores::trim_pod(&mut trimmed);
-            assert_eq!((pod_facts(&pod, false).worker, pod_facts(&trimmed, false).worker), (expected, expected), "{what}");
+            assert_eq!((pod::facts(&pod, false).worker, pod::facts(&trimmed, false).worker), (expected, expected), "{what}");
         }
     }
 

@@ -12,13 +12,15 @@ use pacer_api::Runner;
 use pacer_cluster::answer::precondition_held;
 use pacer_cluster::clock::Clock;
 use pacer_cluster::fence::{Fence, NotLeader};
+use pacer_cluster::live;
 use pacer_cluster::object::Uid;
-use pacer_core::facts::RunnerFacts;
+use pacer_core::facts::{RunnerFacts, Worker};
 use pacer_core::stop::{IDLE_GRACE, PodDeletion};
 use pacer_github::Removal;
 
 use crate::access::Access;
 use crate::error::Error;
+use crate::observe::pod;
 use crate::published::Owned;
 
 /// What this process has done to remove one runner.
@@ -39,6 +41,19 @@ pub struct Removed {
 struct PodDeleted {
     version: String,
     how: PodDeletion,
+}
+
+/// A runner whose registration is to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Registered<'a> {
+    /// Its UID.
+    pub uid: &'a Uid,
+    /// GitHub's id of it.
+    pub id: u64,
+    /// Namespace of its pod.
+    pub namespace: &'a str,
+    /// What is known about it.
+    pub facts: &'a RunnerFacts,
 }
 
 /// Removes runners.
@@ -67,21 +82,33 @@ impl Removals {
         runner.metadata.deletion_timestamp.is_some() || Uid::of(runner).is_ok_and(|uid| self.of(&uid).deleted.is_some())
     }
 
-    /// Asks GitHub to remove the registration `id` of a runner.
+    /// Asks GitHub to remove the registration `id` of a runner, unless its pod says that it works.
     ///
     /// # Errors
     ///
-    /// When GitHub's answer says neither that it is gone nor that it is busy, or somebody else may act by now.
-    pub async fn unregister(&self, access: &Access, runner: &Uid, id: u64, clock: Clock) -> Result<Removal, Error> {
-        if !self.fence.holds() {
-            return Err(NotLeader.into());
-        }
-        let removal = access.github().remove_runner(access.scope(), id).await?;
+    /// When GitHub's answer says neither that it is gone nor that it is busy, the API server does not answer, or somebody else may act by now.
+    pub async fn unregister(&self, access: &Access, of: Registered<'_>, clock: Clock) -> Result<Removal, Error> {
+        let removal = match self.works(of).await? {
+            true => Removal::Busy { message: "its pod runs a job".to_owned() },
+            false if self.fence.holds() => access.github().remove_runner(access.scope(), of.id).await?,
+            false => return Err(NotLeader.into()),
+        };
         match &removal {
-            Removal::Removed | Removal::Absent => self.confirm(runner, clock),
-            Removal::Busy { .. } => self.done.change(runner, |done| done.refused_busy = Some(clock.instant)),
+            Removal::Removed | Removal::Absent => self.confirm(of.uid, clock),
+            Removal::Busy { .. } => self.done.change(of.uid, |done| done.refused_busy = Some(clock.instant)),
         }
         Ok(removal)
+    }
+
+    /// Whether there is a worker process in its pod that the watch has not shown. A watch may stand still without a sign of it, GitHub's flag is
+    /// late by a minute, and a removal can't be taken back: so the API server is asked before each.
+    async fn works(&self, of: Registered<'_>) -> Result<bool, Error> {
+        if of.facts.pod.as_ref().is_some_and(|pod| pod.stopped() || pod.worker == Worker::Running) {
+            return Ok(false);
+        }
+        let live = live::object::<Pod>(&self.client, of.namespace, &of.facts.name).await?;
+        let own = live.filter(|live| live.owner_references().iter().any(|owner| owner.uid == of.uid.as_str()));
+        Ok(own.is_some_and(|live| pod::facts(&live, false).worker == Worker::Running))
     }
 
     /// A runner is known to be unregistered, for good.
@@ -145,5 +172,65 @@ impl Removals {
     /// Keeps what was done about these only.
     pub fn retain(&self, exists: impl Fn(&Uid) -> bool) {
         self.done.retain(|runner, _| exists(runner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use pacer_core::facts::PodFacts;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod of the Runner with this UID, whose readiness probe says what the kubelet found.
+    fn pod(owner: &str, worker: bool) -> Value {
+        let ready = if worker { "False" } else { "True" };
+        json!({
+            "metadata": {
+                "name": "web-1", "uid": "p",
+                "annotations": {"actions.summerwind.dev/worker-probe": "true"},
+                "ownerReferences": [{"apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "name": "web-1", "uid": owner}],
+            },
+            "spec": {"containers": []},
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": ready, "reason": "ContainersNotReady", "lastTransitionTime": "2026-01-01T00:01:00Z"}],
+                "containerStatuses": [{
+                    "name": "runner", "image": "a", "imageID": "", "restartCount": 0, "ready": !worker,
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                }],
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn worker_that_the_watch_has_not_shown_is_found_at_the_api_server() {
+        let seen = |worker| Some(PodFacts { worker, ..PodFacts::default() });
+        for (what, seen, live, expected, requests) in [
+            ("the watch is late", seen(Worker::Absent { since: None }), vec![pod("u", true)], true, 1),
+            ("its node was silent", seen(Worker::Unknown), vec![pod("u", true)], true, 1),
+            ("the watch never showed the pod", None, vec![pod("u", true)], true, 1),
+            ("it has no job", seen(Worker::Absent { since: None }), vec![pod("u", false)], false, 1),
+            ("the pod is another runner's", seen(Worker::Absent { since: None }), vec![pod("v", true)], false, 1),
+            ("the pod is gone", seen(Worker::Absent { since: None }), vec![], false, 1),
+            ("the watch has shown it: the stop is overdue", seen(Worker::Running), vec![pod("u", true)], false, 0),
+        ] {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let (count, list) = (asked.clone(), json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": live}));
+            let service = tower::service_fn(move |_: Request<Body>| {
+                count.fetch_add(1, Ordering::Relaxed);
+                let answer = Response::builder().body(Body::from(list.to_string().into_bytes())).unwrap();
+                async move { Ok::<_, kube::Error>(answer) }
+            });
+            let removals = Removals::new(Client::new(service, "default"), Fence::open());
+            let (uid, facts) =
+                (Uid::new("u").unwrap(), RunnerFacts { name: "web-1".into(), pod: seen, ..RunnerFacts::default() });
+            let works = removals.works(Registered { uid: &uid, id: 7, namespace: "ci", facts: &facts }).await.unwrap();
+            assert_eq!((works, asked.load(Ordering::Relaxed)), (expected, requests), "{what}");
+        }
     }
 }

@@ -27,6 +27,7 @@ use super::finalizer::{free, is_held, runner_id};
 use crate::access::{Access, Accesses};
 use crate::error::Error;
 use crate::observe::{Known, Observer};
+use crate::removal::Registered;
 use crate::settings::{ORPHAN_GRACE, Settings};
 
 /// Takes abandoned pods down.
@@ -104,10 +105,13 @@ impl Abandoned {
         let observed = self.observer.observe_known(&runner, Some(access), &pending.known, clock).await?;
         pending.known.record(&observed);
         let wait = match stop::next(&observed.facts, observed.refused_busy, &self.settings.stop, clock.now) {
-            Step::Unregister { id } => match self.observer.removals.unregister(access, &uid, id, clock).await? {
-                Removal::Removed | Removal::Absent => SOON,
-                Removal::Busy { .. } => stop::BUSY_RETRY,
-            },
+            Step::Unregister { id } => {
+                let registered = Registered { uid: &uid, id, namespace: &namespace, facts: &observed.facts };
+                match self.observer.removals.unregister(access, registered, clock).await? {
+                    Removal::Removed | Removal::Absent => SOON,
+                    Removal::Busy { .. } => stop::BUSY_RETRY,
+                }
+            }
             Step::DeletePod(how) => {
                 self.observer.removals.delete_pod(&namespace, &observed.facts, how).await?;
                 SOON

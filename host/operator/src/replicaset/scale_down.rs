@@ -22,6 +22,7 @@ use super::{ReplicaSets, Subject};
 use crate::access::{Access, NEXT_PERMIT};
 use crate::error::Error;
 use crate::pool;
+use crate::removal::Registered;
 use crate::settings::FAN_OUT;
 use crate::target::pool_reference;
 
@@ -152,10 +153,12 @@ impl ReplicaSets {
     }
 
     async fn unregister(&self, of: Subject<'_>, access: &Access, fleet: &Fleet, member: usize) -> Result<Removal, Error> {
-        let facts = fleet.members.get(member).map(|(facts, _)| facts);
-        let id = facts.and_then(|facts| facts.remote.id()).ok_or(Error::Incomplete("runner", "GitHub id"))?;
-        let uid = facts.and_then(|facts| Uid::new(&facts.uid)).ok_or(Error::Incomplete("Runner", "UID"))?;
-        self.runners.observer.removals.unregister(access, &uid, id, of.clock).await
+        let Some((facts, _)) = fleet.members.get(member) else { return Err(Error::Incomplete("RunnerReplicaSet", "runner")) };
+        let id = facts.remote.id().ok_or(Error::Incomplete("runner", "GitHub id"))?;
+        let uid = Uid::new(&facts.uid).ok_or(Error::Incomplete("Runner", "UID"))?;
+        let namespace = of.set.namespace().unwrap_or_default();
+        let registered = Registered { uid: &uid, id, namespace: &namespace, facts };
+        self.runners.observer.removals.unregister(access, registered, of.clock).await
     }
 
     /// What GitHub's answer means for one runner.

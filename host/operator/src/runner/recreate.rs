@@ -23,6 +23,7 @@ use crate::decisions::RestartQuestion;
 use crate::error::Error;
 use crate::observe::Observed;
 use crate::pool;
+use crate::removal::Registered;
 
 /// A runner is looked at this long after each step.
 const SOON: Duration = Duration::from_secs(1);
@@ -87,7 +88,8 @@ impl Runners {
         match stop::next(&observed.facts, observed.refused_busy, &self.settings.stop, of.clock.now) {
             Step::Unregister { id } => {
                 let Some(_permit) = access.permit() else { return Ok(Some(NEXT_PERMIT)) };
-                Ok(Some(match removals.unregister(access, of.uid, id, of.clock).await? {
+                let registered = Registered { uid: of.uid, id, namespace: &namespace, facts: &observed.facts };
+                Ok(Some(match removals.unregister(access, registered, of.clock).await? {
                     Removal::Removed | Removal::Absent => SOON,
                     Removal::Busy { .. } => stop::BUSY_RETRY,
                 }))

@@ -23,6 +23,7 @@ use crate::access::{Access, NEXT_PERMIT};
 use crate::arc;
 use crate::error::Error;
 use crate::observe::Observed;
+use crate::removal::Registered;
 
 /// How soon to look again for a pod that was made and that the watch has not shown.
 const POD_RECHECK: Duration = Duration::from_secs(1);
@@ -49,7 +50,9 @@ impl Runners {
         let step = match (stop::next(&observed.facts, observed.refused_busy, limits, of.clock.now), &access) {
             (Step::Unregister { id }, Ok(access)) => {
                 let Some(_permit) = access.permit() else { return Ok(Action::requeue(NEXT_PERMIT)) };
-                match self.memory.observer.removals.unregister(access, of.uid, id, of.clock).await? {
+                let namespace = of.runner.namespace().unwrap_or_default();
+                let registered = Registered { uid: of.uid, id, namespace: &namespace, facts: &observed.facts };
+                match self.memory.observer.removals.unregister(access, registered, of.clock).await? {
                     Removal::Removed | Removal::Absent => {
                         tracing::info!(runner = %observed.facts.name, namespace = of.runner.namespace(), id, "runner unregistered");
                         observed.facts.unregistered = Some(Duration::ZERO);
@@ -57,7 +60,7 @@ impl Runners {
                     }
                     Removal::Busy { message } => {
                         if observed.refused_busy.is_none() {
-                            let note = format!("GitHub keeps the runner until its job is done: {message}");
+                            let note = format!("the runner stays until its job is done: {message}");
                             self.cluster.events.publish(Reason::RunnerDraining, &of.runner.object_ref(&()), None, &note).await;
                         }
                         Step::Wait { why: WaitReason::Draining, recheck: stop::BUSY_RETRY }

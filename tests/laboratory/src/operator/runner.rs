@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pacer_core::allowance::{Cost, Purpose};
-use pacer_core::facts::{PodFacts, Remote};
+use pacer_core::facts::{PodFacts, Remote, Worker};
 use pacer_core::phase::{self, Assessment, Phase};
 use pacer_core::stop::{self, IDLE_GRACE, PodDeletion, Step, WaitReason};
 
@@ -97,6 +97,13 @@ impl Operator {
     pub(super) fn unregister(&mut self, outside: &mut Outside, id: RunnerId, registration: u64) -> Result<Removal, Halt> {
         self.turn(outside, u64::from(id), Purpose::Removal, Cost { points: 5, creations: 0 })?;
         let at = outside.clock.at;
+        // A watch may stand still: the API server is asked for the pod before each removal.
+        let seen = outside.pods.seen(id).map(|pod| pod.facts(false));
+        let is_unproved = seen.is_none_or(|pod| pod.worker != Worker::Running && !pod.stopped());
+        if is_unproved && outside.pods.truth(id).is_some_and(|pod| pod.facts(false).worker == Worker::Running) {
+            self.known.entry(id).or_default().refused_busy = Some(at);
+            return Ok(Removal::Busy);
+        }
         let mut removal = match outside.remove_runner(registration) {
             Ok(removal) => removal,
             Err(Unanswered::Refused(_)) if self.rules.has(Defect::RefusalIsGone) => Removal::Removed,

@@ -340,7 +340,7 @@ impl Outside {
         }
     }
 
-    /// A silent node is back: its kubelet catches up.
+    /// A silent node is back: its kubelet catches up. It has gone on looking for worker processes, and reports what it found last.
     pub fn node_back(&mut self, node: u32) {
         let Some(one) = self.nodes.get_mut(node as usize).filter(|one| one.lost.is_none()) else { return };
         one.silent = None;
@@ -353,8 +353,12 @@ impl Outside {
                 continue;
             };
             let ended = life.over && life.started.is_some();
+            let (working, looks) = (life.job.is_some(), self.setting.probe && life.runs());
             self.report(uid, |pod| {
-                pod.silent = None;
+                let was_unready = pod.silent.take().is_some();
+                if looks && pod.worker.is_some_and(|(before, _)| before != working || was_unready) {
+                    (pod.worker, pod.ready) = (Some((working, at)), Some(at).filter(|_| !working));
+                }
                 if pod.started.is_none() {
                     pod.started = life.started;
                 }

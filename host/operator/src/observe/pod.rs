@@ -1,0 +1,102 @@
+//! The parts of a pod that decisions use.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition, PodStatus};
+use kube::ResourceExt;
+use pacer_api::names::RUNNER_CONTAINER;
+use pacer_core::facts::{Container, PodFacts, PodPhase, Worker};
+
+use crate::arc::finalizer;
+
+/// What the API server says of a pod.
+#[must_use]
+pub fn facts(pod: &Pod, node_gone: bool) -> PodFacts {
+    let default = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&default);
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let condition = |type_: &str, value: &str| {
+        let found = conditions.iter().find(|condition| condition.type_ == type_ && condition.status == value)?;
+        Some((found.last_transition_time.as_ref().map(|time| time.0).unwrap_or_default(), found))
+    };
+    PodFacts {
+        uid: pod.uid(),
+        resource_version: pod.resource_version().unwrap_or_default(),
+        created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
+        phase: match status.phase.as_deref() {
+            Some("Running") => PodPhase::Running,
+            Some("Succeeded") => PodPhase::Succeeded,
+            Some("Failed") => PodPhase::Failed,
+            Some("Unknown") => PodPhase::Unknown,
+            _ => PodPhase::Pending,
+        },
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
+        node_gone,
+        deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        held: finalizer::is_held(pod),
+        ready_since: condition("Ready", "True").map(|(since, _)| since),
+        silent_since: condition("Ready", "Unknown")
+            .or_else(|| condition("Ready", "False").filter(|(_, found)| by_node_controller(found)))
+            .map(|(since, _)| since),
+        unschedulable: condition("PodScheduled", "False")
+            .filter(|(_, found)| found.reason.as_deref() == Some("Unschedulable"))
+            .map(|(since, found)| (since, found.message.clone().unwrap_or_default())),
+        container: container(status),
+        worker: worker(pod, status, condition("Ready", "True").map(|(since, _)| since), condition("Ready", "False")),
+        reason: status.reason.clone().unwrap_or_default(),
+        message: status.message.clone().unwrap_or_default(),
+    }
+}
+
+/// Whether a `Ready` that is False was set for a node that no longer answers: the node life-cycle controller turns the kubelet's True into
+/// False and leaves the rest, while a False of the kubelet's own always has a reason.
+fn by_node_controller(ready: &PodCondition) -> bool {
+    ready.reason.as_deref().unwrap_or_default().is_empty()
+}
+
+/// What the readiness probe of the `runner` container says about a worker process, where it is the operator's.
+///
+/// A container that never was ready proves nothing: no shell may be in its image. One that was, and is not, has a worker, or its node is too
+/// busy to look.
+fn worker(pod: &Pod, status: &PodStatus, ready: Option<Timestamp>, unready: Option<(Timestamp, &PodCondition)>) -> Worker {
+    if !crate::pod::shows_worker(pod) {
+        return Worker::Unknown;
+    }
+    let Some(runner) = runner_status(status) else { return Worker::Unknown };
+    let Some(running) = runner.state.as_ref().and_then(|state| state.running.as_ref()) else { return Worker::Unknown };
+    let started = running.started_at.as_ref().map(|time| time.0).unwrap_or_default();
+    match (runner.ready, unready) {
+        // A silent node's last word is old.
+        (true, Some((_, found))) if by_node_controller(found) => Worker::Unknown,
+        (true, Some(_)) => Worker::Absent { since: None },
+        (true, None) if ready.is_some() => Worker::Absent { since: ready },
+        (false, Some((since, _))) if since > started => Worker::Running,
+        _ => Worker::Unknown,
+    }
+}
+
+fn runner_status(status: &PodStatus) -> Option<&ContainerStatus> {
+    status.container_statuses.as_deref().unwrap_or_default().iter().find(|status| status.name == RUNNER_CONTAINER)
+}
+
+fn container(status: &PodStatus) -> Container {
+    let state = runner_status(status).and_then(|status| status.state.as_ref());
+    let Some(ContainerState { running, terminated, waiting }) = state else {
+        return Container::Unreported;
+    };
+    if let Some(terminated) = terminated {
+        return Container::Terminated {
+            exit_code: terminated.exit_code,
+            reason: terminated.reason.clone().unwrap_or_default(),
+            message: terminated.message.clone().unwrap_or_default(),
+            started: terminated.started_at.as_ref().map(|time| time.0),
+            finished: terminated.finished_at.as_ref().map(|time| time.0),
+        };
+    }
+    if let Some(running) = running {
+        return Container::Running { since: running.started_at.as_ref().map(|time| time.0) };
+    }
+    waiting.as_ref().map_or(Container::Unreported, |waiting| Container::Waiting {
+        reason: waiting.reason.clone().unwrap_or_default(),
+        message: waiting.message.clone().unwrap_or_default(),
+    })
+}

@@ -63,6 +63,8 @@ struct PodState {
 pub struct Creation {
     /// When it was last created and has not been seen since.
     pub sent: Option<Instant>,
+    /// The API server was asked to create it and did not answer: it may be there.
+    pub unanswered: bool,
     /// This process created it, and so has seen it from its beginning.
     pub made_here: bool,
     /// The API server, or this operator, refused it.
@@ -113,6 +115,8 @@ pub struct Observed {
     pub facts: RunnerFacts,
     /// How long ago a pod was created that the watch has not shown.
     pub pod_sent: Option<Duration>,
+    /// A pod may have been created that the watch has not shown: nobody answered.
+    pub pod_unanswered: bool,
     /// How long ago GitHub answered *busy*.
     pub refused_busy: Option<Duration>,
     /// What is seen by now, for [`Known::record`].
@@ -204,7 +208,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let known_id = seen.known_id.or(claimed.filter(|_| !hooked)).or(noted);
     let registered = known_id.or(claimed).is_some();
     let refused_busy = removed.refused_busy.map(|at| clock.instant.saturating_duration_since(at));
-    let made = known.creation.made_here || known.creation.sent.is_some();
+    let made = known.creation.made_here || known.creation.sent.is_some() || known.creation.unanswered;
     let had_pod = seen.pod || status.is_some_and(had_pod);
     let registration =
         Registration { name: &name, has_pod: pod.is_some(), is_own: had_pod || registered || made, registered, refused_busy };
@@ -250,7 +254,8 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         last_job_end: seen.last_job.end(),
     };
     let pod_sent = sent.map(|sent| clock.instant.saturating_duration_since(sent));
-    Observed { facts, pod_sent, refused_busy, seen }
+    let pod_unanswered = known.creation.unanswered && facts.pod.is_none();
+    Observed { facts, pod_sent, pod_unanswered, refused_busy, seen }
 }
 
 /// Observes runners, whose ever they are.

@@ -14,7 +14,7 @@ use pacer_cluster::clock::Clock;
 use pacer_cluster::fence::{Fence, NotLeader};
 use pacer_cluster::live;
 use pacer_cluster::object::Uid;
-use pacer_core::facts::{RunnerFacts, Worker};
+use pacer_core::facts::{PodFacts, RunnerFacts};
 use pacer_core::stop::{IDLE_GRACE, PodDeletion};
 use pacer_github::Removal;
 
@@ -88,7 +88,7 @@ impl Removals {
     ///
     /// When GitHub's answer says neither that it is gone nor that it is busy, the API server does not answer, or somebody else may act by now.
     pub async fn unregister(&self, access: &Access, of: Registered<'_>, clock: Clock) -> Result<Removal, Error> {
-        let removal = match self.works(of).await? {
+        let removal = match self.works(of, clock.now).await? {
             true => Removal::Busy { message: "its pod runs a job".to_owned() },
             false if self.fence.holds() => access.github().remove_runner(access.scope(), of.id).await?,
             false => return Err(NotLeader.into()),
@@ -100,15 +100,20 @@ impl Removals {
         Ok(removal)
     }
 
-    /// Whether there is a worker process in its pod that the watch has not shown. A watch may stand still without a sign of it, GitHub's flag is
-    /// late by a minute, and a removal can't be taken back: so the API server is asked before each.
-    async fn works(&self, of: Registered<'_>) -> Result<bool, Error> {
-        if of.facts.pod.as_ref().is_some_and(|pod| pod.stopped() || pod.worker == Worker::Running) {
+    /// Whether the runner works, as its pod is at the API server by now and the watch has not shown it. A watch may stand still without a sign of
+    /// it, GitHub's flag is late by a minute, and a removal can't be taken back: so it is asked before each.
+    async fn works(&self, of: Registered<'_>, now: Timestamp) -> Result<bool, Error> {
+        // Whoever asks for the removal of one that is seen to work has a reason: its stop is overdue.
+        let is_known = |pod: &PodFacts| pod.stopped() || (pod.may_have_started() && of.facts.says_busy(now));
+        if of.facts.pod.as_ref().is_some_and(is_known) {
             return Ok(false);
         }
         let live = live::object::<Pod>(&self.client, of.namespace, &of.facts.name).await?;
         let own = live.filter(|live| live.owner_references().iter().any(|owner| owner.uid == of.uid.as_str()));
-        Ok(own.is_some_and(|live| pod::facts(&live, false).worker == Worker::Running))
+        Ok(own.map(|live| pod::facts(&live, false)).is_some_and(|live| {
+            let is_over = live.stopped();
+            !is_over && RunnerFacts { pod: Some(live), ..of.facts.clone() }.says_busy(now)
+        }))
     }
 
     /// A runner is known to be unregistered, for good.
@@ -181,7 +186,7 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
-    use pacer_core::facts::PodFacts;
+    use pacer_core::facts::{PodPhase, Worker};
     use serde_json::{Value, json};
 
     use super::*;
@@ -209,14 +214,22 @@ mod tests {
 
     #[tokio::test]
     async fn worker_that_the_watch_has_not_shown_is_found_at_the_api_server() {
-        let seen = |worker| Some(PodFacts { worker, ..PodFacts::default() });
-        for (what, seen, live, expected, requests) in [
-            ("the watch is late", seen(Worker::Absent { since: None }), vec![pod("u", true)], true, 1),
+        let now: Timestamp = "2026-01-01T00:02:00Z".parse().unwrap();
+        let unseen = RunnerFacts { name: "web-1".into(), ..RunnerFacts::default() };
+        let seen = |worker| RunnerFacts {
+            pod: Some(PodFacts { worker, phase: PodPhase::Running, ..PodFacts::default() }),
+            ..unseen.clone()
+        };
+        let told = RunnerFacts { reports_job: Some(now), ..unseen.clone() };
+        let absent = Worker::Absent { since: None };
+        for (what, facts, live, expected, requests) in [
+            ("the watch is late", seen(absent), vec![pod("u", true)], true, 1),
             ("its node was silent", seen(Worker::Unknown), vec![pod("u", true)], true, 1),
-            ("the watch never showed the pod", None, vec![pod("u", true)], true, 1),
-            ("it has no job", seen(Worker::Absent { since: None }), vec![pod("u", false)], false, 1),
-            ("the pod is another runner's", seen(Worker::Absent { since: None }), vec![pod("v", true)], false, 1),
-            ("the pod is gone", seen(Worker::Absent { since: None }), vec![], false, 1),
+            ("the watch never showed the pod", unseen.clone(), vec![pod("u", true)], true, 1),
+            ("nor that, and an event came", told.clone(), vec![pod("u", false)], true, 1),
+            ("it has no job", seen(absent), vec![pod("u", false)], false, 1),
+            ("the pod is another runner's", seen(absent), vec![pod("v", true)], false, 1),
+            ("the pod is gone", told, vec![], false, 1),
             ("the watch has shown it: the stop is overdue", seen(Worker::Running), vec![pod("u", true)], false, 0),
         ] {
             let asked = Arc::new(AtomicUsize::new(0));
@@ -227,9 +240,9 @@ mod tests {
                 async move { Ok::<_, kube::Error>(answer) }
             });
             let removals = Removals::new(Client::new(service, "default"), Fence::open());
-            let (uid, facts) =
-                (Uid::new("u").unwrap(), RunnerFacts { name: "web-1".into(), pod: seen, ..RunnerFacts::default() });
-            let works = removals.works(Registered { uid: &uid, id: 7, namespace: "ci", facts: &facts }).await.unwrap();
+            let uid = Uid::new("u").unwrap();
+            let registered = Registered { uid: &uid, id: 7, namespace: "ci", facts: &facts };
+            let works = removals.works(registered, now).await.unwrap();
             assert_eq!((works, asked.load(Ordering::Relaxed)), (expected, requests), "{what}");
         }
     }

@@ -13,6 +13,7 @@ use kube::{Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
+use pacer_cluster::object::Uid;
 use pacer_core::facts::Refuser;
 
 use super::{Runners, Subject};
@@ -208,7 +209,13 @@ impl Runners {
                 let by = if answer.message.contains("exceeded quota") { Refuser::Quota } else { Refuser::Pod };
                 Err(Hindrance::Refused(PodRefusal::new(by, answer.message.clone())))
             }
-            _ => Err(error.into()),
+            _ => {
+                // Nobody says that it was not made.
+                if let Ok(uid) = Uid::of(runner) {
+                    self.memory.known.change(&uid, |known| known.creation.unanswered = true);
+                }
+                Err(error.into())
+            }
         }
     }
 }

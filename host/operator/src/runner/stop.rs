@@ -136,8 +136,11 @@ impl Runners {
 
     /// Whether a pod of it was made that the watch has not shown, however late that is. One that is taken for failed is looked for.
     async fn may_have_pod(&self, of: Subject<'_>, observed: &Observed) -> Result<bool, Error> {
-        if observed.pod_sent.is_none() || observed.pod_in_flight() {
-            return Ok(observed.pod_sent.is_some());
+        if observed.pod_in_flight() {
+            return Ok(true);
+        }
+        if observed.pod_sent.is_none() && !observed.pod_unanswered {
+            return Ok(false);
         }
         let namespace = of.runner.namespace().unwrap_or_default();
         Ok(live::metadata::<Pod>(&self.cluster.client, &namespace, &observed.facts.name).await?.is_some())

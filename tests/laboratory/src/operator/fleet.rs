@@ -295,7 +295,7 @@ impl Operator {
             let Some(member) = offered.or_else(|| (index as usize).checked_sub(offer.runners.len())) else { continue };
             let Some((facts, _)) = runners.members.get(member) else { continue };
             let (Some(runner), Some(registration)) = (runners.ids.get(member), facts.remote.id()) else { continue };
-            match self.unregister(outside, *runner, registration) {
+            match self.unregister(outside, *runner, registration, facts) {
                 Ok(Removal::Removed | Removal::Absent) => gone.push(member),
                 Ok(Removal::Busy) => {
                     self.lister.hurry(outside, Duration::ZERO);

@@ -32,6 +32,8 @@ pub(super) struct Known {
     last_job: LastJob,
     /// When its pod was made, until it was seen.
     pub(super) sent: Option<At>,
+    /// Nobody answered when it was made.
+    pub(super) unanswered: bool,
     pub(super) unregistered: Option<At>,
     pub(super) refused_busy: Option<At>,
     pub(super) deleted: Option<At>,
@@ -151,7 +153,7 @@ impl Operator {
         }
         known.known_id = remote.id().filter(|_| Rules::is_listed(remote)).or(known.known_id);
         if facts.is_some() {
-            known.sent = None;
+            (known.sent, known.unanswered) = (None, false);
         }
         let waiting = known.pod_state.as_ref().map(|(_, since)| elapsed(*since, at));
         let deleting = object.deleting.or(known.deleted);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use pacer_core::allowance::{Cost, Purpose};
-use pacer_core::facts::{PodFacts, Remote, Worker};
+use pacer_core::facts::{PodFacts, Remote, RunnerFacts};
 use pacer_core::phase::{self, Assessment, Phase};
 use pacer_core::stop::{self, IDLE_GRACE, PodDeletion, Step, WaitReason};
 
-use super::observe::{IN_FLIGHT, Observed};
+use super::observe::{IN_FLIGHT, Known, Observed};
 use super::{Halt, Operator, SYNC};
 use crate::clock::{SECOND, elapsed, millis};
 use crate::object::RunnerId;
@@ -89,18 +89,32 @@ impl Operator {
                 self.known.entry(id).or_default().sent = Some(at);
                 Ok(if made.is_ok() { SYNC } else { IN_FLIGHT })
             }
-            Err(broken) => Err(broken.into()),
+            Err(broken) => {
+                self.known.entry(id).or_default().unanswered = true;
+                Err(broken.into())
+            }
         }
     }
 
     /// Asks GitHub to remove a registration.
-    pub(super) fn unregister(&mut self, outside: &mut Outside, id: RunnerId, registration: u64) -> Result<Removal, Halt> {
+    pub(super) fn unregister(
+        &mut self,
+        outside: &mut Outside,
+        id: RunnerId,
+        registration: u64,
+        facts: &RunnerFacts,
+    ) -> Result<Removal, Halt> {
         self.turn(outside, u64::from(id), Purpose::Removal, Cost { points: 5, creations: 0 })?;
         let at = outside.clock.at;
         // A watch may stand still: the API server is asked for the pod before each removal.
-        let seen = outside.pods.seen(id).map(|pod| pod.facts(false));
-        let is_unproved = seen.is_none_or(|pod| pod.worker != Worker::Running && !pod.stopped());
-        if is_unproved && outside.pods.truth(id).is_some_and(|pod| pod.facts(false).worker == Worker::Running) {
+        let now = outside.clock.now;
+        let is_known = |pod: &PodFacts| pod.stopped() || (pod.may_have_started() && facts.says_busy(now));
+        let live = outside
+            .pods
+            .truth(id)
+            .map(|pod| pod.facts(false))
+            .filter(|pod| !facts.pod.as_ref().is_some_and(is_known) && !pod.stopped());
+        if live.is_some_and(|live| self.rules.facts(RunnerFacts { pod: Some(live), ..facts.clone() }).says_busy(now)) {
             self.known.entry(id).or_default().refused_busy = Some(at);
             return Ok(Removal::Busy);
         }
@@ -128,12 +142,13 @@ impl Operator {
             observed.facts.unregistered = Some(Duration::ZERO);
         }
         observed.facts.github_refuses = self.is_refused();
-        let unseen = self.known.get(&id).is_some_and(|known| known.sent.is_some()) && observed.facts.pod.is_none();
+        let is_made = |known: &Known| known.sent.is_some() || known.unanswered;
+        let unseen = self.known.get(&id).is_some_and(is_made) && observed.facts.pod.is_none();
         // However long ago its pod was made, the API server is asked for it before it counts as gone.
         let being_made = observed.pod_in_flight || (unseen && outside.pods.truth(id).is_some());
         let mut step = self.rules.stop(&observed.facts, observed.refused_busy, &limits, now);
         if let Step::Unregister { id: registration } = step {
-            step = match self.unregister(outside, id, registration)? {
+            step = match self.unregister(outside, id, registration, &observed.facts)? {
                 Removal::Removed | Removal::Absent => {
                     observed.facts.unregistered = Some(Duration::ZERO);
                     self.rules.stop(&observed.facts, None, &limits, now)

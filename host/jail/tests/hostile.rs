@@ -57,7 +57,7 @@ async fn every_attack_is_named_and_the_shipped_policy_decides() {
     let world = World::new();
     let forever = "(loop $again (br $again)) unreachable";
     let costly = "(loop $again (memory.fill (i32.const 65536) (i32.const 0) (i32.const 60000)) (br $again)) unreachable";
-    let bomb = "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) unreachable";
+    let bomb = "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 64)) (i32.const -1)))) unreachable";
     let deep = Guest::select("(call $deep (i32.const 0))")
         .with("(func $deep (param i32) (result i32) (i32.add (call $deep (i32.add (local.get 0) (i32.const 1))) (i32.const 1)))");
     let invalid = |text: &str| Fault::InvalidOutput(text.to_owned());
@@ -109,12 +109,20 @@ async fn every_attack_is_named_and_the_shipped_policy_decides() {
             Fault::PolicyError("A".to_owned()),
         ),
     ];
+    let mut late = 0;
     for (name, guest, expected) in cases {
-        world.publish(&guest, LITTLE_FUEL).await;
-        let began = Instant::now();
-        let evaluation = world.host.generation().scale_down(request(4, 2)).await;
-        let took = began.elapsed();
-        let fault = evaluation.fault.clone().unwrap_or_else(|| panic!("{name} is a fault"));
+        let (evaluation, fault, took) = loop {
+            world.publish(&guest, LITTLE_FUEL).await;
+            let began = Instant::now();
+            let evaluation = world.host.generation().scale_down(request(4, 2)).await;
+            let took = began.elapsed();
+            let fault = evaluation.fault.clone().unwrap_or_else(|| panic!("{name} is a fault"));
+            // The deadline is real time, of which other processes may take most.
+            if fault != Fault::Deadline || late == 10 {
+                break (evaluation, fault, took);
+            }
+            late += 1;
+        };
         if expected == Fault::InvalidOutput(String::new()) {
             assert_eq!(fault.kind(), "invalid-output", "{name}: {fault}");
         } else {
@@ -131,7 +139,7 @@ async fn every_attack_is_named_and_the_shipped_policy_decides() {
     }
     assert_eq!(world.counters.faults("fuel"), 2);
     assert_eq!(world.counters.faults("invalid-output"), 8);
-    assert_eq!(world.counters.fallbacks(), 20);
+    assert_eq!(world.counters.fallbacks(), 20 + late);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

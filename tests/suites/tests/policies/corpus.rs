@@ -92,7 +92,7 @@ async fn whatever_is_refused_is_named_and_the_set_before_it_decides() -> Result<
 
 /// What passes every check and turns against the host afterwards, with the kind of the fault and its text.
 fn hostile() -> Vec<(Guest, &'static str, &'static str)> {
-    let bomb = "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) unreachable";
+    let bomb = "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 64)) (i32.const -1)))) unreachable";
     let deep = Guest::select("(call $deep (i32.const 0))")
         .with("(func $deep (param i32) (result i32) (i32.add (call $deep (i32.add (local.get 0) (i32.const 1))) (i32.const 1)))");
     let large = Guest::returning(true, 131_072, 8 << 20, "(drop (memory.grow (i32.const 130)))");

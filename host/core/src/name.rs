@@ -1,4 +1,5 @@
-//! Names of the objects the operator makes: made here, never by the API server, and never used twice.
+//! Names of objects: those the operator makes, which are made here, never by the API server, and never used twice; and whether a name that
+//! somebody gives can be one.
 
 /// Letters that `kubectl` users can tell apart and that form no words; Kubernetes' own choice for generated names.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -44,6 +45,15 @@ pub fn job_pods_account(owner: &str) -> String {
     with_suffix(owner, "job-pods", MAX_OBJECT)
 }
 
+/// Whether an object can have this name: a DNS-1123 subdomain. Any other text would change the path that it becomes a part of.
+#[must_use]
+pub fn is_subdomain(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label =
+        |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_inner);
+    name.len() <= MAX_OBJECT && name.split('.').all(is_label)
+}
+
 fn with_suffix(front: &str, suffix: &str, max: usize) -> String {
     let room = max.saturating_sub(suffix.len() + 1).max(1);
     let mut cut = front.len().min(room);
@@ -80,6 +90,32 @@ mod tests {
         assert_eq!(stateful_runner("cached", 0, 17), "cached-bbbbbb-17");
         let long = stateful_runner(&"x".repeat(80), u64::MAX, u32::MAX);
         assert!(long.len() <= MAX && long.ends_with("-4294967295"), "{long}");
+    }
+
+    #[test]
+    fn name_of_an_object_is_a_dns_subdomain() {
+        for name in ["a", "web-1", "team.credentials", "0-9", &"x".repeat(253)] {
+            assert!(is_subdomain(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "../secrets/x",
+            "a/b",
+            "Web",
+            "a_b",
+            "-a",
+            "a-",
+            "a..b",
+            "a.-b",
+            "a b",
+            "a%2fb",
+            "ä",
+            &"x".repeat(254),
+        ] {
+            assert!(!is_subdomain(name), "{name}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::{Api, Client};
 use pacer_api::RunnerConfig;
+use pacer_core::name::is_subdomain;
 use pacer_core::policy::ApiBudget;
 use pacer_core::scope::Scope;
 use pacer_github::pace::Pace;
@@ -372,6 +373,11 @@ impl Accesses {
     }
 
     async fn read_secret(&self, namespace: &str, name: &str) -> Result<GitHub, Error> {
+        if !is_subdomain(name) {
+            return Err(Error::Credentials(format!(
+                "{name:?}, in githubAPICredentialsFrom.secretRef, is no name of a Secret: name one of namespace {namespace}"
+            )));
+        }
         let entry = self.secrets.lock().await.entry((namespace.to_owned(), name.to_owned())).or_default().clone();
         let mut known = entry.lock().await;
         // A right may have been taken away since; a client that nobody uses any more goes with its connections.

@@ -82,6 +82,7 @@ pub(super) fn of(kind: &str) -> Vec<Rule> {
         }
         "RunnerSet" => {
             let mut rules = scope_rules("spec");
+            rules.extend(credentials_rules("spec"));
             rules.extend(container_mode_rules("spec"));
             rules.push(nullable("spec.effectiveTime"));
             rules
@@ -105,6 +106,7 @@ fn template_rules() -> Vec<Rule> {
 
 fn runner_rules(spec: &str) -> Vec<Rule> {
     let mut rules = scope_rules(spec);
+    rules.extend(credentials_rules(spec));
     rules.extend(container_mode_rules(spec));
     rules.push(holds(
         &format!("{spec}.sidecarContainers"),
@@ -129,6 +131,21 @@ fn scope_rules(spec: &str) -> Vec<Rule> {
             "the spec cannot have more than one of enterprise, organization and repository: keep the one that the runners register to",
         ),
     ]
+}
+
+fn credentials_rules(spec: &str) -> Vec<Rule> {
+    name_rules(
+        &format!("{spec}.githubAPICredentialsFrom.secretRef.name"),
+        "secretRef.name is no name of a Secret: use lower case letters, digits, - and ., as kubectl get secrets shows it",
+    )
+}
+
+/// A name of another object, which becomes part of a path at the API server. An empty one counts as absent, as in ARC.
+fn name_rules(path: &str, message: &'static str) -> Vec<Rule> {
+    let name = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+    let rule = format!("self == '' || self.matches('^{name}(\\\\.{name})*$')");
+    // With a bound the API server can estimate what the rule costs.
+    vec![holds(path, &rule, message), keyword(path, "maxLength", json!(253))]
 }
 
 fn container_mode_rules(spec: &str) -> Vec<Rule> {
@@ -157,7 +174,12 @@ fn container_mode_rules(spec: &str) -> Vec<Rule> {
 }
 
 fn autoscaler_rules() -> Vec<Rule> {
-    vec![
+    let mut rules = credentials_rules("spec");
+    rules.extend(name_rules(
+        "spec.scaleTargetRef.name",
+        "scaleTargetRef.name is no name of an object: use lower case letters, digits, - and ., as kubectl get shows it",
+    ));
+    rules.extend([
         holds(
             "spec",
             "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
@@ -169,7 +191,8 @@ fn autoscaler_rules() -> Vec<Rule> {
         keyword("spec.scheduledOverrides.[].timeZone", "maxLength", json!(64)),
         nullable("spec.scheduledOverrides.[].minReplicas"),
         nullable("status.lastSuccessfulScaleOutTime"),
-    ]
+    ]);
+    rules
 }
 
 fn holds(path: &str, rule: &str, message: &'static str) -> Rule {

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::core::Status;
+use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::names::annotation;
 use pacer_api::{Runner, RunnerReplicaSet, RunnerStatus};
-use pacer_cluster::answer::status;
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
 use pacer_core::facts::{PodFacts, Refusal, Refuser, Remote, RunnerFacts, Worker};
@@ -21,6 +19,7 @@ use pacer_core::ledger::{Job, State};
 use pacer_core::stop::BUSY_RETRY;
 use pacer_github::runner_list::RunnerListView;
 
+use self::node::{NodeState, Nodes};
 use crate::access::Access;
 use crate::arc::finalizer;
 use crate::error::Error;
@@ -28,6 +27,7 @@ use crate::published::{IN_FLIGHT, Published, RunnerJob};
 use crate::removal::{Removals, Removed};
 use crate::stores::Stores;
 
+pub mod node;
 pub mod pod;
 
 /// What earlier observations of a runner found out. Recorded by the Runner controller alone: whoever else observes sees the same.
@@ -147,20 +147,6 @@ const CONTACT_PATIENCE: Duration = Duration::from_secs(10);
 /// missing from one.
 const VISIBLE: Duration = Duration::from_secs(3);
 
-/// What the API server says about the node of a pod that seems lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeState {
-    /// There is none of that name any more.
-    Gone,
-    /// It does not report. What its kubelet found last is old.
-    Silent {
-        /// Since when.
-        since: Timestamp,
-    },
-    /// It reports.
-    Reporting,
-}
-
 /// Where facts about a runner come from, beside its own object.
 #[derive(Clone, Debug)]
 pub struct Sources<'a> {
@@ -261,8 +247,8 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
 /// Observes runners, whose ever they are.
 #[derive(Clone)]
 pub struct Observer {
-    /// Kubernetes.
-    pub client: Client,
+    /// Nodes of pods that seem lost.
+    pub nodes: Arc<Nodes>,
     /// What the watches know.
     pub stores: Stores,
     /// What the Runner controller knows.
@@ -280,7 +266,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// When its node has to be looked for and the API server does not answer.
+    /// When the Runner has no UID.
     pub async fn observe(&self, object: &Runner, access: Option<&Access>, clock: Clock) -> Result<Observed, Error> {
         let known = self.known.get(&Uid::of(object)?).unwrap_or_default();
         self.observe_known(object, access, &known, clock).await
@@ -302,7 +288,7 @@ impl Observer {
         let pod = self.stores.pods.get(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
         let view = access.and_then(Access::view);
         let node = match &pod {
-            Some(pod) => self.node_of(pod, &known.seen, view.as_deref(), clock).await?,
+            Some(pod) => self.node_of(pod, &known.seen, view.as_deref(), clock).await,
             None => None,
         };
         let set = self.stores.set_of(object);
@@ -322,13 +308,7 @@ impl Observer {
 
     /// Looks at the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
     /// None where there is no reason to ask.
-    async fn node_of(
-        &self,
-        pod: &Pod,
-        seen: &Seen,
-        runner_list: Option<&RunnerListView>,
-        clock: Clock,
-    ) -> Result<Option<NodeState>, Error> {
+    async fn node_of(&self, pod: &Pod, seen: &Seen, runner_list: Option<&RunnerListView>, clock: Clock) -> Option<NodeState> {
         let facts = pod::facts(pod, false);
         let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
@@ -340,25 +320,8 @@ impl Observer {
         };
         let out_of_contact = facts.worker == Worker::Running && runner_list.is_some_and(is_out_of_contact);
         let lost = overdue || facts.silent_since.is_some() || out_of_contact;
-        let Some(node) = facts.node.as_deref().filter(|_| lost) else { return Ok(None) };
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        match nodes.get_opt(node).await {
-            Ok(node) => Ok(Some(node.as_ref().map_or(NodeState::Gone, node_state))),
-            // An installation for one namespace may come without the right to read nodes: then no node is ever known to be gone, and only
-            // the pod's own deadline counts.
-            Err(error) if status(&error).is_some_and(Status::is_forbidden) => Ok(Some(NodeState::Reporting)),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-fn node_state(node: &Node) -> NodeState {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    match conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready") {
-        Some(ready) if ready.status == "Unknown" => {
-            NodeState::Silent { since: ready.last_transition_time.as_ref().map(|time| time.0).unwrap_or_default() }
-        }
-        _ => NodeState::Reporting,
+        let node = facts.node.as_deref().filter(|_| lost)?;
+        self.nodes.state(node, clock.instant).await
     }
 }
 

@@ -26,6 +26,7 @@ use crate::access::{Access, Accesses};
 use crate::cluster::Cluster;
 use crate::decisions::Decisions;
 use crate::error::Error;
+use crate::observe::node::Nodes;
 use crate::observe::{Known, Observed, Observer};
 use crate::pod;
 use crate::published::{Owned, Published, RunnerJob};
@@ -74,7 +75,8 @@ impl RunnerMemory {
         let known: Owned<Uid, Known> = Owned::default();
         let (client, stores, hooked) = (cluster.client.clone(), cluster.stores.clone(), settings.pod.status_hook);
         let statuses = Arc::new(RunnerStatuses::new(client.clone(), settings.clone()));
-        let observer = Observer { client, stores, known: known.reader(), jobs, removals, hooked };
+        let nodes = Arc::new(Nodes::new(client));
+        let observer = Observer { nodes, stores, known: known.reader(), jobs, removals, hooked };
         Self { observer, statuses, standings: Arc::default(), known, released: Owned::default() }
     }
 

@@ -7,7 +7,12 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-/// Metadata of the object with that name. A list of one name, since roles grant no `get` on kinds that are watched.
+/// A list of one name, since roles grant no `get` on kinds that are watched.
+fn named(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
+}
+
+/// Metadata of the object with that name.
 ///
 /// # Errors
 ///
@@ -17,7 +22,7 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let listed = api.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
+    let listed = api.list_metadata(&named(name)).await?;
     Ok(listed.items.into_iter().next().map(|found| found.metadata))
 }
 
@@ -31,7 +36,7 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    Ok(api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await?.items.into_iter().next())
+    Ok(api.list(&named(name)).await?.items.into_iter().next())
 }
 
 /// As [`metadata`], of the object that has this UID as well: another one of the same name does not count.

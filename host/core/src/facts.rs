@@ -320,6 +320,20 @@ impl RunnerFacts {
         }
     }
 
+    /// Whether its pod is to be looked at once more before its registration is removed. Not one that is over; nor one that is seen to work, since
+    /// whoever asks for the removal then has a reason: its stop is overdue.
+    #[must_use]
+    pub fn needs_look(&self, now: Timestamp) -> bool {
+        let is_known = |pod: &PodFacts| pod.stopped() || (pod.may_have_started() && self.says_busy(now));
+        !self.pod.as_ref().is_some_and(is_known)
+    }
+
+    /// Whether a job in its pod would be lost: the pod is not over, and something [says](Self::says_busy) that it works.
+    #[must_use]
+    pub fn works(&self, now: Timestamp) -> bool {
+        self.pod.as_ref().is_some_and(|pod| !pod.stopped()) && self.says_busy(now)
+    }
+
     /// Whether nobody can be registered under its name any more: it ended, and a listing that was asked for after that lacks it.
     #[must_use]
     pub fn left_for_good(&self) -> bool {

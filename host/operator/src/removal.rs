@@ -14,7 +14,7 @@ use pacer_cluster::clock::Clock;
 use pacer_cluster::fence::{Fence, NotLeader};
 use pacer_cluster::live;
 use pacer_cluster::object::Uid;
-use pacer_core::facts::{PodFacts, RunnerFacts};
+use pacer_core::facts::RunnerFacts;
 use pacer_core::stop::{IDLE_GRACE, PodDeletion};
 use pacer_github::Removal;
 
@@ -103,17 +103,12 @@ impl Removals {
     /// Whether the runner works, as its pod is at the API server by now and the watch has not shown it. A watch may stand still without a sign of
     /// it, GitHub's flag is late by a minute, and a removal can't be taken back: so it is asked before each.
     async fn works(&self, of: Registered<'_>, now: Timestamp) -> Result<bool, Error> {
-        // Whoever asks for the removal of one that is seen to work has a reason: its stop is overdue.
-        let is_known = |pod: &PodFacts| pod.stopped() || (pod.may_have_started() && of.facts.says_busy(now));
-        if of.facts.pod.as_ref().is_some_and(is_known) {
+        if !of.facts.needs_look(now) {
             return Ok(false);
         }
         let live = live::object::<Pod>(&self.client, of.namespace, &of.facts.name).await?;
         let own = live.filter(|live| live.owner_references().iter().any(|owner| owner.uid == of.uid.as_str()));
-        Ok(own.map(|live| pod::facts(&live, false)).is_some_and(|live| {
-            let is_over = live.stopped();
-            !is_over && RunnerFacts { pod: Some(live), ..of.facts.clone() }.says_busy(now)
-        }))
+        Ok(own.is_some_and(|live| RunnerFacts { pod: Some(pod::facts(&live, false)), ..of.facts.clone() }.works(now)))
     }
 
     /// A runner is known to be unregistered, for good.
@@ -186,7 +181,7 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
-    use pacer_core::facts::{PodPhase, Worker};
+    use pacer_core::facts::{PodFacts, PodPhase, Worker};
     use serde_json::{Value, json};
 
     use super::*;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt};
 use pacer_api::names::{RUNNER_CONTAINER, annotation, env};
@@ -88,9 +87,8 @@ impl Abandoned {
         if live::metadata_of::<Runner>(&self.client, &namespace, owner.name, owner.uid).await?.is_some() {
             return Ok(None);
         }
-        let pods: kube::Api<Pod> = kube::Api::namespaced(self.client.clone(), &namespace);
-        let found = pods.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
-        let Some(whole) = found.items.into_iter().find(|found| found.uid() == pod.uid()) else { return Ok(None) };
+        let found = live::object::<Pod>(&self.client, &namespace, &name).await?;
+        let Some(whole) = found.filter(|found| found.uid() == pod.uid()) else { return Ok(None) };
         let runner = departed(&whole, owner.uid);
         let uid = Uid::of(&runner)?;
         let clock = Clock::read();

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::core::Status;
 use kube::{Api, Client};
-use pacer_cluster::answer::status;
+use pacer_cluster::answer::is_forbidden;
 use tokio::sync::Mutex as AsyncMutex;
 
 /// How long what was read is used. The pods of a node are lost together, and each of their runners is looked at many times until it is gone.
@@ -56,7 +55,7 @@ impl Nodes {
             Ok(node) => node.as_ref().map_or(NodeState::Gone, of),
             // An installation for one namespace may come without the right to read nodes: then no node is ever known to be gone, and only
             // the pod's own deadline counts.
-            Err(error) if status(&error).is_some_and(Status::is_forbidden) => NodeState::Reporting,
+            Err(error) if is_forbidden(&error) => NodeState::Reporting,
             Err(error) => {
                 tracing::warn!(node = name, %error, "the node of a pod that seems lost could not be read, trying again");
                 return None;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_cluster::answer::{is_already_exists, is_not_found};
+use pacer_cluster::live;
 use pacer_core::ring::{Bounds, Held, overflow};
 use pacer_policy::{Decision, Digest};
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ pub(super) async fn write(
     let name = name(owner);
     let mut index = match index {
         Some(index) => index,
-        None => look(&api, &name).await?,
+        None => look(client, owner, &name).await?,
     };
     for again in [true, false] {
         let (next, changes) = exchange(&index, new, lost, bounds);
@@ -75,7 +76,7 @@ pub(super) async fn write(
             Ok(()) => return Ok(next),
             // Somebody made it or deleted it.
             Err(error) if again && (is_already_exists(&error) || is_not_found(&error)) => {
-                index = look(&api, &name).await?;
+                index = look(client, owner, &name).await?;
             }
             Err(error) => return Err(error),
         }
@@ -121,10 +122,10 @@ fn content(owner: &Owner, name: &str, annotations: &Value, new: &[Packed], next:
     }
 }
 
-/// What is there. A list of one name, since no right to `get` ConfigMaps is needed anywhere else.
-async fn look(api: &Api<ConfigMap>, name: &str) -> Result<Index, kube::Error> {
-    let listed = api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
-    let Some(found) = listed.items.into_iter().next() else { return Ok(Index::default()) };
+/// What is there.
+async fn look(client: &Client, owner: &Owner, name: &str) -> Result<Index, kube::Error> {
+    let found = live::object::<ConfigMap>(client, &owner.pool.namespace, name).await?;
+    let Some(found) = found else { return Ok(Index::default()) };
     let gone = found.annotations().get(annotation::RECEIPTS_GONE).and_then(|count| count.parse().ok()).unwrap_or(0);
     let held = found.binary_data.iter().flatten().filter_map(|(key, bytes)| {
         let (decision, id) = key.split_once('.')?;

@@ -108,13 +108,8 @@ impl Operator {
         let at = outside.clock.at;
         // A watch may stand still: the API server is asked for the pod before each removal.
         let now = outside.clock.now;
-        let is_known = |pod: &PodFacts| pod.stopped() || (pod.may_have_started() && facts.says_busy(now));
-        let live = outside
-            .pods
-            .truth(id)
-            .map(|pod| pod.facts(false))
-            .filter(|pod| !facts.pod.as_ref().is_some_and(is_known) && !pod.stopped());
-        if live.is_some_and(|live| self.rules.facts(RunnerFacts { pod: Some(live), ..facts.clone() }).says_busy(now)) {
+        let live = outside.pods.truth(id).filter(|_| facts.needs_look(now)).map(|pod| pod.facts(false));
+        if live.is_some_and(|live| self.rules.facts(RunnerFacts { pod: Some(live), ..facts.clone() }).works(now)) {
             self.known.entry(id).or_default().refused_busy = Some(at);
             return Ok(Removal::Busy);
         }

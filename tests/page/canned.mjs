@@ -69,7 +69,7 @@ export function snapshot(size, now = Date.now()) {
     const [word, text] = reasons[index % reasons.length];
     const since = ago(now, 4 + index * 37);
     const name = POOLS[index % POOLS.length];
-    return [`ci/x/${39000000000 + index}`, { id: 39000000000 + index, autoscaler: `${name}-scaler`, pool: `RunnerDeployment/ci/${name}`, repository: `acme/${name}`, workflow: "integration tests", labels: ["self-hosted", "linux", "x64"], attempt: 1 + (index % 2), state: "queued", queued: since, since, runner: null, reason: { word, text } }];
+    return [`ci/x/${39000000000 + index}`, { id: 39000000000 + index, autoscaler: `${name}-scaler`, pool: `RunnerDeployment/ci/${name}`, repository: `acme/${name}`, workflow: "integration tests", labels: ["self-hosted", "linux", "x64"], attempt: 1 + (index % 2), state: "queued", queued: since, since, runner: null, reason: { word, text }, estimate: index % 4 === 2 ? undefined : { likely: ago(now, -30 - index), latest: ago(now, -300 - index) } }];
   });
   const pools = [...new Set(all.map((one) => one.pool.split("/")[2]))];
   const first = all[0].name;

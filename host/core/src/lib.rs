@@ -12,6 +12,7 @@ pub mod busy;
 pub mod claim;
 pub mod demand;
 pub mod durations;
+pub mod estimate;
 pub mod facts;
 pub mod fleet;
 pub mod gate;

@@ -24,7 +24,7 @@ pub struct Counts {
 }
 
 /// Distribution of a duration, in seconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Quantiles {
     /// Number of observations.

@@ -70,7 +70,7 @@ prop_compose! {
             desired,
             counts: Counts { idle, busy, ..Default::default() },
             ephemeral,
-            start_time: quantiles.clone(),
+            start_time: quantiles,
             run_time: quantiles,
             arrivals,
             attributes,

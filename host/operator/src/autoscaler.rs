@@ -21,6 +21,7 @@ use pacer_core::ledger::Ledger;
 use pacer_demand::ledger::Ledgers;
 use pacer_github::queues::Queues as JobLists;
 use pacer_github::{GitHub, Repository};
+use prometheus_client::metrics::histogram::Histogram;
 
 use crate::access::Accesses;
 use crate::cluster::Cluster;
@@ -30,10 +31,12 @@ use crate::observe::Known;
 use crate::published::{AcceptedDemand, JobHistory, Owned, Published, RunnerJob};
 use crate::replicaset::FleetReports;
 use crate::settings::Settings;
+use crate::standing::Standings;
 use crate::target::TargetRef;
 
 mod apply;
 mod decide;
+mod estimate;
 mod finding;
 mod memo;
 mod metric;
@@ -75,12 +78,21 @@ pub(crate) struct AutoscalerMemory {
     reports: DemandReports,
     fleets: FleetReports,
     known: Published<Uid, Known>,
+    estimator: Estimator,
+}
+
+/// What estimates of starts are made from, and where it is kept how they turned out.
+pub(crate) struct Estimator {
+    /// Where runners stand.
+    pub(crate) standings: Arc<Standings>,
+    /// By how much the likely moment missed the start, in seconds.
+    pub(crate) errors: Histogram,
 }
 
 impl AutoscalerMemory {
     /// Nothing remembered.
-    pub(crate) fn new(reports: DemandReports, fleets: FleetReports, known: Published<Uid, Known>) -> Self {
-        Self { memos: Owned::default(), reports, fleets, known }
+    pub(crate) fn new(reports: DemandReports, fleets: FleetReports, known: Published<Uid, Known>, estimator: Estimator) -> Self {
+        Self { memos: Owned::default(), reports, fleets, known, estimator }
     }
 }
 
@@ -168,6 +180,7 @@ impl Autoscalers {
         let mut decided = self.decide(of, &spec, &seen).await?;
         let decision = &decided.decision;
         let later = self.apply(of, &spec.target, &seen.fleet, decision.desired, &decision.reason).await?;
+        self.estimate(of, &spec, &seen, decision.desired);
         let later = later.and_then(|wait| of.clock.now.checked_add(wait).ok());
         decided.next = [later, decided.next].into_iter().flatten().min();
         Ok(Outcome::Decided { decided, summary: spec.summary })

@@ -31,7 +31,7 @@ use crate::access::{Accesses, RunnerListNews};
 use crate::account::Accounts;
 use crate::arc::abandoned::Abandoned;
 use crate::arc::statefulset::StatefulSets;
-use crate::autoscaler::{AutoscalerMemo, AutoscalerMemory, Autoscalers, DemandReports, DemandSources};
+use crate::autoscaler::{AutoscalerMemo, AutoscalerMemory, Autoscalers, DemandReports, DemandSources, Estimator};
 use crate::claim::Claims;
 use crate::cluster::Cluster;
 use crate::decisions::Decisions;
@@ -144,7 +144,7 @@ impl Operator {
             github: github.clone(),
             decisions: decisions.clone(),
             settings: settings.clone(),
-            runners: RunnersOfSets { observer, statuses, standings, seed: Seed::default() },
+            runners: RunnersOfSets { observer, statuses, standings: standings.clone(), seed: Seed::default() },
         };
         let fleets = sets.reports();
         let targets = Targets {
@@ -157,7 +157,12 @@ impl Operator {
         };
         let policies = decisions.policies.clone();
         let autoscalers = Autoscalers {
-            memory: AutoscalerMemory::new(demand, fleets, known),
+            memory: AutoscalerMemory::new(
+                demand,
+                fleets,
+                known,
+                Estimator { standings, errors: metrics.estimate_errors().clone() },
+            ),
             cluster: cluster.clone(),
             github: github.clone(),
             demand: DemandSources { ledgers, queues },

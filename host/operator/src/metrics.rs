@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::object::{ObjectKey, Uid};
 use pacer_demand::ledger::Ledgers;
-use pacer_demand::receiver::ReceiverMetrics;
+use pacer_demand::receiver::{ReceiverMetrics, WAITS};
 use pacer_demand::redelivery::RedeliveryMetrics;
 use pacer_github::GitHub;
 use pacer_policy::{Counters as PolicyCounters, Decision, Fault, IsolationLevel};
@@ -21,6 +21,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
@@ -77,6 +78,7 @@ pub struct Metrics {
     connections: connections::Connections,
     receiver: ReceiverMetrics,
     redelivery: RedeliveryMetrics,
+    estimate_errors: Histogram,
     sources: Arc<OnceLock<Sources>>,
 }
 
@@ -126,9 +128,12 @@ impl Default for Metrics {
         let connections = connections::Connections::register(&mut registry);
         let receiver = ReceiverMetrics::register(&mut registry);
         let redelivery = RedeliveryMetrics::register(&mut registry);
+        let estimate_errors = Histogram::new(WAITS);
+        let help = "By how much the likely start of a job that waits missed its start";
+        registry.register("pacer_wait_estimate_error_seconds", help, estimate_errors.clone());
         let sources = Arc::new(OnceLock::new());
         registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, connections, receiver, redelivery, sources }
+        Self { registry, reconciles, requests, leading, connections, receiver, redelivery, estimate_errors, sources }
     }
 }
 
@@ -136,6 +141,11 @@ impl Metrics {
     /// Says where to read from at scrapes; only the first call counts.
     pub fn read_from(&self, sources: Sources) {
         let _first = self.sources.set(sources);
+    }
+
+    /// By how much estimates of starts were wrong, seconds.
+    pub(crate) fn estimate_errors(&self) -> &Histogram {
+        &self.estimate_errors
     }
 
     /// Where to read from; none while this process does not act.

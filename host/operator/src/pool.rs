@@ -123,8 +123,8 @@ mod tests {
         let starts = Quantiles { samples: 20, p50: 10, p90: 20, p99: 30 };
         let runs = Quantiles { samples: 9, p50: 60, p90: 70, p99: 80 };
         let past = Past {
-            start_time: Some(starts.clone()),
-            run_time: Some(runs.clone()),
+            start_time: Some(starts),
+            run_time: Some(runs),
             arrivals: vec![2, 0, 1],
             bounds: Some(Bounds { min: 1, max: 9 }),
         };

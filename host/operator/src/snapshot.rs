@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use pacer_core::estimate::Estimate;
 use pacer_core::policy::Quantiles;
 use serde::{Deserialize, Serialize};
 
@@ -337,6 +338,9 @@ pub struct Job {
     pub runner: Option<String>,
     /// Why it waits, as far as that is known; none for one that runs.
     pub reason: Option<Reason>,
+    /// When it will probably start; none where nothing tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
 }
 
 /// A decision in a few words.

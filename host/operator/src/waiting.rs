@@ -5,8 +5,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use pacer_api::condition::ConditionType;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerReplicaSet};
-use pacer_core::waiting::{Autoscaler, Brake};
+use pacer_core::phase::Cause;
+use pacer_core::waiting::{Autoscaler, Brake, Standing};
 
+use crate::standing::State;
 use crate::target::Target;
 
 /// Reasons of a pool's condition `Ready` that say that GitHub can't be used for it.
@@ -51,9 +53,49 @@ pub fn github(target: &Target) -> Option<(String, Option<Timestamp>)> {
     Some((condition.message.clone(), Some(condition.last_transition_time.0)))
 }
 
+/// What a runner in this state, with this trouble (its cause and what the cluster says), is for a job that waits. One that is offline may come
+/// back before it is replaced.
+#[must_use]
+pub fn standing(state: State, trouble: Option<(&str, &str)>) -> Standing {
+    let (cause, message) = trouble.unwrap_or_default();
+    let message = || message.to_owned();
+    match state {
+        State::Pending | State::Starting if cause == Cause::Unschedulable.as_str() => Standing::Unschedulable(message()),
+        State::Pending | State::Starting if cause == Cause::ImagePull.as_str() => Standing::Image(message()),
+        State::Pending | State::Starting if cause == Cause::Quota.as_str() => Standing::Refused(message()),
+        State::Pending => Standing::Starting,
+        State::Starting | State::Offline => Standing::Registering,
+        State::Idle => Standing::Idle,
+        State::Busy => Standing::Busy,
+        State::Quarantined => Standing::Quarantined(message()),
+        State::Ended | State::Stopping => Standing::Leaving,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runner_stands_where_its_state_and_its_trouble_say() {
+        let message = || "0/3 nodes".to_owned();
+        for (state, cause, expected) in [
+            (State::Pending, "", Standing::Starting),
+            (State::Pending, "unschedulable", Standing::Unschedulable(message())),
+            (State::Starting, "image-pull", Standing::Image(message())),
+            (State::Pending, "quota", Standing::Refused(message())),
+            (State::Starting, "", Standing::Registering),
+            (State::Offline, "node-lost", Standing::Registering),
+            (State::Idle, "", Standing::Idle),
+            (State::Busy, "image-pull", Standing::Busy),
+            (State::Quarantined, "exit", Standing::Quarantined(message())),
+            (State::Ended, "exit", Standing::Leaving),
+            (State::Stopping, "", Standing::Leaving),
+        ] {
+            let trouble = Some((cause, "0/3 nodes")).filter(|(cause, _)| !cause.is_empty());
+            assert_eq!(standing(state, trouble), expected, "{state:?} {cause}");
+        }
+    }
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()

@@ -154,7 +154,7 @@ fn pool(count: u32) -> Pool {
         revision: "5d9c7b".to_owned(),
         ephemeral: true,
         budget: Some(ApiBudget { limit: 5_000, remaining: 4_200, resets_in: 1_800 }),
-        start_time: Some(quantiles.clone()),
+        start_time: Some(quantiles),
         run_time: Some(quantiles),
         arrivals: vec![2, 0, 3, 1],
         attributes: Vec::new(),

@@ -7,11 +7,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pacer_harness::github::JobId;
+use jiff::Timestamp;
+use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, queue, running};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end, queue, running, succeeded};
 use serde_json::{Value, json};
 
 /// Longer than any test here: whoever has a runner keeps it.
@@ -135,4 +136,62 @@ async fn a_job_waits_for_the_limit_on_new_runners() -> Result<()> {
     ensure!(story["why"].as_str().is_some_and(|why| why.contains("limited to 1 new runner per minute")), "{story:#}");
     world.stop().await;
     Ok(())
+}
+
+/// How long each job of the pool runs whose waiting jobs are told when they will start.
+const USUAL: Duration = Duration::from_secs(20);
+
+/// How far the likely moment may be from the start: runners come and go, jobs are handed over, and the machine does other things.
+const MISSED: i64 = 15;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_told_when_it_will_probably_start() -> Result<()> {
+    let world = hooked_world(&[]).await?;
+    pool(&world, "web", 0, 1).await?;
+    // What the pool's starts and jobs take as a rule.
+    queue(&world, "web", 1, USUAL)?;
+    succeeded(&world, 1).await?;
+    let began = Instant::now();
+    loop {
+        let (_, text) = pacer(&world, &["policy", "receipts", "-n", NAMESPACE, "-o", "json"]).await?;
+        if text.contains("\"to\":0") {
+            break;
+        }
+        ensure!(began.elapsed() < PATIENCE, "no receipt of the number after the job, which tells how long it took: {text}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+
+    let [first, second] = queue(&world, "web", 2, USUAL)?[..] else { panic!("two jobs") };
+    running(&world, 1).await?;
+    let story = waits_for(&world, second, "MaximumReached").await?;
+    let moment = |name: &str| -> Result<Timestamp> { Ok(story["estimate"][name].as_str().context("no estimate")?.parse()?) };
+    let (likely, latest) = (moment("likely").with_context(|| format!("{story:#}"))?, moment("latest")?);
+    ensure!(likely <= latest && story["estimate"]["jobsSeen"] == 1, "{story:#}");
+    let (_, text) = pacer(&world, &["explain", "job", &second.0.to_string(), "-n", NAMESPACE]).await?;
+    ensure!(text.contains("probably in ") && text.contains("(from 1 start and 1 job of this pool)"), "{text}");
+    let (_, text) = pacer(&world, &["explain", "queue", "-n", NAMESPACE]).await?;
+    ensure!(text.contains("STARTS") && text.contains(" in "), "{text}");
+
+    let started = |view: &View<'_>| view.job(second).and_then(|job| job.started_at).is_some();
+    world.check(world.github.wait_for(PATIENCE, started).await).await?;
+    let at = world.github.view(|view| view.job(second).and_then(|job| job.started_at)).context("it has started")?;
+    let missed = at.duration_since(likely).as_secs();
+    println!("job {} started {missed} s after its likely moment, behind job {}", second.0, first.0);
+    let outcome = if missed.abs() <= MISSED { Ok(()) } else { Err(format!("started at {at}, likely was {likely}")) };
+    world.check(outcome).await?;
+    // Both are scored; the first of all had nothing to go by.
+    let began = Instant::now();
+    loop {
+        let metrics = world.operator.as_ref().context("no operator")?.metrics().await?;
+        let of = |name: &str| -> f64 {
+            let series = metrics.lines().filter(|line| line.starts_with(name));
+            series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        };
+        if (of("pacer_wait_estimates_total{"), of("pacer_wait_estimate_error_seconds_count ")) == (2.0, 2.0) {
+            break;
+        }
+        ensure!(began.elapsed() < PATIENCE, "no score: {metrics}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    end(world).await
 }

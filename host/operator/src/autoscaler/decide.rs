@@ -126,7 +126,7 @@ impl Autoscalers {
         Planned { in_force: InForce::of(&evaluation.answer, now), news, evaluation }
     }
 
-    fn past(&self, spec: &Spec, now: Timestamp) -> Past {
+    pub(super) fn past(&self, spec: &Spec, now: Timestamp) -> Past {
         let Some(pool) = spec.target.uid() else { return Past::default() };
         let (starts, jobs) = (self.memory.fleets.starts.get(&pool), self.memory.reports.history.read(&pool, JobHistory::clone));
         Past::of(starts.as_ref(), jobs.as_ref(), now)

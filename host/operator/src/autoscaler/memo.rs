@@ -14,6 +14,7 @@ use pacer_core::autoscale::Raises;
 use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::Counted;
 use pacer_core::durations::Durations;
+use pacer_core::estimate::{Estimates, Outcome, Pace};
 use pacer_core::policy::Reservation;
 use pacer_core::reservation::Held;
 use pacer_core::running::Running;
@@ -63,6 +64,12 @@ pub struct AutoscalerMemo {
     online: Option<Histogram>,
     /// The newest of these times, in seconds.
     waits: Durations,
+    /// How long starts and jobs of the pool take.
+    pub(super) pace: Pace,
+    /// When jobs that wait were said to start.
+    pub(super) estimates: Estimates,
+    /// How that turned out.
+    outcomes: BTreeMap<Outcome, u64>,
 }
 
 /// What the status says that the next decision goes on from. It is written later than it is decided.
@@ -140,6 +147,24 @@ impl AutoscalerMemo {
     #[must_use]
     pub fn waits(&self) -> &Durations {
         &self.waits
+    }
+
+    /// How long starts and jobs of the pool take.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// How many estimates of starts turned out so.
+    #[must_use]
+    pub fn estimates_that_were(&self, outcome: Outcome) -> u64 {
+        self.outcomes.get(&outcome).copied().unwrap_or_default()
+    }
+
+    /// A job has started of which it was said when it would.
+    pub(super) fn scored(&mut self, outcome: Outcome) {
+        let count = self.outcomes.entry(outcome).or_default();
+        *count = count.saturating_add(1);
     }
 
     /// The runner of a job came online so long after the job was queued; before that where one stood ready.

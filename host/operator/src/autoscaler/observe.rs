@@ -34,7 +34,7 @@ pub(super) struct Fleet {
     /// Each RunnerReplicaSet, and how many of its runners have finished.
     sets: Vec<Finished>,
     /// Its Runner objects.
-    objects: Vec<Arc<Runner>>,
+    pub(super) objects: Vec<Arc<Runner>>,
 }
 
 struct Finished {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_cluster::object::Uid;
+use pacer_core::estimate::Outcome;
 use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -71,6 +72,7 @@ fn demand(
 ) -> Result<(), std::fmt::Error> {
     let now = Timestamp::now();
     let (mut jobs, mut waiting, mut reserved, mut came_online) = (Rows::new(), Rows::new(), Rows::new(), Vec::new());
+    let mut outcomes = Vec::new();
     for (one, ledger) in all.iter().zip(sources.ledgers.read_all(all)) {
         let mut counts = BTreeMap::from([(State::Queued, 0_i64), (State::InProgress, 0), (State::Completed, 0)]);
         for (_, job) in ledger.all() {
@@ -84,10 +86,11 @@ fn demand(
         let default = AutoscalerMemo::default();
         let running: HashSet<u64> = ledger.open().filter(|(_, job)| job.state == State::InProgress).map(|(id, _)| id).collect();
         let read = |memo: &AutoscalerMemo| {
-            (memo.waiting_since(), Reserved::of(one, &running, memo.reservations(), now), memo.online().cloned())
+            let held = Reserved::of(one, &running, memo.reservations(), now);
+            (memo.waiting_since(), held, memo.online().cloned(), Outcome::ALL.map(|outcome| memo.estimates_that_were(outcome)))
         };
         let known = Uid::of(&**one).ok().and_then(|uid| sources.autoscalers.read(&uid, read));
-        let (since, held, online) = known.unwrap_or_else(|| read(&default));
+        let (since, held, online, scores) = known.unwrap_or_else(|| read(&default));
         waiting.push((labels(one), since.map_or(0, |since| now.duration_since(since).as_secs().max(0))));
         for (reason, runners) in held.by_reason() {
             let mut labels = labels(one);
@@ -95,6 +98,11 @@ fn demand(
             reserved.push((labels, i64::from(runners)));
         }
         came_online.extend(online.map(|online| (labels(one), online)));
+        outcomes.extend(Outcome::ALL.into_iter().zip(scores).map(|(outcome, count)| {
+            let mut labels = labels(one);
+            labels.push(("outcome", outcome.as_str().to_owned()));
+            (labels, count)
+        }));
     }
     gauge(encoder, "pacer_ledger_jobs", "Jobs in the ledger by state; completed ones are remembered for a while", &jobs)?;
     gauge(
@@ -109,6 +117,8 @@ fn demand(
     for (labels, online) in &came_online {
         online.encode(metric.encode_family(labels)?)?;
     }
+    let help = "Jobs of which it was said when they will start, by how that turned out";
+    counter(encoder, "pacer_wait_estimates", help, &outcomes)?;
     let ledgers = &sources.ledgers;
     counter(encoder, "pacer_ledger_writes", "Writes of ledgers by this process", &[(vec![], ledgers.writes())])?;
     counter(

@@ -6,20 +6,26 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use pacer_cluster::object::Uid;
+use pacer_core::estimate::{Pace, starts};
 use pacer_core::ledger::State as Kept;
-use pacer_core::phase::Cause;
-use pacer_core::waiting::{self, Pool, Queued, Standing};
+use pacer_core::waiting::{self, Pool, Queued};
 
 use super::fleet::key;
 use super::ledger::Known;
 use super::{JOBS, Job, JobState, Reason, Runner, Section};
-use crate::standing::State;
 use crate::stores::Stores;
 use crate::target::TargetRef;
 use crate::waiting as evidence;
 
 /// The jobs that there is room for, and how many there is none for.
-pub(super) fn jobs(stores: &Stores, autoscalers: &[Known], runners: &Section<Runner>, now: Timestamp) -> (Section<Job>, usize) {
+pub(super) fn jobs(
+    stores: &Stores,
+    autoscalers: &[Known],
+    runners: &Section<Runner>,
+    pace: impl Fn(&Uid) -> Option<Pace>,
+    now: Timestamp,
+) -> (Section<Job>, usize) {
     let by_pool = by_pool(runners);
     let mut all = Vec::new();
     for (autoscaler, ledger) in autoscalers {
@@ -35,6 +41,11 @@ pub(super) fn jobs(stores: &Stores, autoscalers: &[Known], runners: &Section<Run
         });
         let mut known: Vec<_> = ledger.open().collect();
         known.sort_by_key(|(id, job)| (job.queued, *id));
+        let queued: Vec<Timestamp> =
+            known.iter().filter(|(_, job)| job.state == Kept::Queued).map(|(_, job)| job.queued).collect();
+        let pace = Uid::of(&**autoscaler).ok().and_then(|uid| pace(&uid));
+        let estimates = pool.as_ref().zip(pace).map(|(pool, pace)| starts(pool, &pace, &queued, now)).unwrap_or_default();
+        let mut estimates = estimates.into_iter();
         let mut place = 0_u32;
         for (id, job) in known {
             let waits = job.state == Kept::Queued;
@@ -43,6 +54,7 @@ pub(super) fn jobs(stores: &Stores, autoscalers: &[Known], runners: &Section<Run
                 let cause = waiting::waits(Queued { at: job.queued, place }, pool.as_ref()).cause;
                 Reason { word: cause.word().to_owned(), text: cause.to_string() }
             });
+            let estimate = if waits { estimates.next().flatten() } else { None };
             let job = Job {
                 id,
                 autoscaler: name.clone(),
@@ -56,6 +68,7 @@ pub(super) fn jobs(stores: &Stores, autoscalers: &[Known], runners: &Section<Run
                 since: job.since,
                 runner: job.runner.as_ref().map(ToString::to_string),
                 reason,
+                estimate,
             };
             all.push((format!("{namespace}/{name}/{id}"), Arc::new(job)));
         }
@@ -73,73 +86,13 @@ fn by_pool(runners: &Section<Runner>) -> HashMap<&str, Vec<waiting::Runner>> {
     let mut pools: HashMap<&str, Vec<waiting::Runner>> = HashMap::new();
     for runner in runners.values() {
         if let Some(pool) = &runner.pool {
-            let found = waiting::Runner { name: runner.name.clone(), standing: standing(runner), since: Some(runner.since) };
+            let trouble = runner.trouble.as_ref().map(|trouble| (trouble.cause.as_str(), trouble.message.as_str()));
+            // A job has begun before its runner was seen to be busy.
+            let since = runner.job.as_ref().map_or(runner.since, |job| job.since);
+            let standing = evidence::standing(runner.state, trouble);
+            let found = waiting::Runner { name: runner.name.clone(), standing, since: Some(since) };
             pools.entry(pool).or_default().push(found);
         }
     }
     pools
-}
-
-/// What it is for a job that waits. One that is offline may come back before it is replaced.
-fn standing(runner: &Runner) -> Standing {
-    let (cause, message) = runner.trouble.as_ref().map_or(("", ""), |trouble| (&trouble.cause, &trouble.message));
-    let message = || message.to_owned();
-    match runner.state {
-        State::Pending | State::Starting if cause == Cause::Unschedulable.as_str() => Standing::Unschedulable(message()),
-        State::Pending | State::Starting if cause == Cause::ImagePull.as_str() => Standing::Image(message()),
-        State::Pending | State::Starting if cause == Cause::Quota.as_str() => Standing::Refused(message()),
-        State::Pending => Standing::Starting,
-        State::Starting | State::Offline => Standing::Registering,
-        State::Idle => Standing::Idle,
-        State::Busy => Standing::Busy,
-        State::Quarantined => Standing::Quarantined(message()),
-        State::Ended | State::Stopping => Standing::Leaving,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Trouble;
-    use super::*;
-
-    #[test]
-    fn runner_stands_where_its_state_and_its_trouble_say() {
-        let runner = |state, cause: &str| {
-            let message = "0/3 nodes".to_owned();
-            let since = Timestamp::UNIX_EPOCH;
-            let situation = "not-starting".to_owned();
-            let trouble = (!cause.is_empty()).then(|| Trouble { situation, cause: cause.to_owned(), message, since });
-            Runner {
-                namespace: "ci".into(),
-                name: "web-1".into(),
-                pool: Some("RunnerDeployment/ci/web".into()),
-                node: None,
-                state,
-                since,
-                created: since,
-                ephemeral: true,
-                protected: false,
-                job: None,
-                trouble,
-            }
-        };
-        let message = || "0/3 nodes".to_owned();
-        for (state, cause, expected) in [
-            (State::Pending, "", Standing::Starting),
-            (State::Pending, "unschedulable", Standing::Unschedulable(message())),
-            (State::Starting, "image-pull", Standing::Image(message())),
-            (State::Pending, "quota", Standing::Refused(message())),
-            (State::Starting, "", Standing::Registering),
-            (State::Offline, "node-lost", Standing::Registering),
-            (State::Idle, "", Standing::Idle),
-            (State::Busy, "image-pull", Standing::Busy),
-            (State::Quarantined, "exit", Standing::Quarantined(message())),
-            (State::Ended, "exit", Standing::Leaving),
-            (State::Stopping, "", Standing::Leaving),
-        ] {
-            assert_eq!(standing(&runner(state, cause)), expected, "{state:?} {cause}");
-        }
-        let section: Section<Runner> = [("ci/web-1".to_owned(), Arc::new(runner(State::Idle, "")))].into();
-        assert_eq!(by_pool(&section)["RunnerDeployment/ci/web"][0].standing, Standing::Idle);
-    }
 }

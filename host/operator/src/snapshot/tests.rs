@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use pacer_core::estimate::Estimate;
 use proptest::prelude::*;
 
 use super::*;
@@ -55,11 +56,13 @@ fn sample() -> Snapshot {
         since: at(100),
         runner: None,
         reason: None,
+        estimate: None,
     };
     let running = Job { runner: Some("web-1-a".into()), ..job(38_000_000_001, JobState::Running) };
     let waiting = Job {
         since: at(95),
         reason: reason("PodPending", &format!("no node takes the pod of runner web-1-c: {message}")),
+        estimate: Some(Estimate { likely: at(160), latest: at(400) }),
         ..job(38_000_000_002, JobState::Queued)
     };
     let pool = Pool {

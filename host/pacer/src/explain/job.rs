@@ -6,7 +6,9 @@ use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_core::estimate::{Estimate, Pace, starts};
 use pacer_core::ledger::{Job, State};
+use pacer_core::policy::Quantiles;
 use pacer_core::target::{Candidate, Search, Visibility, Wanted, Why, search};
 use pacer_core::waiting::{Cause, Queued, Unmatched, Waits, waits};
 use pacer_operator::target::Target;
@@ -69,6 +71,21 @@ struct Story {
     /// Since when it is that.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
+    /// When it will probably start; none where nothing tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Guess>,
+}
+
+/// When a job will probably start, and what that is reckoned from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Guess {
+    #[serde(flatten)]
+    estimate: Estimate,
+    /// Starts of runners of the pool that were seen.
+    starts_seen: u32,
+    /// Jobs of the pool whose run was seen.
+    jobs_seen: u32,
 }
 
 /// Reads `ID`, or a URL of GitHub that names a job.
@@ -134,13 +151,14 @@ pub(super) async fn queue(cluster: &Cluster, all: bool, format: Format) -> Resul
 }
 
 fn listed(waiting: &[Story], now: Timestamp) -> String {
-    let head = ["JOB", "REPOSITORY", "POOL", "PLACE", "QUEUED", "CAUSE", "WHY"].map(str::to_owned).to_vec();
+    let head = ["JOB", "REPOSITORY", "POOL", "PLACE", "QUEUED", "STARTS", "CAUSE", "WHY"].map(str::to_owned).to_vec();
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let row = |story: &Story| {
         let place = story.place.zip(story.waiting).map_or_else(String::new, |(place, of)| format!("{place} of {of}"));
         let queued = story.queued_at.map_or_else(String::new, |at| ago(at, now));
+        let starts = story.estimate.map_or_else(String::new, |guess| guess.brief(now));
         let cause = story.cause.unwrap_or_default().to_owned();
-        vec![story.job.to_string(), text(&story.repository), text(&story.pool), place, queued, cause, story.why.clone()]
+        vec![story.job.to_string(), text(&story.repository), text(&story.pool), place, queued, starts, cause, story.why.clone()]
     };
     table::left(&std::iter::once(head).chain(waiting.iter().map(row)).collect::<Vec<_>>())
 }
@@ -156,10 +174,14 @@ fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
             ledger.open().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, id)).collect();
         queued.sort_unstable();
         let of = u32::try_from(queued.len()).unwrap_or(u32::MAX);
+        let pace = target.map(|target| place.pace(target)).unwrap_or_default();
+        let moments: Vec<Timestamp> = queued.iter().map(|(at, _)| *at).collect();
+        let estimates = pool.as_ref().map(|pool| starts(pool, &pace, &moments, now)).unwrap_or_default();
         for (id, job) in ledger.all() {
             let mut story = Story::of(id, job, autoscaler, target);
             if job.state == State::Queued {
                 let nth = queued.iter().position(|(_, other)| *other == id).unwrap_or_default();
+                story.estimate = estimates.get(nth).copied().flatten().map(|estimate| Guess::of(estimate, &pace));
                 let nth = u32::try_from(nth).unwrap_or(u32::MAX).saturating_add(1);
                 (story.place, story.waiting) = (Some(nth), Some(of));
                 story.waits(&waits(Queued { at: job.queued, place: nth }, pool.as_ref()));
@@ -204,6 +226,7 @@ fn stranger(place: &Place, id: u64, repository: &str, labels: &[String]) -> Resu
         cause: None,
         why: String::new(),
         since: None,
+        estimate: None,
     };
     let cause = match search(&wanted, &candidates, Some(&Visibility::Assumed)) {
         Search::Found(choice) => {
@@ -221,6 +244,53 @@ fn stranger(place: &Place, id: u64, repository: &str, labels: &[String]) -> Resu
     };
     (story.cause, story.why) = (Some(cause.word()), cause.to_string());
     Ok(story)
+}
+
+impl Guess {
+    fn of(estimate: Estimate, pace: &Pace) -> Self {
+        let seen = |quantiles: Option<Quantiles>| quantiles.map_or(0, |quantiles| quantiles.samples);
+        Self { estimate, starts_seen: seen(pace.starts), jobs_seen: seen(pace.runs) }
+    }
+
+    fn text(&self, now: Timestamp) -> String {
+        let Estimate { likely, latest } = self.estimate;
+        if latest <= now {
+            return "any moment".to_owned();
+        }
+        let seen = format!("from {} and {} of this pool", count(self.starts_seen, "start"), count(self.jobs_seen, "job"));
+        format!("probably {}, nine times out of ten {} ({seen})", until(likely, now), by(latest, now))
+    }
+
+    /// The same in one cell.
+    fn brief(&self, now: Timestamp) -> String {
+        until(self.estimate.likely, now)
+    }
+}
+
+/// `in 3 min`.
+fn until(at: Timestamp, now: Timestamp) -> String {
+    match at.duration_since(now).as_secs() {
+        ..=0 => "any moment".to_owned(),
+        seconds => format!("in {}", lasting(seconds)),
+    }
+}
+
+/// `within 3 min`.
+fn by(at: Timestamp, now: Timestamp) -> String {
+    format!("within {}", lasting(at.duration_since(now).as_secs().max(1)))
+}
+
+fn lasting(seconds: i64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200.. => format!("{} h", seconds / 3_600),
+    }
+}
+
+fn count(number: u32, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }
 
 impl Story {
@@ -246,6 +316,7 @@ impl Story {
             cause: None,
             why,
             since: Some(job.since),
+            estimate: None,
         }
     }
 
@@ -270,6 +341,7 @@ impl Story {
         };
         line("since", self.since.map(|at| crate::archive::when(at, now)));
         line("queued", self.queued_at.map(|at| crate::archive::when(at, now)));
+        line("starts", self.estimate.map(|guess| guess.text(now)));
         line("place", self.place.zip(self.waiting).map(|(place, of)| format!("{place} of {of} that wait for this pool")));
         line("pool", self.pool.clone());
         line("autoscaler", self.autoscaler.clone());
@@ -283,6 +355,24 @@ impl Story {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moment_of_a_start_is_told_with_what_it_is_reckoned_from() {
+        let at = |second: i64| Timestamp::from_second(1_000_000 + second).unwrap();
+        let guess = |likely, latest| Guess {
+            estimate: Estimate { likely: at(likely), latest: at(latest) },
+            starts_seen: 1,
+            jobs_seen: 200,
+        };
+        for (likely, latest, expected) in [
+            (40, 300, "probably in 40 s, nine times out of ten within 5 min (from 1 start and 200 jobs of this pool)"),
+            (-5, 30, "probably any moment, nine times out of ten within 30 s (from 1 start and 200 jobs of this pool)"),
+            (7_300, 90_000, "probably in 2 h, nine times out of ten within 25 h (from 1 start and 200 jobs of this pool)"),
+            (-9, -5, "any moment"),
+        ] {
+            assert_eq!(guess(likely, latest).text(at(0)), expected);
+        }
+    }
 
     #[test]
     fn jobs_are_named_by_id_or_url() {

@@ -9,13 +9,16 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::ResourceExt;
 use pacer_api::names::{RUNNER_CONTAINER, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_core::estimate::Pace;
 use pacer_core::ledger::{Ledger, State};
 use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Standing};
 use pacer_demand::ledger::jobs_of;
 use pacer_operator::target::{Target, TargetRef, owner_of};
 use pacer_operator::waiting as evidence;
+use pacer_policy::Record;
 
+use crate::archive::Archive;
 use crate::cluster::Cluster;
 
 /// What is read.
@@ -28,6 +31,8 @@ pub(super) struct Place {
     runners: Vec<Runner>,
     /// By namespace and name; none where they may not be read.
     pods: Option<BTreeMap<(String, String), Pod>>,
+    /// Receipts; none where they may not be read.
+    receipts: Option<Archive>,
 }
 
 impl Place {
@@ -47,15 +52,41 @@ impl Place {
             sets: cluster.list(all, "").await?,
             runners: cluster.list(all, "").await?,
             pods: pods.map(|pods| pods.into_iter().map(keyed).collect()),
+            receipts: Archive::read_from(cluster, all).await.ok(),
         })
     }
 
     /// What could not be looked at.
     pub(super) fn notes(&self) -> String {
-        match self.pods {
-            Some(_) => String::new(),
-            None => "note: pods can't be listed with these rights, so what their runners' statuses say is told\n".to_owned(),
+        let mut notes = String::new();
+        if self.pods.is_none() {
+            notes.push_str("note: pods can't be listed with these rights, so what their runners' statuses say is told\n");
         }
+        if self.receipts.is_none() {
+            notes.push_str(
+                "note: ConfigMaps can't be listed with these rights, so the receipts that tell how long starts and jobs take are not known, and when \
+                 jobs will start is not estimated\n",
+            );
+        }
+        notes
+    }
+
+    /// How long starts and jobs of a pool take: what the last policy that was asked about it was told. The operator alone has seen them.
+    pub(super) fn pace(&self, target: &Target) -> Pace {
+        let of = |record: &&Record| {
+            let pool = &record.pool;
+            (pool.kind.as_str(), pool.namespace.as_str(), pool.name.as_str())
+                == (target.kind().as_str(), target.namespace(), target.name())
+        };
+        let records = self.receipts.iter().flat_map(|archive| &archive.shelves).flat_map(|shelf| &shelf.records);
+        let inputs = records.filter(of).filter_map(|record| Some((&record.id, record.input.as_ref()?.pool())));
+        let newest = inputs.max_by_key(|(id, _)| *id).map(|(_, pool)| pool);
+        let ephemeral = target.config().is_ephemeral();
+        newest.map_or(Pace { ephemeral, ..Pace::default() }, |pool| Pace {
+            starts: pool.start_time,
+            runs: pool.run_time,
+            ephemeral,
+        })
     }
 
     /// The jobs that an autoscaler knows.
@@ -98,12 +129,12 @@ impl Place {
         let of = |set: &&RunnerReplicaSet| owner_of(set).is_some_and(|owner| owner.uid.to_string() == uid);
         let sets: Vec<&RunnerReplicaSet> = self.sets.iter().filter(of).collect();
         let owners: BTreeSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
-        let working: BTreeSet<String> = autoscaler
+        let working: BTreeMap<String, Timestamp> = autoscaler
             .map(|autoscaler| self.ledger(autoscaler))
             .unwrap_or_default()
             .open()
             .filter(|(_, job)| job.state == State::InProgress)
-            .filter_map(|(_, job)| Some(job.runner.as_ref()?.to_string()))
+            .filter_map(|(_, job)| Some((job.runner.as_ref()?.to_string(), job.since)))
             .collect();
         let owned = self.runners.iter().filter(|one| one.owner_references().iter().any(|owner| owners.contains(&owner.uid)));
         let mut runners: Vec<waiting::Runner> = owned.map(|runner| self.runner(runner, &working)).collect();
@@ -120,10 +151,12 @@ impl Place {
         }
     }
 
-    fn runner(&self, runner: &Runner, working: &BTreeSet<String>) -> waiting::Runner {
+    fn runner(&self, runner: &Runner, working: &BTreeMap<String, Timestamp>) -> waiting::Runner {
         let key = (runner.namespace().unwrap_or_default(), runner.name_any());
         let pod = self.pods.as_ref().map(|pods| pods.get(&key));
-        let (standing, since) = standing(runner, pod, working.contains(&key.1));
+        let works = working.get(&key.1).copied();
+        let (standing, since) = standing(runner, pod, works.is_some());
+        let since = since.or(works);
         let created = || runner.metadata.creation_timestamp.as_ref().map(|time| time.0);
         waiting::Runner { name: key.1, standing, since: since.or_else(created) }
     }

@@ -86,7 +86,8 @@ function tick() {
   const now = page.now();
   for (const time of document.querySelectorAll("[role=tabpanel]:not([hidden]) time, #detail:not([hidden]) time")) {
     const at = Date.parse(time.getAttribute("datetime"));
-    const told = Number.isNaN(at) ? "" : at > now + 1000 ? `in ${duration((at - now) / 1000)}` : duration((now - at) / 1000);
+    const past = () => time.dataset.past ?? duration((now - at) / 1000);
+    const told = Number.isNaN(at) ? "" : at > now + 1000 ? `in ${duration((at - now) / 1000)}` : past();
     say(time, told);
   }
   const away = lost && Date.now() - lost.since > PATIENCE;

@@ -47,6 +47,13 @@ function described(cell, strong, rest) {
   keyed(cell, [["a", strong], ["b", rest ?? ""]], (key) => h(key === "a" ? "b" : "span"), say);
 }
 
+/** When it will start; until when in nine of ten cases is told on demand. */
+function estimated(cell, job) {
+  setSince(cell.firstChild, job.estimate?.likely);
+  set(cell.firstChild, "data-past", "any moment");
+  set(cell, "title", job.estimate ? `nine times out of ten by ${new Date(job.estimate.latest).toLocaleTimeString()}` : null);
+}
+
 export const queue = {
   id: "queue",
   title: "Queue",
@@ -68,8 +75,9 @@ export const queue = {
     ];
     const id = ["Job", "number", null, text((job) => (job.attempt > 1 ? `${job.id}, attempt ${job.attempt}` : job.id))];
     const why = ["Why it waits", "wide", null, (cell, job) => described(cell, job.reason?.word ?? "", job.reason?.text)];
+    const starts = ["Probably starts", "age", age, estimated];
     const place = ["Runner", "name", null, text((job) => job.runner ?? "not known yet")];
-    this.waiting = table("Jobs that wait, the oldest first", [...columns("For"), why, id]);
+    this.waiting = table("Jobs that wait, the oldest first", [...columns("For"), why, starts, id]);
     this.running = table("Jobs that run, the longest first", [...columns("For"), place, id]);
     this.empty = h("p", { class: "empty" });
     panel.append(this.waits.element, this.waiting.element, this.running.element, this.empty);

@@ -1,0 +1,75 @@
+//! When jobs that wait will start: said once of each job, and compared with what came of it.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use pacer_api::Runner;
+use pacer_cluster::object::Uid;
+use pacer_core::estimate::{Pace, starts};
+use pacer_core::ledger::State;
+use pacer_core::waiting::{self, Pool, Standing};
+
+use super::spec::Spec;
+use super::{Autoscalers, Observation, Subject};
+use crate::waiting as evidence;
+
+impl Autoscalers {
+    /// Says of every job that is new when it will start, the target having been given this number, and scores what was said of those that have
+    /// started since.
+    pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, desired: u32) {
+        let past = self.past(spec, of.clock.now);
+        let ephemeral = spec.target.config().is_ephemeral();
+        let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
+        let jobs = &seen.demand.jobs;
+        let mut waiting: Vec<(Timestamp, u64)> =
+            jobs.iter().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, *id)).collect();
+        let lacks = self.memory.memos.change(of.uid, |memo| {
+            memo.pace = pace;
+            let waits = |id| jobs.get(&id).is_some_and(|job| job.state == State::Queued);
+            let started = |id| jobs.get(&id).filter(|job| job.state == State::InProgress).map(|job| job.since);
+            for (outcome, error) in memo.estimates.started(waits, started) {
+                memo.scored(outcome);
+                self.memory.estimator.errors.observe(error.as_secs_f64());
+            }
+            memo.estimates.lack(waiting.iter().map(|(_, id)| *id))
+        });
+        if !lacks {
+            return;
+        }
+        waiting.sort_unstable();
+        let queued: Vec<Timestamp> = waiting.iter().map(|(at, _)| *at).collect();
+        let made = starts(&self.pool(of, spec, seen, desired), &pace, &queued, of.clock.now);
+        let made = waiting.into_iter().map(|(_, id)| id).zip(made);
+        self.memory.memos.change(of.uid, |memo| memo.estimates.keep(made));
+    }
+
+    /// The pool as jobs that wait see it.
+    fn pool(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, desired: u32) -> Pool {
+        let running = seen.demand.jobs.values().filter(|job| job.state == State::InProgress);
+        let working: HashMap<&str, Timestamp> = running.filter_map(|job| Some((job.runner.as_deref()?, job.since))).collect();
+        let runner = |runner: &Runner| {
+            let name = runner.name_any();
+            let (standing, since) = match working.get(name.as_str()) {
+                _ if seen.fleet.runners.ended.contains_key(name.as_str()) => (Standing::Leaving, None),
+                Some(since) => (Standing::Busy, Some(*since)),
+                None => match Uid::of(runner).ok().and_then(|uid| self.memory.estimator.standings.of(&uid)) {
+                    Some(found) => {
+                        let trouble = found.trouble.as_ref().map(|trouble| (trouble.cause.as_str(), trouble.message.as_str()));
+                        (evidence::standing(found.state, trouble), Some(found.since))
+                    }
+                    None => (Standing::Created, runner.metadata.creation_timestamp.as_ref().map(|time| time.0)),
+                },
+            };
+            waiting::Runner { name, standing, since }
+        };
+        let sets = self.cluster.stores.sets_of(&spec.target);
+        Pool {
+            wanted: desired,
+            autoscaler: Some(evidence::autoscaler(of.object)),
+            runners: seen.fleet.objects.iter().map(|one| runner(one)).collect(),
+            backoff: evidence::backoff(sets.iter().map(AsRef::as_ref), of.clock.now),
+            github: evidence::github(&spec.target),
+        }
+    }
+}

@@ -217,6 +217,25 @@ describe("connection", () => {
   });
 });
 
+describe("queue", () => {
+  it("tells when a job that waits will probably start", async (test) => {
+    const shown = copy(THREE);
+    const [key, waiting] = Object.entries(shown.jobs).find(([, job]) => job.state === "queued");
+    const soon = (seconds) => new Date(Date.now() + seconds * 1000).toISOString();
+    const { page, server, errors } = await scene(test, shown, {}, "queue");
+    const cell = page.locator('[data-title="Probably starts"]');
+    const told = (estimate) => server.send("delta", difference(shown, { jobs: { [key]: { ...waiting, estimate } } }));
+    told({ likely: soon(200), latest: soon(900) });
+    await cell.getByText("in 3 min").waitFor();
+    assert.match(await cell.getAttribute("title"), /nine times out of ten by/);
+    told({ likely: soon(-9), latest: soon(30) });
+    await cell.getByText("any moment").waitFor();
+    told(undefined);
+    await page.waitForFunction((cell) => document.querySelector(cell).textContent === "", '[data-title="Probably starts"]');
+    assert.deepEqual(errors, []);
+  });
+});
+
 describe("what users of the cluster write", () => {
   it("is shown as text, never as markup", async (test) => {
     const shown = copy(THREE);

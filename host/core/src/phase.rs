@@ -116,6 +116,24 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All there are.
+    pub const ALL: [Self; 14] = [
+        Self::Completed,
+        Self::Exit,
+        Self::UnregisteredExit,
+        Self::Evicted,
+        Self::OomKilled,
+        Self::NodeLost,
+        Self::ImagePull,
+        Self::Quota,
+        Self::Unschedulable,
+        Self::BadCredentials,
+        Self::DeprecatedVersion,
+        Self::ConfigError,
+        Self::PodDeleted,
+        Self::Unknown,
+    ];
+
     /// The contract's word.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -9,6 +9,7 @@ use http::Request;
 use kube::ResourceExt;
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::object::{ObjectKey, Uid};
+use pacer_core::phase::Cause;
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::{ReceiverMetrics, WAITS};
 use pacer_demand::redelivery::RedeliveryMetrics;
@@ -270,6 +271,7 @@ impl Collector for Scrape {
         targets(&mut encoder, sources)?;
         claims(&mut encoder, sources)?;
         runners(&mut encoder, sources)?;
+        failures(&mut encoder, &sources.standings)?;
         autoscaling::encode(&mut encoder, sources)?;
         github(&mut encoder, sources)?;
         policies(&mut encoder, &sources.policies)?;
@@ -338,6 +340,18 @@ fn claims(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), 
         })
         .collect();
     gauge(encoder, "pacer_runnerset_claims", "Persistent volume claims of RunnerSets by state", &rows)
+}
+
+/// One that did its job is no failure. Every cause has a series from the start, so that the first failure is an increase.
+fn failures(encoder: &mut DescriptorEncoder<'_>, standings: &Standings) -> Result<(), std::fmt::Error> {
+    let tallies = standings.tallies();
+    let causes = Cause::ALL.into_iter().filter(|cause| *cause != Cause::Completed).map(Cause::as_str);
+    let row = |cause: &'static str| {
+        let total = tallies.get(cause).map_or(0, |tally| tally.total);
+        (vec![("cause", cause.to_owned())], total)
+    };
+    let rows: Vec<_> = causes.map(row).collect();
+    counter(encoder, "pacer_runner_failures", "Runners that did not start or ended without having done a job, by cause", &rows)
 }
 
 fn runners(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {

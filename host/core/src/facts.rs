@@ -98,6 +98,8 @@ pub struct PodFacts {
     pub node_gone: bool,
     /// Deletion timestamp: when the kubelet must be done with it.
     pub deleting: Option<Timestamp>,
+    /// When its deletion was asked for: the grace period before that, in whole seconds.
+    pub deletion_asked: Option<Timestamp>,
     /// Finalizers that ARC puts on its pods keep the object until somebody takes them away (arc-behaviour 2.8).
     pub held: bool,
     /// Since when condition Ready is True.
@@ -278,6 +280,8 @@ pub struct RunnerFacts {
     pub hook_reports_job: bool,
     /// A job's event, its status or the worker process that was seen in its pod says that it registered, even if no listing ever showed it.
     pub worked: bool,
+    /// Something said at some time that it runs a job: an event, the status hook, a listing, or the worker process that was seen in its pod.
+    pub had_job: bool,
     /// Runners of its template are known to register ([`crate::restart::Registering`]).
     pub siblings_register: bool,
     /// It is there to be registered, never to run a job: its pod registers it and ends.

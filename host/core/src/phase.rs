@@ -270,8 +270,9 @@ fn registered_alone(runner: &RunnerFacts) -> Option<Assessment> {
 
 fn without_pod(runner: &RunnerFacts, now: Timestamp) -> Assessment {
     if runner.had_pod {
-        let cause = if runner.was_registered() && runner.ephemeral && matches!(runner.remote, Remote::Absent { .. }) {
-            // An ephemeral runner that GitHub no longer knows did its job; its pod was cleaned away by somebody else.
+        let left = runner.was_registered() && matches!(runner.remote, Remote::Absent { .. });
+        let cause = if runner.ephemeral && runner.had_job && left {
+            // GitHub let it go after its job, and somebody else cleaned its pod away.
             Cause::Completed
         } else {
             Cause::PodDeleted
@@ -313,7 +314,9 @@ fn ended(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Trouble {
         (_, Some(DEPRECATED_EXIT)) => Cause::DeprecatedVersion,
         _ if says_deprecated(message) => Cause::DeprecatedVersion,
         (_, Some(0)) | (_, None) if pod.phase == PodPhase::Succeeded || exit == Some(0) => {
-            if runner.was_registered() || (runner.ephemeral && runner.siblings_register) {
+            if told_to_end(runner, pod) {
+                Cause::PodDeleted
+            } else if runner.was_registered() || (runner.ephemeral && runner.siblings_register) {
                 Cause::Completed
             } else {
                 Cause::UnregisteredExit
@@ -327,6 +330,12 @@ fn ended(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Trouble {
     // Too early rather than moving along with the clock, which would never let a waiting time end.
     let since = known.unwrap_or(pod.created).max(pod.created).min(now);
     Trouble { situation: Situation::Ended, cause, since, exit_code: exit, message: one_line(reason, message) }
+}
+
+/// Whether it ended well because somebody deleted its pod: an idle agent then unregisters itself and exits with 0, like one that did its job.
+fn told_to_end(runner: &RunnerFacts, pod: &PodFacts) -> bool {
+    let before_its_end = |asked| pod.ended_at().is_none_or(|ended| asked <= ended);
+    !runner.had_job && pod.deletion_asked.is_some_and(before_its_end)
 }
 
 /// The sentence with which GitHub refuses an old runner; the agent writes it to its log, from which the kubelet fills the termination message.

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -119,7 +119,7 @@ impl LedgerError {
 /// The ledgers of all autoscalers.
 pub struct Ledgers {
     client: Client,
-    stored: Store<JobLedger>,
+    stored: RwLock<Store<JobLedger>>,
     /// By UID of the autoscaler.
     books: Mutex<HashMap<Uid, Arc<Book>>>,
     overflows: AtomicU64,
@@ -147,7 +147,17 @@ impl Ledgers {
     /// Writes through this client; the store shows what others wrote.
     #[must_use]
     pub fn new(client: Client, stored: Store<JobLedger>) -> Self {
+        let stored = RwLock::new(stored);
         Self { client, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
+    }
+
+    /// From now on another store, which has to be full, shows what others wrote.
+    pub fn read_from(&self, stored: Store<JobLedger>) {
+        *self.stored.write().unwrap_or_else(PoisonError::into_inner) = stored;
+    }
+
+    fn stored(&self) -> Store<JobLedger> {
+        self.stored.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes note of what GitHub said about a job of this autoscaler; `life` is how long a queued job counts. Returns once it is in the cluster,
@@ -203,7 +213,7 @@ impl Ledgers {
     #[must_use]
     pub fn read_all(&self, autoscalers: &[Arc<HorizontalRunnerAutoscaler>]) -> Vec<Ledger> {
         let mut objects: HashMap<String, BTreeMap<String, Arc<JobLedger>>> = HashMap::new();
-        for object in self.stored.state().into_iter().chain(self.answers()) {
+        for object in self.stored().state().into_iter().chain(self.answers()) {
             let Some(owner) = controller::<HorizontalRunnerAutoscaler>(&*object) else { continue };
             let of_owner = objects.entry(owner.uid.to_owned()).or_default();
             let known = of_owner.entry(object.name_any()).or_insert_with(|| object.clone());
@@ -231,7 +241,7 @@ impl Ledgers {
         let has = |ledger: &JobLedger| ledger.spec.has(job);
         let owner =
             |ledger: &Arc<JobLedger>| controller::<HorizontalRunnerAutoscaler>(&**ledger).and_then(|owner| Uid::new(owner.uid));
-        let mut found: Vec<Uid> = self.stored.state_filter(has).iter().filter_map(owner).collect();
+        let mut found: Vec<Uid> = self.stored().state_filter(has).iter().filter_map(owner).collect();
         found.extend(self.answers().iter().filter(|answer| has(answer)).filter_map(owner));
         found.sort();
         found.dedup();
@@ -279,8 +289,9 @@ impl Ledgers {
     /// The newest that is known of an autoscaler's objects, by shard.
     fn objects(&self, owner: &Owner) -> Vec<(u16, Arc<JobLedger>)> {
         let book = lock(&self.books).get(&owner.uid).cloned();
+        let all = self.stored();
         let latest = |shard: u16| {
-            let stored = self.stored.get(&owner.reference(shard));
+            let stored = all.get(&owner.reference(shard));
             match book.as_ref().and_then(|book| lock(&book.0).get(&shard).cloned()) {
                 Some(object) => object.latest(stored),
                 None => stored,
@@ -301,7 +312,7 @@ impl Ledgers {
         let (book, api) = (&book, &api);
         let writes = additions.into_iter().map(|(shard, additions)| async move {
             let object = book.object(shard);
-            let stored = || self.stored.get(&owner.reference(shard));
+            let stored = || self.stored().get(&owner.reference(shard));
             object.write(&self.writes, api, (owner, shard), stored, additions).await
         });
         join_all(writes).await.into_iter().collect()

@@ -16,6 +16,7 @@ mod job_metrics;
 mod metrics;
 mod visibility;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ use tokio::sync::Semaphore;
 use crate::ledger::{LedgerError, Ledgers};
 
 pub use answer::Answer;
-pub use autoscalers::{Autoscalers, Proof, Watches, watches};
+pub use autoscalers::{Autoscalers, Proof, Stores, Watches, watches};
 pub use job_metrics::{JobLabel, JobMetricsSettings};
 pub use metrics::{ReceiverMetrics, WAITS};
 pub use visibility::{RunnerGroups, VisibleGroups};
@@ -132,10 +133,23 @@ impl Receiver {
         self.autoscalers.full().await
     }
 
-    /// Drops what belongs to an autoscaler that is gone.
-    pub fn forget(&self, gone: &HorizontalRunnerAutoscaler) {
-        self.ledgers.retain(|other| Some(other.as_str()) != gone.metadata.uid.as_deref());
-        self.metrics.forget(&gone.namespace().unwrap_or_default(), &gone.name_any());
+    /// Reads autoscalers, targets and jobs from these stores from now on. They have to be full.
+    pub fn read_from(&self, stores: Stores) {
+        self.ledgers.read_from(stores.job_ledgers.clone());
+        self.autoscalers.read_from(stores);
+    }
+
+    /// Drops what belongs to autoscalers that are gone.
+    pub fn tidy(&self) {
+        if !self.autoscalers.is_full() {
+            return;
+        }
+        let all = self.autoscalers.all();
+        let uids: HashSet<&str> = all.iter().filter_map(|one| one.metadata.uid.as_deref()).collect();
+        self.ledgers.retain(|uid| uids.contains(uid.as_str()));
+        let names: HashSet<(&str, &str)> =
+            all.iter().filter_map(|one| Some((one.metadata.namespace.as_deref()?, one.metadata.name.as_deref()?))).collect();
+        self.metrics.retain(|namespace, name| names.contains(&(namespace, name)));
     }
 
     /// Answers a request that delivers nothing.

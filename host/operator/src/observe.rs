@@ -45,6 +45,8 @@ pub struct Seen {
     online: Option<Timestamp>,
     /// A worker process was seen in its pod.
     worked: bool,
+    /// A listing had it busy.
+    listed_busy: bool,
     /// The node of its pod was looked for and is gone.
     node_gone: bool,
     /// When it finished its last job, as listings have it.
@@ -223,6 +225,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         had_pod,
         refusal: known.creation.refusal.clone().filter(|_| pod.is_none()),
         worked: job.is_some() || claimed.is_some() || seen.worked,
+        had_job: job.is_some() || status.is_some_and(reports_job) || seen.worked || seen.listed_busy,
         reports_job: job.and_then(|job| job.working),
         hook_reports_job: status.is_some_and(reports_job),
         siblings_register: false,
@@ -412,6 +415,7 @@ impl Seen {
             return Remote::Absent { since: now.saturating_duration_since(since) };
         };
         self.absent_since = None;
+        self.listed_busy |= entry.busy;
         let id = entry.id;
         let presence = view.presence(id);
         let lasting = |since: Option<tokio::time::Instant>| {

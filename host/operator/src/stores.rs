@@ -17,6 +17,7 @@ use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_cluster::watch::{Filled, trim, trim_metadata};
 use pacer_core::scope::Scope;
+use pacer_demand::receiver;
 
 use crate::pod::{GeneratedAccess, SharedAccount, is_registration_only};
 use crate::target::{Target, TargetRef, owner_of};
@@ -83,6 +84,18 @@ impl Stores {
     /// Waits until every store holds what the API server has. False when a watch ended before.
     pub async fn full(&self) -> bool {
         self.filled.wait().await
+    }
+
+    /// Those that webhooks are received with.
+    #[must_use]
+    pub fn demand(&self) -> receiver::Stores {
+        receiver::Stores {
+            autoscalers: self.autoscalers.clone(),
+            deployments: self.deployments.clone(),
+            runner_sets: self.runner_sets.clone(),
+            job_ledgers: self.job_ledgers.clone(),
+            filled: self.filled.clone(),
+        }
     }
 
     /// Runners that a set owns.

@@ -84,7 +84,7 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
         metrics,
         stop,
     };
-    process.receive_webhooks(&health, &mut parts).await?;
+    let webhooks = process.receive_webhooks(&health, &mut parts).await?;
     let policies = Policies::start().await?;
     isolated(&policies.host, process.arguments.require_policy_isolation)?;
     let (resign, mut election) = (CancellationToken::new(), JoinSet::new());
@@ -99,7 +99,7 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
         Ok(())
     } else {
         health.set(Phase::Filling);
-        process.lead(policies, &health, leading).await
+        process.lead(policies, &health, leading, webhooks).await
     };
     // The lease is given back only when nothing acts any more.
     resign.cancel();
@@ -207,10 +207,10 @@ enum End {
 
 impl Process {
     /// Receives webhooks, leader or not, where `--webhook-addr` says so.
-    async fn receive_webhooks(&self, health: &Arc<Health>, parts: &mut Parts) -> anyhow::Result<()> {
+    async fn receive_webhooks(&self, health: &Arc<Health>, parts: &mut Parts) -> anyhow::Result<Option<webhook::Source>> {
         let arguments = &self.arguments;
         if arguments.webhook_addr.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         health.receiving(false);
         let server = webhook::Server::new(webhook::Setting {
@@ -224,8 +224,10 @@ impl Process {
             metrics: self.metrics.receiver().clone(),
             connections: self.metrics.connections(HttpServer::Webhook),
         });
-        parts.spawn(server.await?.run(health.clone(), self.stop.clone()));
-        Ok(())
+        let server = server.await?;
+        let source = server.source();
+        parts.spawn(server.run(health.clone(), self.stop.clone()));
+        Ok(Some(source))
     }
 
     /// Stands for election until `resign`. What is returned says whether this process leads; without election it always does.
@@ -247,7 +249,13 @@ impl Process {
     }
 
     /// Acts until `stop`, or until the lease is lost.
-    async fn lead(&self, policies: Policies, health: &Health, led: watch::Receiver<bool>) -> anyhow::Result<()> {
+    async fn lead(
+        &self,
+        policies: Policies,
+        health: &Health,
+        led: watch::Receiver<bool>,
+        webhooks: Option<webhook::Source>,
+    ) -> anyhow::Result<()> {
         let client = connection::fenced_client(&self.config, self.fence.clone(), self.metrics.clone())?;
         let counters = Arc::new(receipts::Counters::default());
         let (receipts, writer) = Receipts::new(client.clone(), settings::receipt_bounds(&self.arguments), counters.clone());
@@ -257,7 +265,7 @@ impl Process {
         }
         let started = self.start_controllers(client, policies, (receipts, counters))?;
         let Started { running, stores, policies, github, queues } = started;
-        let outcome = match self.supervise(&stores, running, health, led).await {
+        let outcome = match self.supervise(&stores, running, (health, webhooks), led).await {
             // As controller-runtime does: a process that lost its lease starts anew, with nothing remembered.
             End::LeaseLost => bail!("the lease was lost"),
             End::Stopped => Ok(()),
@@ -362,15 +370,24 @@ impl Process {
         Ok(Started { running, stores, policies: sets, github: accesses, queues })
     }
 
-    /// Waits until the controllers have ended, or the lease is lost; sets the process ready in between.
-    async fn supervise(&self, stores: &Stores, mut running: Controllers, health: &Health, mut led: watch::Receiver<bool>) -> End {
+    /// Waits until the controllers have ended, or the lease is lost; says in between that the stores are full.
+    async fn supervise(
+        &self,
+        stores: &Stores,
+        mut running: Controllers,
+        (health, webhooks): (&Health, Option<webhook::Source>),
+        mut led: watch::Receiver<bool>,
+    ) -> End {
         let full = stores.full();
         tokio::pin!(full);
         let mut filled = false;
         loop {
             tokio::select! {
-                _ = &mut full, if !filled => {
+                is_full = &mut full, if !filled => {
                     filled = true;
+                    if let (true, Some(webhooks)) = (is_full, &webhooks) {
+                        webhooks.read_from(stores.demand());
+                    }
                     health.set(Phase::Acting);
                     tracing::info!("acting");
                 }

@@ -18,7 +18,7 @@ use kube::Client;
 use pacer_cluster::fence::Fence;
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::{
-    Answer, JobMetricsSettings, Parts, Proof, Receiver, ReceiverMetrics, RunnerGroups, VisibleGroups, Watches, watches,
+    Answer, JobMetricsSettings, Parts, Proof, Receiver, ReceiverMetrics, RunnerGroups, Stores, VisibleGroups, Watches, watches,
 };
 use pacer_github::Secret;
 use pacer_github::webhook::{Check, Signed, Verifier};
@@ -32,6 +32,9 @@ use crate::arguments::{GitHubArguments, ReceiverArguments, WebhookArguments};
 use crate::health::{self, Health, Phase};
 use crate::listen::{self, Bounds, Slot};
 use crate::{connection, default_github, signal, telemetry};
+
+/// How often what belongs to autoscalers that are gone is dropped.
+const TIDY: Duration = Duration::from_secs(60);
 
 /// Longest time for a body to arrive, which is as long as GitHub waits for an answer.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
@@ -115,8 +118,24 @@ pub(crate) struct Server {
     listener: TcpListener,
     front: Arc<Front>,
     watches: Watches,
+    own_watches: CancellationToken,
     bounds: Bounds,
     connections: ConnectionMetrics,
+}
+
+/// Where a server that runs gets its objects from.
+#[derive(Clone)]
+pub(crate) struct Source {
+    front: Arc<Front>,
+    own_watches: CancellationToken,
+}
+
+impl Source {
+    /// From the watches of the operator that acts in this process, whose stores are full: one watch of each kind is enough.
+    pub(crate) fn read_from(&self, stores: Stores) {
+        self.front.receiver.read_from(stores);
+        self.own_watches.cancel();
+    }
 }
 
 struct Front {
@@ -160,18 +179,24 @@ impl Server {
         let room = LARGE_BODIES_KIB.max(limit.div_ceil(1024)).min(Semaphore::MAX_PERMITS);
         let front = Front { receiver, limit, room: Arc::new(Semaphore::new(room)) };
         let bounds = Bounds::webhooks(setting.receiver.queue_limit);
-        Ok(Self { listener, front: Arc::new(front), watches, bounds, connections: setting.connections })
+        let own_watches = CancellationToken::new();
+        Ok(Self { listener, front: Arc::new(front), watches, own_watches, bounds, connections: setting.connections })
+    }
+
+    /// To be told when the operator has stores of its own.
+    pub(crate) fn source(&self) -> Source {
+        Source { front: self.front.clone(), own_watches: self.own_watches.clone() }
     }
 
     /// Answers until `stop`, which it cancels itself when it cannot go on.
     pub(crate) async fn run(self, health: Arc<Health>, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { listener, front, watches, bounds, connections } = self;
+        let Self { listener, front, watches, own_watches, bounds, connections } = self;
         let watching = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let (until, all, remembering) = (watching.clone(), stop.clone(), front.clone());
+        let (until, all) = (watching.clone(), stop.clone());
         tasks.spawn(async move {
-            let watched = watches.run(|gone| remembering.receiver.forget(gone));
-            if until.run_until_cancelled(watched).await.is_some() {
+            let watched = own_watches.run_until_cancelled(watches.run());
+            if until.run_until_cancelled(watched).await.flatten().is_some() {
                 all.cancel();
                 bail!("a watch of the webhook server ended although nobody asked it to");
             }
@@ -182,6 +207,13 @@ impl Server {
             if until.run_until_cancelled(filling.receiver.ready()).await == Some(true) {
                 tracing::info!("receiving webhooks");
                 health.receiving(true);
+            }
+            Ok(())
+        });
+        let (until, tidied) = (watching.clone(), front.clone());
+        tasks.spawn(async move {
+            while until.run_until_cancelled(tokio::time::sleep(TIDY)).await.is_some() {
+                tidied.receiver.tidy();
             }
             Ok(())
         });

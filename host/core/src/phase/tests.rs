@@ -288,6 +288,24 @@ fn ended_runners() {
             dead(Cause::PodDeleted, 0),
         ),
         (
+            "deleted while idle, it ended by itself",
+            ended(PodFacts { deletion_asked: Some(ago_s(60)), ..ended_pod(PodPhase::Succeeded, 0) }),
+            dead(Cause::PodDeleted, 60),
+        ),
+        (
+            "deleted while it had a job, which it finished",
+            RunnerFacts {
+                had_job: true,
+                ..ended(PodFacts { deletion_asked: Some(ago_s(70)), ..ended_pod(PodPhase::Succeeded, 0) })
+            },
+            dead(Cause::Completed, 60),
+        ),
+        (
+            "deleted after its end",
+            ended(PodFacts { deletion_asked: Some(ago_s(59)), ..ended_pod(PodPhase::Succeeded, 0) }),
+            dead(Cause::Completed, 60),
+        ),
+        (
             "deleted before any node took it",
             unregistered(PodFacts { node: None, deleting: Some(ago_s(5)), ..pending_pod() }),
             dead(Cause::PodDeleted, 5),
@@ -310,9 +328,13 @@ fn runners_without_a_pod() {
     check([
         ("pod gone, registered", without(true, IDLE), missing(Cause::PodDeleted, 0)),
         ("pod gone, offline", without(true, OFFLINE), missing(Cause::PodDeleted, 50)),
-        // GitHub let an ephemeral runner go, so it did its job.
-        ("pod cleaned away after its job", without(true, ABSENT), missing(Cause::Completed, 30)),
-        ("persistent, pod gone", RunnerFacts { ephemeral: false, ..without(true, ABSENT) }, missing(Cause::PodDeleted, 30)),
+        ("pod cleaned away after its job", RunnerFacts { had_job: true, ..without(true, ABSENT) }, missing(Cause::Completed, 30)),
+        ("pod gone, unregistered itself without a job", without(true, ABSENT), missing(Cause::PodDeleted, 30)),
+        (
+            "persistent, pod gone",
+            RunnerFacts { ephemeral: false, had_job: true, ..without(true, ABSENT) },
+            missing(Cause::PodDeleted, 30),
+        ),
         ("pod gone, never registered", RunnerFacts { known_id: None, ..without(true, ABSENT) }, missing(Cause::PodDeleted, 30)),
         ("quota used up", refused(Refuser::Quota), (Phase::Pending, Situation::NotStarting, Cause::Quota, 20)),
         ("no token", refused(Refuser::Credentials), (Phase::Pending, Situation::NotStarting, Cause::BadCredentials, 20)),

@@ -1,6 +1,6 @@
 //! Autoscalers and what they scale, as watches show them.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
@@ -25,14 +25,24 @@ const NODE_ARCHITECTURE: &str = "kubernetes.io/arch";
 /// should not show failures for ever.
 const PROOF_TIME: SignedDuration = SignedDuration::from_secs(60);
 
-/// The stores.
+/// What watches show of them: the receiver's own, or those of the operator that acts in the same process.
 #[derive(Clone)]
+pub struct Stores {
+    /// Autoscalers.
+    pub autoscalers: Store<HorizontalRunnerAutoscaler>,
+    /// What they scale.
+    pub deployments: Store<RunnerDeployment>,
+    /// What they scale.
+    pub runner_sets: Store<RunnerSet>,
+    /// Their jobs.
+    pub job_ledgers: Store<JobLedger>,
+    /// Whether each of them has been filled.
+    pub filled: Filled,
+}
+
+/// Autoscalers, from the stores that are read now.
 pub struct Autoscalers {
-    autoscalers: Store<HorizontalRunnerAutoscaler>,
-    deployments: Store<RunnerDeployment>,
-    runner_sets: Store<RunnerSet>,
-    job_ledgers: Store<JobLedger>,
-    filled: Filled,
+    stores: RwLock<Arc<Stores>>,
     proof: Proof,
 }
 
@@ -52,7 +62,6 @@ pub struct Watches {
     deployments: Changes<RunnerDeployment>,
     runner_sets: Changes<RunnerSet>,
     job_ledgers: Changes<JobLedger>,
-    stored: Store<HorizontalRunnerAutoscaler>,
 }
 
 /// Prepares the watches and their stores. Any number of replicas may have them: nothing is written here.
@@ -64,50 +73,35 @@ pub fn watches(client: &Client, namespace: Option<&str>, proof: Proof) -> (Watch
     let (deployment_store, deployments) = watch(client, namespace, all.clone(), trim_deployment, &mut filled);
     let (runner_set_store, runner_sets) = watch(client, namespace, all.clone(), trim_runner_set, &mut filled);
     let (job_ledger_store, job_ledgers) = watch(client, namespace, all, trim, &mut filled);
-    let stores = Autoscalers {
-        autoscalers: autoscaler_store.clone(),
+    let stores = Stores {
+        autoscalers: autoscaler_store,
         deployments: deployment_store,
         runner_sets: runner_set_store,
         job_ledgers: job_ledger_store,
         filled,
-        proof,
     };
-    (Watches { autoscalers, deployments, runner_sets, job_ledgers, stored: autoscaler_store }, stores)
+    (Watches { autoscalers, deployments, runner_sets, job_ledgers }, Autoscalers::new(stores, proof))
 }
 
 impl Watches {
-    /// Drives the watches for as long as it is polled, and tells of autoscalers that are gone. Ends when one of the watches does, which it
-    /// must not.
-    pub async fn run(self, gone: impl Fn(&HorizontalRunnerAutoscaler)) {
-        let (stored, gone) = (&self.stored, &gone);
-        let autoscalers = self.autoscalers.for_each(|event| async move {
-            let Some(changed) = seen(event) else { return };
-            let reference = ObjectRef::from_obj(&changed);
-            // Another one may have its name by now.
-            if stored.get(&reference).is_none_or(|now| now.uid() != changed.uid()) {
-                gone(&changed);
-            }
-        });
-        let deployments = self.deployments.for_each(|event| async move {
-            seen(event);
-        });
-        let runner_sets = self.runner_sets.for_each(|event| async move {
-            seen(event);
-        });
-        let job_ledgers = self.job_ledgers.for_each(|event| async move {
-            seen(event);
-        });
+    /// Drives the watches for as long as it is polled. Ends when one of them does, which it must not.
+    pub async fn run(self) {
         tokio::select! {
-            () = job_ledgers => {}
-            () = autoscalers => {}
-            () = deployments => {}
-            () = runner_sets => {}
+            () = drive(self.job_ledgers) => {}
+            () = drive(self.autoscalers) => {}
+            () = drive(self.deployments) => {}
+            () = drive(self.runner_sets) => {}
         }
     }
 }
 
-fn seen<K: kube::Resource<DynamicType = ()>>(event: Result<K, watcher::Error>) -> Option<K> {
-    event.inspect_err(warn_of_failure::<K>).ok()
+async fn drive<K: kube::Resource<DynamicType = ()>>(changes: Changes<K>) {
+    let warn = |change: Result<K, watcher::Error>| {
+        if let Err(error) = change {
+            warn_of_failure::<K>(&error);
+        }
+    };
+    changes.for_each(|change| std::future::ready(warn(change))).await;
 }
 
 /// Autoscalers that jobs may go to, and what is wrong with others.
@@ -177,19 +171,37 @@ enum Broken {
 }
 
 impl Autoscalers {
+    fn new(stores: Stores, proof: Proof) -> Self {
+        Self { stores: RwLock::new(Arc::new(stores)), proof }
+    }
+
+    fn stores(&self) -> Arc<Stores> {
+        Arc::clone(&self.stores.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// These stores are read from now on.
+    pub(super) fn read_from(&self, stores: Stores) {
+        *self.stores.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(stores);
+    }
+
     /// Waits until every store holds what the API server has. False when a watch ended before.
     pub(super) async fn full(&self) -> bool {
-        self.filled.wait().await
+        self.stores().filled.wait().await
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.filled.is_complete()
+        self.stores().filled.is_complete()
     }
 
     /// Jobs of autoscalers.
     #[must_use]
     pub fn job_ledgers(&self) -> Store<JobLedger> {
-        self.job_ledgers.clone()
+        self.stores().job_ledgers.clone()
+    }
+
+    /// All there are, whether jobs may go to them or not.
+    pub(super) fn all(&self) -> Vec<Arc<HorizontalRunnerAutoscaler>> {
+        self.stores().autoscalers.state()
     }
 
     /// The autoscaler that has the job, of those in whose ledgers it is: the oldest, should there be several.
@@ -202,19 +214,20 @@ impl Autoscalers {
             autoscaler.metadata.deletion_timestamp.is_none()
                 && (is_in_ledger || entries.flat_map(|entry| &entry.jobs).any(|id| *id == earlier))
         };
-        let knowing = self.autoscalers.state_filter(has);
+        let knowing = self.stores().autoscalers.state_filter(has);
         knowing.into_iter().min_by_key(|autoscaler| (created(autoscaler), autoscaler.namespace(), autoscaler.name_any()))
     }
 
     /// Every autoscaler with a workflowJob trigger whose target is there. What is wrong with one of them concerns no other.
     pub(super) fn pool(&self, now: Timestamp) -> Pool {
         let mut pool = Pool { members: Vec::new(), pending: Vec::new(), broken: Vec::new() };
-        for autoscaler in self.autoscalers.state() {
+        let stores = self.stores();
+        for autoscaler in stores.autoscalers.state() {
             let is_triggered = autoscaler.spec.scale_up_triggers.as_ref().is_some_and(|triggers| !triggers.is_empty());
             if !is_triggered || autoscaler.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            match self.target(&autoscaler) {
+            match stores.target(&autoscaler) {
                 Ok((target, scope)) => match self.standing(&autoscaler, &target, now) {
                     Standing::Proved => pool.members.push(Member { autoscaler, target, scope }),
                     Standing::Pending => pool.pending.push(Member { autoscaler, target, scope }),
@@ -242,7 +255,9 @@ impl Autoscalers {
         };
         if now.duration_since(since) < PROOF_TIME { Standing::Pending } else { Standing::Unproved }
     }
+}
 
+impl Stores {
     fn target(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(Target, Scope), Broken> {
         autoscaler.spec.workflow_job_trigger().ok_or(Broken::Trigger)?.duration_or_default()?;
         let name = autoscaler.spec.target_name().ok_or(Broken::NoName)?;
@@ -331,14 +346,14 @@ mod tests {
     }
 
     fn autoscalers(autoscalers: Vec<Value>, deployments: Vec<Value>, runner_sets: Vec<Value>) -> Autoscalers {
-        Autoscalers {
+        let stores = Stores {
             autoscalers: store(autoscalers),
             deployments: store(deployments),
             runner_sets: store(runner_sets),
             job_ledgers: store(vec![]),
             filled: Filled::default(),
-            proof: Proof::OfOwnCredentials,
-        }
+        };
+        Autoscalers::new(stores, Proof::OfOwnCredentials)
     }
 
     fn object(kind: &str, name: &str, spec: Value) -> Value {

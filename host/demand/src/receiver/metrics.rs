@@ -1,5 +1,7 @@
 //! What happened to deliveries. Labels are from closed sets, or of autoscalers that exist.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -67,6 +69,8 @@ pub struct ReceiverMetrics {
     events: Family<EventLabels, Counter>,
     answers: Histogram,
     waits: Family<AutoscalerLabels, Histogram, fn() -> Histogram>,
+    /// Autoscalers that have a series of waits.
+    waited: Arc<Mutex<HashSet<AutoscalerLabels>>>,
     jobs: JobMetrics,
 }
 
@@ -78,6 +82,7 @@ impl ReceiverMetrics {
             events: Family::default(),
             answers: Histogram::new(ANSWERS),
             waits: Family::new_with_constructor(wait),
+            waited: Arc::default(),
             jobs: JobMetrics::register(registry),
         };
         registry.register("pacer_webhook_events", "Webhook deliveries by what became of them", metrics.events.clone());
@@ -115,18 +120,22 @@ impl ReceiverMetrics {
 
     /// A job of this autoscaler has started.
     pub(super) fn started(&self, namespace: &str, autoscaler: &str, waited: SignedDuration) {
+        let labels = AutoscalerLabels { namespace: namespace.to_owned(), horizontalrunnerautoscaler: autoscaler.to_owned() };
         // GitHub's clocks may disagree with each other by a second.
-        self.waits.get_or_create(&labels(namespace, autoscaler)).observe(waited.as_secs_f64().max(0.0));
+        self.waits.get_or_create(&labels).observe(waited.as_secs_f64().max(0.0));
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner).insert(labels);
     }
 
-    /// Drops the figures of an autoscaler that is gone.
-    pub(super) fn forget(&self, namespace: &str, autoscaler: &str) {
-        self.waits.remove(&labels(namespace, autoscaler));
+    /// Drops the figures of autoscalers that are gone, by namespace and name.
+    pub(super) fn retain(&self, exists: impl Fn(&str, &str) -> bool) {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner).retain(|labels| {
+            let kept = exists(&labels.namespace, &labels.horizontalrunnerautoscaler);
+            if !kept {
+                self.waits.remove(labels);
+            }
+            kept
+        });
     }
-}
-
-fn labels(namespace: &str, autoscaler: &str) -> AutoscalerLabels {
-    AutoscalerLabels { namespace: namespace.to_owned(), horizontalrunnerautoscaler: autoscaler.to_owned() }
 }
 
 #[cfg(test)]
@@ -140,7 +149,7 @@ mod tests {
         metrics.started("ci", "web", SignedDuration::from_secs(3));
         metrics.started("ci", "old", SignedDuration::from_secs(-1));
         metrics.count(Some(&Event::Other("push".to_owned())), Outcome::Ignored, Duration::from_millis(20));
-        metrics.forget("ci", "old");
+        metrics.retain(|namespace, autoscaler| (namespace, autoscaler) == ("ci", "web"));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains(r#"pacer_webhook_events_total{event="other",action="none",outcome="ignored"} 1"#), "{text}");

@@ -1,6 +1,6 @@
 //! The parts of a pod that decisions use.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition, PodStatus};
 use kube::ResourceExt;
 use pacer_api::names::RUNNER_CONTAINER;
@@ -32,6 +32,10 @@ pub fn facts(pod: &Pod, node_gone: bool) -> PodFacts {
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
         node_gone,
         deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        deletion_asked: pod.metadata.deletion_timestamp.as_ref().and_then(|time| {
+            let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or_default());
+            time.0.checked_sub(grace).ok()
+        }),
         held: finalizer::is_held(pod),
         ready_since: condition("Ready", "True").map(|(since, _)| since),
         silent_since: condition("Ready", "Unknown")

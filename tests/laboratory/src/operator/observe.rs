@@ -28,6 +28,8 @@ pub(super) struct Known {
     pub(super) known_id: Option<u64>,
     absent_since: Option<At>,
     worked: bool,
+    /// A listing had it busy.
+    listed_busy: bool,
     node_gone: bool,
     last_job: LastJob,
     /// When its pod was made, until it was seen.
@@ -94,6 +96,7 @@ impl Operator {
             return Remote::Absent { since: elapsed(since, now) };
         };
         known.absent_since = None;
+        known.listed_busy |= entry.busy;
         let presence = view.presence.get(&entry.id).copied().unwrap_or_default();
         let lasting = |since: Option<At>| since.map_or(Duration::ZERO, |since| elapsed(since, now));
         if !entry.online {
@@ -175,6 +178,7 @@ impl Operator {
             last_job_end: known.last_job.end(),
             reports_job: job.filter(|job| job.working).and_then(|job| job.since),
             worked: job.is_some() || object.known_id.is_some() || known.worked,
+            had_job: job.is_some() || known.worked || known.listed_busy,
             unregistered: known.unregistered.map(|since| elapsed(since, at)),
             ..RunnerFacts::default()
         };

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tokio::io::AsyncWriteExt;
@@ -144,6 +145,56 @@ async fn nothing_is_accepted_while_the_api_server_is_away() -> Result<()> {
     let states: Vec<u64> = ledger(&world, "web").await?.into_keys().collect();
     ensure!(states == [1, 2], "{states:?}");
     server.terminate().await;
+    world.stop().await;
+    Ok(())
+}
+
+/// How many watches of a resource are open at the API server, whoever has them.
+async fn open_watches(world: &World, resource: &str) -> Result<u64> {
+    let output = world.plane.kubectl(&["get", "--raw", "/metrics"]).await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let is_watch = |line: &&str| {
+        line.starts_with("apiserver_longrunning_requests{")
+            && line.contains(&format!("resource=\"{resource}\""))
+            && line.contains("verb=\"WATCH\"")
+    };
+    let counts = text.lines().filter(is_watch).filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    Ok(counts.sum())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_that_receives_webhooks_has_one_watch_of_each_kind() -> Result<()> {
+    let world = pacer_suites::world(|options| {
+        options.nodes = None;
+        if let Some(operator) = &mut options.operator {
+            operator.args.push("--webhook-addr=127.0.0.1:0".to_owned());
+            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+        }
+    })
+    .await?;
+    let settled = async {
+        loop {
+            // The garbage collector watches every kind as well; Runners are nobody else's to watch but the operator's.
+            let once = open_watches(&world, "runners").await?;
+            let mut others = Vec::new();
+            for resource in ["horizontalrunnerautoscalers", "runnerdeployments", "runnersets", "jobledgers"] {
+                others.push(open_watches(&world, resource).await?);
+            }
+            if once > 1 && others.iter().all(|count| *count == once) {
+                return Ok::<_, anyhow::Error>(());
+            }
+            // The API server announces no change of its figures.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let outcome = tokio::time::timeout(PATIENCE, settled).await.map_err(|_| "a kind is watched twice");
+    world.check(outcome).await??;
+    // What it receives it looks up in what these watches show.
+    pool(&world, "web", &json!({"repository": "acme/app", "labels": ["web"]})).await?;
+    let operator = world.operator.as_ref().context("an operator")?;
+    eventually(&address(operator)?, &event("queued", 1, "acme/app", &["web"]), "scaled web by 1").await?;
+    let states: Vec<u64> = ledger(&world, "web").await?.into_keys().collect();
+    ensure!(states == [1], "{states:?}");
     world.stop().await;
     Ok(())
 }

@@ -38,6 +38,8 @@ pub enum Endpoint {
     Redeliver,
     /// `GET app/hook/config`.
     GetAppHook,
+    /// `GET orgs/{organization}/repos`, one page.
+    ListRepositories,
 }
 
 /// Largest answer that is read, in bytes, unless the endpoint has larger ones.
@@ -52,7 +54,7 @@ enum Right {
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::RegistrationToken,
         Self::ListRunners,
         Self::GetRunner,
@@ -67,6 +69,7 @@ impl Endpoint {
         Self::ListDeliveries,
         Self::Redeliver,
         Self::GetAppHook,
+        Self::ListRepositories,
     ];
 
     /// Name for metrics and logs.
@@ -87,6 +90,7 @@ impl Endpoint {
             Self::ListDeliveries => "list_deliveries",
             Self::Redeliver => "redeliver",
             Self::GetAppHook => "get_app_hook",
+            Self::ListRepositories => "list_repositories",
         }
     }
 
@@ -97,14 +101,19 @@ impl Endpoint {
                 Purpose::Start
             }
             Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups => Purpose::Listing,
-            Self::RemoveRunner | Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Purpose::Removal,
+            Self::RemoveRunner
+            | Self::ListHooks
+            | Self::ListDeliveries
+            | Self::Redeliver
+            | Self::GetAppHook
+            | Self::ListRepositories => Purpose::Removal,
         }
     }
 
     /// Largest answer that is read, in bytes: a page of 100 runners has some 60 kB, and one of runs has the repository in each of them.
     pub(crate) fn largest(self) -> usize {
         match self {
-            Self::ListRuns | Self::ListRunJobs => 4 << 20,
+            Self::ListRuns | Self::ListRunJobs | Self::ListRepositories => 4 << 20,
             _ => LARGEST_ANSWER,
         }
     }
@@ -131,12 +140,13 @@ impl Endpoint {
             Self::ListDeliveries => "list the deliveries of a webhook of",
             Self::Redeliver => "ask for another delivery by a webhook of",
             Self::GetAppHook => "look at the webhook of",
+            Self::ListRepositories => "list the repositories of",
         }
     }
 
     fn right(self) -> Right {
         match self {
-            Self::ListRuns | Self::ListRunJobs | Self::GetJob => Right::Jobs,
+            Self::ListRuns | Self::ListRunJobs | Self::GetJob | Self::ListRepositories => Right::Jobs,
             Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Right::Hooks,
             Self::RegistrationToken
             | Self::ListRunners

@@ -13,6 +13,7 @@ mod credentials;
 mod endpoints;
 mod error;
 mod groups;
+mod history;
 mod hooks;
 mod jobs;
 mod json;
@@ -35,6 +36,7 @@ pub use credentials::{CredentialKind, CredentialParts, Credentials, CredentialsE
 pub use endpoints::{Endpoints, EndpointsError};
 pub use error::{Error, ErrorKind};
 pub use groups::RunnerGroup;
+pub use history::{Page, PageCursor, PastJob, PastRun};
 pub use hooks::{DeliveryCursor, DeliveryPage, HookOwner, RemoteDelivery, RemoteHook, Webhook};
 pub use jobs::{JobState, QueueListing, RemoteJob, Repository, RunCounts};
 pub use json::Misread;

@@ -21,6 +21,7 @@ const operations = [
   ["get", "/app/installations/{installation_id}"],
   ["post", "/app/installations/{installation_id}/access_tokens"],
   ["get", "/users/{username}/installation"],
+  ["get", "/orgs/{org}/repos"],
   ["get", "/app/hook/deliveries"],
   ["get", "/app/hook/deliveries/{delivery_id}"],
   ["post", "/app/hook/deliveries/{delivery_id}/attempts"],

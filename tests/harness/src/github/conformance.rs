@@ -141,6 +141,10 @@ pub(super) fn request_faults(instance: Instance, method: &Method, template: &str
                 let value = match parameter.schema.get("type").and_then(Value::as_str) {
                     Some("integer" | "number") => text.parse::<i64>().map_or_else(|_| json!(text), Value::from),
                     Some("boolean") => text.parse::<bool>().map_or_else(|_| json!(text), Value::from),
+                    // A time may be a range, as in searches: only the prose says so.
+                    _ if parameter.schema.get("format").is_some_and(|format| format == "date-time") => {
+                        json!(text.split("..").find(|time| time.parse::<Timestamp>().is_err()).unwrap_or("1970-01-01T00:00:00Z"))
+                    }
                     _ => json!(text),
                 };
                 faults.extend(faults_of(instance, &parameter.schema, &value, &format!("{request}: {name}")));

@@ -10,9 +10,9 @@ use super::{
     hook::{Delivery, HookOwner},
     job::{Conclusion, JobState, Run},
     limit::Budget,
-    listing::{Listing, Page, Paging, Query, cursor_link, tag_of},
+    listing::{Listing, Page, Paging, Period, Query, cursor_link, tag_of},
     payload,
-    place::{DeliveryId, Group, HookId, JobId, PlaceId, RunId, RunnerId, Scope},
+    place::{DeliveryId, Group, HookId, JobId, Place, PlaceId, RunId, RunnerId, Scope},
     route::{Route, RouteKind},
     runner::{DeletionRefused, Runner},
     state::{RunnerToken, State},
@@ -116,6 +116,8 @@ fn need_of(route: &Route) -> Option<Need> {
         (Scope::Repository { .. }, _, true) => need(&["admin:repo_hook", "repo"], "repository_hooks", access),
         (Scope::Organization(_), _, true) => need(&["admin:org_hook"], "organization_hooks", access),
         (Scope::Repository { .. }, ..) => need(&["repo"], "actions", Access::Read),
+        // Every installation may read metadata.
+        (Scope::Organization(_), ..) if route.kind == K::ListRepositories => need(&["repo"], "metadata", Access::Read),
         _ => Some(Need { scopes: &["admin:enterprise"], permission: None }),
     }
 }
@@ -278,7 +280,11 @@ impl State {
                         None => return Some(Answer::json(StatusCode::OK, &json!({"total_count": 0, "workflow_runs": []}))),
                     },
                 };
-                self.list(asked, route, place, Listing::Runs { state })
+                let created = match asked.query.get("created").filter(|created| !created.is_empty()) {
+                    None => None,
+                    Some(text) => Some(Period::parse(text)?),
+                };
+                self.list(asked, route, place, Listing::Runs { state, created })
             }
             K::ListRunJobs => {
                 let run = RunId(route.id);
@@ -300,6 +306,7 @@ impl State {
                 Some(Answer::json(StatusCode::OK, &payload::job(&self.origin, &name, job)))
             }
             K::ListGroups => self.list_groups(asked, route, place),
+            K::ListRepositories => self.list_repositories(asked, route, place),
             K::ListHooks => self.list_hooks(asked, route, place),
             K::ListDeliveries | K::GetDelivery | K::Redeliver => {
                 let hook = HookId(route.id);
@@ -430,13 +437,16 @@ impl State {
                 };
                 (total, "runners", items)
             }
-            Listing::Runs { state } => {
+            Listing::Runs { state, created } => {
                 let runs = self.jobs.runs_of.get(place).and_then(|runs| runs.in_state(*state));
+                let in_time = |run: &&Run| created.is_none_or(|created| created.has(run.created_at));
+                let all = || runs.into_iter().flatten().rev().filter_map(|id| self.jobs.runs.get(id)).filter(in_time);
                 // GitHub's own limit for a filtered listing.
-                let most = if state.is_some() { 1000 } else { usize::MAX };
-                let page = runs.into_iter().flatten().rev().take(most).skip(paging.skip()).take(paging.per_page);
-                let items = page.filter_map(|id| self.render_run(*place, self.jobs.runs.get(id)?)).collect();
-                (runs.map_or(0, std::collections::BTreeSet::len), "workflow_runs", items)
+                let most = if state.is_some() || created.is_some() { 1000 } else { usize::MAX };
+                let page = all().take(most).skip(paging.skip()).take(paging.per_page);
+                let items = page.filter_map(|run| self.render_run(*place, run)).collect();
+                let total = if created.is_some() { all().count() } else { runs.map_or(0, std::collections::BTreeSet::len) };
+                (total, "workflow_runs", items)
             }
             Listing::RunJobs { run } => {
                 let (run, name) = (self.jobs.runs.get(run)?, at.scope.to_string());
@@ -484,6 +494,19 @@ impl State {
         let paging = Paging::of(&asked.query);
         let page: Vec<&Value> = all.iter().skip(paging.skip()).take(paging.per_page).collect();
         let answer = Answer::json(StatusCode::OK, &json!({"total_count": all.len(), "runner_groups": page}));
+        let url = listing_url(asked, &at.scope, at.number, route);
+        Some(match paging.links(all.len(), &url, &asked.query) {
+            Some(links) => answer.header("link", links),
+            None => answer,
+        })
+    }
+
+    fn list_repositories(&self, asked: &Asked<'_>, route: &Route, place: PlaceId) -> Option<Answer> {
+        let (at, paging) = (self.accounts.get(place)?, Paging::of(&asked.query));
+        let all: Vec<&Place> = self.accounts.repositories_of(place).collect();
+        let page = all.iter().skip(paging.skip()).take(paging.per_page);
+        let items = page.map(|repository| payload::repository(&self.origin, &self.accounts, repository)).collect();
+        let answer = Answer::json(StatusCode::OK, &Value::Array(items));
         let url = listing_url(asked, &at.scope, at.number, route);
         Some(match paging.links(all.len(), &url, &asked.query) {
             Some(links) => answer.header("link", links),
@@ -584,6 +607,7 @@ fn listing_url(asked: &Asked<'_>, scope: &Scope, number: u64, route: &Route) -> 
         RouteKind::ListRunners => "actions/runners".to_owned(),
         RouteKind::ListGroups => "actions/runner-groups".to_owned(),
         RouteKind::ListHooks => "hooks".to_owned(),
+        RouteKind::ListRepositories => "repos".to_owned(),
         RouteKind::ListRunJobs => format!("actions/runs/{}/jobs", route.id),
         _ => "actions/runs".to_owned(),
     };

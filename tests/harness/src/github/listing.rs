@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 use super::{
     job::JobState,
@@ -116,8 +117,28 @@ pub(super) fn cursor_link(url: &str, query: &Query, cursor: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Listing {
     Runners { name: Option<String> },
-    Runs { state: Option<JobState> },
+    Runs { state: Option<JobState>, created: Option<Period> },
     RunJobs { run: RunId },
+}
+
+/// `created=FROM..TO` of a search, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Period {
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+}
+
+impl Period {
+    /// As the clients of this simulation write it; GitHub knows more ways.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (from, to) = text.split_once("..")?;
+        Some(Self { from: from.parse().ok()?, to: to.parse().ok()? })
+    }
+
+    pub(super) fn has(&self, at: Timestamp) -> bool {
+        // GitHub's times have whole seconds.
+        (self.from.as_second()..=self.to.as_second()).contains(&at.as_second())
+    }
 }
 
 /// A rendered page.

@@ -192,6 +192,11 @@ impl Accounts {
         self.places.get(id.0)
     }
 
+    /// Repositories of an organization.
+    pub(super) fn repositories_of(&self, owner: PlaceId) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(move |place| matches!(place.scope, Scope::Repository { .. }) && place.parent == Some(owner))
+    }
+
     pub(super) fn get_mut(&mut self, id: PlaceId) -> Option<&mut Place> {
         self.places.get_mut(id.0)
     }

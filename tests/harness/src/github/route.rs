@@ -19,6 +19,8 @@ pub enum RouteKind {
     RemoveToken,
     /// GET an organization's or enterprise's runner groups.
     ListGroups,
+    /// GET an organization's repositories.
+    ListRepositories,
     /// GET a repository's workflow runs.
     ListRuns,
     /// GET one workflow run.
@@ -106,6 +108,7 @@ impl Route {
             (_, ["actions", "runners", id]) if get => (RouteKind::GetRunner, number(id)?, 0),
             (_, ["actions", "runners", id]) if delete => (RouteKind::DeleteRunner, number(id)?, 0),
             (_, ["actions", "runner-groups"]) if get && !repository => (RouteKind::ListGroups, 0, 0),
+            (Below::Organization, ["repos"]) if get => (RouteKind::ListRepositories, 0, 0),
             (_, ["actions", "runs"]) if get && repository => (RouteKind::ListRuns, 0, 0),
             (_, ["actions", "runs", id]) if get && repository => (RouteKind::GetRun, number(id)?, 0),
             (_, ["actions", "runs", id, "jobs"]) if get && repository => (RouteKind::ListRunJobs, number(id)?, 0),
@@ -145,6 +148,7 @@ impl Route {
             K::RegistrationToken => scoped!("actions/runners/registration-token"),
             K::RemoveToken => scoped!("actions/runners/remove-token"),
             K::ListGroups => scoped!("actions/runner-groups"),
+            K::ListRepositories => scoped!("repos"),
             K::ListRuns => scoped!("actions/runs"),
             K::GetRun => scoped!("actions/runs/{run_id}"),
             K::ListRunJobs => scoped!("actions/runs/{run_id}/jobs"),

@@ -37,8 +37,10 @@ use crate::tenancy::{Standing, Tenancies};
 
 mod autoscaling;
 mod connections;
+mod recording;
 
 pub use connections::{ConnectionDrop, ConnectionMetrics, HttpServer};
+pub use recording::RecordingMetrics;
 
 /// Kinds of objects the operator writes; anything else counts as `other`.
 const RESOURCES: [&str; 13] = [
@@ -79,6 +81,7 @@ pub struct Metrics {
     connections: connections::Connections,
     receiver: ReceiverMetrics,
     redelivery: RedeliveryMetrics,
+    recording: RecordingMetrics,
     estimate_errors: Histogram,
     sources: Arc<OnceLock<Sources>>,
 }
@@ -129,12 +132,13 @@ impl Default for Metrics {
         let connections = connections::Connections::register(&mut registry);
         let receiver = ReceiverMetrics::register(&mut registry);
         let redelivery = RedeliveryMetrics::register(&mut registry);
+        let recording = RecordingMetrics::register(&mut registry);
         let estimate_errors = Histogram::new(WAITS);
         let help = "By how much the likely start of a job that waits missed its start";
         registry.register("pacer_wait_estimate_error_seconds", help, estimate_errors.clone());
         let sources = Arc::new(OnceLock::new());
         registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, connections, receiver, redelivery, estimate_errors, sources }
+        Self { registry, reconciles, requests, leading, connections, receiver, redelivery, recording, estimate_errors, sources }
     }
 }
 
@@ -175,6 +179,12 @@ impl Metrics {
     /// Those of missed webhooks.
     pub(crate) fn redelivery(&self) -> &RedeliveryMetrics {
         &self.redelivery
+    }
+
+    /// Those of the trace that the operator writes of itself.
+    #[must_use]
+    pub fn recording(&self) -> &RecordingMetrics {
+        &self.recording
     }
 
     /// Whether this process may act.

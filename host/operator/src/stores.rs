@@ -98,6 +98,12 @@ impl Stores {
         }
     }
 
+    /// Whether every store holds what the API server has.
+    #[must_use]
+    pub fn are_full(&self) -> bool {
+        self.filled.is_complete()
+    }
+
     /// Runners that a set owns.
     #[must_use]
     pub fn runners_of(&self, set: &Uid) -> Vec<Arc<Runner>> {

@@ -1,8 +1,10 @@
 //! One watch per kind: each fills a store and tells of changes.
 
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::Client;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
+use kube::{Client, Resource};
 use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::watch::{Changes, Filled, trim, watch, watch_with_index};
@@ -20,6 +22,44 @@ pub struct Watches {
     pub(crate) claims: Changes<PersistentVolumeClaim>,
     pub(crate) autoscalers: Changes<HorizontalRunnerAutoscaler>,
     pub(crate) job_ledgers: Changes<JobLedger>,
+}
+
+/// An object of which a trace tells: it appeared, changed or vanished. The stores say how it is now.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Of the kind of the same name.
+    Autoscaler(ObjectRef<HorizontalRunnerAutoscaler>),
+    /// Of the kind of the same name.
+    Deployment(ObjectRef<RunnerDeployment>),
+    /// Of the kind of the same name.
+    JobLedger(ObjectRef<JobLedger>),
+    /// Of the kind of the same name.
+    Runner(ObjectRef<Runner>),
+}
+
+impl Watches {
+    /// The same, which tell of changes as well. `tell` must not wait.
+    #[must_use]
+    pub fn telling(self, tell: impl Fn(Change) + Clone + Send + 'static) -> Self {
+        Self {
+            autoscalers: telling(self.autoscalers, tell.clone(), Change::Autoscaler),
+            deployments: telling(self.deployments, tell.clone(), Change::Deployment),
+            job_ledgers: telling(self.job_ledgers, tell.clone(), Change::JobLedger),
+            runners: telling(self.runners, tell, Change::Runner),
+            ..self
+        }
+    }
+}
+
+fn telling<K>(
+    changes: Changes<K>,
+    tell: impl Fn(Change) + Send + 'static,
+    change: impl Fn(ObjectRef<K>) -> Change + Send + 'static,
+) -> Changes<K>
+where
+    K: Resource<DynamicType = ()> + Send + 'static,
+{
+    changes.inspect_ok(move |object| tell(change(ObjectRef::from_obj(object)))).boxed()
 }
 
 /// Prepares the watches and their stores. Nothing is decided before the tenancy is known as well.

@@ -40,6 +40,15 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) ui_token_file: Option<PathBuf>,
 
+    /// Directory in which the operator that acts keeps a trace of its pools, jobs and runners, as `pacer record` writes it; none: nothing is
+    /// recorded. docs/trace.md.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Most bytes of all files of that trace; the oldest go first.
+    #[arg(long, default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(8 << 20..), value_name = "BYTES")]
+    pub(crate) record_bytes: u64,
+
     #[command(flatten)]
     pub(crate) receiver: ReceiverArguments,
 

@@ -3,9 +3,14 @@
 //! It reads what everybody reads who may read the five kinds and JobLedgers, by watches, and changes nothing.
 
 mod chronicle;
+mod recorder;
+
+pub(crate) use chronicle::Defaults;
+pub(crate) use recorder::{Recorder, Setting};
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -21,7 +26,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::MissedTickBehavior;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
-use chronicle::{Chronicle, Defaults};
+use chronicle::Chronicle;
 
 /// How often lines reach the file.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -50,6 +55,9 @@ pub(crate) struct Arguments {
     /// --default-scale-down-delay of the operator.
     #[arg(long, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
     default_scale_down_delay: Duration,
+    /// --common-runner-labels of the operator.
+    #[arg(long, value_delimiter = ',', value_name = "LABEL")]
+    common_runner_labels: Vec<String>,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -174,6 +182,10 @@ fn is_refused(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404))
 }
 
+fn key(object: &impl kube::ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
 /// The file, and what is known.
 struct Book {
     writer: Writer,
@@ -185,8 +197,11 @@ struct Book {
 impl Book {
     fn open(arguments: &Arguments) -> Result<Self> {
         let now = Timestamp::now();
-        let defaults =
-            Defaults { idle_confirmation: arguments.idle_confirmation, scale_down_delay: arguments.default_scale_down_delay };
+        let defaults = Defaults {
+            idle_confirmation: arguments.idle_confirmation,
+            scale_down_delay: arguments.default_scale_down_delay,
+            labels: arguments.common_runner_labels.iter().map(|label| Arc::from(label.as_str())).collect(),
+        };
         let out = &arguments.out;
         match file::read(out) {
             Ok(contents) => {
@@ -211,8 +226,8 @@ impl Book {
         match change {
             Change::Autoscaler(object) => self.chronicle.autoscaler(&object, now),
             Change::Deployment(object) => self.chronicle.deployment(&object, now),
-            Change::AutoscalerGone(object) => self.chronicle.autoscaler_gone(&object, now),
-            Change::DeploymentGone(object) => self.chronicle.deployment_gone(&object),
+            Change::AutoscalerGone(object) => self.chronicle.autoscaler_gone(&key(&*object), now),
+            Change::DeploymentGone(object) => self.chronicle.deployment_gone(&key(&*object)),
             Change::Jobs(object) => self.chronicle.jobs(&object, now),
             Change::Runner(object) => {
                 if let Some(listed) = &mut self.listed {

@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use crate::arguments::RunArguments;
 use crate::health::{self, Health, Phase};
 use crate::policy::jail;
+use crate::record::Recorder;
 use crate::{connection, default_github, listen, signal, telemetry, ui, webhook};
 
 mod settings;
@@ -193,6 +194,7 @@ struct Started {
     policies: Arc<PolicySets>,
     github: Arc<Accesses>,
     queues: Arc<Queues>,
+    recorder: Option<Recorder>,
 }
 
 /// Why this process acts no longer.
@@ -264,7 +266,7 @@ impl Process {
             writing.spawn(writer.run(written.clone()));
         }
         let started = self.start_controllers(client, policies, (receipts, counters))?;
-        let Started { running, stores, policies, github, queues } = started;
+        let Started { running, stores, policies, github, queues, recorder } = started;
         let outcome = match self.supervise(&stores, running, (health, webhooks), led).await {
             // As controller-runtime does: a process that lost its lease starts anew, with nothing remembered.
             End::LeaseLost => bail!("the lease was lost"),
@@ -274,6 +276,9 @@ impl Process {
         // What was decided last is written as well.
         written.cancel();
         while writing.join_next().await.is_some() {}
+        if let Some(recorder) = recorder {
+            recorder.stop().await;
+        }
         policies.host().join().await;
         github.join().await;
         queues.join().await;
@@ -300,6 +305,13 @@ impl Process {
             );
         }
         let (watches, stores) = watches::watches(&client, settings.namespace.as_deref(), &tenancies);
+        let (recorder, watches) = match settings::recording(arguments) {
+            Some(setting) => {
+                let (recorder, watches) = Recorder::start(setting, watches, stores.clone(), metrics.recording())?;
+                (Some(recorder), watches)
+            }
+            None => (None, watches),
+        };
         let options = settings::policy_options(arguments, &config.default_namespace)?;
         match (&options.default, arguments.builtin_policies_only) {
             (_, true) => tracing::info!("--builtin-policies-only: the shipped policies decide, and no policy set is looked for"),
@@ -367,7 +379,7 @@ impl Process {
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };
         running.spawn(operator.run(watches, alarms, news, stop.clone()));
-        Ok(Started { running, stores, policies: sets, github: accesses, queues })
+        Ok(Started { running, stores, policies: sets, github: accesses, queues, recorder })
     }
 
     /// Waits until the controllers have ended, or the lease is lost; says in between that the stores are full.

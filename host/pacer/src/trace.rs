@@ -1,14 +1,17 @@
-//! `pacer trace`: what a recorded trace says, and parts of it.
+//! `pacer trace`: what a recorded trace says, and parts of it; and a trace of what GitHub remembers.
+
+mod import;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
 use jiff::Timestamp;
-use pacer_simulate::{Scenario, recorded};
+use pacer_simulate::{Difference, Policies, Scenario, recorded};
 use pacer_trace::{History, Redaction, Trace, file};
 use serde_json::json;
 
+use crate::policy::contender;
 use crate::report::{Format, Report};
 use crate::table;
 
@@ -25,10 +28,14 @@ pub(crate) enum Verb {
     Check(FileArguments),
     /// Counts jobs, waits, runners and decisions, pool by pool.
     Summary(SummaryArguments),
+    /// Gives what was recorded of jobs and runners to the rules of this program, and says where other numbers come out than were recorded.
+    Replay(ReplayArguments),
     /// Writes the part from one moment to another into a new file.
     Cut(CutArguments),
     /// Writes a copy in which names of repositories, workflows and runners are keyed hashes.
     Redact(RedactArguments),
+    /// Reads the jobs of an organization or of repositories from GitHub's history into a new trace.
+    Import(Box<import::Arguments>),
 }
 
 /// Arguments of `pacer trace check`.
@@ -46,6 +53,16 @@ pub(crate) struct SummaryArguments {
     /// How it is said.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
+}
+
+/// Arguments of `pacer trace replay`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ReplayArguments {
+    /// The trace.
+    file: PathBuf,
+    /// The policy set that was in force while it was recorded; the shipped policy when absent.
+    #[arg(long, value_name = "FILE")]
+    recorded_policies: Option<PathBuf>,
 }
 
 /// Arguments of `pacer trace cut`.
@@ -86,13 +103,15 @@ pub(crate) fn main(verb: &Verb) -> Result<Report> {
     match verb {
         Verb::Check(arguments) => check(arguments),
         Verb::Summary(arguments) => summary(arguments),
+        Verb::Replay(arguments) => replay(arguments),
         Verb::Cut(arguments) => cut(arguments),
         Verb::Redact(arguments) => redact(arguments),
+        Verb::Import(arguments) => import::import(arguments),
     }
 }
 
 fn check(arguments: &FileArguments) -> Result<Report> {
-    let contents = file::read(&arguments.file)?;
+    let contents = pacer_trace::read(&arguments.file)?;
     let history = History::of(&contents.trace);
     let file = arguments.file.display();
     let mut text = format!(
@@ -127,7 +146,7 @@ fn check(arguments: &FileArguments) -> Result<Report> {
 }
 
 fn summary(arguments: &SummaryArguments) -> Result<Report> {
-    let trace = file::read(&arguments.file)?.trace;
+    let trace = pacer_trace::read(&arguments.file)?.trace;
     let history = History::of(&trace);
     let scenario = Scenario::of(&history).with_context(|| arguments.file.display().to_string())?;
     let (pools, total) = recorded(&history, &scenario);
@@ -170,8 +189,35 @@ fn summary(arguments: &SummaryArguments) -> Result<Report> {
     Ok(Report { text: head + &table::right(&rows), notes, failure: None })
 }
 
+fn replay(arguments: &ReplayArguments) -> Result<Report> {
+    let trace = pacer_trace::read(&arguments.file)?.trace;
+    let policies = match &arguments.recorded_policies {
+        Some(path) => Policies::of("recorded".to_owned(), contender::load(path)?),
+        None => Policies::builtin(),
+    };
+    let file = arguments.file.display();
+    let replay = pacer_simulate::replay(&trace, &policies.context("starting the runtime")?).with_context(|| file.to_string())?;
+    let mut text = format!(
+        "{file}: {} changes of numbers were recorded, and {} come out of the recorded facts, those that lasted for a moment included\n",
+        table::number(replay.recorded),
+        table::number(replay.decided)
+    );
+    let differences = replay.differences.len();
+    for difference in replay.differences.iter().take(SHOWN) {
+        let Difference { at, pool, recorded, decided } = difference;
+        text.push_str(&format!("  {at} {pool}: {recorded} was recorded, {decided:?} came out\n"));
+    }
+    if differences > SHOWN {
+        text.push_str(&format!("  and {} more\n", differences - SHOWN));
+    }
+    let failure = (differences > 0).then(|| {
+        format!("{file}: {differences} numbers differ; give the policies that were in force by --recorded-policies, if they were others")
+    });
+    Ok(Report { text, notes: String::new(), failure })
+}
+
 fn cut(arguments: &CutArguments) -> Result<Report> {
-    let trace = file::read(&arguments.file)?.trace;
+    let trace = pacer_trace::read(&arguments.file)?.trace;
     let history = History::of(&trace);
     let (from, to) = (arguments.from.unwrap_or(history.started), arguments.to.unwrap_or(history.ended));
     ensure!(from < to, "--from {from} is not before --to {to}");
@@ -195,7 +241,7 @@ fn redact(arguments: &RedactArguments) -> Result<Report> {
         key.display(),
         bytes.len()
     );
-    let trace = file::read(&arguments.file)?.trace;
+    let trace = pacer_trace::read(&arguments.file)?.trace;
     write(&arguments.out, &Redaction::new(&bytes).apply(&trace))
 }
 
@@ -210,6 +256,23 @@ mod tests {
 
     /// A small trace of the test control plane.
     const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/golden/burst.jsonl");
+
+    #[test]
+    fn recorded_facts_give_the_recorded_numbers_and_others_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let replay = |file: PathBuf| main(&Verb::Replay(ReplayArguments { file, recorded_policies: None })).unwrap();
+        let report = replay(PathBuf::from(GOLDEN));
+        assert!(report.failure.is_none(), "{}", report.text);
+        let text = std::fs::read_to_string(GOLDEN).unwrap();
+        // Another maximum than was in force, and a number that nobody decided.
+        for (name, from, to) in [("max.jsonl", "\"max\":8", "\"max\":6"), ("number.jsonl", "\"to\":6", "\"to\":5")] {
+            assert!(text.contains(from), "{from} is not in the trace");
+            let file = directory.path().join(name);
+            std::fs::write(&file, text.replace(from, to)).unwrap();
+            let report = replay(file);
+            assert!(report.failure.is_some_and(|failure| failure.contains("differ")), "{name}: {}", report.text);
+        }
+    }
 
     #[test]
     fn a_trace_is_checked_counted_cut_and_redacted() {

@@ -3,8 +3,18 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use jiff::Timestamp;
+
 /// Milliseconds since 1970, virtual.
 pub(crate) type Moment = i64;
+
+pub(crate) fn moment(at: Timestamp) -> Moment {
+    at.as_millisecond()
+}
+
+pub(crate) fn at(moment: Moment) -> Timestamp {
+    Timestamp::from_millisecond(moment).unwrap_or(Timestamp::MAX)
+}
 
 /// What is to happen. Indices into the scenario's and the run's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +47,11 @@ impl Agenda {
     pub(crate) fn note(&mut self, at: Moment, event: Event) {
         self.noted += 1;
         self.heap.push(Reverse((at, self.noted, event)));
+    }
+
+    /// When something is to happen next.
+    pub(crate) fn peek(&self) -> Option<Moment> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
     pub(crate) fn next(&mut self) -> Option<(Moment, Event)> {

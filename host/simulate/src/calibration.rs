@@ -20,11 +20,14 @@ pub struct Bound {
     pub wait_seconds: f64,
     /// Share by which runner-minutes may be off.
     pub minutes: f64,
+    /// What was recorded is one run of many that chance could have made, so a figure may be off by so many standard deviations of the simulated
+    /// runs more: those of few jobs scatter, those of many hardly do. At most by as much again as it may be without.
+    pub deviations: f64,
 }
 
 impl Default for Bound {
     fn default() -> Self {
-        Self { wait: 0.10, wait_seconds: 1.0, minutes: 0.05 }
+        Self { wait: 0.10, wait_seconds: 1.0, minutes: 0.05, deviations: 2.0 }
     }
 }
 
@@ -39,6 +42,8 @@ pub struct Deviation {
     pub recorded: f64,
     /// As it is simulated, the mean over all seeds.
     pub simulated: f64,
+    /// By how much it may be off, the scatter of runs included.
+    pub allowed: f64,
     /// It is off by no more than the bound.
     pub within: bool,
 }
@@ -66,13 +71,21 @@ impl Calibration {
                 (Metric::RunnerMinutes, figures.runner_minutes),
             ]
             .map(|(metric, recorded)| {
-                let simulated = runs.spread(pool, metric).mean;
-                let off = (simulated - recorded).abs();
-                let within = match metric {
-                    Metric::RunnerMinutes => off <= recorded * bound.minutes,
-                    _ => off <= (recorded * bound.wait).max(bound.wait_seconds),
+                let spread = runs.spread(pool, metric);
+                let limit = match metric {
+                    Metric::RunnerMinutes => recorded * bound.minutes,
+                    _ => (recorded * bound.wait).max(bound.wait_seconds),
                 };
-                Deviation { pool: pool.map(str::to_owned), metric: metric.name(), recorded, simulated, within }
+                let allowed = limit + (bound.deviations * spread.deviation).min(limit);
+                let within = (spread.mean - recorded).abs() <= allowed;
+                Deviation {
+                    pool: pool.map(str::to_owned),
+                    metric: metric.name(),
+                    recorded,
+                    simulated: spread.mean,
+                    allowed,
+                    within,
+                }
             })
         });
         Self { bound, deviations: deviations.collect() }

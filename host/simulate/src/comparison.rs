@@ -76,6 +76,9 @@ pub struct Spread {
     pub min: f64,
     /// Greatest.
     pub max: f64,
+    /// Standard deviation from run to run; 0 of a single one.
+    #[serde(skip)]
+    pub deviation: f64,
 }
 
 /// A policy and its runs, one for each seed.
@@ -97,7 +100,9 @@ impl Contender {
         let values: Vec<f64> = figures.map(|figures| metric.of(figures)).collect();
         let fold = |with: fn(f64, f64) -> f64| values.iter().copied().reduce(with).unwrap_or_default();
         let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-        Spread { mean, min: fold(f64::min), max: fold(f64::max) }
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = (squares / values.len().saturating_sub(1).max(1) as f64).sqrt();
+        Spread { mean, min: fold(f64::min), max: fold(f64::max), deviation }
     }
 }
 

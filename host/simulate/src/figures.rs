@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pacer_trace::{End, History};
 use serde::Serialize;
 
-use crate::agenda::Moment;
-use crate::scenario::{Scenario, moment};
+use crate::agenda::{Moment, moment};
+use crate::scenario::Scenario;
 
 /// Figures of one pool, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -16,8 +16,10 @@ mod figures;
 mod github;
 mod policies;
 mod random;
+mod reaction;
 mod run;
 mod runner;
+mod samples;
 mod scenario;
 
 pub use calibration::{Bound, Calibration, Deviation};
@@ -25,7 +27,7 @@ pub use comparison::{Comparison, Contender, Row, Spread};
 pub use condition::{Condition, ConditionError};
 pub use figures::{Figures, recorded};
 pub use policies::Policies;
-pub use run::{Outcome, simulate};
+pub use run::{Difference, Outcome, Replay, replay, simulate};
 pub use scenario::{Scenario, ScenarioError};
 
 #[cfg(test)]

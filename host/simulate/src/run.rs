@@ -2,6 +2,7 @@
 
 mod pass;
 mod pool;
+mod replay;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +11,16 @@ use std::time::Instant;
 use pacer_core::ledger::{JobEvent, State};
 use pacer_core::name;
 
-use crate::agenda::{Agenda, Event, Moment};
+use crate::agenda::{Agenda, Event, Moment, at};
 use crate::figures::{Figures, Tally, together};
 use crate::github::GitHub;
 use crate::policies::Policies;
 use crate::random::Random;
+use crate::reaction::Call;
 use crate::runner::Runner;
-use crate::scenario::{Job, Scenario, Start, at};
+use crate::scenario::{Job, Scenario, Start};
 use pool::Pool;
+pub use replay::{Difference, Replay, replay};
 
 /// What a run comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,14 +45,21 @@ pub(crate) struct Story {
     pub(crate) fleets: Vec<(Moment, usize, u32, u32, u32, u32)>,
 }
 
-/// Runs a scenario once. The same scenario, policies and seed give the same outcome.
+/// Events between two words about progress.
+const TELL: u64 = 4_096;
+
+/// Runs a scenario once. The same scenario, policies and seed give the same outcome. `progress` hears now and then how many of the jobs have come.
 #[must_use]
-pub fn simulate(scenario: &Scenario, policies: &Policies, seed: u64) -> Outcome {
+pub fn simulate(scenario: &Scenario, policies: &Policies, seed: u64, mut progress: impl FnMut(usize)) -> Outcome {
     let mut run = Run::new(scenario, policies, seed);
     run.begin();
     while let Some((now, event)) = run.agenda.next().filter(|(now, _)| *now <= scenario.ends) {
         run.now = now;
         run.events += 1;
+        if run.events % TELL == 0 {
+            // They are in the order in which they come.
+            progress(scenario.jobs.partition_point(|job| job.arrives <= now));
+        }
         run.play(event);
     }
     run.end()
@@ -76,6 +86,7 @@ struct Run<'a> {
     progress: Vec<Progress>,
     by_id: BTreeMap<u64, usize>,
     starts: Vec<Random>,
+    reactions: Random,
     pickups: Random,
     lingers: Random,
     events: u64,
@@ -97,6 +108,7 @@ impl<'a> Run<'a> {
             progress: vec![Progress::default(); scenario.jobs.len()],
             by_id: scenario.jobs.iter().enumerate().map(|(index, job)| (job.id, index)).collect(),
             starts: (0..).zip(&scenario.pools).map(|(index, _)| Random::new(seed, 16 + index)).collect(),
+            reactions: Random::new(seed, 4),
             pickups: Random::new(seed, 2),
             lingers: Random::new(seed, 3),
             events: 0,
@@ -127,7 +139,7 @@ impl<'a> Run<'a> {
         for (index, job) in scenario.jobs.iter().enumerate() {
             if !job.runs_already {
                 self.agenda.note(job.arrives, Event::Queued { job: index });
-            } else if let Some(runner) = job.on.as_ref().and_then(|name| named.get(name)).copied() {
+            } else if let Some(runner) = job.runner.as_ref().and_then(|name| named.get(name)).copied() {
                 self.runner(runner, |runner, now| runner.busy(index, now));
                 self.begin_job(index, runner);
             }
@@ -197,8 +209,8 @@ impl<'a> Run<'a> {
         self.runner(runner, |runner, now| runner.busy(job, now));
         self.progress(job, |progress| progress.runner = Some(runner));
         let pool = self.runners.get(runner).map_or(0, |runner| runner.pool);
-        let samples = self.scenario.pools.get(pool).map(|pool| pool.pickups.as_slice()).unwrap_or_default();
-        let after = self.pickups.pick(samples).unwrap_or_default();
+        let samples = self.scenario.pools.get(pool).map(|pool| &pool.pickups);
+        let after = samples.and_then(|samples| samples.near(self.now, &mut self.pickups)).unwrap_or_default();
         self.agenda.note(self.now + after, Event::Started { job, runner });
         self.wake(pool, self.now);
     }
@@ -232,8 +244,8 @@ impl<'a> Run<'a> {
         }
         if ephemeral {
             self.runner(id, Runner::worked_until);
-            let samples = self.scenario.pools.get(pool).map(|pool| pool.lingers.as_slice()).unwrap_or_default();
-            let after = self.lingers.pick(samples).unwrap_or_default();
+            let samples = self.scenario.pools.get(pool).map(|pool| &pool.lingers);
+            let after = samples.and_then(|samples| samples.near(self.now, &mut self.lingers)).unwrap_or_default();
             self.agenda.note(self.now + after, Event::Stopped { runner: id, exit_code: 0 });
         } else {
             self.runner(id, |runner, now| runner.idle(id as u64 + 1, now));
@@ -276,13 +288,24 @@ impl<'a> Run<'a> {
         index
     }
 
-    /// A runner starts: how long that takes, or after what time it fails, is drawn from those that were recorded.
+    /// A runner that was decided upon is made: how long that takes is drawn from what was recorded.
+    fn create(&mut self, pool: usize, call: Call) {
+        let id = self.make(pool, None);
+        let samples = self.scenario.pools.get(pool).map(|pool| pool.reactions.to(call));
+        let after = samples.and_then(|samples| samples.near(self.now, &mut self.reactions)).unwrap_or_default();
+        self.runner(id, |runner, now| runner.created = now + after);
+        self.start(id);
+    }
+
+    /// A runner starts: how long that takes, or after what time it fails, is drawn from what was recorded.
     fn start(&mut self, id: usize) {
-        let Some(pool) = self.runners.get(id).map(|runner| runner.pool) else { return };
-        let samples = self.scenario.pools.get(pool).map(|pool| pool.starts.as_slice()).unwrap_or_default();
-        match self.starts.get_mut(pool).and_then(|random| random.pick(samples)) {
-            Some(Start::Online(after)) => self.agenda.note(self.now + after, Event::Online { runner: id }),
-            Some(Start::Failed(after)) => self.agenda.note(self.now + after, Event::Stopped { runner: id, exit_code: 1 }),
+        let Some((pool, created)) = self.runners.get(id).map(|runner| (runner.pool, runner.created)) else { return };
+        let samples = self.scenario.pools.get(pool).map(|pool| &pool.starts);
+        match self.starts.get_mut(pool).zip(samples).and_then(|(random, samples)| samples.near(created, random)) {
+            Some(Start::Online(after)) => self.agenda.note((created + after).max(self.now), Event::Online { runner: id }),
+            Some(Start::Failed(after)) => {
+                self.agenda.note((created + after).max(self.now), Event::Stopped { runner: id, exit_code: 1 });
+            }
             None => {}
         }
     }
@@ -358,7 +381,7 @@ impl<'a> Run<'a> {
         for (index, runner) in self.runners.iter().enumerate() {
             let Some((_, tally)) = tallies.get_mut(runner.pool) else { continue };
             let gone = runner.gone.unwrap_or(ends);
-            tally.existed += gone - runner.created;
+            tally.existed += (gone - runner.created).max(0);
             tally.starts += u64::from(index >= initial);
             tally.idle += idle_time(runner, ends);
         }

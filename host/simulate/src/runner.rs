@@ -6,13 +6,13 @@ use std::time::Duration;
 use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts};
 use pacer_core::phase::{Assessment, Phase, assess};
 
-use crate::agenda::Moment;
-use crate::scenario::at;
+use crate::agenda::{Moment, at};
 
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(crate) name: Arc<str>,
     pub(crate) pool: usize,
+    /// When its object is there: a moment after it was decided upon.
     pub(crate) created: Moment,
     pub(crate) online: Option<Moment>,
     pub(crate) gone: Option<Moment>,

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use pacer_core::target;
 use pacer_trace::{End, History, JobLife, PoolSettings, RunnerLife};
 
-use crate::agenda::Moment;
+use crate::agenda::{Moment, moment};
+use crate::reaction::{Reactions, reactions};
+use crate::samples::Samples;
 
-/// Assumed for a pool of whose starts none was recorded.
-const UNKNOWN_START: Moment = 30_000;
+/// Assumed for a pool of whose starts none was recorded, where nothing else is told.
+const UNKNOWN_START: Duration = Duration::from_secs(30);
 
 /// Why a trace can't be simulated.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,8 +54,8 @@ pub(crate) struct Job {
     pub(crate) cancelled: Option<Moment>,
     /// It runs when the trace begins.
     pub(crate) runs_already: bool,
-    /// The runner that has it then, where that is known.
-    pub(crate) on: Option<Arc<str>>,
+    /// The runner that had it, where that is known.
+    pub(crate) runner: Option<Arc<str>>,
     /// It was queued after the beginning, so its wait counts.
     pub(crate) counts: bool,
 }
@@ -62,11 +65,13 @@ pub(crate) struct Job {
 pub(crate) struct Pool {
     pub(crate) name: Arc<str>,
     pub(crate) settings: Vec<(Moment, PoolSettings)>,
-    pub(crate) starts: Vec<Start>,
+    /// From when a runner was called for until it was made.
+    pub(crate) reactions: Reactions,
+    pub(crate) starts: Samples<Start>,
     /// From a job's end until its ephemeral runner is gone.
-    pub(crate) lingers: Vec<Moment>,
+    pub(crate) lingers: Samples<Moment>,
     /// From when a runner and a job were there until the job started.
-    pub(crate) pickups: Vec<Moment>,
+    pub(crate) pickups: Samples<Moment>,
     /// Runners that were there at the beginning, and those of them that were online.
     pub(crate) initial: Vec<(Arc<str>, bool)>,
 }
@@ -88,11 +93,20 @@ impl Scenario {
     ///
     /// When there is nothing to simulate.
     pub fn of(history: &History) -> Result<Self, ScenarioError> {
+        Self::assuming(history, UNKNOWN_START)
+    }
+
+    /// The same, with so long a start in pools of which none was recorded.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing to simulate.
+    pub fn assuming(history: &History, start: Duration) -> Result<Self, ScenarioError> {
         let (begins, ends) = (moment(history.started), moment(history.ended));
         let mut notes = Vec::new();
         let mut pools: Vec<Pool> = Vec::new();
         for (name, life) in history.pools.iter().filter(|(_, life)| !life.settings.is_empty()) {
-            pools.push(pool(name, &life.settings, history, begins, &mut notes));
+            pools.push(pool(name, &life.settings, history, (begins, start), &mut notes));
         }
         if pools.is_empty() {
             return Err(ScenarioError::NoPool);
@@ -100,11 +114,18 @@ impl Scenario {
         let index: BTreeMap<Arc<str>, usize> = pools.iter().enumerate().map(|(index, pool)| (pool.name.clone(), index)).collect();
         let mut homeless = 0_u64;
         let mut jobs = Vec::new();
+        let mut of_pools: Vec<Vec<&JobLife>> = vec![Vec::new(); pools.len()];
         for (id, life) in &history.jobs {
             let known = life.about.pool.as_ref().and_then(|pool| index.get(pool)).copied();
             let pool = known.or_else(|| pools.iter().position(|pool| pool.fits(&life.about.labels)));
             homeless += u64::from(pool.is_none());
             jobs.extend(job(*id, life, pool, history, begins, ends));
+            if let Some(of_pool) = pool.and_then(|pool| of_pools.get_mut(pool)) {
+                of_pool.push(life);
+            }
+        }
+        for (pool, jobs) in pools.iter_mut().zip(&of_pools) {
+            pool.reactions = reactions(&pool.name, &pool.settings, jobs.iter().copied(), history);
         }
         jobs.sort_by_key(|job: &Job| (job.arrives, job.id));
         if !jobs.iter().any(|job| job.counts) {
@@ -132,6 +153,12 @@ impl Scenario {
         self.jobs.iter().filter(|job| job.counts).count()
     }
 
+    /// Jobs that come, whether their wait counts or not.
+    #[must_use]
+    pub fn arrivals(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// Names of the pools, in order.
     pub fn pools(&self) -> impl Iterator<Item = &str> {
         self.pools.iter().map(|pool| pool.name.as_ref())
@@ -147,14 +174,6 @@ impl Pool {
             target::fits(&wanted, &has)
         })
     }
-}
-
-pub(crate) fn moment(at: Timestamp) -> Moment {
-    at.as_millisecond()
-}
-
-pub(crate) fn at(moment: Moment) -> Timestamp {
-    Timestamp::from_millisecond(moment).unwrap_or(Timestamp::MAX)
 }
 
 fn job(id: u64, life: &JobLife, pool: Option<usize>, history: &History, begins: Moment, ends: Moment) -> Option<Job> {
@@ -185,7 +204,7 @@ fn job(id: u64, life: &JobLife, pool: Option<usize>, history: &History, begins: 
         runs: runs.map(|runs| runs.max(0)),
         cancelled: completed.filter(|_| started.is_none()),
         runs_already,
-        on: life.runner.clone().filter(|_| runs_already),
+        runner: life.runner.clone(),
         counts: queued >= begins,
     })
 }
@@ -194,7 +213,7 @@ fn pool(
     name: &Arc<str>,
     settings: &[(Timestamp, PoolSettings)],
     history: &History,
-    begins: Moment,
+    (begins, assumed): (Moment, Duration),
     notes: &mut Vec<String>,
 ) -> Pool {
     let settings: Vec<(Moment, PoolSettings)> =
@@ -206,10 +225,12 @@ fn pool(
         }
     }
     let runners: Vec<(&Arc<str>, &RunnerLife)> = history.runners.iter().filter(|(_, life)| life.pool == *name).collect();
-    let mut starts: Vec<Start> = runners.iter().filter_map(|(_, life)| start(life)).collect();
-    if !starts.iter().any(|start| matches!(start, Start::Online(_))) {
-        notes.push(format!("pool {name}: no start of a runner is in the trace, so {} s is assumed", UNKNOWN_START / 1000));
-        starts.push(Start::Online(UNKNOWN_START));
+    let mut starts: Vec<(Moment, Start)> =
+        runners.iter().filter_map(|(_, life)| Some((moment(life.created), start(life)?))).collect();
+    if !starts.iter().any(|(_, start)| matches!(start, Start::Online(_))) {
+        notes.push(format!("pool {name}: no start of a runner is in the trace, so {} s is assumed", assumed.as_secs_f64()));
+        let assumed = i64::try_from(assumed.as_millis()).unwrap_or(i64::MAX / 4);
+        starts.push((begins, Start::Online(assumed)));
     }
     let there = |life: &RunnerLife| moment(life.created) <= begins && life.ended.is_none_or(|(ended, _)| moment(ended) > begins);
     let initial = runners
@@ -217,7 +238,15 @@ fn pool(
         .filter(|(_, life)| there(life))
         .map(|(name, life)| ((*name).clone(), life.registered.is_some_and(|registered| moment(registered) <= begins)));
     let (lingers, pickups) = after_jobs(name, history);
-    Pool { name: name.clone(), settings, starts, lingers, pickups, initial: initial.collect() }
+    Pool {
+        name: name.clone(),
+        settings,
+        reactions: Reactions::default(),
+        starts: Samples::of(starts),
+        lingers,
+        pickups,
+        initial: initial.collect(),
+    }
 }
 
 fn start(life: &RunnerLife) -> Option<Start> {
@@ -231,7 +260,7 @@ fn start(life: &RunnerLife) -> Option<Start> {
 }
 
 /// Times around the jobs that ran in a pool: from a job's end to its runner's, and from when both were there to the job's start.
-fn after_jobs(pool: &Arc<str>, history: &History) -> (Vec<Moment>, Vec<Moment>) {
+fn after_jobs(pool: &Arc<str>, history: &History) -> (Samples<Moment>, Samples<Moment>) {
     let mut of_runner: BTreeMap<&Arc<str>, Vec<&JobLife>> = BTreeMap::new();
     for job in history.jobs.values() {
         if let Some(runner) = &job.runner {
@@ -245,13 +274,13 @@ fn after_jobs(pool: &Arc<str>, history: &History) -> (Vec<Moment>, Vec<Moment>) 
         let mut free = life.registered.map(moment);
         for job in &jobs {
             if let Some((free, started)) = free.zip(job.started.map(moment)) {
-                pickups.push((started - free.max(moment(job.queued))).max(0));
+                pickups.push((started, (started - free.max(moment(job.queued))).max(0)));
             }
             free = job.completed.map(moment);
         }
         if let (Some(free), Some((ended, End::Finished))) = (free, life.ended) {
-            lingers.push((moment(ended) - free).max(0));
+            lingers.push((free, (moment(ended) - free).max(0)));
         }
     }
-    (lingers, pickups)
+    (Samples::of(lingers), Samples::of(pickups))
 }

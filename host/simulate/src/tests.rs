@@ -69,7 +69,7 @@ fn scenario(trace: &Trace) -> Scenario {
 }
 
 fn outcome(trace: &Trace, seed: u64) -> Outcome {
-    simulate(&scenario(trace), &Policies::builtin().unwrap(), seed)
+    simulate(&scenario(trace), &Policies::builtin().unwrap(), seed, |_| {})
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn runners_and_jobs_of_before_the_beginning_are_there() {
     trace.records.push(record(100, What::JobCompleted { job: 99 }));
     let scenario = scenario(&trace);
     assert_eq!(scenario.jobs(), 1, "waits from before the beginning do not count");
-    let outcome = simulate(&scenario, &Policies::builtin().unwrap(), 1);
+    let outcome = simulate(&scenario, &Policies::builtin().unwrap(), 1, |_| {});
     assert!(outcome.total.wait_max < 0.1, "{:?}", outcome.total);
     assert_eq!(outcome.total.starts, 0);
 }
@@ -153,7 +153,7 @@ fn runners_and_jobs_of_before_the_beginning_are_there() {
 fn a_simulated_policy_is_calibrated_when_it_gives_what_was_recorded() {
     let trace = trace(settings(0, 9, true, 0), &[(10, 30), (20, 30)], &[5]);
     let scenario = scenario(&trace);
-    let runs = (0..3).map(|seed| simulate(&scenario, &Policies::builtin().unwrap(), seed)).collect();
+    let runs = (0..3).map(|seed| simulate(&scenario, &Policies::builtin().unwrap(), seed, |_| {})).collect();
     let contender = Contender { name: "builtin".to_owned(), runs, faults: 0 };
     let measured = recorded(&History::of(&trace), &scenario);
     let calibration = Calibration::of(&contender, &measured, Bound::default());

@@ -95,7 +95,7 @@ fn a_week_of_a_hundred_thousand_jobs_takes_less_than_a_minute() {
     let trace = week();
     let scenario = Scenario::of(&History::of(&trace)).unwrap();
     let began = Instant::now();
-    let outcome = simulate(&scenario, &Policies::builtin().unwrap(), 1);
+    let outcome = simulate(&scenario, &Policies::builtin().unwrap(), 1, |_| {});
     let took = began.elapsed();
     println!("{} jobs, {} events in {:.1} s: {:#?}", scenario.jobs(), outcome.events, took.as_secs_f64(), outcome.total);
     assert!(outcome.total.jobs >= JOBS && outcome.total.unstarted < 100);

@@ -30,6 +30,12 @@ pub enum FileError {
         /// Why.
         source: io::Error,
     },
+    /// A directory without traces.
+    #[error("{path} is a directory without a trace: name a file, or the directory that `pacer run --record` writes into")]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The first line is no header.
     #[error(
         "{path} is no trace: its first line has to be {{\"format\":\"{FORMAT}\",\"version\":{VERSION},...}}; make one with `pacer record`"
@@ -83,13 +89,15 @@ pub fn is_compressed(path: &Path) -> bool {
 pub struct Contents {
     /// What it says.
     pub trace: Trace,
+    /// Bytes of its lines, uncompressed.
+    pub lines: u64,
     /// Bytes of the file up to the last whole line or frame.
     pub whole: u64,
     /// Bytes after that, which are left out.
     pub torn: u64,
 }
 
-/// Reads a trace.
+/// Reads the trace in a file.
 ///
 /// # Errors
 ///
@@ -101,7 +109,7 @@ pub fn read(path: &Path) -> Result<Contents, FileError> {
     let lines = text.as_deref().unwrap_or_else(|| bytes.get(..whole).unwrap_or_default());
     let trace = parse(path, lines)?;
     let torn = bytes.len().saturating_sub(whole);
-    Ok(Contents { trace, whole: whole as u64, torn: torn as u64 })
+    Ok(Contents { trace, lines: lines.len() as u64, whole: whole as u64, torn: torn as u64 })
 }
 
 fn whole_lines(bytes: &[u8]) -> usize {
@@ -157,6 +165,8 @@ pub struct Writer {
     compressed: bool,
     /// Lines that are not in the file yet.
     pending: Vec<u8>,
+    /// Bytes of all lines, uncompressed.
+    lines: u64,
 }
 
 impl Writer {
@@ -167,7 +177,7 @@ impl Writer {
     /// When it exists, or can't be made.
     pub fn create(path: &Path, header: &Header) -> Result<Self, FileError> {
         let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(io_error(path))?;
-        let mut writer = Self { path: path.to_owned(), file, compressed: is_compressed(path), pending: Vec::new() };
+        let mut writer = Self { path: path.to_owned(), file, compressed: is_compressed(path), pending: Vec::new(), lines: 0 };
         writer.line(header)?;
         Ok(writer)
     }
@@ -180,7 +190,8 @@ impl Writer {
     pub fn append(path: &Path, contents: &Contents) -> Result<Self, FileError> {
         let mut file = OpenOptions::new().write(true).open(path).map_err(io_error(path))?;
         file.set_len(contents.whole).and_then(|()| file.seek(SeekFrom::End(0))).map_err(io_error(path))?;
-        Ok(Self { path: path.to_owned(), file, compressed: is_compressed(path), pending: Vec::new() })
+        let (compressed, lines) = (is_compressed(path), contents.lines);
+        Ok(Self { path: path.to_owned(), file, compressed, pending: Vec::new(), lines })
     }
 
     /// Adds a record. It is in the file after the next [`Writer::flush`], or earlier.
@@ -195,9 +206,16 @@ impl Writer {
     fn line(&mut self, value: &impl serde::Serialize) -> Result<(), FileError> {
         let bad = |error: serde_json::Error| FileError::Io { path: self.path.clone(), source: error.into() };
         let line = serde_json::to_vec(value).map_err(bad)?;
+        self.lines += line.len() as u64 + 1;
         self.pending.extend(line);
         self.pending.push(b'\n');
         if self.pending.len() >= FRAME { self.flush() } else { Ok(()) }
+    }
+
+    /// Bytes of all lines of the file, uncompressed; those that wait included.
+    #[must_use]
+    pub fn lines(&self) -> u64 {
+        self.lines
     }
 
     /// Bytes that wait for [`Writer::flush`].

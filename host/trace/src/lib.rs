@@ -1,14 +1,16 @@
 //! A trace: what happened in a cluster, one record a line, in the order in which it became known.
 //!
 //! The format is described in `docs/trace.md` and `docs/trace.schema.json`. It is append-only: a recorder that starts again goes on in the same
-//! file. Read first: [`Record`] (what a line says), [`mod@file`] (how lines are kept), [`History`] (what the lines come to, job by job and runner by
+//! file. Read first: [`Record`] (what a line says), [`mod@file`] (how lines are kept), [`Directory`] (many files), [`History`] (what the lines come to, job by job and runner by
 //! runner).
 
+mod directory;
 pub mod file;
 mod history;
 mod record;
 mod redaction;
 
+pub use directory::{Directory, Limits, read};
 pub use history::{History, JobLife, PoolLife, Problem, RunnerLife};
 pub use record::{About, End, FORMAT, Header, PoolSettings, Record, VERSION, What};
 pub use redaction::Redaction;

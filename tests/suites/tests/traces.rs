@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use pacer_api::Runner;
+use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
 use pacer_harness::world::World;
-use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, queue, until, with_spec};
+use pacer_suites::webhook::{hook, hooked_world};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
 /// How long the runners of this suite start, in seconds, beside what the API server takes.
@@ -86,23 +87,23 @@ async fn recorded(world: &World, file: &Path, kind: &str, count: usize) -> Resul
     }
 }
 
+fn autoscaler(name: &str, max: u32) -> Value {
+    json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "scaleTargetRef": {"name": name}, "minReplicas": 0, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recorded_burst_is_reproduced_by_the_simulator() -> Result<()> {
     let world = hooked_world(&[]).await?;
     let delay = json!([{"name": "STARTUP_DELAY_IN_SECONDS", "value": START.to_string()}]);
     apply(&world, &with_spec(deployment("web", 0), "env", delay)).await?;
-    apply(
-        &world,
-        &json!({
-            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-            "metadata": {"name": "web", "namespace": NAMESPACE},
-            "spec": {
-                "scaleTargetRef": {"name": "web"}, "minReplicas": 0, "maxReplicas": 8, "scaleDownDelaySecondsAfterScaleOut": 0,
-                "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-            },
-        }),
-    )
-    .await?;
+    apply(&world, &autoscaler("web", 8)).await?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("burst.jsonl");
     let path = file.to_str().context("a path")?;
@@ -131,6 +132,10 @@ async fn a_recorded_burst_is_reproduced_by_the_simulator() -> Result<()> {
     let summary: Value = serde_json::from_str(&text)?;
     ensure!(summary["total"]["jobs"] == 22 && summary["total"]["starts"] == 22, "{summary:#}");
 
+    let (well, text, notes) = pacer(&["trace", "replay", path]).await?;
+    println!("{text}");
+    ensure!(well, "{text}{notes}");
+
     let arguments = ["simulate", "--trace", path, "-o", "json", "--seeds=5"];
     let (well, text, notes) = pacer(&arguments).await?;
     let simulated: Value = serde_json::from_str(&text).with_context(|| notes.clone())?;
@@ -138,5 +143,119 @@ async fn a_recorded_burst_is_reproduced_by_the_simulator() -> Result<()> {
     ensure!(well && simulated["calibration"]["holds"] == true, "{text}{notes}");
     ensure!(pacer(&arguments).await?.1 == text, "the same seed gives the same bytes");
     world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("trace");
+    let record = format!("--record={}", path.display());
+    let mut world = hooked_world(&[&record, "--common-runner-labels=everywhere"]).await?;
+    apply(&world, &deployment("web", 0)).await?;
+    apply(&world, &autoscaler("web", 4)).await?;
+    queue(&world, "web", 6, Duration::from_secs(1))?;
+    succeeded(&world, 6).await?;
+    until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;
+    let operator = world.operator.as_mut().context("no operator")?;
+    ensure!(operator.terminate().await.is_some_and(|status| status.success()), "{}", operator.log_tail(4_000));
+    operator.restart().await?;
+    operator.until_acting(PATIENCE).await?;
+    // It listens somewhere else now.
+    hook(&world, Scope::repository("acme", "app"))?;
+    queue(&world, "web", 2, Duration::from_secs(1))?;
+    succeeded(&world, 8).await?;
+    until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;
+    let operator = world.operator.as_ref().context("no operator")?;
+    let metrics = operator.metrics().await?;
+    ensure!(
+        metrics.contains("pacer_trace_changes_missed_total 0") && metrics.contains("pacer_trace_failures_total 0"),
+        "{metrics}"
+    );
+    ensure!(operator.terminate().await.is_some_and(|status| status.success()), "{}", operator.log_tail(4_000));
+
+    let path = path.to_str().context("a path")?;
+    let (well, text, notes) = pacer(&["trace", "check", path]).await?;
+    ensure!(well && notes.contains("nobody recorded from"), "{text}{notes}");
+    let (well, text, notes) = pacer(&["trace", "summary", path, "-o", "json"]).await?;
+    ensure!(well, "{text}{notes}");
+    let summary: Value = serde_json::from_str(&text)?;
+    let total = &summary["total"];
+    ensure!(total["jobs"] == 8 && total["unstarted"] == 0 && total["failedStarts"] == 0, "{summary:#}");
+    // A job that ends as another comes may leave a runner over.
+    ensure!(total["starts"].as_u64().is_some_and(|starts| starts >= 8), "{summary:#}");
+    let (well, text, notes) = pacer(&["trace", "replay", path]).await?;
+    println!("{text}");
+    ensure!(well, "{text}{notes}");
+    let (well, text, notes) = pacer(&["simulate", "--trace", path, "--allow-uncalibrated", "-o", "json"]).await?;
+    ensure!(well && serde_json::from_str::<Value>(&text)?["jobs"] == 8, "{text}{notes}");
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_whose_trace_can_not_be_written_works_all_the_same() -> Result<()> {
+    let mut world = hooked_world(&["--record=/proc/nowhere"]).await?;
+    apply(&world, &deployment("web", 0)).await?;
+    apply(&world, &autoscaler("web", 4)).await?;
+    queue(&world, "web", 3, Duration::from_secs(1))?;
+    succeeded(&world, 3).await?;
+    let operator = world.operator.as_mut().context("no operator")?;
+    let metrics = operator.metrics().await?;
+    ensure!(!metrics.contains("pacer_trace_failures_total 0"), "{metrics}");
+    ensure!(operator.logs().contains("see that the volume is there"), "{}", operator.log_tail(4_000));
+    ensure!(operator.terminate().await.is_some_and(|status| status.success()), "{}", operator.log_tail(4_000));
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_github_remembers_becomes_a_trace() -> Result<()> {
+    let github = SimGitHub::start(Settings::default()).await?;
+    for repository in ["app", "tool"] {
+        github.add(&Scope::repository("acme", repository));
+    }
+    // More runs than a page has, none of which got a runner.
+    for _ in 0..120 {
+        let job = github.queue_job(JobSpec::new("acme/app", ["self-hosted", "Linux"]))?;
+        ensure!(github.cancel_job(job), "the job is over");
+    }
+    // More jobs than a page has, in one run.
+    let first = github.queue_job(JobSpec::new("acme/tool", ["gpu"]))?;
+    let run = github.job(first).context("no job")?.run;
+    for _ in 0..104 {
+        github.queue_job(JobSpec::new("acme/tool", ["gpu"]).in_run(run))?;
+    }
+    let skipped = github.queue_job(JobSpec::new("acme/tool", ["gpu"]))?;
+    ensure!(github.skip_job(skipped), "the job is over");
+    let hosted = github.queue_job(JobSpec::new("acme/tool", ["ubuntu-latest"]))?;
+    ensure!(github.cancel_job(hosted), "the job is over");
+
+    let directory = tempfile::tempdir()?;
+    let import = async |out: &str, more: &[&str]| {
+        let file = directory.path().join(out);
+        let mut command = Command::new(binary());
+        command.args(["trace", "import", "--github-url", &github.api_url(), "--since=1h", "--out"]).arg(&file).args(more);
+        command.env("GITHUB_TOKEN", github.pat());
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let records = std::fs::read_to_string(&file).unwrap_or_default();
+        let jobs = records.lines().filter(|line| line.contains("job-queued")).count();
+        anyhow::Ok((output.status.success(), said, jobs, file))
+    };
+    let (well, said, jobs, file) = import("all.jsonl", &["--organization=acme"]).await?;
+    ensure!(well && jobs == 225, "{jobs} jobs: {said}");
+    ensure!(import("hosted.jsonl", &["--organization=acme", "--hosted"]).await?.2 == 226, "the hosted job is missing");
+    ensure!(import("one.jsonl", &["--repository=acme/tool"]).await?.2 == 105, "another repository's jobs are there");
+    let (well, said, ..) = import("none.jsonl", &["--repository=acme/none"]).await?;
+    ensure!(!well && said.contains("acme/none"), "{said}");
+    let path = file.to_str().context("a path")?;
+    let (well, text, notes) = pacer(&["trace", "check", path]).await?;
+    ensure!(well, "{text}{notes}");
+    let (well, text, notes) = pacer(&["simulate", "--trace", path, "--assumed-start=45s", "-o", "json"]).await?;
+    let simulated: Value = serde_json::from_str(&text).with_context(|| notes.clone())?;
+    ensure!(well && simulated["calibration"].is_null() && notes.contains("has no runners"), "{text}{notes}");
+    ensure!(github.deviations().is_empty(), "{:?}", github.deviations());
+    github.stop().await;
     Ok(())
 }

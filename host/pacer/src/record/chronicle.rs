@@ -19,11 +19,16 @@ const REMEMBERED: usize = 100_000;
 /// A step that is seen so soon after the second in which it was made was seen as it happened.
 const LIVE: SignedDuration = SignedDuration::from_secs(3);
 
+/// The last moment of a second.
+const WITHIN: SignedDuration = SignedDuration::from_millis(999);
+
 /// Settings of the operator that its objects do not tell.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Defaults {
-    pub(super) idle_confirmation: Option<Duration>,
-    pub(super) scale_down_delay: Duration,
+#[derive(Clone, Debug)]
+pub(crate) struct Defaults {
+    pub(crate) idle_confirmation: Option<Duration>,
+    pub(crate) scale_down_delay: Duration,
+    /// Labels of all runners.
+    pub(crate) labels: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -112,7 +117,7 @@ impl Chronicle {
         let replicas = deployment.spec.replicas_or_default();
         let settings = PoolSettings {
             pool: pool.clone(),
-            labels: config.labels().iter().map(|label| Arc::from(label.as_str())).collect(),
+            labels: config.labels().iter().map(|label| Arc::from(label.as_str())).chain(self.defaults.labels.clone()).collect(),
             ephemeral: config.is_ephemeral(),
             min: replicas,
             max: replicas,
@@ -174,18 +179,16 @@ impl Chronicle {
     }
 
     /// Without its autoscaler a pool keeps its number.
-    pub(super) fn autoscaler_gone(&mut self, autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) {
-        let key = format!("{}/{}", autoscaler.namespace().unwrap_or_default(), autoscaler.name_any());
-        if let Some(gone) = self.autoscalers.remove(&key) {
+    pub(super) fn autoscaler_gone(&mut self, key: &str, now: Timestamp) {
+        if let Some(gone) = self.autoscalers.remove(key) {
             self.settings(&gone.pool, now);
         }
     }
 
-    pub(super) fn deployment_gone(&mut self, deployment: &RunnerDeployment) {
-        let pool = format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any());
-        self.deployments.remove(pool.as_str());
-        self.pools.remove(pool.as_str());
-        self.lowered.remove(pool.as_str());
+    pub(super) fn deployment_gone(&mut self, pool: &str) {
+        self.deployments.remove(pool);
+        self.pools.remove(pool);
+        self.lowered.remove(pool);
     }
 
     /// Records what is in force for a pool, if that is news. Its number alone is none.
@@ -302,10 +305,11 @@ impl Chronicle {
     }
 }
 
-/// A moment that an object tells by its second, and now where that was this second or the one before.
+/// A moment that an object tells by its second, as exactly as known: when it was seen, where it was seen as it happened, and not after the second
+/// that was told.
 fn exact(told: Timestamp, now: Timestamp) -> Timestamp {
     let ago = now.duration_since(told);
-    if (SignedDuration::ZERO..LIVE).contains(&ago) { now } else { told }
+    if (SignedDuration::ZERO..LIVE).contains(&ago) { told.saturating_add(ago.min(WITHIN)).unwrap_or(now) } else { told }
 }
 
 #[cfg(test)]
@@ -315,7 +319,11 @@ mod tests {
     use super::*;
 
     fn chronicle() -> Chronicle {
-        Chronicle::new(Defaults { idle_confirmation: None, scale_down_delay: Duration::from_secs(600) })
+        Chronicle::new(Defaults {
+            idle_confirmation: None,
+            scale_down_delay: Duration::from_secs(600),
+            labels: vec!["all".into()],
+        })
     }
 
     fn kinds(chronicle: &mut Chronicle) -> Vec<String> {
@@ -382,7 +390,7 @@ mod tests {
         assert_eq!(kinds(&mut chronicle), ["pool", "pool", "decision"]);
         let settings = chronicle.pools["ci/web"].clone();
         assert_eq!((settings.min, settings.max, settings.job_life_seconds, settings.webhooks), (1, 9, 1_800, true));
-        assert_eq!(settings.unrecorded, ["metrics"]);
+        assert_eq!((settings.unrecorded, settings.labels), (vec!["metrics".to_owned()], vec!["web".into(), "all".into()]));
         chronicle.runner(&runner(false), now);
         chronicle.runner(&runner(true), now);
         chronicle.runner(&runner(true), now);
@@ -398,6 +406,15 @@ mod tests {
         chronicle.runner_gone("web-a", now);
         chronicle.runner_gone("web-a", now);
         assert_eq!(kinds(&mut chronicle), ["job-queued", "job-started", "runner-busy", "job-completed", "runner-ended"]);
+    }
+
+    #[test]
+    fn a_moment_is_as_exact_as_known() {
+        let told = Timestamp::from_second(1_000).unwrap();
+        let after = |milliseconds| told + SignedDuration::from_millis(milliseconds);
+        for (seen, expected) in [(0, 0), (400, 400), (999, 999), (1_400, 999), (2_900, 999), (3_000, 0), (-5, 0)] {
+            assert_eq!(exact(told, after(seen)), after(expected), "seen after {seen} ms");
+        }
     }
 
     #[test]
@@ -430,7 +447,7 @@ mod tests {
             json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
         chronicle.jobs(&ledger(&started), now);
         let trace = pacer_trace::Trace { header: pacer_trace::Header::new(now), records: chronicle.news() };
-        let mut again = Chronicle::resumed(chronicle.defaults, &History::of(&trace));
+        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace));
         again.deployments.clone_from(&chronicle.deployments);
         again.autoscaler(&autoscaler(1), now);
         again.runner(&runner(true), now);

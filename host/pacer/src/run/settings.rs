@@ -1,6 +1,7 @@
 //! From the flags of `pacer run` to the settings of its parts.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use anyhow::bail;
 use pacer_cluster::lease::LeaseTiming;
@@ -12,9 +13,14 @@ use pacer_demand::redelivery;
 use pacer_operator::pod::PodDefaults;
 use pacer_operator::settings::Settings;
 use pacer_policyset::Options;
+use pacer_trace::Limits;
 
 use crate::arguments::{ElectionArguments, RunArguments};
 use crate::connection::REQUEST_DEADLINE;
+use crate::record::{Defaults, Setting};
+
+/// Most bytes of the lines of one file of a trace: some 80,000 records, which take 40 MiB for a moment when the next file is begun.
+const LINES_OF_A_FILE: u64 = 16 << 20;
 
 pub(super) fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTiming> {
     let timing = LeaseTiming {
@@ -38,6 +44,20 @@ pub(super) fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTimin
         );
     }
     Ok(timing)
+}
+
+/// What the operator records of itself, where it was told to.
+pub(super) fn recording(arguments: &RunArguments) -> Option<Setting> {
+    let labels = arguments.common_runner_labels.iter().filter(|label| !label.is_empty());
+    Some(Setting {
+        directory: arguments.record.clone()?,
+        limits: Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE },
+        defaults: Defaults {
+            idle_confirmation: Some(arguments.idle_confirmation),
+            scale_down_delay: arguments.default_scale_down_delay,
+            labels: labels.map(|label| Arc::from(label.as_str())).collect(),
+        },
+    })
 }
 
 pub(super) fn settings(arguments: &RunArguments) -> Settings {

@@ -18,8 +18,8 @@ use pacer_core::scale_down::{self, since, unix};
 
 use super::Run;
 use super::pool::{Answered, Sent};
-use crate::agenda::Moment;
-use crate::scenario::at;
+use crate::agenda::{Moment, at};
+use crate::reaction::Call;
 
 /// Every object is looked at again after this at the latest, as by the operator's default.
 const SYNC_PERIOD: Moment = 60_000;
@@ -94,6 +94,7 @@ impl Run<'_> {
             if let (true, true, Some(name)) = (ephemeral, cause.has_finished(), name) {
                 pool.fleet.ended.insert(name, now);
                 pool.hold.count(1);
+                pool.vacant += 1;
             }
         }
         if let Some(pool) = self.pools.get_mut(index) {
@@ -105,7 +106,7 @@ impl Run<'_> {
     }
 
     /// What the autoscaler does.
-    fn number(&mut self, index: usize) {
+    pub(super) fn number(&mut self, index: usize) {
         let now = at(self.now);
         let Some(pool) = self.pools.get_mut(index) else { return };
         let arrived = std::mem::take(&mut pool.arrived);
@@ -262,12 +263,13 @@ impl Run<'_> {
             pool.surplus_since = None;
         }
         match plan {
-            Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
+            Plan::Held { .. } | Plan::Full { .. } => {}
+            Plan::Settled => pool.vacant = 0,
             Plan::Create(count) => {
                 (pool.grown, pool.newest) = (Some(now), Some(now));
-                for _ in 0..count {
-                    let runner = self.make(index, None);
-                    self.start(runner);
+                let vacant = std::mem::take(&mut pool.vacant);
+                for created in 0..count {
+                    self.create(index, if created < vacant { Call::End } else { Call::Job });
                 }
                 // The autoscaler is told.
                 self.wake(index, self.now);

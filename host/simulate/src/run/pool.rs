@@ -12,8 +12,8 @@ use pacer_core::replacement::{Accounted, ReplacementHold};
 use pacer_core::reservation::Held;
 use pacer_trace::PoolSettings;
 
-use crate::agenda::Moment;
-use crate::scenario::{self, at};
+use crate::agenda::{Moment, at};
+use crate::scenario;
 
 /// Least time between two passes, as in the operator.
 pub(super) const PACE: Moment = 50;
@@ -56,6 +56,8 @@ pub(super) struct Pool {
     pub(super) sent: Option<Sent>,
     pub(super) announced: Vec<Accounted>,
     pub(super) hold: ReplacementHold,
+    /// Runners that finished since the last plan that found nothing missing: those made next take their places.
+    pub(super) vacant: u32,
     /// When the number was raised and lowered.
     pub(super) raised: Option<Timestamp>,
     pub(super) lowered: Option<Timestamp>,
@@ -117,6 +119,7 @@ impl Pool {
             last_scale_out: None,
             sent: None,
             hold: ReplacementHold::default(),
+            vacant: 0,
             raised: None,
             lowered: None,
             grown: None,

@@ -56,7 +56,7 @@ pub fn simulate(scenario: &Scenario, policies: &Policies, seed: u64, mut progres
     while let Some((now, event)) = run.agenda.next().filter(|(now, _)| *now <= scenario.ends) {
         run.now = now;
         run.events += 1;
-        if run.events % TELL == 0 {
+        if run.events.is_multiple_of(TELL) {
             // They are in the order in which they come.
             progress(scenario.jobs.partition_point(|job| job.arrives <= now));
         }

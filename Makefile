@@ -30,7 +30,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -102,6 +102,10 @@ SEEDS ?= 100000
 FIRST ?= 0
 fuzz-fleet: setup ## The control loops in virtual time, SEEDS=100000 worlds from FIRST=0; prints a short script for each failure.
 	cargo run --release -p pacer-laboratory $(LOCKED) -- $(SEEDS) $(FIRST)
+
+CASES ?= 100000
+fuzz-decoders: setup ## Every decoder of foreign bytes with CASES=100000 of each kind; `make unit` takes a few hundred.
+	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude pacer-suites $(LOCKED) -- decoders:: webhook::signature::
 
 policies: build ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies

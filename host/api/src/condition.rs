@@ -26,6 +26,8 @@ pub enum ConditionType {
     PolicyActive,
     /// The shipped policy decides because the object's own failed.
     PolicyDegraded,
+    /// The processes that run the object's policies are locked in by the kernel.
+    PolicyIsolated,
 }
 
 impl ConditionType {
@@ -42,6 +44,7 @@ impl ConditionType {
             Self::PolicyAccepted => "PolicyAccepted",
             Self::PolicyActive => "PolicyActive",
             Self::PolicyDegraded => "PolicyDegraded",
+            Self::PolicyIsolated => "PolicyIsolated",
         }
     }
 }

@@ -83,6 +83,8 @@ pub mod annotation {
     pub const POLICY_STATUS: &str = "actions.summerwind.dev/policy-status";
     /// On policy ConfigMaps, `true`: none of its policies is asked and the shipped ones decide, at once. Not in ARC.
     pub const POLICIES_DISABLED: &str = "actions.summerwind.dev/policies-disabled";
+    /// On policy ConfigMaps: another value has a content tried again that is not tried any more, because it ended whatever tried it. Not in ARC.
+    pub const POLICY_TRY_AGAIN: &str = "actions.summerwind.dev/policy-try-again";
     /// On the ConfigMap with the tenancy: the last good file, for a restart while a newer one is broken. Written by the operator only. Not in
     /// ARC.
     pub const TENANCY_IN_FORCE: &str = "actions.summerwind.dev/tenancy-in-force";

@@ -48,6 +48,8 @@ pub enum Reason {
     PolicyActivated,
     /// A policy set is refused; the one that was active stays active.
     PolicyRefused,
+    /// A content of a policy set ended the process that tried it, and is not tried again.
+    PolicyQuarantined,
     /// A policy set that is asked for does not exist.
     PolicySetMissing,
     /// A policy set was rolled back because its policies kept failing.
@@ -93,6 +95,7 @@ impl Reason {
             Self::PolicyFault => "PolicyFault",
             Self::PolicyActivated => "PolicyActivated",
             Self::PolicyRefused => "PolicyRefused",
+            Self::PolicyQuarantined => "PolicyQuarantined",
             Self::PolicySetMissing => "PolicySetMissing",
             Self::PolicyRolledBack => "PolicyRolledBack",
             Self::PolicyDegraded => "PolicyDegraded",
@@ -118,6 +121,7 @@ impl Reason {
             | Self::NotAllowed
             | Self::TenancyRefused
             | Self::PolicyRefused
+            | Self::PolicyQuarantined
             | Self::PolicySetMissing
             | Self::PolicyRolledBack
             | Self::PolicyDegraded

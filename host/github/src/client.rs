@@ -25,6 +25,7 @@ use crate::endpoints::Endpoints;
 use crate::error::{Attempt, Error, ErrorKind, Fault};
 use crate::jobs;
 use crate::json;
+use crate::memory::{AnswerMemory, Room, Share};
 use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
@@ -49,20 +50,21 @@ pub struct ClientOptions {
     pub ca_file: Option<PathBuf>,
     /// Most bytes of one listing of runners; what is beyond is not read, and the listing counts as incomplete. 10,000 runners take 6 MB.
     pub listing_bytes: usize,
-    /// Somebody else than the operator's user chose the server: what it says in an error is not repeated.
-    pub foreign: bool,
+    /// Somebody else than the operator's user chose the server: what it says in an error is not repeated, and its answers share this memory with
+    /// those of others.
+    pub foreign: Option<Arc<AnswerMemory>>,
     /// Which proxy to use.
     pub proxy: ProxyRules,
 }
 
 impl ClientOptions {
-    /// The same for a server that somebody else chose: less memory, and none of its words.
+    /// The same for a server that somebody else chose: less memory, shared with all of them, and none of its words.
     #[must_use]
-    pub fn for_foreign(&self) -> Self {
+    pub fn for_foreign(&self, memory: Arc<AnswerMemory>) -> Self {
         Self {
             cache_bytes: self.cache_bytes.min(4 << 20),
             listing_bytes: self.listing_bytes.min(8 << 20),
-            foreign: true,
+            foreign: Some(memory),
             ..self.clone()
         }
     }
@@ -78,7 +80,7 @@ impl Default for ClientOptions {
             cache_bytes: 16 << 20,
             ca_file: None,
             listing_bytes: 32 << 20,
-            foreign: false,
+            foreign: None,
             proxy: ProxyRules::Environment,
         }
     }
@@ -116,6 +118,7 @@ struct Shared {
     counters: Arc<Counters>,
     cache: Cache,
     listing_bytes: usize,
+    share: Option<Share>,
     runners: Mutex<HashMap<Scope, runners::LastListing>>,
     queues: Mutex<HashMap<jobs::Repository, Arc<jobs::LastListing>>>,
 }
@@ -135,8 +138,9 @@ impl GitHub {
     ///
     /// When the credentials cannot be sent, the CA file cannot be used, or there is no runtime.
     pub fn new(credentials: Credentials, endpoints: Endpoints, options: &ClientOptions) -> Result<Self, ClientError> {
-        let transport = transport::connect(endpoints.api(), options.ca_file.as_deref(), &options.proxy)?;
-        Self::with_transport(credentials, endpoints, options, transport)
+        let share = options.foreign.clone().map(Share::new);
+        let transport = transport::connect(endpoints.api(), options.ca_file.as_deref(), &options.proxy, share.clone())?;
+        Self::build(credentials, endpoints, options, transport, share)
     }
 
     /// A client over another transport: for tests in memory, and networks that are reached in some other way.
@@ -149,6 +153,16 @@ impl GitHub {
         endpoints: Endpoints,
         options: &ClientOptions,
         transport: Transport,
+    ) -> Result<Self, ClientError> {
+        Self::build(credentials, endpoints, options, transport, options.foreign.clone().map(Share::new))
+    }
+
+    fn build(
+        credentials: Credentials,
+        endpoints: Endpoints,
+        options: &ClientOptions,
+        transport: Transport,
+        share: Option<Share>,
     ) -> Result<Self, ClientError> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ClientError::NoRuntime);
@@ -167,7 +181,7 @@ impl GitHub {
             .layer(turn::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(meter::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(redirect::layer())
-            .service(innermost(transport, user_agent, options.foreign));
+            .service(innermost(transport, user_agent, options.foreign.is_some()));
         let entrance = admission::entrance(stack, options.deadline, options.concurrency, options.queue);
         let built = OctocrabBuilder::new_empty().with_service(entrance).with_auth(AuthState::None).build();
         let octocrab = match built {
@@ -175,9 +189,19 @@ impl GitHub {
             Err(never) => match never {},
         };
         let (runners, queues) = (Mutex::default(), Mutex::default());
-        let listing_bytes = options.listing_bytes;
-        let shared =
-            Shared { octocrab, endpoints, credentials: kind, id, ledger, counters, cache, listing_bytes, runners, queues };
+        let shared = Shared {
+            octocrab,
+            endpoints,
+            credentials: kind,
+            id,
+            ledger,
+            counters,
+            cache,
+            listing_bytes: options.listing_bytes,
+            share,
+            runners,
+            queues,
+        };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -323,7 +347,7 @@ impl GitHub {
         let paid = answer.extensions().get::<Unchanged>().is_none();
         let next = answer.headers().get(LINK).and_then(|link| next_page(link.to_str().ok()?));
         let body = body(answer, &attempt).await?;
-        Ok(Read { version, paid, next, body, status, attempt, cache: self.0.cache.clone() })
+        Ok(Read { version, paid, next, body, status, attempt, cache: self.0.cache.clone(), share: self.0.share.clone() })
     }
 
     /// Reads all pages of a listing, following GitHub's links.
@@ -334,9 +358,14 @@ impl GitHub {
         resource: &str,
         query: &str,
     ) -> Result<Vec<T>, Error> {
-        let (subject, mut query, mut pages) = (subject.into(), query.to_owned(), Vec::new());
+        let (subject, mut query, mut pages, mut bytes) = (subject.into(), query.to_owned(), Vec::new(), 0_usize);
         loop {
             let read = self.get(endpoint, subject.clone(), &format!("{resource}?{query}")).await?;
+            bytes = bytes.saturating_add(read.len());
+            if bytes > self.listing_bytes() {
+                let reason = format!("the listing has more than {} bytes", self.listing_bytes());
+                return Err(read.attempt.misanswered(ErrorKind::Decode, read.status, reason));
+            }
             pages.push(read.json()?);
             match read.next {
                 None => return Ok(pages),
@@ -367,6 +396,7 @@ pub(crate) struct Read {
     status: StatusCode,
     attempt: Attempt,
     cache: Cache,
+    share: Option<Share>,
 }
 
 impl Read {
@@ -376,6 +406,14 @@ impl Read {
             self.cache.forget(&self.attempt.url, HeaderValue::from_static(ACCEPTED));
             self.attempt.clone().misanswered(ErrorKind::Decode, self.status, json::without_values(&error))
         })
+    }
+
+    /// Room for so many bytes of what is made of this.
+    pub(crate) fn room(&self, bytes: usize) -> Result<Room, Error> {
+        let Some(share) = &self.share else { return Ok(None) };
+        let mut held = share.room();
+        held.grow(bytes).map_err(|full| self.attempt.clone().failed(ErrorKind::Saturated, full.to_string()))?;
+        Ok(Some(Arc::new(held)))
     }
 
     /// Bytes of the content.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::call::Subject;
+use crate::memory::Room;
 use crate::stack::cache::Version;
 
 /// Runs whose jobs one listing asks for: together with the runs themselves this fits into ten seconds of the share that
@@ -117,6 +118,8 @@ struct RunsPage {
     version: Option<Version>,
     total: u64,
     runs: Arc<[Run]>,
+    /// Of the runs.
+    _room: Room,
 }
 
 /// A run as a list of runs shows it.
@@ -138,6 +141,8 @@ struct Known {
     /// When they were last asked for.
     asked: Instant,
     jobs: Arc<[RemoteJob]>,
+    /// Of the jobs.
+    room: Vec<Room>,
 }
 
 #[derive(Deserialize)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::memory::Room;
 use crate::secret::Secret;
 use crate::stack::cache::Version;
 
@@ -85,4 +86,6 @@ struct Page {
     paid: bool,
     /// Size of the answer.
     bytes: usize,
+    /// Of the runners.
+    _room: Room,
 }

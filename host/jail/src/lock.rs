@@ -27,6 +27,12 @@ const STAGER_SECONDS: u64 = 20;
 /// takes for that.
 const INTERPRETER_SECONDS: u64 = 60;
 
+/// Descriptors where the kernel has no seccomp: one of each policy, and the socket.
+const FILES: u64 = 1_024;
+
+/// Largest file in memory there, in bytes: what a module may bring.
+const FILE_BYTES: u64 = 16 << 20;
+
 /// Whether the process that started this one left more open than the first three descriptors. Reading and writing them is denied all the same.
 pub(crate) fn inherited() -> Option<bool> {
     let open = fs::read_dir("/proc/self/fd").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
@@ -41,7 +47,6 @@ pub(crate) fn before_threads(role: Role) -> Locks {
     let limits = memory(role).is_some_and(|bytes| limit(Resource::As, bytes))
         && processor_time(role).is_none_or(|seconds| limit(Resource::Cpu, seconds))
         && limit(Resource::Core, 0)
-        && limit(Resource::Fsize, 0)
         // Other processes of the same user can't trace it or read its memory.
         && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok();
     Locks { landlock: no_files(), seccomp: false, limits }
@@ -49,7 +54,9 @@ pub(crate) fn before_threads(role: Role) -> Locks {
 
 /// What binds all threads, once they are there.
 pub(crate) fn with_threads(locks: &mut Locks, socket: BorrowedFd<'_>) {
-    locks.limits &= limit(Resource::Nofile, 0) && limit(Resource::Nproc, 0);
+    // What a memory begins with lies in a file in memory, unless the kernel says that it has none.
+    let (files, bytes) = if no_files_in_memory().is_some() { (0, 0) } else { (FILES, FILE_BYTES) };
+    locks.limits &= limit(Resource::Nofile, files) && limit(Resource::Fsize, bytes) && limit(Resource::Nproc, 0);
     locks.seccomp = only_computing(socket).is_some();
 }
 
@@ -130,10 +137,13 @@ fn only_computing(socket: BorrowedFd<'_>) -> Option<()> {
     let socket = u64::try_from(socket.as_raw_fd()).ok()?;
     rules.insert(libc::SYS_read, vec![first_is(socket)?]);
     rules.insert(libc::SYS_write, vec![first_is(socket)?]);
-    // The engine copies what a memory begins with where the kernel is too old for files in memory, and fails where they are denied.
-    let absent = BTreeMap::from([(libc::SYS_memfd_create, Vec::new())]);
-    apply(absent, SeccompAction::Allow, SeccompAction::Errno(u32::try_from(libc::ENOSYS).ok()?))?;
     apply(rules, SeccompAction::Errno(u32::try_from(libc::EPERM).ok()?), SeccompAction::Allow)
+}
+
+/// The engine copies what a memory begins with where the kernel is too old for files in memory, and fails where they are denied.
+fn no_files_in_memory() -> Option<()> {
+    let absent = BTreeMap::from([(libc::SYS_memfd_create, Vec::new())]);
+    apply(absent, SeccompAction::Allow, SeccompAction::Errno(u32::try_from(libc::ENOSYS).ok()?))
 }
 
 /// Adds a filter to those of all threads; of what they answer to a call, the strictest holds.

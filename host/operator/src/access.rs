@@ -15,7 +15,7 @@ use pacer_core::policy::ApiBudget;
 use pacer_core::scope::Scope;
 use pacer_github::pace::Pace;
 use pacer_github::runner_list::{Changes, Haste, Health, RunnerListHandle, RunnerListView, RunnerLists};
-use pacer_github::{ClientId, ClientOptions, CredentialParts, Credentials, Endpoints, GitHub, KeyFiles, Secret};
+use pacer_github::{AnswerMemory, ClientId, ClientOptions, CredentialParts, Credentials, Endpoints, GitHub, KeyFiles, Secret};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -266,6 +266,8 @@ pub struct Accesses {
     endpoints: Endpoints,
     options: ClientOptions,
     default: Option<GitHub>,
+    /// Of clients of servers that namespaces chose.
+    memory: Arc<AnswerMemory>,
     tenancies: Arc<Tenancies>,
     /// Of the reconciles of a kind that run at once, so many may wait for the same GitHub.
     most_waiting: usize,
@@ -297,6 +299,7 @@ impl Accesses {
             endpoints,
             options,
             default,
+            memory: Arc::default(),
             tenancies,
             most_waiting: usize::from(concurrency.saturating_mul(3) / 4).max(1),
             secrets: AsyncMutex::default(),
@@ -314,6 +317,12 @@ impl Accesses {
     #[must_use]
     pub fn tenancies(&self) -> &Arc<Tenancies> {
         &self.tenancies
+    }
+
+    /// What answers of servers that namespaces chose hold in memory.
+    #[must_use]
+    pub fn answer_memory(&self) -> &AnswerMemory {
+        &self.memory
     }
 
     /// Endpoints of those who name none.
@@ -426,7 +435,7 @@ impl Accesses {
                 "credentials are sent without encryption: name the server by https"
             );
         }
-        GitHub::new(credentials, endpoints, &self.options.for_foreign()).map_err(|error| error.to_string())
+        GitHub::new(credentials, endpoints, &self.options.for_foreign(self.memory.clone())).map_err(|error| error.to_string())
     }
 
     fn endpoints_of(&self, secret: &KubeSecret) -> Result<Endpoints, String> {

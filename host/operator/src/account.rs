@@ -47,6 +47,15 @@ pub enum AccountError {
         /// Its name.
         name: String,
     },
+    /// The right to read every Secret of a namespace would be one to read the operator's.
+    #[error(
+        "runners with containerMode kubernetes may read every Secret of their namespace and execute in its pods, and {namespace} is the \
+         operator's own: move these runners to another namespace, or name a service account of your own in serviceAccountName"
+    )]
+    OwnNamespace {
+        /// The operator's.
+        namespace: String,
+    },
     /// The operator lacks the right.
     #[error(
         "the operator may not make the service account that these runners need ({message}): install its ClusterRoles pacer-access and \
@@ -78,6 +87,8 @@ pub struct Accounts {
     client: Client,
     /// ClusterRole of job pods.
     job_pods: String,
+    /// The operator's namespace, in which nobody gets that.
+    own: String,
     /// Shared ones, by namespace and name.
     known: Mutex<HashMap<(String, String), Checked>>,
     /// There may be shared ones in the cluster.
@@ -85,10 +96,11 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// No account known yet. `job_pods` is the name of the ClusterRole that runners in container mode `kubernetes` are bound to.
+    /// No account known yet. `job_pods` is the name of the ClusterRole that runners in container mode `kubernetes` are bound to, and `own` the
+    /// operator's namespace, where its credentials lie.
     #[must_use]
-    pub fn new(client: Client, job_pods: String) -> Self {
-        Self { client, job_pods, known: Mutex::default(), any: AtomicBool::new(true) }
+    pub fn new(client: Client, job_pods: String, own: String) -> Self {
+        Self { client, job_pods, own, known: Mutex::default(), any: AtomicBool::new(true) }
     }
 
     /// Makes sure that a Runner's account exists, and returns its name.
@@ -102,6 +114,9 @@ impl Accounts {
         access: GeneratedAccess,
         set: Option<&SharedAccount>,
     ) -> Result<String, AccountError> {
+        if access.job_pods && runner.namespace().as_deref() == Some(self.own.as_str()) {
+            return Err(AccountError::OwnNamespace { namespace: self.own.clone() });
+        }
         let account = access.account(runner, set, &self.job_pods);
         let (namespace, name) = (account.account.namespace().unwrap_or_default(), account.account.name_any());
         if !account.shared {

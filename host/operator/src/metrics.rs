@@ -13,7 +13,7 @@ use pacer_core::phase::Cause;
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::{ReceiverMetrics, WAITS};
 use pacer_demand::redelivery::RedeliveryMetrics;
-use pacer_github::GitHub;
+use pacer_github::{AnswerMemory, GitHub};
 use pacer_policy::{Counters as PolicyCounters, Decision, Fault, IsolationLevel};
 use pacer_policyset::receipts::{Counters as ReceiptCounters, Recent};
 use pacer_policyset::{Phase, PolicySets};
@@ -284,6 +284,7 @@ impl Collector for Scrape {
         failures(&mut encoder, &sources.standings)?;
         autoscaling::encode(&mut encoder, sources)?;
         github(&mut encoder, sources)?;
+        answers(&mut encoder, sources.accesses.answer_memory())?;
         policies(&mut encoder, &sources.policies)?;
         receipts(&mut encoder, &sources.receipts)?;
         policy_sets(&mut encoder, &sources.sets)?;
@@ -415,6 +416,21 @@ fn github(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), 
         "pacer_github_cache_bytes",
         "Answers kept for conditional requests",
         &[(vec![], i64::try_from(cache.bytes).unwrap_or(i64::MAX))],
+    )
+}
+
+fn answers(encoder: &mut DescriptorEncoder<'_>, memory: &AnswerMemory) -> Result<(), std::fmt::Error> {
+    gauge(
+        encoder,
+        "pacer_github_foreign_bytes",
+        "Bytes that answers of GitHub servers hold in memory that credentials of namespaces name",
+        &[(vec![], i64::try_from(memory.held()).unwrap_or(i64::MAX))],
+    )?;
+    counter(
+        encoder,
+        "pacer_github_foreign_refused",
+        "Answers of such servers that were not read, because all of them together hold as much memory as they may",
+        &[(vec![], memory.refused())],
     )
 }
 

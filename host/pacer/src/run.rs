@@ -346,7 +346,11 @@ impl Process {
         let events = Events::new(client.clone(), identity.clone());
         let recent = receipts.recent();
         let operator = Arc::new(Operator::new(controllers::Parts {
-            accounts: Accounts::new(client.clone(), arguments.pods.job_pods_cluster_role.clone()),
+            accounts: Accounts::new(
+                client.clone(),
+                arguments.pods.job_pods_cluster_role.clone(),
+                config.default_namespace.clone(),
+            ),
             decisions: Decisions {
                 policies: sets.clone(),
                 nodes: Arc::new(Nodes::new(client.clone())),

@@ -23,7 +23,7 @@ use pacer_core::gate::scrub;
 use crate::component::{CONTRACT, Digest};
 use crate::decision::Decision;
 use crate::entry::{BUILTIN, Entry, Mode, Module, Place};
-use crate::host::PolicyHost;
+use crate::host::{PolicyHost, Turn};
 use crate::jail::{Jail, Stager};
 use crate::limits::Limits;
 use crate::load::{LoadError, NO_SETTINGS};
@@ -143,11 +143,26 @@ impl Bundle {
         data: &BTreeMap<String, String>,
         binary_data: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, BundleError> {
+        Self::parse_in(&host.turn(owner).await, host, owner, data, binary_data).await
+    }
+
+    /// The same for one whose turn it is.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bundle::parse`].
+    pub async fn parse_in(
+        turn: &Turn,
+        host: &PolicyHost,
+        owner: &str,
+        data: &BTreeMap<String, String>,
+        binary_data: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, BundleError> {
         let draft = Draft::read(data, binary_data)?;
         let texts = texts(&draft.modules);
         let Some(first) = draft.first() else { return Ok(draft.bundle(owner, &texts)) };
         let modules = draft.modules.clone();
-        let prepared = host.staging(owner, move |stager| components(stager, modules)).await;
+        let prepared = host.staging(turn, move |stager| components(stager, modules)).await;
         let unprepared = |error| BundleError::Refused { field: first.0, module: first.1, error };
         let mut components = prepared.map_err(unprepared)??;
         components.extend(texts);
@@ -197,8 +212,17 @@ impl Bundle {
     ///
     /// The first check that one of them failed.
     pub async fn stage(&self, host: &PolicyHost) -> Result<StagedSet, BundleError> {
+        self.stage_in(&host.turn(&self.owner).await, host).await
+    }
+
+    /// The same for one whose turn it is.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bundle::stage`].
+    pub async fn stage_in(&self, turn: &Turn, host: &PolicyHost) -> Result<StagedSet, BundleError> {
         let entries = self.entries.iter().map(|(place, entry)| (*place, entry.clone())).collect();
-        let staged = host.stage(&self.owner, self.digest, entries).await;
+        let staged = host.stage(turn, self.digest, entries).await;
         staged.map_err(|(decision, mode, error)| self.refused(decision, mode, error))
     }
 

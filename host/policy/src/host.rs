@@ -17,7 +17,7 @@ use crate::lane::{Candidate, Lane};
 use crate::load::{LoadError, Refusal};
 use crate::observer::Observer;
 use crate::policy::Policy;
-use crate::queue::Queue;
+use crate::queue::{Permit, Queue};
 use crate::sandbox::Sandbox;
 use crate::staged::StagedSet;
 use crate::text;
@@ -120,7 +120,8 @@ impl PolicyHost {
             return Ok(policy);
         }
         let loaded = self.loaded.clone();
-        self.staging("", move |stager| loaded.load(stager, digest, &bytes)).await?
+        let turn = self.turn("").await;
+        self.staging(&turn, move |stager| loaded.load(stager, digest, &bytes)).await?
     }
 
     /// Checks a set, settings and rehearsal included, and makes it a generation without putting it into force.
@@ -134,7 +135,8 @@ impl PolicyHost {
             let checked = move |stager: &mut Stager| {
                 set.iter().try_for_each(|(decision, assignment)| check(stager, &shipped, decision, assignment))
             };
-            self.staging("", checked).await??;
+            let turn = self.turn("").await;
+            self.staging(&turn, checked).await??;
         }
         Ok(self.generation_of(lanes, PerDecision::default()))
     }
@@ -147,14 +149,14 @@ impl PolicyHost {
     /// Which of the assignments failed which check.
     pub(crate) async fn stage(
         &self,
-        owner: &str,
+        turn: &Turn,
         digest: Digest,
         entries: Vec<(Place, Entry)>,
     ) -> Result<StagedSet, (Decision, Mode, LoadError)> {
         let assignments = match self.shipped().cloned() {
             Some(shipped) => {
                 let loaded = self.loaded.clone();
-                let staged = self.staging(owner, move |stager| loaded.stage(stager, &shipped, entries)).await;
+                let staged = self.staging(turn, move |stager| loaded.stage(stager, &shipped, entries)).await;
                 staged.map_err(|error| (Decision::ScaleDown, Mode::Enforce, error))??
             }
             // The linked policy decides, which needs no rehearsal.
@@ -225,15 +227,20 @@ impl PolicyHost {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = generation;
     }
 
-    /// Work on one policy set, or on one policy, in a process of its own. Waits until `owner`, a namespace, may have one; its budget begins then.
-    /// When nobody waits for it any more the process ends, and its place is free.
+    /// Waits until `owner`, a namespace, may have a policy set staged.
+    pub async fn turn(&self, owner: &str) -> Turn {
+        Turn { _permit: Arc::new(self.queue.permit(owner).await) }
+    }
+
+    /// Work on one policy set, or on one policy, in a process of its own, whose budget begins now. When nobody waits for it any more the process
+    /// ends, and its place is free.
     pub(crate) async fn staging<T: Send + 'static>(
         &self,
-        owner: &str,
+        turn: &Turn,
         work: impl FnOnce(&mut Stager) -> T + Send + 'static,
     ) -> Result<T, LoadError> {
         let Some(jail) = self.sandbox.jail.clone() else { return Err(self.unavailable()) };
-        let permit = self.queue.permit(owner).await;
+        let turn = turn.clone();
         let abandoned = Abandoned::default();
         let of_work = abandoned.clone();
         let staging = spawn_blocking(move || {
@@ -241,12 +248,19 @@ impl PolicyHost {
                 of_work.watch(&stager);
                 work(&mut stager)
             });
-            drop(permit);
+            drop(turn);
             done
         });
         let _abandon = Abandon(abandoned);
         staging.await.unwrap_or_else(|_| Err(LoadError::new(Refusal::Compile, "the host failed while it loaded the policy")))
     }
+}
+
+/// Held while a policy set is staged: as many are at once as may be, and one of each namespace. The place is free when this and all work that
+/// began with it have ended.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    _permit: Arc<Permit>,
 }
 
 /// How work that nobody waits for any more is ended.

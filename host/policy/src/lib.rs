@@ -15,6 +15,9 @@ pub mod bundle;
 pub mod call;
 mod component;
 mod decision;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
+mod decoders;
 mod entry;
 mod fault;
 mod generation;
@@ -47,7 +50,7 @@ pub use decision::{Decision, PerDecision, UnknownDecision};
 pub use entry::{BUILTIN, Entry, Mode, Module};
 pub use fault::Fault;
 pub use generation::Generation;
-pub use host::{PolicyHost, SHIPPED};
+pub use host::{PolicyHost, SHIPPED, Turn};
 pub use inquiry::{Answer, Inquiry};
 pub use jail::{Isolation, IsolationLevel, Jail, JailError, Launcher};
 pub use lane::{Health, Tally};

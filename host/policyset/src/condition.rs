@@ -3,11 +3,16 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
+use pacer_policy::{Isolation, IsolationLevel};
 
 use crate::{MOST, Phase, PolicySets, View};
 
-/// Puts `PolicyAccepted`, `PolicyActive` and `PolicyDegraded` into the conditions of an object of this namespace that asks for the set of this
-/// name, or takes them away when it asks for none.
+/// Those of an object that asks for a policy set.
+const TYPES: [ConditionType; 4] =
+    [ConditionType::PolicyAccepted, ConditionType::PolicyActive, ConditionType::PolicyDegraded, ConditionType::PolicyIsolated];
+
+/// Puts `PolicyAccepted`, `PolicyActive`, `PolicyDegraded` and, where policies run, `PolicyIsolated` into the conditions of an object of this
+/// namespace that asks for the set of this name, or takes them away when it asks for none.
 pub fn put(
     conditions: &mut Vec<Condition>,
     policies: &PolicySets,
@@ -17,7 +22,7 @@ pub fn put(
     now: Timestamp,
 ) {
     let Some(name) = asked.map(str::trim).filter(|name| !name.is_empty()) else {
-        for type_ in [ConditionType::PolicyAccepted, ConditionType::PolicyActive, ConditionType::PolicyDegraded] {
+        for type_ in TYPES {
             condition::remove(conditions, type_);
         }
         return;
@@ -39,9 +44,33 @@ pub fn put(
             None => Known::NoRoom,
         },
     };
-    for (type_, verdict, reason, message) in statements(name, &known, &degraded) {
+    let isolated = policies.host().isolation().filter(|_| !policies.builtin_only()).map(isolated);
+    if isolated.is_none() {
+        condition::remove(conditions, ConditionType::PolicyIsolated);
+    }
+    for (type_, verdict, reason, message) in statements(name, &known, &degraded).into_iter().chain(isolated) {
         condition::put(conditions, &Statement { type_, verdict, reason, message: &message, generation }, now);
     }
+}
+
+fn isolated(isolation: &Isolation) -> Parts {
+    let (verdict, reason, message) = match isolation.level {
+        IsolationLevel::Full => (
+            Verdict::True,
+            "LockedIn",
+            "the processes that run policies have no file, no socket and no other process within reach".to_owned(),
+        ),
+        IsolationLevel::Partial | IsolationLevel::None => (
+            Verdict::False,
+            "LocksMissing",
+            format!(
+                "the kernel under the operator does not lock in the processes that run policies, isolation {isolation}: a policy that breaks out of \
+                 WebAssembly is held by less; run the operator on a node with Landlock and seccomp (docs/isolation.md), or have it refuse to \
+                 start elsewhere with --require-policy-isolation"
+            ),
+        ),
+    };
+    (ConditionType::PolicyIsolated, verdict, reason, message)
 }
 
 /// Type, status, reason and message of a condition.
@@ -82,8 +111,8 @@ fn statements(name: &str, known: &Known<'_>, degraded: &[(String, String)]) -> [
         Known::NoRoom => neither(
             "TooManySets",
             format!(
-                "ConfigMap {name} is not watched: {MOST} policy sets are asked for already, and the cluster's default policies decide; let \
-                 pools of a namespace share one set"
+                "ConfigMap {name} is not watched: {MOST} policy sets are, of which its namespace has its share, and the cluster's default policies \
+                 decide; let pools of a namespace share one set"
             ),
         ),
     };
@@ -174,6 +203,24 @@ mod tests {
         assert_eq!(reason, "BuiltinOnly");
         let [_, (_, _, reason, message), _] = statements("opinions", &Known::NoRoom, &[]);
         assert!(reason == "TooManySets" && message.contains("200"), "{message}");
+    }
+
+    #[test]
+    fn locks_that_are_missing_are_named() {
+        for (level, missing, said) in [
+            (IsolationLevel::Full, vec![], "True LockedIn"),
+            (IsolationLevel::Partial, vec!["Landlock".to_owned()], "False LocksMissing partial (missing: Landlock)"),
+            (IsolationLevel::None, vec!["seccomp".to_owned()], "False LocksMissing none (missing: seccomp)"),
+        ] {
+            let isolation = Isolation { level, missing };
+            let (type_, verdict, reason, message) = isolated(&isolation);
+            let words = if verdict == Verdict::True { String::new() } else { format!(" {isolation}") };
+            assert_eq!(
+                (type_, format!("{} {reason}{words}", verdict.as_str())),
+                (ConditionType::PolicyIsolated, said.to_owned())
+            );
+            assert!(message.contains(words.trim()), "{message}");
+        }
     }
 
     #[test]

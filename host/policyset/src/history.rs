@@ -12,11 +12,13 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use pacer_policy::bundle::FILE;
-use pacer_policy::{Bundle, Digest, Jail, Module, PolicyHost, text};
+use pacer_policy::{Bundle, Digest, Jail, Module, PolicyHost, Turn, text};
 use serde_json::json;
 
 use pacer_cluster::answer::{ignore_not_found, is_already_exists};
 use pacer_cluster::object::ObjectKey;
+
+use crate::report::content_digest;
 
 /// Entries kept per policy set.
 const KEPT: usize = 3;
@@ -32,6 +34,16 @@ const ACTIVATED: &str = "actions.summerwind.dev/policy-activated-at";
 /// Why it was rolled back.
 const REJECTED: &str = "actions.summerwind.dev/policy-rejected";
 
+/// Digest of the ConfigMap that it was read from.
+const CONTENT: &str = "actions.summerwind.dev/policy-content";
+/// Version of the operator that staged it last, or died of it.
+const TRIED: &str = "actions.summerwind.dev/policy-tried-by";
+/// Version of the operator that staged it last.
+const STAGED: &str = "actions.summerwind.dev/policy-staged-by";
+
+/// This version of the operator.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// A content that was active once.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
@@ -40,24 +52,44 @@ pub(super) struct Entry {
     /// Why it was rolled back; none for a good one.
     pub(super) rejected: Option<String>,
     pub(super) activated: Timestamp,
+    /// Digest of the ConfigMap that it was read from.
+    pub(super) read_from: String,
+    /// How it went when this version tried it.
+    pub(super) tried: Tried,
     content: ConfigMap,
+}
+
+/// Whether this version of the operator has staged an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// It has not.
+    Never,
+    /// It began to, and did not come to an end.
+    InVain,
+    /// It has.
+    Well,
 }
 
 impl Entry {
     /// Its content, if it is what its digest says.
-    pub(super) async fn bundle(&self, host: &PolicyHost, owner: &str) -> Option<Bundle> {
-        let bundle = parse(host, owner, &self.content).await.ok()?;
+    pub(super) async fn bundle(&self, turn: &Turn, host: &PolicyHost, owner: &str) -> Option<Bundle> {
+        let bundle = parse(turn, host, owner, &self.content).await.ok()?;
         (bundle.digest().to_string() == self.digest).then_some(bundle)
     }
 }
 
-/// Reads the policy set of a ConfigMap of the namespace `owner`.
+/// Reads the policy set of a ConfigMap of the namespace `owner`, whose turn it is.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong with it.
-pub(super) async fn parse(host: &PolicyHost, owner: &str, content: &ConfigMap) -> Result<Bundle, pacer_policy::BundleError> {
-    Bundle::parse(host, owner, content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules(content)).await
+pub(super) async fn parse(
+    turn: &Turn,
+    host: &PolicyHost,
+    owner: &str,
+    content: &ConfigMap,
+) -> Result<Bundle, pacer_policy::BundleError> {
+    Bundle::parse_in(turn, host, owner, content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules(content)).await
 }
 
 /// The same outside of the operator. Blocks.
@@ -119,8 +151,8 @@ impl History {
         Ok(entries)
     }
 
-    /// Writes down that this content is active, and removes what is too old.
-    pub(super) async fn keep(&self, bundle: &Bundle, content: &ConfigMap, now: Timestamp) -> Result<(), kube::Error> {
+    /// Writes down that this content is active since `at`, and removes what is too old.
+    pub(super) async fn keep(&self, bundle: &Bundle, content: &ConfigMap, at: Timestamp) -> Result<(), kube::Error> {
         let digest = bundle.digest();
         let used: Vec<&str> = bundle
             .entries()
@@ -130,16 +162,20 @@ impl History {
             })
             .collect();
         let name = format!("pacer-policies-{}-{}", self.label, digest.hex(16));
-        let activated = BTreeMap::from([(ACTIVATED, now.to_string())]);
+        let known = [
+            (ACTIVATED, at.to_string()),
+            (CONTENT, content_digest(content).to_string()),
+            (TRIED, VERSION.to_owned()),
+            (STAGED, VERSION.to_owned()),
+        ];
+        let known = known.map(|(key, value)| (key.to_owned(), value));
+        let lasting =
+            [(SOURCE, self.source.to_string()), (DIGEST, digest.to_string())].map(|(key, value)| (key.to_owned(), value));
         let entry = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
                 labels: Some(BTreeMap::from([(LABEL.to_owned(), self.label.clone())])),
-                annotations: Some(BTreeMap::from([
-                    (SOURCE.to_owned(), self.source.to_string()),
-                    (DIGEST.to_owned(), digest.to_string()),
-                    (ACTIVATED.to_owned(), now.to_string()),
-                ])),
+                annotations: Some(lasting.into_iter().chain(known.clone()).collect()),
                 ..ObjectMeta::default()
             },
             data: content.data.as_ref().map(|data| {
@@ -153,7 +189,7 @@ impl History {
         };
         match self.api.create(&PostParams::default(), &entry).await {
             Err(error) if is_already_exists(&error) => {
-                let patch = json!({"metadata": {"annotations": activated}});
+                let patch = json!({"metadata": {"annotations": BTreeMap::from(known)}});
                 self.api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
             }
             other => {
@@ -161,6 +197,21 @@ impl History {
             }
         }
         self.prune(&name).await
+    }
+
+    /// Writes down that this version begins to try an entry.
+    pub(super) async fn begin(&self, entry: &Entry) -> Result<(), kube::Error> {
+        self.annotate(entry, TRIED).await
+    }
+
+    /// Writes down that this version has staged an entry.
+    pub(super) async fn end(&self, entry: &Entry) -> Result<(), kube::Error> {
+        self.annotate(entry, STAGED).await
+    }
+
+    async fn annotate(&self, entry: &Entry, key: &str) -> Result<(), kube::Error> {
+        let patch = json!({"metadata": {"annotations": {key: VERSION}}});
+        ignore_not_found(self.api.patch_metadata(&entry.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
     }
 
     /// Marks a content as rolled back.
@@ -200,6 +251,12 @@ fn entry(content: ConfigMap) -> Option<Entry> {
         digest: annotation(DIGEST)?,
         rejected: annotation(REJECTED),
         activated: annotation(ACTIVATED)?.parse().ok()?,
+        read_from: annotation(CONTENT).unwrap_or_else(|| content_digest(&content).to_string()),
+        tried: match (annotation(STAGED), annotation(TRIED)) {
+            (Some(by), _) if by == VERSION => Tried::Well,
+            (_, Some(by)) if by == VERSION => Tried::InVain,
+            _ => Tried::Never,
+        },
         content,
     })
 }

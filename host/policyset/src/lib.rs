@@ -8,6 +8,8 @@
 //!                                      the last known good stays active
 //! ```
 //!
+//! That a content is being staged is in its status before that begins, so that no later process tries what this one died of.
+//!
 //! A policy set is watched by its name while a pool asks for it: the cluster's default (`--policies`), and those that annotations of the
 //! same namespace name. No other ConfigMap is ever read. What a pool's own policy set says nothing about is taken from the cluster's
 //! default, and what neither says from the shipped policy. One [`Generation`] is made per policy set and read at the beginning of a
@@ -27,17 +29,21 @@ use pacer_cluster::object::ObjectKey;
 use pacer_policy::{Decision, Generation, PolicyHost, StagedSet};
 use tokio::sync::{mpsc, watch};
 
+use crate::places::Place;
+
 pub mod condition;
 pub mod history;
 mod lifecycle;
+mod places;
 pub mod receipts;
 pub mod report;
 pub mod supervisor;
+mod trial;
 
 /// Name of the default set in the operator's own namespace, unless `--policies` says otherwise.
 pub const DEFAULT_NAME: &str = "pacer-policies";
 
-/// Most policy sets that are watched at once. Each costs a watch and the memory of its compiled policies.
+/// Most policy sets that are watched at once. Each costs a watch and the memory of its compiled policies. Namespaces share these places.
 pub const MOST: usize = 200;
 
 /// How long a start waits for the policy sets that pools ask for before the shipped policy decides in their place.
@@ -272,7 +278,7 @@ impl PolicySets {
         self.read().views.get(&key).cloned()
     }
 
-    /// Whether a policy set is watched, or soon will be; not when [`MOST`] others are.
+    /// Whether a policy set is watched, or soon will be; not when [`MOST`] others are and its namespace has its share of them.
     #[must_use]
     pub fn follows(&self, namespace: &str, set: &str) -> bool {
         self.key(namespace, Some(set)).is_some_and(|key| self.wanted.borrow().contains(&key))
@@ -303,8 +309,18 @@ impl PolicySets {
             return;
         }
         self.wanted.send_if_modified(|wanted| {
-            let has_room = wanted.len() < MOST && (self.is_default(key) || !self.is_full(wanted, &key.namespace));
-            has_room && wanted.insert(key.clone())
+            if !self.is_default(key) && self.is_full(wanted, &key.namespace) {
+                return false;
+            }
+            match places::place(wanted, &key.namespace, self.options.default.as_ref(), MOST) {
+                Place::Free => {}
+                Place::InsteadOf(other) => {
+                    tracing::warn!(set = %other, instead = %key, "policy set not watched any more, so that another namespace has its share");
+                    wanted.remove(&other);
+                }
+                Place::None => return false,
+            }
+            wanted.insert(key.clone())
         });
     }
 
@@ -367,5 +383,31 @@ impl PolicySets {
 
     fn count(total: &AtomicU64) {
         total.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_policy::Counters;
+
+    use super::*;
+
+    #[test]
+    fn namespace_gets_its_sets_watched_when_another_one_names_as_many_as_may_be() {
+        let host = Arc::new(PolicyHost::new(Arc::new(Counters::default())));
+        let default = ObjectKey::new("own", DEFAULT_NAME);
+        let options = Options { default: Some(default.clone()), namespace: "own".to_owned(), builtin_only: false };
+        let sets = &PolicySets::new(host, options);
+        let ask = |namespace: &'static str| {
+            (0..MOST).filter(move |number| {
+                let name = format!("set-{number}");
+                let _asked = sets.generation_for(namespace, Some(&name));
+                sets.follows(namespace, &name)
+            })
+        };
+        assert_eq!(ask("greedy").count(), MOST - 1);
+        assert_eq!(ask("modest").take(3).count(), 3);
+        assert_eq!(sets.wanted.borrow().len(), MOST);
+        assert!(sets.wanted.borrow().contains(&default));
     }
 }

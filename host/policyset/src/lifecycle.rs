@@ -17,12 +17,13 @@ use pacer_api::names::annotation;
 use pacer_cluster::answer::{ignore_not_found, is_forbidden};
 use pacer_cluster::events::Reason;
 use pacer_cluster::object::ObjectKey;
-use pacer_policy::{Bundle, Decision, Digest, PolicyHost, StagedSet};
+use pacer_policy::{Bundle, BundleError, Decision, Digest, IsolationLevel, PolicyHost, StagedSet, Turn};
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::history::{History, parse};
-use crate::report::{Detail, Report, content_digest, dated, summary, undated};
+use crate::history::{Entry, History, Tried, parse};
+use crate::report::{Detail, Report, Subject, Trial, content_digest, dated, summary, undated};
+use crate::trial::{Precedent, QUARANTINED, precedent, refusal};
 use crate::{Cluster, Failure, Phase, PolicySets, View};
 
 /// Changes of a ConfigMap within this time are staged together.
@@ -44,6 +45,8 @@ const RETRY: Duration = Duration::from_secs(5);
 struct About {
     reference: ObjectReference,
     content: Digest,
+    /// The content as it is tried.
+    subject: Subject,
     disabled: bool,
     /// Without the time of its counts, which is of no interest here.
     status: Option<String>,
@@ -54,6 +57,7 @@ impl About {
         Self {
             reference: ObjectReference { resource_version: object.resource_version(), ..object.object_ref(&()) },
             content: content_digest(object),
+            subject: Subject::of(object),
             disabled: object.annotations().get(annotation::POLICIES_DISABLED).is_some_and(|word| word == "true"),
             status: object.annotations().get(annotation::POLICY_STATUS).map(|text| undated(text)),
         }
@@ -89,7 +93,13 @@ pub(super) struct Lifecycle {
     about: Option<About>,
     pending: Option<Arc<ConfigMap>>,
     due: Option<Instant>,
+    /// For the pending content, once it is due.
+    turn: Option<BoxFuture<'static, Turn>>,
     staging: Option<BoxFuture<'static, Staged>>,
+    /// What earlier processes left as the status of this set.
+    left: Option<Report>,
+    /// The newest trial that was written down, by whichever process.
+    trial: Option<Trial>,
     active: Option<Active>,
     failure: Option<(Failure, Timestamp)>,
     /// The content that was staged or refused last.
@@ -119,7 +129,10 @@ impl Lifecycle {
             about: None,
             pending: None,
             due: None,
+            turn: None,
             staging: None,
+            left: None,
+            trial: None,
             active: None,
             failure: None,
             judged: None,
@@ -132,7 +145,7 @@ impl Lifecycle {
         }
     }
 
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(&mut self) {
         self.read_history().await;
         let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
         let mut objects = pin!(watch_object(api, &self.key.name).default_backoff());
@@ -146,7 +159,11 @@ impl Lifecycle {
                     Some(Err(error)) => self.unreadable(&error).await,
                     None => return,
                 },
-                Some(()) = OptionFuture::from(self.due.map(sleep_until)) => self.begin(),
+                Some(()) = OptionFuture::from(self.due.map(sleep_until)) => self.begin().await,
+                Some(turn) = OptionFuture::from(self.turn.as_mut()) => {
+                    self.turn = None;
+                    self.stage(turn).await;
+                }
                 Some(staged) = OptionFuture::from(self.staging.as_mut()) => {
                     self.staging = None;
                     self.staged(staged).await;
@@ -181,10 +198,13 @@ impl Lifecycle {
 
     async fn present(&mut self, object: ConfigMap) {
         let about = About::of(&object);
-        let changed = self.about.as_ref().is_none_or(|before| before.content != about.content);
+        let changed = self.about.as_ref().is_none_or(|before| before.subject != about.subject);
         let was_disabled = self.about.as_ref().is_some_and(|before| before.disabled);
         let disabled = about.disabled;
         let returned = self.about.is_none() && self.looked;
+        if self.about.is_none() && !self.looked {
+            self.left = about.status.as_deref().and_then(Report::read);
+        }
         self.about = Some(about);
         if returned {
             // It was said not to exist.
@@ -198,7 +218,7 @@ impl Lifecycle {
             // What is there at the start has been there for long.
             let wait = if self.looked { DEBOUNCE } else { Duration::ZERO };
             self.due.get_or_insert(Instant::now() + wait);
-            self.pending = Some(Arc::new(object));
+            (self.pending, self.turn) = (Some(Arc::new(object)), None);
         }
         if disabled == was_disabled {
             return;
@@ -216,7 +236,7 @@ impl Lifecycle {
     async fn absent(&mut self) {
         let before = self.about.take();
         self.judged = None;
-        (self.pending, self.due, self.staging) = (None, None, None);
+        (self.pending, self.due, self.turn, self.staging, self.trial) = (None, None, None, None, None);
         if before.is_none() && self.looked {
             return;
         }
@@ -265,12 +285,91 @@ impl Lifecycle {
         self.refuse(Failure { reason: "PolicySetUnreadable", message }, Reason::PolicyRefused).await;
     }
 
-    fn begin(&mut self) {
+    /// The pending content is due.
+    async fn begin(&mut self) {
         self.due = None;
-        if let Some(content) = self.pending.take() {
-            // A newer content supersedes one that is being staged, whose process ends.
-            let host = Arc::clone(self.sets.host());
-            self.staging = Some(stage(host, self.key.namespace.clone(), content).boxed());
+        let Some(content) = self.pending.take() else { return };
+        // A newer content supersedes one that is being staged, whose process ends.
+        self.staging = None;
+        match precedent(&Subject::of(&content), self.left.as_ref()) {
+            Precedent::Barred(trial, failure) => {
+                PolicySets::count(&self.sets.totals().refusals);
+                self.trial = Some(trial);
+                self.judged = Some(content_digest(&content));
+                self.retreat(Earlier::Refused).await;
+                let event = if failure.reason == QUARANTINED { Reason::PolicyQuarantined } else { Reason::PolicyRefused };
+                self.refuse(failure, event).await;
+            }
+            Precedent::None | Precedent::Harmless(_) => {
+                let (host, owner) = (Arc::clone(self.sets.host()), self.key.namespace.clone());
+                self.pending = Some(content);
+                self.turn = Some(async move { host.turn(&owner).await }.boxed());
+            }
+        }
+    }
+
+    /// Nobody else is staged in the place of the pending content now.
+    async fn stage(&mut self, turn: Turn) {
+        let Some(content) = self.pending.take() else { return };
+        let subject = Subject::of(&content);
+        match precedent(&subject, self.left.as_ref()) {
+            Precedent::Harmless(trial) => self.trial = Some(trial),
+            Precedent::None | Precedent::Barred(..) => {
+                if let Err(error) = self.write_trial(Trial { subject, at: now() }).await {
+                    tracing::warn!(set = %self.key, %error, "that a policy set is tried is not written down yet, so it is not tried");
+                    self.pending = Some(content);
+                    self.due = Some(Instant::now() + RETRY);
+                    return;
+                }
+            }
+        }
+        let host = Arc::clone(self.sets.host());
+        self.staging = Some(stage(turn, host, self.key.namespace.clone(), content).boxed());
+    }
+
+    /// Has the next process know that this one tries a content. Without the right to write, the policy set works without.
+    async fn write_trial(&mut self, trial: Trial) -> Result<(), kube::Error> {
+        let Some(about) = self.about.as_mut() else { return Ok(()) };
+        let before = about.status.as_deref().and_then(Report::read);
+        let mut report = before.unwrap_or_else(|| Report { phase: Phase::Staging.as_str().to_owned(), ..Report::default() });
+        if report.content.as_ref() == Some(&trial.subject.content) {
+            report.content = None;
+        }
+        report.trial = Some(trial.clone());
+        let text = report.text();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: dated(&text, now())}}}));
+        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
+        match ignore_not_found(api.patch_metadata(&self.key.name, &PatchParams::default(), &patch).await) {
+            Ok(()) => {
+                about.status = Some(text);
+                self.trial = Some(trial);
+            }
+            Err(error) if is_forbidden(&error) => {
+                tracing::warn!(set = %self.key, %error, "a restart amid the trial of this policy set will try it again");
+            }
+            Err(error) => return Err(error),
+        }
+        if self.judged == Some(about.content) {
+            self.judged = None;
+        }
+        Ok(())
+    }
+
+    /// The process stops in an orderly way: what it was trying did it no harm.
+    pub(super) async fn interrupted(mut self) {
+        self.staging = None;
+        let said = self.about.as_ref().and_then(|about| Report::read(about.status.as_deref()?));
+        let judged = self.judged.map(|content| content.to_string());
+        let is_open = |said: &Report| {
+            let content = said.trial.as_ref().map(|trial| &trial.subject.content);
+            said.trial == self.trial && content.is_some() && said.content.as_ref() != content && judged.as_ref() != content
+        };
+        let Some(said) = said.filter(is_open) else { return };
+        let text = Report { trial: None, ..said }.text();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: text}}}));
+        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
+        if let Err(error) = ignore_not_found(api.patch_metadata(&self.key.name, &PatchParams::default(), &patch).await) {
+            tracing::warn!(set = %self.key, %error, "the next process will take the trial of this policy set for what ended this one");
         }
     }
 
@@ -341,14 +440,31 @@ impl Lifecycle {
                 return;
             }
         };
-        for entry in entries.into_iter().filter(|entry| entry.rejected.is_none() && Some(&entry.digest) != current.as_ref()) {
+        // What was just refused, or ended a process, is not tried again from here.
+        let refused = self.judged.map(|content| content.to_string());
+        let usable = |entry: &Entry| {
+            let is_current = Some(&entry.digest) == current.as_ref() || Some(&entry.read_from) == refused.as_ref();
+            entry.rejected.is_none() && !is_current && entry.tried != Tried::InVain
+        };
+        for entry in entries.into_iter().filter(usable) {
             let (digest, since) = (entry.digest.clone(), entry.activated);
-            let Some(bundle) = entry.bundle(self.sets.host(), &self.key.namespace).await else {
+            let turn = self.sets.host().turn(&self.key.namespace).await;
+            if entry.tried == Tried::Never
+                && let Err(error) = self.history.begin(&entry).await
+            {
+                tracing::warn!(set = %self.key, digest, %error, "an entry in the history of a policy set can't be marked as tried");
+            }
+            let Some(bundle) = entry.bundle(&turn, self.sets.host(), &self.key.namespace).await else {
                 tracing::warn!(set = %self.key, digest, "an entry in the history of a policy set is damaged and skipped");
                 continue;
             };
-            match bundle.stage(self.sets.host()).await {
+            match bundle.stage_in(&turn, self.sets.host()).await {
                 Ok(staged) => {
+                    if entry.tried == Tried::Never
+                        && let Err(error) = self.history.end(&entry).await
+                    {
+                        tracing::warn!(set = %self.key, digest, %error, "an entry in the history of a policy set can't be marked as good");
+                    }
                     tracing::warn!(set = %self.key, digest, "the last known good content of a policy set is active");
                     self.active = Some(Active { staged: Arc::new(staged), since, earlier: Some(Earlier::Refused) });
                     return;
@@ -366,14 +482,12 @@ impl Lifecycle {
         let note = format!("{}: {}", failure.reason, failure.message);
         let before = self.failure.as_ref().filter(|(before, _)| *before == failure).map(|(_, at)| *at);
         // A restart finds the same content refused for the same reason.
-        let known = self
-            .about
-            .as_ref()
-            .and_then(|about| about.status.as_deref())
-            .is_some_and(|status| serde_json::to_string(&failure.message).is_ok_and(|message| status.contains(&message)));
-        self.failure = Some((failure, before.unwrap_or_else(now)));
+        let said = self.about.as_ref().and_then(|about| Report::read(about.status.as_deref()?)).and_then(|said| said.last_error);
+        let said = said.filter(|said| said.reason == failure.reason && said.message == failure.message).map(|said| said.at);
+        let known = before.or(said);
+        self.failure = Some((failure, known.unwrap_or_else(now)));
         self.publish().await;
-        if before.is_none() && !known {
+        if known.is_none() {
             self.event(event, &note).await;
         }
     }
@@ -464,7 +578,8 @@ impl Lifecycle {
 
     async fn write_history(&mut self) {
         let Some((bundle, content)) = self.unrecorded.take() else { return };
-        if let Err(error) = self.history.keep(&bundle, &content, now()).await {
+        let at = self.active.as_ref().map_or_else(now, |active| active.since);
+        if let Err(error) = self.history.keep(&bundle, &content, at).await {
             tracing::warn!(set = %self.key, %error, "an activated policy set is not in its history yet; a restart would need its ConfigMap");
             // Without the right to write, trying again is of no use.
             if !is_forbidden(&error) {
@@ -476,7 +591,9 @@ impl Lifecycle {
 
     fn report(&self, detail: Detail) -> String {
         let active = self.active.as_ref().map(|active| (active.staged.as_ref(), active.since));
-        Report::new(self.view().phase, active, self.failure.as_ref(), self.judged, detail).text()
+        let report = Report::new(self.view().phase, active, self.failure.as_ref(), self.judged, detail);
+        let isolation = self.sets.host().isolation().filter(|isolation| isolation.level != IsolationLevel::Full);
+        Report { trial: self.trial.clone(), isolation: isolation.map(ToString::to_string), ..report }.text()
     }
 
     /// When there may be something to write.
@@ -527,14 +644,13 @@ impl Lifecycle {
     }
 }
 
-async fn stage(host: Arc<PolicyHost>, owner: String, content: Arc<ConfigMap>) -> Staged {
+async fn stage(turn: Turn, host: Arc<PolicyHost>, owner: String, content: Arc<ConfigMap>) -> Staged {
     let staged = async {
-        let bundle = parse(&host, &owner, &content).await?;
-        let staged = bundle.stage(&host).await?;
+        let bundle = parse(&turn, &host, &owner, &content).await?;
+        let staged = bundle.stage_in(&turn, &host).await?;
         Ok((bundle, Arc::new(staged)))
     };
-    let refused = |error: pacer_policy::BundleError| Failure { reason: error.reason(), message: error.to_string() };
-    let outcome = staged.await.map_err(refused);
+    let outcome = staged.await.map_err(|error: BundleError| refusal(&error));
     Staged { content, outcome }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use pacer_api::names::annotation;
 use pacer_policy::{Decision, Digest, StagedSet, Tally};
 use serde::{Deserialize, Serialize};
 
@@ -27,9 +29,15 @@ pub struct Report {
     /// Why the newest content is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
-    /// Which content of the ConfigMap all of this was found about, as [`content_digest`] names it.
+    /// Which content of the ConfigMap all of this was found about, as [`content_digest`] names it; none while the same one is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// The newest content that was tried. It is being tried while `content` is not the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
+    /// How well the processes that run it are locked in, and what is missing; none when fully.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// When its counts were written: they grow with every decision, and alone are written once a minute at the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_at: Option<Timestamp>,
@@ -57,6 +65,41 @@ pub fn content_digest(object: &ConfigMap) -> Digest {
         text.extend(format!("{key} {}\n", Digest::of(&bytes.0)).into_bytes());
     }
     Digest::of(&text)
+}
+
+/// One content in front of one version of the operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// As [`content_digest`] names it.
+    pub content: String,
+    /// Version of the operator that tries it: what one version can't bear another may.
+    pub by: String,
+    /// The value of [`annotation::POLICY_TRY_AGAIN`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+}
+
+impl Subject {
+    /// The content of a ConfigMap in front of this version.
+    #[must_use]
+    pub fn of(object: &ConfigMap) -> Self {
+        Self {
+            content: content_digest(object).to_string(),
+            by: env!("CARGO_PKG_VERSION").to_owned(),
+            // Copied into the status, which has to stay small.
+            request: object.annotations().get(annotation::POLICY_TRY_AGAIN).map(|value| value.chars().take(64).collect()),
+        }
+    }
+}
+
+/// That a content is tried, or was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// What.
+    #[serde(flatten)]
+    pub subject: Subject,
+    /// Since when.
+    pub at: Timestamp,
 }
 
 /// What a policy set says about one decision.
@@ -150,6 +193,8 @@ impl Report {
                 at: *at,
             }),
             content: content.map(|content| content.to_string()),
+            trial: None,
+            isolation: None,
             counted_at: None,
         }
     }

@@ -31,9 +31,11 @@ pub async fn run(
         let asked: BTreeSet<ObjectKey> = wanted.borrow_and_update().clone();
         for key in asked.iter().filter(|key| !running.contains_key(key)).cloned().collect::<Vec<_>>() {
             let token = stop.child_token();
-            let (lifecycle, until) = (Lifecycle::new(key.clone(), sets.clone(), cluster.clone()), token.clone());
+            let (mut lifecycle, until) = (Lifecycle::new(key.clone(), sets.clone(), cluster.clone()), token.clone());
             let task = lifecycles.spawn(async move {
-                until.run_until_cancelled(lifecycle.run()).await;
+                if until.run_until_cancelled(lifecycle.run()).await.is_none() {
+                    lifecycle.interrupted().await;
+                }
             });
             running.insert(key, (task.id(), token));
         }

@@ -161,7 +161,10 @@ impl<'de> Reader<'de> {
                 let first = self.unit()?;
                 let code = if (0xd800..0xdc00).contains(&first) && self.word("\\u").is_ok() {
                     let second = self.unit()?;
-                    0x10000 + ((first - 0xd800) << 10) + (second.wrapping_sub(0xdc00) & 0x3ff)
+                    if !(0xdc00..0xe000).contains(&second) {
+                        return Err(self.wrong("half a character"));
+                    }
+                    0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
                 } else {
                     first
                 };
@@ -422,6 +425,9 @@ impl<'de> de::VariantAccess<'de> for Variant<'_, 'de> {
         }
     }
 }
+
+#[cfg(test)]
+mod decoders;
 
 #[cfg(test)]
 mod tests {

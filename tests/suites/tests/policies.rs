@@ -24,12 +24,16 @@ use serde_json::{Value, json};
 mod corpus;
 #[path = "../../../host/jail/tests/guest/mod.rs"]
 mod guest;
+#[path = "policies/isolation.rs"]
+mod isolation;
 #[path = "policies/outages.rs"]
 mod outages;
 #[path = "policies/swaps.rs"]
 mod swaps;
 #[path = "policies/texts.rs"]
 mod texts;
+#[path = "policies/trials.rs"]
+mod trials;
 #[path = "policies/verbs.rs"]
 mod verbs;
 
@@ -191,6 +195,7 @@ async fn a_pools_policies_are_swapped_broken_lost_and_kept() -> Result<()> {
     ensure!(first["decisions"]["scale-down"]["enforced"]["breaker"] == "closed", "{first}");
     condition(&world, ConditionType::PolicyActive, Verdict::True, "Active").await?;
     condition(&world, ConditionType::PolicyDegraded, Verdict::False, "Healthy").await?;
+    condition(&world, ConditionType::PolicyIsolated, Verdict::True, "LockedIn").await?;
     settled(&world, 20).await?;
     goes(&world, "the first opinion; policy guest@sha256:").await?;
 

@@ -8,5 +8,7 @@ mod claims;
 mod credentials;
 #[path = "tenants/hostile.rs"]
 mod hostile;
+#[path = "tenants/policies.rs"]
+mod policies;
 #[path = "tenants/tenancy.rs"]
 mod tenancy;

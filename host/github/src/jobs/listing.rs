@@ -15,6 +15,7 @@ use super::{
 use crate::call::Endpoint;
 use crate::client::{GitHub, Read};
 use crate::error::{Error, ErrorKind};
+use crate::memory::Room;
 
 /// Runs or jobs per page: the most that GitHub gives.
 const PER_PAGE: u64 = 100;
@@ -26,6 +27,8 @@ const JOB_PAGES: u64 = 100;
 const AT_A_TIME: usize = 8;
 /// Runs without an answer after which a listing stops asking for more.
 const FAILURES: u32 = 8;
+/// Bytes that an entry takes beside its texts.
+const ENTRY: usize = 256;
 /// Repositories whose last listing is kept to be compared with the next.
 const REMEMBERED: usize = 1_024;
 
@@ -199,6 +202,8 @@ impl Reading<'_> {
         let size = page_size(first.runs.len(), first.total);
         let last = first.total.min(LISTED_RUNS).div_ceil(size).max(1);
         let rest = stream::iter(2..=last).map(|number| self.runs_page(status, number)).buffered(AT_A_TIME);
+        // Whatever number the first one promises.
+        let rest = rest.try_take_while(|page| std::future::ready(Ok(!page.runs.is_empty())));
         let mut pages = vec![first];
         pages.extend(rest.try_collect::<Vec<_>>().await?);
         let ids: HashSet<u64> = pages.iter().flat_map(|page| page.runs.iter().map(|run| run.id)).collect();
@@ -220,8 +225,13 @@ impl Reading<'_> {
             return Ok(page);
         }
         let wire: WireRuns = read.json()?;
+        if wire.workflow_runs.len() as u64 > PER_PAGE {
+            return Err(read.absurd("a page has more runs than were asked for"));
+        }
+        let names: usize = wire.workflow_runs.iter().filter_map(|run| run.name.as_ref().map(String::len)).sum();
+        let room = read.room(names.saturating_add(wire.workflow_runs.len().saturating_mul(ENTRY)))?;
         let runs = wire.workflow_runs.into_iter().map(WireRun::run).collect();
-        let page = RunsPage { version: read.version, total: wire.total_count, runs };
+        let page = RunsPage { version: read.version, total: wire.total_count, runs, _room: room };
         self.lock().insert(resource, page.clone());
         Ok(page)
     }
@@ -249,14 +259,14 @@ impl Reading<'_> {
         let (mut failures, mut failed) = (0, None);
         while let Some((run, answer)) = answers.next().await {
             match answer {
-                Ok((jobs, whole)) => {
+                Ok((jobs, whole, room)) => {
                     let id = run.id;
-                    known.insert(id, Known { read_as: whole.then_some(run), asked, jobs });
+                    known.insert(id, Known { read_as: whole.then_some(run), asked, jobs, room });
                 }
                 Err(error) if concerns_one_run(&error) => {
                     tracing::debug!(repository = %self.full_name, run = run.id, %error, "the jobs of a run cannot be listed");
-                    let jobs = known.get(&run.id).map(|known| Arc::clone(&known.jobs)).unwrap_or_default();
-                    known.insert(run.id, Known { read_as: None, asked, jobs });
+                    let (jobs, room) = known.remove(&run.id).map(|known| (known.jobs, known.room)).unwrap_or_default();
+                    known.insert(run.id, Known { read_as: None, asked, jobs, room });
                     failures += 1;
                     if failures >= FAILURES {
                         break;
@@ -272,15 +282,22 @@ impl Reading<'_> {
         Jobs { known, left, failed }
     }
 
-    /// All jobs of a run's latest attempt, and whether the pages fit together.
-    async fn jobs(&self, run: &Run) -> Result<(Arc<[RemoteJob]>, bool), Error> {
-        let first = self.jobs_page(run, 1).await?;
+    /// All jobs of a run's latest attempt, whether the pages fit together, and the room that they take.
+    async fn jobs(&self, run: &Run) -> Result<(Arc<[RemoteJob]>, bool, Vec<Room>), Error> {
+        let (first, room, mut bytes) = self.jobs_page(run, 1).await?;
+        let mut rooms = vec![room];
         let total = first.total_count;
         let last = total.div_ceil(page_size(first.jobs.len(), total)).clamp(1, JOB_PAGES);
         let described = Described { workflow: run.workflow.clone(), created_at: run.created_at };
         let mut pages = vec![first];
         for number in 2..=last {
-            pages.push(self.jobs_page(run, number).await?);
+            let (page, room, more) = self.jobs_page(run, number).await?;
+            bytes = bytes.saturating_add(more);
+            if page.jobs.is_empty() || bytes > self.github.listing_bytes() {
+                break;
+            }
+            pages.push(page);
+            rooms.push(room);
         }
         let mut fits = pages.iter().all(|page| page.total_count == total);
         let mut seen = HashSet::new();
@@ -296,12 +313,23 @@ impl Reading<'_> {
         });
         let jobs: Arc<[RemoteJob]> = jobs.collect();
         fits &= jobs.len() as u64 == total;
-        Ok((jobs, fits))
+        Ok((jobs, fits, rooms))
     }
 
-    async fn jobs_page(&self, run: &Run, number: u64) -> Result<WireJobs, Error> {
+    /// A page, the room for it, and the size of the answer.
+    async fn jobs_page(&self, run: &Run, number: u64) -> Result<(WireJobs, Room, usize), Error> {
         let resource = numbered(format!("actions/runs/{}/jobs?filter=latest&per_page={PER_PAGE}", run.id), number);
-        self.read(Endpoint::ListRunJobs, &resource).await?.json()
+        let read = self.read(Endpoint::ListRunJobs, &resource).await?;
+        let page: WireJobs = read.json()?;
+        if page.jobs.len() as u64 > PER_PAGE {
+            return Err(read.absurd("a page has more jobs than were asked for"));
+        }
+        let texts = |job: &WireJob| {
+            let names = job.runner_name.iter().chain(&job.workflow_name).chain(&job.labels);
+            names.fold(ENTRY, |sum, text| sum.saturating_add(text.len()))
+        };
+        let room = read.room(page.jobs.iter().map(texts).fold(0, usize::saturating_add))?;
+        Ok((page, room, read.len()))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, RunsPage>> {

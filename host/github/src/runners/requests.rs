@@ -196,8 +196,9 @@ impl GitHub {
         if page.runners.len() as u64 > PER_PAGE {
             return Err(read.absurd("a page has more runners than were asked for"));
         }
+        let room = read.room(bytes)?;
         let (total, runners) = parse(page);
-        Ok(Page { version, total, runners, paid, bytes })
+        Ok(Page { version, total, runners, paid, bytes, _room: room })
     }
 
     fn recall(&self, scope: &Scope, number: u64, version: Version) -> Option<Page> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Uri;
+use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
@@ -25,6 +26,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::call::{Call, LARGEST_ANSWER};
+use crate::memory::Share;
 use crate::stack::address::{self, Checked};
 
 /// One address that does not answer must not use up a call's deadline.
@@ -74,8 +76,14 @@ pub enum TransportError {
     Tls(#[from] rustls::Error),
 }
 
-/// A transport over real connections. The system's certificate authorities count, and those in `authorities` too.
-pub(crate) fn connect(api: &str, authorities: Option<&Path>, proxy: &ProxyRules) -> Result<Transport, TransportError> {
+/// A transport over real connections. The system's certificate authorities count, and those in `authorities` too. Answers take room of `share`,
+/// where there is one.
+pub(crate) fn connect(
+    api: &str,
+    authorities: Option<&Path>,
+    proxy: &ProxyRules,
+    share: Option<Share>,
+) -> Result<Transport, TransportError> {
     let tls = Arc::new(tls(api, authorities)?);
     let mut tcp = HttpConnector::new_with_resolver(Checked::default());
     tcp.enforce_http(false);
@@ -92,15 +100,32 @@ pub(crate) fn connect(api: &str, authorities: Option<&Path>, proxy: &ProxyRules)
     let client: Client<_, Full<Bytes>> =
         Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector);
     let send = move |request: http::Request<Bytes>| {
-        let client = client.clone();
+        let (client, share) = (client.clone(), share.clone());
         async move {
             let largest = request.extensions().get::<Call>().map_or(LARGEST_ANSWER, |call| call.endpoint.largest());
             let (parts, body) = client.request(request.map(Full::new)).await?.into_parts();
-            let body = Limited::new(body, largest).collect().await?.to_bytes();
+            let body = Limited::new(body, largest);
+            let body = match share {
+                Some(share) => within(&share, body).await?,
+                None => body.collect().await?.to_bytes(),
+            };
             Ok::<_, BoxError>(http::Response::from_parts(parts, body))
         }
     };
     Ok(BoxCloneSyncService::new(tower::service_fn(send)))
+}
+
+/// A whole body, for which there has to be room.
+async fn within(share: &Share, mut body: impl Body<Data = Bytes, Error = BoxError> + Unpin) -> Result<Bytes, BoxError> {
+    let (mut room, mut bytes) = (share.room(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            room.grow(data.len())?;
+            bytes.extend_from_slice(&data);
+        }
+    }
+    bytes.shrink_to_fit();
+    Ok(room.keep(bytes))
 }
 
 fn tls(api: &str, authorities: Option<&Path>) -> Result<ClientConfig, TransportError> {

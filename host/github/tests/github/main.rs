@@ -4,7 +4,9 @@
 
 mod app;
 mod calls;
+mod decoders;
 mod hooks;
+mod hostile;
 mod jobs;
 mod network;
 mod support;

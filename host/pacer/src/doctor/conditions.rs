@@ -59,7 +59,7 @@ fn finding(place: &Place, condition: &Condition, now: Timestamp) -> Option<Findi
     let severity = match (condition.type_.as_str(), condition.status.as_str()) {
         ("Accepted" | "PolicyAccepted", "False") => Severity::Problem,
         ("Ready" | "Scaling", "False") if !settles => Severity::Problem,
-        ("PolicyActive", "False") | ("Quarantined" | "PolicyDegraded", "True") => Severity::Warning,
+        ("PolicyActive" | "PolicyIsolated", "False") | ("Quarantined" | "PolicyDegraded", "True") => Severity::Warning,
         ("Stopping", "True") if !settles => Severity::Warning,
         _ => return None,
     };
@@ -103,6 +103,8 @@ mod tests {
             ("Stopping", "True", 6, Some(Severity::Warning)),
             ("PolicyDegraded", "True", 0, Some(Severity::Warning)),
             ("PolicyDegraded", "False", 60, None),
+            ("PolicyIsolated", "True", 60, None),
+            ("PolicyIsolated", "False", 0, Some(Severity::Warning)),
         ] {
             let condition = Condition {
                 type_: type_.to_owned(),

@@ -70,7 +70,7 @@ struct Set {
 #[derive(Debug)]
 enum Seen {
     /// What the operator says about it; none when it has not said anything.
-    There(Option<SetReport>),
+    There(Option<Box<SetReport>>),
     /// There is no such ConfigMap.
     Missing,
     /// It can't be read, with these rights for instance.
@@ -200,7 +200,9 @@ async fn find(cluster: &Cluster, kind: Kind, name: &str, default: Option<&Object
 async fn look(cluster: &Cluster, key: ObjectKey, default: bool) -> Set {
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &key.namespace);
     let seen = match config_maps.get_metadata_opt(&key.name).await {
-        Ok(Some(set)) => Seen::There(set.annotations().get(annotation::POLICY_STATUS).and_then(|status| SetReport::read(status))),
+        Ok(Some(set)) => {
+            Seen::There(set.annotations().get(annotation::POLICY_STATUS).and_then(|status| SetReport::read(status)).map(Box::new))
+        }
         Ok(None) => Seen::Missing,
         // Whoever may look at pools need not have the right to look there.
         Err(error) => Seen::Hidden(error.to_string()),
@@ -528,7 +530,7 @@ mod tests {
         let report = r#"{"phase":"LastGood","digest":"sha256:ab","decisions":{"scale-down":{"enforced":{"policy":"mine@sha256:12","breaker":"open"}}},
             "lastError":{"reason":"PolicySetInvalid","message":"line 2","at":"2026-01-01T00:00:00Z"}}"#;
         let key = ObjectKey { namespace: "default".into(), name: "opinions".into() };
-        found.set = Some(Set { key, default: false, seen: Seen::There(SetReport::read(report)) });
+        found.set = Some(Set { key, default: false, seen: Seen::There(SetReport::read(report).map(Box::new)) });
         let text = Story::new(&found, &[]).text(Timestamp::UNIX_EPOCH);
         for part in [
             "HorizontalRunnerAutoscaler web-hra (1 to 9) wants 3\n  because: 3 runners for 2 jobs",

@@ -26,6 +26,10 @@ pub(crate) fn of_reason(reason: &str) -> Option<&'static str> {
         "PolicyRolledBack" => {
             "mend the policy and apply it again: pacer policy receipts --case shows what it was asked, pacer policy run why it fails"
         }
+        "PolicyQuarantined" => {
+            "change the ConfigMap, or have the same content tried again: kubectl annotate --overwrite configmap NAME \
+             actions.summerwind.dev/policy-try-again=$(date +%s)"
+        }
         "PolicyCompressionInvalid" | "PolicyDecompressionBomb" => "compress the module anew; it may have 4 MiB decompressed",
         _ => return REFUSALS.into_iter().find(|refusal| refusal.as_str() == reason).and_then(cure),
     })

@@ -179,6 +179,12 @@ impl Set {
         if let Some(at) = report.counted_at {
             text.push_str(&format!("  counted     {}; counts alone are written once a minute at most\n", when(at, now)));
         }
+        if let Some(trial) = report.trial.as_ref().filter(|trial| report.content.as_ref() != Some(&trial.subject.content)) {
+            text.push_str(&format!("  on trial    since {}\n", when(trial.at, now)));
+        }
+        if let Some(isolation) = &report.isolation {
+            text.push_str(&format!("  isolation   {isolation}; docs/isolation.md says what that means\n"));
+        }
         if let Some(error) = &report.last_error {
             text.push_str(&format!("  last error  {}, {}: {}\n", error.reason, when(error.at, now), error.message));
         }
@@ -252,13 +258,16 @@ mod tests {
         let status = r#"{"phase":"LastGood","digest":"sha256:ab","activatedAt":"2026-01-01T00:00:00Z","decisions":{"scale-down":{
             "enforced":{"policy":"mine@sha256:12","breaker":"open","faults":3,"lastFault":"it ran past its deadline"},
             "shadow":{"policy":"next@sha256:34","breaker":"closed","compared":{"decisions":50,"agreed":49,"faults":0,"skipped":2,"fuel":1}}}},
-            "lastError":{"reason":"PolicySetInvalid","message":"policies.yaml, line 2","at":"2026-01-01T00:10:00Z"},"countedAt":"2026-01-01T00:19:30Z"}"#;
+            "lastError":{"reason":"PolicySetInvalid","message":"policies.yaml, line 2","at":"2026-01-01T00:10:00Z"},"countedAt":"2026-01-01T00:19:30Z",
+            "content":"sha256:cd","trial":{"content":"sha256:ef","by":"1.0.0","at":"2026-01-01T00:19:55Z"},"isolation":"none (missing: seccomp)"}"#;
         let text = set(Some(status)).unwrap().text("2026-01-01T00:20:00Z".parse().unwrap());
         for part in [
             "phase       LastGood, sha256:ab, in force since 2026-01-01T00:00:00Z (20 min ago)",
             "scale-down  decides    mine@sha256:12  breaker open, 3 faults, the last one: it ran past its deadline",
             "in shadow  next@sha256:34  breaker closed, agreed in 49 of 50 decisions (98.0 %), 2 left out",
             "counted     2026-01-01T00:19:30Z (30 s ago); counts alone are written once a minute at most",
+            "on trial    since 2026-01-01T00:19:55Z (5 s ago)",
+            "isolation   none (missing: seccomp); docs/isolation.md says what that means",
             "last error  PolicySetInvalid, 2026-01-01T00:10:00Z (10 min ago): policies.yaml, line 2",
             "what to do  correct the line",
         ] {

@@ -162,3 +162,32 @@ async fn accounts_of_others_are_left_alone_and_stand_alone_runners_have_their_ow
     until::<RoleBinding>(&world, "no binding", |all| all.is_empty()).await?;
     end(world).await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gets_the_rights_of_job_pods_where_the_operators_credentials_lie() -> Result<()> {
+    const OWN: &str = "actions-runner-system";
+    let world = brisk_world(&[], |_| {}).await?;
+    let mut fleet = in_job_pods(deployment("web", 1));
+    fleet["metadata"]["namespace"] = json!(OWN);
+    apply(&world, &fleet).await?;
+    let all: Api<Runner> = Api::namespaced(world.client.clone(), OWN);
+    let refused = objects::until(all, "", PATIENCE, |all| {
+        let conditions = |one: &Runner| one.status.clone().unwrap_or_default().conditions;
+        let says = |message: &str| message.contains("is the operator's own") && message.contains("move these runners");
+        all.iter().any(|one| conditions(one).iter().any(|condition| says(&condition.message)))
+    })
+    .await;
+    world.check(refused).await.context("waiting for the refusal")?;
+    let bindings: Api<RoleBinding> = Api::namespaced(world.client.clone(), OWN);
+    ensure!(bindings.list(&ListParams::default().labels(SHARED)).await?.items.is_empty(), "the right was given");
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), OWN);
+    ensure!(pods.list(&ListParams::default()).await?.items.is_empty(), "a pod was made");
+    // With an account of its user's choice it is its user's matter.
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine", "namespace": OWN}});
+    apply(&world, &account).await?;
+    apply(&world, &with_spec(fleet, "serviceAccountName", json!("mine"))).await?;
+    let outcome = objects::until(pods, "", PATIENCE, |all| !all.is_empty()).await;
+    world.check(outcome).await.context("waiting for a pod with its own account")?;
+    world.stop().await;
+    Ok(())
+}

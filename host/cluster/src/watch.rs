@@ -76,6 +76,7 @@ where
 pub fn watch_with_index<K, Key>(
     client: &Client,
     namespace: Option<&str>,
+    config: watcher::Config,
     trim: impl FnMut(&mut K) + Send + 'static,
     keys: Keys<K, Key>,
     filled: &mut Filled,
@@ -88,7 +89,7 @@ where
     let mut indexer = Indexer::new(store.clone(), keys);
     let index = indexer.index();
     let note = move |event: &watcher::Event<K>| indexer.note(event);
-    let changes = fill(client, namespace, watcher::Config::default(), trim, note, (store.clone(), writer), filled);
+    let changes = fill(client, namespace, config, trim, note, (store.clone(), writer), filled);
     (store, index, changes)
 }
 

@@ -26,8 +26,8 @@ pub struct Listing {
     pub repository: Arc<str>,
     /// When its first request was sent.
     pub started: Timestamp,
-    /// Whether what is missing is over.
-    pub complete: bool,
+    /// What is missing is over if it was queued before this; none when nothing is known of what is missing.
+    pub covers: Option<Timestamp>,
     /// The jobs that this fleet's labels fit, completed ones included where they are listed.
     pub jobs: Vec<JobEvent>,
 }
@@ -39,6 +39,8 @@ pub struct Fleet {
     pub present: BTreeSet<Arc<str>>,
     /// Names of ephemeral runners that finished their job, and when that was seen.
     pub ended: BTreeMap<Arc<str>, Timestamp>,
+    /// Names of those of them whose objects are still there.
+    pub leaving: BTreeSet<Arc<str>>,
 }
 
 /// What the ledger has to take note of.
@@ -106,8 +108,13 @@ pub fn assess(
             (job.state, job.since) = (news.state, news.at);
             job.runner = job.runner.or_else(|| news.runner.clone());
         }
-        if is_over(&job, fleet) || listed.lacks(id, &job) {
-            demand.findings.push(Finding::Over(id));
+        let is_lacking = listed.lacks(id, &job);
+        if is_lacking || is_over(&job, fleet) {
+            // As long as its runner leaves, the event that says so is under way. The ledger then says what GitHub says, by which the runner's
+            // registration is known to be gone, and what the ledger would say before costs a write for each job.
+            if is_lacking || !is_leaving(&job, fleet) {
+                demand.findings.push(Finding::Over(id));
+            }
             continue;
         }
         if job.state == State::Queued {
@@ -145,6 +152,10 @@ fn is_over(job: &Job, fleet: &Fleet) -> bool {
     }
 }
 
+fn is_leaving(job: &Job, fleet: &Fleet) -> bool {
+    job.runner.as_ref().is_some_and(|runner| fleet.leaving.contains(runner))
+}
+
 fn of_event(event: &JobEvent, life: SignedDuration, now: Timestamp) -> Job {
     let about = crate::ledger::About {
         repository: event.repository.clone(),
@@ -164,26 +175,29 @@ fn of_event(event: &JobEvent, life: SignedDuration, now: Timestamp) -> Job {
 
 struct Listed<'a> {
     jobs: HashMap<u64, &'a JobEvent>,
-    /// When the complete listing of a repository was begun.
-    complete: HashMap<&'a str, Timestamp>,
+    /// Of a repository: when its listing was begun, and until when jobs had been queued that it covers.
+    covered: HashMap<&'a str, (Timestamp, Timestamp)>,
+    /// When the oldest of the listings was begun, where all of them are complete.
     oldest: Option<Timestamp>,
 }
 
 impl<'a> Listed<'a> {
     fn of(listings: &'a [Listing]) -> Self {
-        let complete = listings.iter().filter(|listing| listing.complete);
+        // None is the least.
+        let whole = |listing: &Listing| listing.covers.filter(|covers| *covers >= listing.started).map(|_| listing.started);
+        let covered = |listing: &'a Listing| Some((listing.repository.as_ref(), (listing.started, listing.covers?)));
         Self {
             jobs: listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job)).collect(),
-            complete: complete.map(|listing| (listing.repository.as_ref(), listing.started)).collect(),
-            oldest: listings.iter().map(|listing| listing.started).min(),
+            covered: listings.iter().filter_map(covered).collect(),
+            oldest: listings.iter().map(whole).min().flatten(),
         }
     }
 
     /// Whether GitHub's queue says that the job is over by not listing it.
     fn lacks(&self, id: u64, job: &Job) -> bool {
-        let Some(started) = self.complete.get(job.about.repository.as_ref()) else { return false };
+        let Some((started, covers)) = self.covered.get(job.about.repository.as_ref()) else { return false };
         let settled = job.since.checked_add(LISTING_LAG).is_ok_and(|settled| settled < *started);
-        settled && !self.jobs.contains_key(&id)
+        settled && job.queued < *covers && !self.jobs.contains_key(&id)
     }
 }
 

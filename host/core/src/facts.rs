@@ -14,6 +14,9 @@ pub const HOOK_PATIENCE: Duration = Duration::from_mins(10);
 /// of the job's end got lost. A worker starts within seconds of the event.
 pub const CLAIM_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 
+/// How far GitHub's clock and that of a node may be apart.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(30);
+
 /// Phase of a pod, as the API server reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodPhase {
@@ -132,6 +135,12 @@ impl PodFacts {
             (_, Container::Unreported) => self.deleting.is_some() && self.node.is_none(),
             _ => false,
         }
+    }
+
+    /// Whether its `runner` container ended with code 0.
+    #[must_use]
+    pub fn ended_well(&self) -> bool {
+        self.phase == PodPhase::Succeeded || matches!(self.container, Container::Terminated { exit_code: 0, .. })
     }
 
     /// Whether the `runner` container may have run: false only when it certainly has not started.
@@ -276,6 +285,8 @@ pub struct RunnerFacts {
     pub last_job_end: Option<Timestamp>,
     /// A job's event says that it runs a job, since then.
     pub reports_job: Option<Timestamp>,
+    /// When its last job ended, as GitHub said by an event or by a listing; none while another one is in progress.
+    pub job_over: Option<Timestamp>,
     /// The status hook in its pod says that it runs a job. Evidence of work alone: that it says otherwise, or nothing, proves nothing.
     pub hook_reports_job: bool,
     /// A job's event, its status or the worker process that was seen in its pod says that it registered, even if no listing ever showed it.
@@ -338,10 +349,22 @@ impl RunnerFacts {
         self.pod.as_ref().is_some_and(|pod| !pod.stopped()) && self.says_busy(now)
     }
 
-    /// Whether nobody can be registered under its name any more: it ended, and a listing that was asked for after that lacks it.
+    /// Whether nobody can be registered under its name any more: it ended, and a listing that was asked for after that lacks it. Or it is
+    /// ephemeral and [did its job](Self::did_its_job), and no such listing has it: GitHub deregisters it then (github-behaviour 6).
     #[must_use]
     pub fn left_for_good(&self) -> bool {
-        matches!(self.remote, Remote::Absent { .. }) && self.pod.as_ref().is_some_and(PodFacts::stopped)
+        let is_absent = matches!(self.remote, Remote::Absent { .. });
+        let is_listed = !self.unlisted_since && self.remote.id().is_some();
+        let has_left = |pod: &PodFacts| self.ephemeral && !is_listed && self.did_its_job(pod);
+        self.pod.as_ref().is_some_and(|pod| pod.stopped() && (is_absent || has_left(pod)))
+    }
+
+    /// Whether it ended after a job that this pod had, as an agent does. The job of one that ended before is over because GitHub lost contact with
+    /// it, minutes later, and its registration stays.
+    fn did_its_job(&self, pod: &PodFacts) -> bool {
+        let ended = pod.ended_at().filter(|_| pod.ended_well());
+        let follows = |(over, ended): (Timestamp, Timestamp)| over >= pod.created && over.duration_since(ended) <= CLOCK_SKEW;
+        self.job_over.zip(ended).is_some_and(follows)
     }
 
     /// Whether it was ever seen at GitHub.

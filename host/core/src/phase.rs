@@ -216,16 +216,36 @@ pub struct Assessment {
 /// For so long after a runner's start or end it is worth a listing of its own; after that it waits for one that is due anyway.
 const HASTE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Whether GitHub is to be listed soon for a runner that starts or is over: one that never registers, or stays for somebody to look at, must
-/// not keep its scope at a listing a second for ever.
+/// How long the event that tells of a runner's start, or of its end, may be under way: a listing before that costs a call for each hundred
+/// runners, and says what the event says.
+pub const EVENT_LAG: SignedDuration = SignedDuration::from_secs(20);
+
+/// Who is about to say what has become of a runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// Nobody but GitHub's listings.
+    Listings,
+    /// The event of a job: one waits for a runner that starts, or was given to one that is over.
+    Events,
+}
+
+/// In how long GitHub is to be listed for a runner that starts or is over; none where a listing that is due anyway will do. One that never
+/// registers, or stays for somebody to look at, must not keep its scope at a listing a second for ever.
 #[must_use]
-pub fn hurries(runner: &RunnerFacts, assessment: &Assessment, now: Timestamp) -> bool {
+pub fn wants_listing(runner: &RunnerFacts, assessment: &Assessment, witness: Witness, now: Timestamp) -> Option<Duration> {
     let since = match assessment.phase {
         Phase::Starting => runner.pod.as_ref().map(PodFacts::started_at),
         Phase::Dead => assessment.trouble.as_ref().map(|trouble| trouble.since),
         Phase::Pending | Phase::Idle(_) | Phase::Busy | Phase::Offline | Phase::Stopping => None,
     };
-    !runner.quarantined && since.is_none_or(|since| now.duration_since(since) < HASTE)
+    let age = since.map(|since| now.duration_since(since));
+    if runner.quarantined || age.is_some_and(|age| age >= HASTE) {
+        return None;
+    }
+    Some(match witness {
+        Witness::Listings => Duration::ZERO,
+        Witness::Events => Duration::try_from(EVENT_LAG.saturating_sub(age.unwrap_or_default())).unwrap_or_default(),
+    })
 }
 
 /// Forms the opinion.
@@ -256,7 +276,7 @@ pub fn assess(runner: &RunnerFacts, now: Timestamp) -> Assessment {
 fn registered_alone(runner: &RunnerFacts) -> Option<Assessment> {
     let ended_well = match &runner.pod {
         None => runner.had_pod,
-        Some(pod) => pod.phase == PodPhase::Succeeded || matches!(pod.container, Container::Terminated { exit_code: 0, .. }),
+        Some(pod) => pod.ended_well(),
     };
     let phase = match runner.remote {
         _ if !runner.registration_only => return None,

@@ -60,7 +60,7 @@ mod tests {
     const TERMS: Terms = Terms { queued: std::time::Duration::from_mins(30), limit: LIMIT };
 
     fn listing(complete: bool, jobs: Vec<JobEvent>) -> Listing {
-        Listing { repository: "acme/app".into(), started: at(1_000), complete, jobs }
+        Listing { repository: "acme/app".into(), started: at(1_000), covers: complete.then_some(at(1_000)), jobs }
     }
 
     struct Scene {

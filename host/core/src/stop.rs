@@ -261,11 +261,16 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// How long to wait for the listing that shows whether an ephemeral runner whose pod has ended is gone, before GitHub is asked to remove it.
 ///
 /// It removes itself with its one job, as a rule. One listing says so for all that ended before it, while a removal costs two calls for
-/// each: the one that finds nothing to remove, and the look that tells *gone* from *not to be seen*.
+/// each: the one that finds nothing to remove, and the look that tells *gone* from *not to be seen*. Of one that has had its job, listings go on
+/// to show the registration for a while (github-behaviour 5.6).
 fn leaves_by_itself(runner: &RunnerFacts, now: Timestamp) -> Option<Duration> {
     let ended = runner.pod.as_ref().filter(|pod| pod.stopped())?.ended_at()?;
-    let awaited = runner.ephemeral && runner.unlisted_since && !matches!(runner.remote, Remote::Absent { .. });
-    SELF_REMOVAL.checked_sub(age(now, ended)).filter(|left| awaited && !left.is_zero())
+    let had_job = runner.reports_job.is_some() || runner.job_over.is_some();
+    // A listing whose pages do not fit together, as they do not while a burst ends, proves no more than none.
+    let unproved = runner.unlisted_since || runner.remote == Remote::Unknown;
+    let awaited = runner.ephemeral && (unproved || had_job) && !matches!(runner.remote, Remote::Absent { .. });
+    let patience = if had_job { EVENT_OF_THE_END } else { SELF_REMOVAL };
+    patience.checked_sub(age(now, ended)).filter(|left| awaited && !left.is_zero())
 }
 
 /// How long an agent without a job goes on after its registration is gone: its poll of GitHub lasts fifty seconds.
@@ -276,6 +281,10 @@ pub const IDLE_GRACE: Duration = Duration::from_secs(30);
 
 /// See [`leaves_by_itself`]: some listings at the pace of a fleet at work.
 const SELF_REMOVAL: Duration = Duration::from_secs(20);
+
+/// The same for one that is known to have had its job: the event of the job's end says that the registration is gone, and comes late in a
+/// burst; where it is lost, one of the listings that are due anyway says so.
+const EVENT_OF_THE_END: Duration = Duration::from_secs(75);
 
 /// How soon a stop that needs a newer listing is reconciled again if no listing comes.
 const LISTING_RECHECK: Duration = Duration::from_secs(5);

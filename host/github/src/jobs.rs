@@ -5,6 +5,7 @@ mod listing;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use pacer_core::scope::Scope;
@@ -18,6 +19,34 @@ use crate::stack::cache::Version;
 /// Runs whose jobs one listing asks for: together with the runs themselves this fits into ten seconds of the share that
 /// [`crate::pace::Pace::queues`] takes of GitHub's secondary limit.
 pub(crate) const RUNS_AT_MOST: usize = 60;
+
+/// How the queue of a repository is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// From one listing to the next.
+    pub interval: Duration,
+    /// Runs that were created later than so long ago are not asked for their jobs: events tell of them.
+    pub patience: Duration,
+}
+
+impl Reading {
+    /// Finds jobs that nobody else tells of.
+    #[must_use]
+    pub const fn all(interval: Duration) -> Self {
+        Self { interval, patience: Duration::ZERO }
+    }
+
+    /// Finds what nobody has told for longer than an interval.
+    #[must_use]
+    pub const fn overdue(interval: Duration) -> Self {
+        Self { interval, patience: interval }
+    }
+
+    /// What satisfies both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { interval: self.interval.min(other.interval), patience: self.patience.min(other.patience) }
+    }
+}
 
 /// A repository: what workflow jobs belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,6 +120,8 @@ pub struct QueueListing {
     pub started: Timestamp,
     /// Whether every run is in the listing with all of its jobs. If not, what is listed is true, but jobs that are missing may exist.
     pub complete: bool,
+    /// Jobs that were queued before this are in it, or over. None when any may be missing.
+    pub covers: Option<Timestamp>,
     /// Whether jobs differ from the listing before, which this client's last one of the repository is. True for the first.
     pub changed: bool,
     /// The jobs, completed ones of runs that go on included, by id, each once.

@@ -39,7 +39,7 @@ pub use error::{Error, ErrorKind};
 pub use groups::RunnerGroup;
 pub use history::{Page, PageCursor, PastJob, PastRun};
 pub use hooks::{DeliveryCursor, DeliveryPage, HookOwner, RemoteDelivery, RemoteHook, Webhook};
-pub use jobs::{JobState, QueueListing, RemoteJob, Repository, RunCounts};
+pub use jobs::{JobState, QueueListing, Reading, RemoteJob, Repository, RunCounts};
 pub use json::Misread;
 pub use jwt::AppKey;
 pub use limit::Resource;

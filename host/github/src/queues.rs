@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::client::{ClientId, GitHub};
-use crate::jobs::{QueueListing, Repository};
+use crate::jobs::{QueueListing, Reading, Repository};
 use crate::pace::Pace;
 use crate::pollers::Pollers;
 use crate::runner_list::Health;
@@ -63,12 +63,12 @@ struct Board {
     listing: watch::Sender<Option<Arc<QueueListing>>>,
     health: watch::Sender<Health>,
     /// What each interest wants.
-    intervals: Mutex<BTreeMap<u64, Duration>>,
+    readings: Mutex<BTreeMap<u64, Reading>>,
     numbers: AtomicU64,
     /// Calls of the last listing.
     calls: AtomicU32,
     hasty: AtomicBool,
-    /// Haste or intervals changed.
+    /// Haste or readings changed.
     stirred: Notify,
 }
 
@@ -80,17 +80,17 @@ impl Queues {
         (Self(Arc::new(Registry { pace, news, pollers: Pollers::new(shutdown) })), receiver)
     }
 
-    /// Has the queue of a repository read every `interval` as long as the interest lives, with these credentials; starts its poller when
-    /// it is the first to ask. Of several interests the shortest interval holds. A short budget makes it longer, haste shorter.
-    /// Must be called within a tokio runtime.
+    /// Has the queue of a repository read like this as long as the interest lives, with these credentials; starts its poller when it is the
+    /// first to ask. Of several interests the shortest interval and the least patience hold. A short budget makes the interval longer, haste
+    /// shorter. Must be called within a tokio runtime.
     #[must_use]
-    pub fn want(&self, github: &GitHub, repository: &Repository, interval: Duration) -> Interest {
+    pub fn want(&self, github: &GitHub, repository: &Repository, reading: Reading) -> Interest {
         let lease = self.0.pollers.lease((github.id().clone(), repository.clone()), |stop| {
             let board = Arc::new(Board::default());
             let poller = Poller::new(github.clone(), repository.clone(), Arc::clone(&board), &self.0);
             (Lease { board, client: github.id().clone(), repository: repository.clone(), _stop: stop }, poller.run())
         });
-        Interest::new(lease, interval)
+        Interest::new(lease, reading)
     }
 
     /// Number of pollers that run.
@@ -122,9 +122,9 @@ impl Registry {
 }
 
 impl Interest {
-    fn new(lease: Arc<Lease>, interval: Duration) -> Self {
+    fn new(lease: Arc<Lease>, reading: Reading) -> Self {
         let number = lease.board.numbers.fetch_add(1, Ordering::Relaxed);
-        lock(&lease.board.intervals).insert(number, interval);
+        lock(&lease.board.readings).insert(number, reading);
         lease.board.stirred.notify_one();
         Self { lease, number }
     }
@@ -168,15 +168,15 @@ impl Interest {
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        lock(&self.lease.board.intervals).remove(&self.number);
+        lock(&self.lease.board.readings).remove(&self.number);
         self.lease.board.stirred.notify_one();
     }
 }
 
 impl Board {
-    /// The shortest interval that anyone wants; none when nobody does any more.
-    fn interval(&self) -> Option<Duration> {
-        lock(&self.intervals).values().min().copied()
+    /// What satisfies all; none when nobody wants it any more.
+    fn reading(&self) -> Option<Reading> {
+        lock(&self.readings).values().copied().reduce(Reading::and)
     }
 }
 

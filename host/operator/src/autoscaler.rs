@@ -14,10 +14,10 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_cluster::clock::Clock;
-use pacer_cluster::object::Uid;
+use pacer_cluster::object::{ObjectKey, Uid};
 use pacer_core::autoscale::Bounds;
 use pacer_core::demand::{self, Demand};
-use pacer_core::ledger::Ledger;
+use pacer_core::ledger::{Job, Ledger, State};
 use pacer_demand::ledger::Ledgers;
 use pacer_github::queues::Queues as JobLists;
 use pacer_github::{GitHub, Repository};
@@ -75,6 +75,7 @@ pub(crate) struct DemandSources {
 /// What the controller remembers, says and is told.
 pub(crate) struct AutoscalerMemory {
     pub(crate) memos: Owned<Uid, AutoscalerMemo>,
+    readers: queue::Readers,
     reports: DemandReports,
     fleets: FleetReports,
     known: Published<Uid, Known>,
@@ -92,7 +93,7 @@ pub(crate) struct Estimator {
 impl AutoscalerMemory {
     /// Nothing remembered.
     pub(crate) fn new(reports: DemandReports, fleets: FleetReports, known: Published<Uid, Known>, estimator: Estimator) -> Self {
-        Self { memos: Owned::default(), reports, fleets, known, estimator }
+        Self { memos: Owned::default(), readers: queue::Readers::default(), reports, fleets, known, estimator }
     }
 }
 
@@ -227,26 +228,27 @@ impl Autoscalers {
         let listed = seen.queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
         let jobs = seen.ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
         let Some(pool) = spec.target.uid() else { return };
+        let waits = |job: &&Job| spec.has_trigger && job.state == State::Queued;
+        let waiting = seen.demand.jobs.values().filter(waits).count();
         self.memory.reports.history.change(&pool, |history| {
             took.into_iter().for_each(|seconds| history.runs.add(seconds));
             history.arrivals.record(jobs, of.clock.now);
+            history.waiting = waiting;
             history.bounds = Some(Bounds { min: spec.override_min.unwrap_or(spec.bounds.min), ..spec.bounds });
         });
     }
 
     /// The autoscalers that read the job list of a repository are reconciled soon.
     pub(crate) async fn wake_readers_of(&self, repository: &Repository) {
-        for autoscaler in self.cluster.stores.autoscalers.state() {
-            let Ok(uid) = Uid::of(&*autoscaler) else { continue };
-            if self.memory.memos.read(&uid, |memo| memo.looks_at(repository)) == Some(true) {
-                self.cluster.wake.autoscaler(&autoscaler.namespace().unwrap_or_default(), &autoscaler.name_any()).await;
-            }
+        for ObjectKey { namespace, name } in self.memory.readers.of(repository) {
+            self.cluster.wake.autoscaler(&namespace, &name).await;
         }
     }
 
     /// Forgets what belongs to objects that do not exist.
     pub(crate) fn retain(&self, exists: impl Fn(&Uid) -> bool) {
         self.memory.memos.retain(|autoscaler, _| exists(autoscaler));
+        self.memory.readers.retain(&exists);
         self.memory.reports.accepted.retain(|set, _| exists(set));
         self.memory.reports.jobs.retain(|runner, _| exists(runner));
         self.memory.reports.history.retain(|pool, _| exists(pool));

@@ -81,10 +81,7 @@ impl Claims {
 
     /// The claims of a RunnerSet, whether that exists or not.
     fn of_set(&self, namespace: &str, set: &str) -> Vec<Arc<PersistentVolumeClaim>> {
-        self.cluster.stores.claims.state_filter(|claim| {
-            claim.metadata.namespace.as_deref() == Some(namespace)
-                && claim.labels().get(label::RUNNER_SET_NAME).is_some_and(|name| name == set)
-        })
+        self.cluster.stores.claims_of_runner_set(namespace, set)
     }
 
     fn describe<'a>(&self, takings: &Takings, claim: &'a PersistentVolumeClaim, me: Option<&str>) -> Claim<'a> {

@@ -122,7 +122,7 @@ impl Operator {
         let demand = DemandReports::default();
         let legacy = StatefulSets::new(cluster.clone());
         let runners = Runners {
-            memory: RunnerMemory::new(&cluster, &settings, demand.jobs.reader(), removals.clone()),
+            memory: RunnerMemory::new(&cluster, &settings, demand.jobs.reader(), demand.history.reader(), removals.clone()),
             cluster: cluster.clone(),
             github: github.clone(),
             supplies: supplies.clone(),

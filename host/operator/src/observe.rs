@@ -145,6 +145,10 @@ impl Observed {
 /// its node: GitHub shows one that has just begun, and drops one that has just ended, before the kubelet says so.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long after its deletion timestamp a pod may be there before its node is looked at: one that has ended is given no time, and its timestamp,
+/// in whole seconds, is past at once.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Listings show a registration up to two seconds after it was made (github-behaviour 5.2), so that a runner whose pod ended just after may be
 /// missing from one.
 const VISIBLE: Duration = Duration::from_secs(3);
@@ -227,6 +231,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         worked: job.is_some() || claimed.is_some() || seen.worked,
         had_job: job.is_some() || status.is_some_and(reports_job) || seen.worked || seen.listed_busy,
         reports_job: job.and_then(|job| job.working),
+        job_over: job.filter(|job| job.working.is_none()).and_then(|job| job.ended),
         hook_reports_job: status.is_some_and(reports_job),
         siblings_register: false,
         registration_only: crate::pod::is_registration_only(runner),
@@ -313,7 +318,8 @@ impl Observer {
     /// None where there is no reason to ask.
     async fn node_of(&self, pod: &Pod, seen: &Seen, runner_list: Option<&RunnerListView>, clock: Clock) -> Option<NodeState> {
         let facts = pod::facts(pod, false);
-        let overdue = facts.deleting.is_some_and(|deleting| clock.now > deleting);
+        let late = |deleting| Duration::try_from(clock.now.duration_since(deleting)).unwrap_or_default();
+        let overdue = facts.deleting.is_some_and(|deleting| late(deleting) > END_PATIENCE);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
         let is_out_of_contact = |view: &RunnerListView| {
             let mut seen = seen.clone();

@@ -6,7 +6,7 @@
 //! | [`FinishedRunners`] | scale target | the RunnerReplicaSet controller | autoscalers |
 //! | [`Durations`](pacer_core::durations::Durations) of starts | pool | the RunnerReplicaSet controller | autoscalers |
 //! | [`AcceptedDemand`] | RunnerReplicaSet | the autoscaler controller | the RunnerReplicaSet controller |
-//! | [`JobHistory`] | pool | the autoscaler controller | the RunnerReplicaSet controller |
+//! | [`JobHistory`] | pool | the autoscaler controller | the controllers of RunnerReplicaSets and Runners |
 //! | [`RunnerJob`] | Runner | the autoscaler controller | whoever observes runners |
 //! | [`Known`](crate::observe::Known) | Runner | the Runner controller | whoever observes runners, autoscalers |
 //! | [`AdoptedRunners`] | RunnerReplicaSet | the RunnerSet controller | the RunnerReplicaSet controller |

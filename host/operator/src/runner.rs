@@ -17,7 +17,7 @@ use pacer_cluster::clock::Clock;
 use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
-use pacer_core::phase::{self, Assessment, Cause, Phase};
+use pacer_core::phase::{self, Assessment, Cause, Phase, Witness};
 use pacer_core::stop::PodDeletion;
 use pacer_github::runner_list::Haste;
 use serde_json::json;
@@ -29,10 +29,11 @@ use crate::error::Error;
 use crate::observe::node::Nodes;
 use crate::observe::{Known, Observed, Observer};
 use crate::pod;
-use crate::published::{Owned, Published, RunnerJob};
+use crate::published::{JobHistory, Owned, Published, RunnerJob};
 use crate::removal::Removals;
 use crate::settings::{PHASE_DELAY, Settings};
 use crate::standing::{self, Standings};
+use crate::target::owner_of;
 use crate::token::Tokens;
 
 mod build;
@@ -62,6 +63,7 @@ pub(crate) struct RunnerMemory {
     known: Owned<Uid, Known>,
     /// Resource versions at which finalizers were taken away.
     released: Owned<Uid, Option<String>>,
+    pools: Published<Uid, JobHistory>,
 }
 
 impl RunnerMemory {
@@ -70,6 +72,7 @@ impl RunnerMemory {
         cluster: &Cluster,
         settings: &Arc<Settings>,
         jobs: Published<Uid, RunnerJob>,
+        pools: Published<Uid, JobHistory>,
         removals: Arc<Removals>,
     ) -> Self {
         let known: Owned<Uid, Known> = Owned::default();
@@ -77,7 +80,7 @@ impl RunnerMemory {
         let statuses = Arc::new(RunnerStatuses::new(client.clone(), settings.clone()));
         let nodes = Arc::new(Nodes::new(client));
         let observer = Observer { nodes, stores, known: known.reader(), jobs, removals, hooked };
-        Self { observer, statuses, standings: Arc::default(), known, released: Owned::default() }
+        Self { observer, statuses, standings: Arc::default(), known, released: Owned::default(), pools }
     }
 
     fn forget(&self, runner: &Uid) {
@@ -226,12 +229,19 @@ impl Runners {
     ) -> Result<Duration, Error> {
         let namespace = of.runner.namespace().unwrap_or_default();
         let await_listing = |why| access.await_listing(&observed.facts.name, why, observed.waited(of.clock));
+        let mut next = self.settings.sync_period;
         match assessment.phase {
-            Phase::Starting | Phase::Dead if !phase::hurries(&observed.facts, assessment, of.clock.now) => {}
-            Phase::Starting => await_listing(Haste::Registration),
+            Phase::Starting | Phase::Dead => {
+                let why = if assessment.phase == Phase::Dead { Haste::Removal } else { Haste::Registration };
+                let witness = self.witness(of, observed, assessment.phase);
+                match phase::wants_listing(&observed.facts, assessment, witness, of.clock.now) {
+                    Some(wait) if wait.is_zero() => await_listing(why),
+                    Some(wait) => next = wait,
+                    None => {}
+                }
+            }
             // Online, but the listing is older than the pod's last change.
-            Phase::Busy if awaits_proof(observed, access) => await_listing(Haste::JobEnd),
-            Phase::Dead => await_listing(Haste::Removal),
+            Phase::Busy if awaits_proof(observed, access, of.clock) => await_listing(Haste::JobEnd),
             Phase::Offline if has_only_to_go(observed) => {
                 self.memory.observer.removals.delete_pod(&namespace, &observed.facts, PodDeletion::Graceful).await?;
             }
@@ -251,7 +261,20 @@ impl Runners {
         }
         let age = Duration::try_from(of.clock.now.duration_since(observed.facts.created)).unwrap_or_default();
         let young = PHASE_DELAY.checked_sub(age).filter(|left| !left.is_zero());
-        Ok(young.unwrap_or(self.settings.sync_period))
+        Ok(next.min(young.unwrap_or(next)))
+    }
+
+    /// Who is about to say that a runner has registered, or that it is over.
+    fn witness(&self, of: Subject<'_>, observed: &Observed, phase: Phase) -> Witness {
+        let job_waits = || {
+            let pool = self.cluster.stores.set_of(of.runner).and_then(|set| owner_of(&set)).map(|owner| owner.uid);
+            pool.is_some_and(|pool| self.memory.pools.read(&pool, |jobs| jobs.waiting > 0) == Some(true))
+        };
+        let is_told = match phase {
+            Phase::Starting => job_waits(),
+            _ => observed.facts.reports_job.is_some() || observed.facts.job_over.is_some(),
+        };
+        if is_told { Witness::Events } else { Witness::Listings }
     }
 }
 
@@ -261,7 +284,8 @@ fn has_only_to_go(observed: &Observed) -> bool {
     observed.facts.registration_only && over
 }
 
-/// GitHub lists it without a job, in a listing too old to be believed.
-fn awaits_proof(observed: &Observed, access: &Access) -> bool {
-    access.view().and_then(|view| view.get(&observed.facts.name).map(|entry| entry.online && !entry.busy)).unwrap_or(false)
+/// GitHub lists it without a job, in a listing too old to be believed, and nothing else says that it has one.
+fn awaits_proof(observed: &Observed, access: &Access, clock: Clock) -> bool {
+    !observed.facts.says_busy(clock.now)
+        && access.view().and_then(|view| view.get(&observed.facts.name).map(|entry| entry.online && !entry.busy)).unwrap_or(false)
 }

@@ -43,8 +43,16 @@ pub struct Stores {
     pub job_ledgers: Store<JobLedger>,
     /// Runners by what others know of them.
     pub(crate) runners_by: Index<Runner, RunnerKey>,
-    /// Sets by the UID of the target that owns them.
-    pub(crate) sets_by: Index<RunnerReplicaSet, Uid>,
+    /// Pods by the RunnerSet that they are of.
+    pub(crate) pods_by: Index<Pod, RunnerSetKey>,
+    /// Sets by what owns them.
+    pub(crate) sets_by: Index<RunnerReplicaSet, SetKey>,
+    /// Deployments by their namespace.
+    pub(crate) deployments_by: Index<RunnerDeployment, String>,
+    /// RunnerSets by their namespace.
+    pub(crate) runner_sets_by: Index<RunnerSet, String>,
+    /// Claims by the RunnerSet that they are of.
+    pub(crate) claims_by: Index<PersistentVolumeClaim, RunnerSetKey>,
     /// Autoscalers by their target.
     pub(crate) autoscalers_by: Index<HorizontalRunnerAutoscaler, TargetRef>,
     /// Whether each of them has been filled.
@@ -60,6 +68,26 @@ pub enum RunnerKey {
     Scope(Scope),
     /// Its name, whatever its namespace.
     Name(String),
+    /// Its namespace.
+    Namespace(String),
+}
+
+/// What RunnerReplicaSets are looked up by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SetKey {
+    /// UID of the target that owns it.
+    Owner(Uid),
+    /// Namespace of one that no target owns.
+    Alone(String),
+}
+
+/// A RunnerSet that objects name by their labels, whether it exists or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RunnerSetKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// See [`RunnerKey`].
@@ -67,12 +95,25 @@ pub(crate) fn runner_keys(runner: &Runner) -> Vec<RunnerKey> {
     let owner = runner.owner_references().iter().find(|owner| owner.controller == Some(true));
     let owner = owner.and_then(|owner| Uid::new(&owner.uid)).map(RunnerKey::Owner);
     let scope = runner.spec.config.scope().ok().map(RunnerKey::Scope);
-    owner.into_iter().chain(scope).chain([RunnerKey::Name(runner.name_any())]).collect()
+    let names = [RunnerKey::Name(runner.name_any()), RunnerKey::Namespace(runner.namespace().unwrap_or_default())];
+    owner.into_iter().chain(scope).chain(names).collect()
 }
 
-/// See [`Stores::sets_by`].
-pub(crate) fn set_keys(set: &RunnerReplicaSet) -> Vec<Uid> {
-    owner_of(set).map(|owner| owner.uid).into_iter().collect()
+/// See [`SetKey`].
+pub(crate) fn set_keys(set: &RunnerReplicaSet) -> Vec<SetKey> {
+    let alone = || SetKey::Alone(set.namespace().unwrap_or_default());
+    vec![owner_of(set).map_or_else(alone, |owner| SetKey::Owner(owner.uid))]
+}
+
+/// See [`RunnerSetKey`].
+pub(crate) fn runner_set_key<K: Resource>(object: &K) -> Vec<RunnerSetKey> {
+    let name = object.labels().get(label::RUNNER_SET_NAME).cloned();
+    name.map(|name| RunnerSetKey { namespace: object.namespace().unwrap_or_default(), name }).into_iter().collect()
+}
+
+/// The namespace of an object.
+pub(crate) fn namespace_key<K: Resource>(object: &K) -> Vec<String> {
+    vec![object.namespace().unwrap_or_default()]
 }
 
 /// See [`Stores::autoscalers_by`].
@@ -130,6 +171,24 @@ impl Stores {
         self.runners_by.get(&RunnerKey::Scope(scope.clone()))
     }
 
+    /// Runners of a namespace.
+    #[must_use]
+    pub fn runners_in(&self, namespace: &str) -> Vec<Arc<Runner>> {
+        self.runners_by.get(&RunnerKey::Namespace(namespace.to_owned()))
+    }
+
+    /// Pods that name a RunnerSet, whether that exists or not.
+    #[must_use]
+    pub fn pods_of_runner_set(&self, namespace: &str, name: &str) -> Vec<Arc<Pod>> {
+        self.pods_by.get(&RunnerSetKey { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// Claims that name a RunnerSet, whether that exists or not.
+    #[must_use]
+    pub fn claims_of_runner_set(&self, namespace: &str, name: &str) -> Vec<Arc<PersistentVolumeClaim>> {
+        self.claims_by.get(&RunnerSetKey { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
     /// Runners that a deployment keeps for their registration.
     #[must_use]
     pub fn registrations_of(&self, deployment: &Uid) -> Vec<Arc<Runner>> {
@@ -174,7 +233,7 @@ impl Stores {
     /// Sets that a target owns, by its UID.
     #[must_use]
     pub fn sets_of(&self, target: &Target) -> Vec<Arc<RunnerReplicaSet>> {
-        target.uid().map(|uid| self.sets_by.get(&uid)).unwrap_or_default()
+        target.uid().map(|uid| self.sets_by.get(&SetKey::Owner(uid))).unwrap_or_default()
     }
 
     /// All RunnerDeployments and RunnerSets.
@@ -182,6 +241,20 @@ impl Stores {
     pub fn targets(&self) -> Vec<Target> {
         let deployments = self.deployments.state().into_iter().map(Target::Deployment);
         deployments.chain(self.runner_sets.state().into_iter().map(Target::Set)).collect()
+    }
+
+    /// RunnerDeployments and RunnerSets of a namespace.
+    #[must_use]
+    pub fn targets_in(&self, namespace: &str) -> Vec<Target> {
+        let namespace = namespace.to_owned();
+        let deployments = self.deployments_by.get(&namespace).into_iter().map(Target::Deployment);
+        deployments.chain(self.runner_sets_by.get(&namespace).into_iter().map(Target::Set)).collect()
+    }
+
+    /// RunnerReplicaSets of a namespace that no target owns.
+    #[must_use]
+    pub fn sets_alone_in(&self, namespace: &str) -> Vec<Arc<RunnerReplicaSet>> {
+        self.sets_by.get(&SetKey::Alone(namespace.to_owned()))
     }
 
     /// A RunnerDeployment or RunnerSet, while it exists.

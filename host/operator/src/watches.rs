@@ -9,7 +9,9 @@ use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::watch::{Changes, Filled, trim, watch, watch_with_index};
 
-use crate::stores::{CommonParts, Stores, autoscaler_keys, runner_keys, set_keys, trim_claim, trim_pod};
+use crate::stores::{
+    CommonParts, Stores, autoscaler_keys, namespace_key, runner_keys, runner_set_key, set_keys, trim_claim, trim_pod,
+};
 use crate::tenancy::Tenancies;
 
 /// The watches, not yet running.
@@ -69,16 +71,21 @@ pub fn watches(client: &Client, namespace: Option<&str>, tenancies: &Tenancies) 
     filled.also(tenancies.settled());
     let mut common = CommonParts::default();
     let trim_runner = move |runner: &mut Runner| common.trim(runner);
-    let (runner_store, runners_by, runners) = watch_with_index(client, namespace, trim_runner, runner_keys, &mut filled);
-    let only_runner_pods = watcher::Config::default().labels(label::RUNNER_POD);
-    let (pod_store, pods) = watch(client, namespace, only_runner_pods, trim_pod, &mut filled);
-    let (set_store, sets_by, sets) = watch_with_index(client, namespace, trim, set_keys, &mut filled);
-    let (deployment_store, deployments) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
-    let (runner_set_store, runner_sets) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
-    let only_claims_of_sets = watcher::Config::default().labels(label::RUNNER_SET_NAME);
-    let (claim_store, claims) = watch(client, namespace, only_claims_of_sets, trim_claim, &mut filled);
-    let (autoscaler_store, autoscalers_by, autoscalers) = watch_with_index(client, namespace, trim, autoscaler_keys, &mut filled);
-    let (job_ledger_store, job_ledgers) = watch(client, namespace, watcher::Config::default(), trim, &mut filled);
+    let all = watcher::Config::default;
+    let (runner_store, runners_by, runners) = watch_with_index(client, namespace, all(), trim_runner, runner_keys, &mut filled);
+    let only_runner_pods = all().labels(label::RUNNER_POD);
+    let (pod_store, pods_by, pods) = watch_with_index(client, namespace, only_runner_pods, trim_pod, runner_set_key, &mut filled);
+    let (set_store, sets_by, sets) = watch_with_index(client, namespace, all(), trim, set_keys, &mut filled);
+    let (deployment_store, deployments_by, deployments) =
+        watch_with_index(client, namespace, all(), trim, namespace_key, &mut filled);
+    let (runner_set_store, runner_sets_by, runner_sets) =
+        watch_with_index(client, namespace, all(), trim, namespace_key, &mut filled);
+    let only_claims_of_sets = all().labels(label::RUNNER_SET_NAME);
+    let (claim_store, claims_by, claims) =
+        watch_with_index(client, namespace, only_claims_of_sets, trim_claim, runner_set_key, &mut filled);
+    let (autoscaler_store, autoscalers_by, autoscalers) =
+        watch_with_index(client, namespace, all(), trim, autoscaler_keys, &mut filled);
+    let (job_ledger_store, job_ledgers) = watch(client, namespace, all(), trim, &mut filled);
     (
         Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers, job_ledgers },
         Stores {
@@ -91,7 +98,11 @@ pub fn watches(client: &Client, namespace: Option<&str>, tenancies: &Tenancies) 
             autoscalers: autoscaler_store,
             job_ledgers: job_ledger_store,
             runners_by,
+            pods_by,
             sets_by,
+            deployments_by,
+            runner_sets_by,
+            claims_by,
             autoscalers_by,
             filled,
         },

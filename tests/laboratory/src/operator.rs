@@ -301,7 +301,7 @@ impl Operator {
         match outside.list_jobs() {
             Ok(()) => {
                 let jobs = outside.open_jobs();
-                self.queue = Some(demand::Listing { repository: Arc::from("o/r"), started: now, complete: true, jobs });
+                self.queue = Some(demand::Listing { repository: Arc::from("o/r"), started: now, covers: Some(now), jobs });
                 self.wake_now(outside, Key::Scaler);
                 Ok(())
             }

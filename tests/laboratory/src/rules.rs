@@ -222,7 +222,7 @@ impl Rules {
         let (now, interrupted) = clock;
         if self.has(Defect::InterruptedWatchEmpties) && interrupted {
             let nobody: BTreeSet<Arc<str>> = BTreeSet::new();
-            let fleet = demand::Fleet { present: nobody, ended: fleet.ended.clone() };
+            let fleet = demand::Fleet { present: nobody, ended: fleet.ended.clone(), leaving: fleet.leaving.clone() };
             return demand::assess(ledger, listings, &fleet, counted, life, now);
         }
         demand::assess(ledger, listings, fleet, counted, life, now)

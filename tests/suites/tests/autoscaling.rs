@@ -81,9 +81,10 @@ fn told_changes(events: &[&Event]) -> Told {
             told.balance.insert(u32::MAX, 1);
             continue;
         };
+        let back = note.split_once("; then to ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         let times = event.series.as_ref().map_or(1, |series| i64::from(series.count));
         *told.balance.entry(from).or_default() -= times;
-        *told.balance.entry(to).or_default() += times;
+        *told.balance.entry(back.unwrap_or(to)).or_default() += times;
         told.highest = told.highest.max(to);
     }
     told

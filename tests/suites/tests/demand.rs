@@ -7,7 +7,7 @@ use pacer_github::pace::Pace;
 use pacer_github::queues::{QueueNews, Queues};
 use pacer_github::{
     ClientOptions, CredentialParts, Credentials, Endpoints, ErrorKind, GitHub, HookOwner, JobState, KeyFiles, ProxyRules,
-    QueueListing, Repository, RunCounts, Secret, Webhook,
+    QueueListing, Reading, Repository, RunCounts, Secret, Webhook,
 };
 use pacer_harness::github::{
     APP_PRIVATE_KEY, Access, Conclusion, Effect, Event, Fault, GroupVisibility, Hook, HookOwner as Owner, Installation, JobSpec,
@@ -107,7 +107,7 @@ async fn news_of_a_queued_job_come_by_polling() -> Result<()> {
     let client = by_app(&github)?;
     let shutdown = CancellationToken::new();
     let (queues, mut news) = Queues::new(Pace::queues(), shutdown.clone());
-    let interest = queues.want(&client, &app(), Duration::from_secs(1));
+    let interest = queues.want(&client, &app(), Reading::all(Duration::from_secs(1)));
     let ours = QueueNews { client: client.id().clone(), repository: app() };
     ensure!(tokio::time::timeout(SOON, news.recv()).await? == Some(ours.clone()));
     let (queued, id) = (Instant::now(), github.queue_job(JobSpec::new("acme/app", ["self-hosted"]))?);

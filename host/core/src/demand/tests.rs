@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
@@ -36,11 +37,12 @@ fn fleet(present: &[&str], ended: &[(&str, i64)]) -> Fleet {
     Fleet {
         present: present.iter().copied().map(Arc::from).collect(),
         ended: ended.iter().map(|(name, second)| (Arc::from(*name), at(*second))).collect(),
+        leaving: BTreeSet::new(),
     }
 }
 
 fn listing(started: i64, jobs: Vec<JobEvent>) -> Listing {
-    Listing { repository: Arc::from("acme/app"), started: at(started), complete: true, jobs }
+    Listing { repository: Arc::from("acme/app"), started: at(started), covers: Some(at(started)), jobs }
 }
 
 fn assessed(ledger: &Ledger, listings: &[Listing], fleet: &Fleet, now: i64) -> Demand {
@@ -67,6 +69,18 @@ fn a_runner_that_ended_ended_its_job() {
     assert_eq!(open(&demand), [2]);
     assert_eq!(demand.findings, [Finding::Over(1)]);
     assert_eq!(demand.unexplained, 0);
+}
+
+#[test]
+fn the_end_of_a_job_is_not_written_down_while_its_runner_leaves() {
+    let jobs = ledger(&[event(1, State::InProgress, 5, Some("web-a"))]);
+    let leaving = Fleet { leaving: ["web-a".into()].into(), ..fleet(&[], &[("web-a", 20)]) };
+    let demand = assessed(&jobs, &[], &leaving, 21);
+    assert_eq!((open(&demand), demand.findings), (vec![], vec![]));
+    let demand = assessed(&jobs, &[listing(30, vec![])], &leaving, 31);
+    assert_eq!((open(&demand), demand.findings), (vec![], vec![Finding::Over(1)]), "a listing says so");
+    let demand = assessed(&jobs, &[], &fleet(&[], &[("web-a", 20)]), 21);
+    assert_eq!((open(&demand), demand.findings), (vec![], vec![Finding::Over(1)]), "it has left");
 }
 
 #[test]
@@ -101,8 +115,14 @@ fn what_a_complete_listing_lacks_is_over_unless_it_is_too_young() {
     let demand = assessed(&jobs, &[listing(30, vec![])], &Fleet::default(), 31);
     assert_eq!((open(&demand), demand.findings), (vec![2], vec![Finding::Over(1)]));
 
-    let partial = Listing { complete: false, ..listing(30, vec![]) };
-    assert_eq!(open(&assessed(&jobs, &[partial], &Fleet::default(), 31)), [1, 2]);
+    for (covers, expected) in [(None, vec![1, 2]), (Some(at(0)), vec![1, 2]), (Some(at(1)), vec![2])] {
+        let partial = Listing { covers, ..listing(30, vec![]) };
+        assert_eq!(
+            open(&assessed(&jobs, &[partial], &Fleet::default(), 31)),
+            expected,
+            "covers what was queued before {covers:?}"
+        );
+    }
     let other = Listing { repository: Arc::from("acme/other"), ..listing(30, vec![]) };
     assert_eq!(open(&assessed(&jobs, &[other], &Fleet::default(), 31)), [1, 2]);
 }

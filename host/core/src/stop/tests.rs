@@ -121,7 +121,9 @@ fn rows_of_the_graceful_stop() {
         ("6 id, stopped, listed", known(ended(), OFFLINE), None, ASK),
         ("6 id, stopped, listed as busy", known(ended(), BUSY), None, ASK),
         ("6 id, stopped, no longer listed", known(ended(), ABSENT), None, DELETE),
-        ("6 id, stopped, no listing", known(ended(), Remote::Unknown), None, ASK),
+        ("6 id, stopped, no listing", RunnerFacts { ephemeral: false, ..known(ended(), Remote::Unknown) }, None, ASK),
+        // It has most likely removed itself.
+        ("6 id, stopped, ephemeral, no listing", known(ended(), Remote::Unknown), None, wait(WaitReason::Finishing, 10)),
         ("7 told to be busy", known(running(), IDLE), Some(0), DRAINING),
         ("7 told to be busy, almost due", known(running(), IDLE), Some(29), DRAINING),
         ("8 told to be busy, then stopped and gone", known(ended(), ABSENT), Some(1), DELETE),
@@ -148,7 +150,12 @@ fn stricter_rules() {
         ("busy and out of contact: its job may go on", known(running(), OFFLINE_BUSY), None, DRAINING),
         ("no listing: asked by id", known(running(), Remote::Unknown), None, ASK),
         ("no listing, no id", unknown(running(), Remote::Unknown), None, LISTING),
-        ("no listing, no id, stopped: it may have registered unseen", unknown(ended(), Remote::Unknown), None, LISTING),
+        (
+            "no listing, no id, stopped: it may have registered unseen",
+            RunnerFacts { ephemeral: false, ..unknown(ended(), Remote::Unknown) },
+            None,
+            LISTING,
+        ),
         ("no listing, no id, no pod", unknown(None, Remote::Unknown), None, LISTING),
         ("no pod ever", never(Remote::Unknown), None, Step::Release),
         ("no pod ever, but listed", never(IDLE), None, ASK),
@@ -209,12 +216,16 @@ fn a_finished_ephemeral_runner_waits_for_a_listing_before_it_is_removed() {
         PodFacts { container, ..ended() }
     };
     let finishing = wait(WaitReason::Finishing, 10);
+    let had_job = |facts| RunnerFacts { reports_job: Some(ago(30)), ..facts };
     let table = [
         ("the listing is from before its end", stale(known(ended(), BUSY)), finishing),
         ("no listing", stale(known(ended(), Remote::Unknown)), finishing),
+        ("a listing that proves nothing", known(ended(), Remote::Unknown), finishing),
         ("it crashed, and may be gone all the same", stale(known(exited(1), OFFLINE)), finishing),
         ("a listing from after its end has it still", known(ended(), BUSY), ASK),
         ("a listing from after its end has it no more", known(ended(), ABSENT), DELETE),
+        ("it had its job, and is listed for a while", had_job(known(ended(), OFFLINE)), wait(WaitReason::Finishing, 65)),
+        ("it had its job, and is listed for too long", had_job(known(longer(75), OFFLINE)), ASK),
         ("no listing comes", stale(known(longer(20), BUSY)), ASK),
         ("no listing comes, and none ever came", stale(unknown(longer(20), Remote::Unknown)), LISTING),
         ("it stays registered", stale(RunnerFacts { ephemeral: false, ..known(ended(), BUSY) }), ASK),
@@ -228,14 +239,25 @@ fn a_finished_ephemeral_runner_waits_for_a_listing_before_it_is_removed() {
 }
 
 #[test]
-fn only_a_runner_that_ended_and_is_listed_no_more_has_left_for_good() {
+fn only_a_runner_that_ended_and_is_listed_no_more_or_had_its_job_has_left_for_good() {
+    let over = |seconds, facts| RunnerFacts { job_over: Some(ago(seconds)), ..facts };
     for (facts, expected) in [
         (known(ended(), ABSENT), true),
         (known(exited(1), ABSENT), true),
         (known(ended(), Remote::Unknown), false),
         (known(ended(), OFFLINE), false),
-        (known(running(), ABSENT), false),
-        (known(None, ABSENT), false),
+        // It ended ten seconds ago.
+        (over(11, known(ended(), Remote::Unknown)), true),
+        (over(-20, known(ended(), Remote::Unknown)), true),
+        (over(-21, known(ended(), Remote::Unknown)), false),
+        (over(1000, known(ended(), Remote::Unknown)), true),
+        (over(1001, known(ended(), Remote::Unknown)), false),
+        (over(11, known(ended(), OFFLINE)), false),
+        (RunnerFacts { unlisted_since: true, ..over(11, known(ended(), OFFLINE)) }, true),
+        (RunnerFacts { ephemeral: false, ..over(11, known(ended(), Remote::Unknown)) }, false),
+        (over(11, known(exited(1), Remote::Unknown)), false),
+        (over(11, known(running(), Remote::Unknown)), false),
+        (over(11, known(None, Remote::Unknown)), false),
     ] {
         assert_eq!(facts.left_for_good(), expected, "{facts:?}");
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -105,11 +106,16 @@ impl GitHub {
     /// As GitHub refuses to list the runs, and when nothing more can be read because of a rate limit or a missing right; see
     /// [`ErrorKind`].
     pub async fn queue(&self, repository: &Repository) -> Result<QueueListing, Error> {
-        self.queue_within(repository, RUNS_AT_MOST).await
+        self.queue_within(repository, RUNS_AT_MOST, Duration::ZERO).await
     }
 
-    /// The same with another bound on the number of runs whose jobs are asked for.
-    pub(crate) async fn queue_within(&self, repository: &Repository, most: usize) -> Result<QueueListing, Error> {
+    /// The same with another bound on the number of runs whose jobs are asked for, and without those of runs that are younger than `patience`.
+    pub(crate) async fn queue_within(
+        &self,
+        repository: &Repository,
+        most: usize,
+        patience: Duration,
+    ) -> Result<QueueListing, Error> {
         let (fetched_at, started) = (Instant::now(), Timestamp::now());
         let before = self.recall_queue(repository);
         let reading = Reading {
@@ -125,9 +131,20 @@ impl GitHub {
         runs.values().for_each(|run| counts.count(run.state));
         let is_live = |run: &Run| matches!(run.state, JobState::Queued | JobState::InProgress);
         let live: Vec<Run> = runs.into_values().filter(is_live).collect();
-        let Jobs { known, left, failed } = reading.jobs_of(&live, &before.runs, most).await;
+        let due: Vec<Run> = live.iter().filter(|run| !run.is_younger_than(patience, started)).cloned().collect();
+        let Jobs { mut known, left, failed } = reading.jobs_of(&due, &before.runs, most).await;
+        // Of a run that was young and is read later on, nothing is forgotten meanwhile.
+        for run in &live {
+            if let Some(before) = before.runs.get(&run.id) {
+                known.entry(run.id).or_insert_with(|| before.clone());
+            }
+        }
 
-        let complete = fits && live.iter().all(|run| known.get(&run.id).is_some_and(|known| known.read_as.as_ref() == Some(run)));
+        let is_read = |run: &Run| known.get(&run.id).is_some_and(|known| known.read_as.as_ref() == Some(run));
+        let mut unread = live.iter().filter(|run| !is_read(run)).peekable();
+        let complete = fits && unread.peek().is_none();
+        // No job is queued before its run is created.
+        let covers = unread.try_fold(started, |covers, run| Some(covers.min(run.created_at?))).filter(|_| fits);
         let mut jobs: Vec<RemoteJob> = known.values().flat_map(|known| known.jobs.iter().cloned()).collect();
         jobs.sort_unstable_by_key(|job| job.id);
         jobs.dedup_by_key(|job| job.id);
@@ -148,6 +165,7 @@ impl GitHub {
             fetched_at,
             started,
             complete,
+            covers,
             changed,
             jobs,
             runs: counts,
@@ -350,6 +368,13 @@ impl WireRun {
     }
 }
 
+impl Run {
+    fn is_younger_than(&self, patience: Duration, now: Timestamp) -> bool {
+        // By GitHub's clock, which may be ahead.
+        self.created_at.is_some_and(|created| now.duration_since(created).unsigned_abs() < patience)
+    }
+}
+
 /// A run whose jobs could be asked for.
 struct Candidate {
     id: u64,
@@ -398,8 +423,6 @@ fn numbered(resource: String, page: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::budget::Budget;
 use crate::client::GitHub;
 use crate::error::Error;
-use crate::jobs::{QueueListing, RUNS_AT_MOST, Repository};
+use crate::jobs::{QueueListing, RUNS_AT_MOST, Reading, Repository};
 use crate::pace::{Pace, Rhythm, Situation};
 use crate::queues::{Board, QueueNews, Registry, Traffic};
 use crate::runner_list::Health;
@@ -24,15 +24,15 @@ pub(super) struct Poller {
     registry: Weak<Registry>,
     news: mpsc::Sender<QueueNews>,
     rhythm: Rhythm,
-    /// Whether the last listing was complete; none before the first.
-    complete: Option<bool>,
+    /// Whether the last listing covered anything that is missing; none before the first.
+    covers: Option<bool>,
 }
 
 impl Poller {
     pub(super) fn new(github: GitHub, repository: Repository, board: Arc<Board>, registry: &Arc<Registry>) -> Self {
         let (scope, pace, news) = (repository.scope(), registry.pace.clone(), registry.news.clone());
         let registry = Arc::downgrade(registry);
-        Self { github, repository, scope, pace, board, registry, news, rhythm: Rhythm::default(), complete: None }
+        Self { github, repository, scope, pace, board, registry, news, rhythm: Rhythm::default(), covers: None }
     }
 
     /// Polls until dropped.
@@ -42,8 +42,8 @@ impl Poller {
             // Whoever hurries from here on wants a listing that starts later than this one.
             self.take_haste();
             self.rhythm.begin(started);
-            let most = self.affordable();
-            let tell = match self.github.queue_within(&self.repository, most).await {
+            let (most, patience) = (self.affordable(), self.reading().patience);
+            let tell = match self.github.queue_within(&self.repository, most, patience).await {
                 Ok(listing) => self.succeed(listing),
                 Err(error) => match error.deferral() {
                     Some(wait) => {
@@ -66,8 +66,7 @@ impl Poller {
     async fn rest(&mut self, started: Instant) {
         loop {
             let (budget, traffic) = (self.budget(), self.traffic());
-            let slow = self.board.interval().unwrap_or(self.pace.slow);
-            let pace = Pace { slow, ..self.pace.clone() };
+            let pace = Pace { slow: self.reading().interval, ..self.pace.clone() };
             // Listings take turns: GitHub's secondary limit counts the calls of all of them.
             let situation = self.rhythm.situation(budget.as_ref(), traffic.pollers);
             let situation = Situation { pages: traffic.calls, all_pages: traffic.calls, ..situation };
@@ -85,6 +84,10 @@ impl Poller {
             self.rhythm.hurry(Instant::now());
             tracing::trace!(repository = %self.repository, "job listing hurried");
         }
+    }
+
+    fn reading(&self) -> Reading {
+        self.board.reading().unwrap_or(Reading::all(self.pace.slow))
     }
 
     fn budget(&self) -> Option<Budget> {
@@ -110,12 +113,13 @@ impl Poller {
         if failures > 0 {
             tracing::info!(repository = %self.repository, failures, "jobs can be listed again");
         }
-        if listing.left > 0 {
+        // What is overdue can wait for its turn.
+        if listing.left > 0 && self.reading().patience.is_zero() {
             self.rhythm.hurry(Instant::now());
         }
         self.board.calls.store(listing.calls, Ordering::Relaxed);
-        let tell = failures > 0 || listing.changed || self.complete != Some(listing.complete);
-        self.complete = Some(listing.complete);
+        let tell = failures > 0 || listing.changed || self.covers != Some(listing.covers.is_some());
+        self.covers = Some(listing.covers.is_some());
         let last_good = Some(listing.fetched_at);
         self.board.listing.send_replace(Some(Arc::new(listing)));
         self.board.health.send_replace(Health { failures: 0, error: None, last_good });

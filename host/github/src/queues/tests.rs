@@ -20,6 +20,8 @@ struct Fake(Arc<State>);
 struct State {
     /// Status by id.
     runs: Mutex<BTreeMap<u64, &'static str>>,
+    /// When the runs were created, as they say.
+    created: Mutex<Option<jiff::Timestamp>>,
     refusal: Mutex<Option<(u16, &'static str)>>,
     calls: Mutex<Vec<(Instant, String, bool)>>,
     /// Calls left in the hour; no limits when 0.
@@ -76,8 +78,9 @@ impl Fake {
         }
         let status = path.split_once("status=").unwrap().1.split('&').next().unwrap();
         let page = path.split_once("&page=").map_or(1, |(_, page)| page.parse::<usize>().unwrap());
-        let listed: Vec<Value> =
-            runs.iter().rev().filter(|(_, it)| **it == status).map(|(id, it)| json!({"id": id, "status": it})).collect();
+        let created = *lock(&self.0.created);
+        let entry = |(id, it)| json!({"id": id, "status": it, "created_at": created});
+        let listed: Vec<Value> = runs.iter().rev().filter(|(_, it)| **it == status).map(entry).collect();
         let shown: Vec<&Value> = listed.iter().skip((page - 1) * 100).take(100).collect();
         json!({"total_count": listed.len(), "workflow_runs": shown})
     }
@@ -148,7 +151,7 @@ async fn many_interests_cost_one_poller_and_an_unchanged_queue_nothing() {
     let fake = Fake::default();
     fake.set([(1, "queued"), (2, "in_progress")]);
     let world = world();
-    let interests: Vec<_> = (0..100).map(|_| world.queues.want(&fake.client("t"), &app(), INTERVAL)).collect();
+    let interests: Vec<_> = (0..100).map(|_| world.queues.want(&fake.client("t"), &app(), Reading::all(INTERVAL))).collect();
     for interest in &interests {
         assert_eq!(ids(&*listed(interest).await), [1, 2]);
     }
@@ -156,8 +159,8 @@ async fn many_interests_cost_one_poller_and_an_unchanged_queue_nothing() {
     pass(61).await;
     assert_eq!(fake.gaps(), [10; 6]);
     assert_eq!(fake.paid(), 4, "what did not change is free");
-    let other = world.queues.want(&fake.client("another"), &app(), INTERVAL);
-    let third = world.queues.want(&fake.client("t"), &Repository::new("acme", "lib"), INTERVAL);
+    let other = world.queues.want(&fake.client("another"), &app(), Reading::all(INTERVAL));
+    let third = world.queues.want(&fake.client("t"), &Repository::new("acme", "lib"), Reading::all(INTERVAL));
     listed(&other).await;
     listed(&third).await;
     assert_eq!(world.queues.pollers(), 3);
@@ -168,7 +171,7 @@ async fn news_come_with_changes_only() {
     let fake = Fake::default();
     let mut world = world();
     let github = fake.client("t");
-    let interest = world.queues.want(&github, &app(), INTERVAL);
+    let interest = world.queues.want(&github, &app(), Reading::all(INTERVAL));
     let news = QueueNews { client: github.id().clone(), repository: app() };
     assert_eq!(world.news.recv().await, Some(news.clone()), "the first listing");
     assert_eq!(interest.latest().unwrap().jobs.len(), 0);
@@ -189,10 +192,10 @@ async fn the_shortest_wanted_interval_holds_while_it_is_wanted() {
     let fake = Fake::default();
     let world = world();
     let github = fake.client("t");
-    let slow = world.queues.want(&github, &app(), Duration::from_secs(60));
+    let slow = world.queues.want(&github, &app(), Reading::all(Duration::from_secs(60)));
     listed(&slow).await;
     pass(125).await;
-    let fast = world.queues.want(&github, &app(), Duration::from_secs(5));
+    let fast = world.queues.want(&github, &app(), Reading::all(Duration::from_secs(5)));
     pass(12).await;
     drop(fast);
     pass(70).await;
@@ -204,8 +207,8 @@ async fn nobody_interested_means_no_calls() {
     let fake = Fake::default();
     let world = world();
     let github = fake.client("t");
-    let first = world.queues.want(&github, &app(), INTERVAL);
-    let second = world.queues.want(&github, &app(), INTERVAL);
+    let first = world.queues.want(&github, &app(), Reading::all(INTERVAL));
+    let second = world.queues.want(&github, &app(), Reading::all(INTERVAL));
     listed(&first).await;
     drop(first);
     pass(11).await;
@@ -214,7 +217,7 @@ async fn nobody_interested_means_no_calls() {
     pass(100).await;
     assert_eq!((fake.count(), world.queues.pollers()), (6, 0));
 
-    let again = world.queues.want(&github, &app(), INTERVAL);
+    let again = world.queues.want(&github, &app(), Reading::all(INTERVAL));
     assert!(again.latest().is_none(), "what is old is not shown");
     listed(&again).await;
     fake.0.stuck.store(true, Ordering::SeqCst);
@@ -228,7 +231,7 @@ async fn nobody_interested_means_no_calls() {
 async fn haste_wakes_the_poller_and_fades() {
     let fake = Fake::default();
     let world = world();
-    let interest = world.queues.want(&fake.client("t"), &app(), INTERVAL);
+    let interest = world.queues.want(&fake.client("t"), &app(), Reading::all(INTERVAL));
     listed(&interest).await;
     pass(5).await;
     interest.hurry();
@@ -241,7 +244,7 @@ async fn failures_slow_down_keep_the_listing_and_heal() {
     let fake = Fake::default();
     fake.set([(1, "queued")]);
     let mut world = world();
-    let interest = world.queues.want(&fake.client("t"), &app(), INTERVAL);
+    let interest = world.queues.want(&fake.client("t"), &app(), Reading::all(INTERVAL));
     assert!(world.news.recv().await.is_some());
     fake.refuse(Some((403, "100")));
     let mut health = interest.health();
@@ -261,7 +264,7 @@ async fn a_long_queue_is_read_in_parts_within_the_secondary_limit() {
     let fake = Fake::default();
     fake.set((1..=250).map(|id| (id, "queued")));
     let world = world();
-    let interest = world.queues.want(&fake.client("t"), &app(), INTERVAL);
+    let interest = world.queues.want(&fake.client("t"), &app(), Reading::all(INTERVAL));
     let first = listed(&interest).await;
     assert_eq!((first.complete, first.left, first.jobs.len(), first.runs.queued), (false, 190, 60, 250));
     let mut listings = interest.listings();
@@ -277,12 +280,39 @@ async fn a_long_queue_is_read_in_parts_within_the_secondary_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn runs_that_events_tell_of_are_asked_for_their_jobs_when_they_are_overdue() {
+    let fake = Fake::default();
+    let ago = |seconds: i64| jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+    fake.set((1..=250).map(|id| (id, "queued")));
+    *lock(&fake.0.created) = Some(ago(5));
+    let world = world();
+    let github = fake.client("t");
+    let reading = Reading::overdue(Duration::from_secs(60));
+    let interest = world.queues.want(&github, &app(), reading);
+    let first = listed(&interest).await;
+    assert_eq!((first.complete, first.jobs.len(), first.calls), (false, 0, 7), "three pages, one without runs, and three again");
+    assert_eq!(first.covers, lock(&fake.0.created).map(|created| created), "what was queued before is over");
+    // Those that have got old are read in their turn, without haste.
+    *lock(&fake.0.created) = Some(ago(61));
+    let before = fake.count();
+    pass(61).await;
+    let second = interest.latest().unwrap();
+    assert_eq!((second.jobs.len(), second.left, fake.count() - before), (60, 190, 67));
+    assert_eq!(fake.gaps(), [60]);
+    // Somebody else has no events.
+    let _all = world.queues.want(&github, &app(), Reading::all(Duration::from_secs(60)));
+    *lock(&fake.0.created) = Some(ago(5));
+    let mut listings = interest.listings();
+    listings.wait_for(|it| it.as_ref().is_some_and(|listing| listing.complete)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn queues_spend_no_more_than_their_share_of_a_short_budget() {
     let fake = Fake::default();
     fake.0.remaining.store(400, Ordering::SeqCst);
     let world = world();
     let github = fake.client("t");
-    let interests = ["a", "b"].map(|name| world.queues.want(&github, &Repository::new("acme", name), INTERVAL));
+    let interests = ["a", "b"].map(|name| world.queues.want(&github, &Repository::new("acme", name), Reading::all(INTERVAL)));
     // Every listing finds everything changed.
     for round in 0..600_u64 {
         fake.set((0..6).map(|id| (1 + round * 6 + id, "queued")));

@@ -18,7 +18,6 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Pro
 use kube::core::Status;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
-use pacer_api::names::label;
 use pacer_api::{Runner, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::answer::{ignore_not_found, precondition_held, status};
 use pacer_cluster::clock::Clock;
@@ -46,16 +45,13 @@ pub(crate) fn awaits_runner(pod: &Pod) -> bool {
 
 /// Pods of a RunnerSet that belong to a StatefulSet, or did before this was begun.
 pub(crate) fn pods(stores: &Stores, namespace: &str, set: &str) -> Vec<Arc<Pod>> {
-    let of_set = |pod: &Pod| {
-        pod.labels().get(label::RUNNER_SET_NAME).is_some_and(|name| name == set)
-            && pod.metadata.namespace.as_deref() == Some(namespace)
-    };
     let begun = |pod: &Pod| {
         let runner = ObjectRef::new(&pod.name_any()).within(namespace);
         pod.owner_references().is_empty() && stores.runners.get(&runner).is_some()
     };
-    // Most pods are of other fleets, and those without a RunnerSet have no label left to compare.
-    stores.pods.state_filter(|pod| of_set(pod) && (awaits_runner(pod) || begun(pod)))
+    let mut found = stores.pods_of_runner_set(namespace, set);
+    found.retain(|pod| awaits_runner(pod) || begun(pod));
+    found
 }
 
 /// Takes over pods of StatefulSets.

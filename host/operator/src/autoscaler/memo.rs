@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -19,8 +19,8 @@ use pacer_core::policy::Reservation;
 use pacer_core::reservation::Held;
 use pacer_core::running::Running;
 use pacer_demand::receiver::WAITS;
-use pacer_github::Repository;
 use pacer_github::queues::Interest;
+use pacer_github::{Reading, Repository};
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::pool::Scaled;
@@ -38,8 +38,8 @@ pub struct AutoscalerMemo {
     pub(super) raises: Raises,
     /// The capacity policy's reservations.
     pub(super) reservations: Vec<Held>,
-    /// Queues that are read for it, with their intervals.
-    pub(super) interests: BTreeMap<Repository, (Duration, Interest)>,
+    /// Queues that are read for it, and how.
+    pub(super) interests: BTreeMap<Repository, (Reading, Interest)>,
     /// The number that was last sent to the target.
     pub(super) sent: Option<Sent>,
     /// The `effectiveTime` that was last sent.
@@ -119,12 +119,6 @@ pub struct MetricGauges {
 }
 
 impl AutoscalerMemo {
-    /// Whether the queue of this repository is read for it.
-    #[must_use]
-    pub fn looks_at(&self, repository: &Repository) -> bool {
-        self.interests.contains_key(repository)
-    }
-
     /// When the oldest job that waits was queued.
     #[must_use]
     pub fn waiting_since(&self) -> Option<Timestamp> {

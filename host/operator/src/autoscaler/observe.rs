@@ -70,9 +70,9 @@ impl Autoscalers {
         let ended: BTreeMap<Arc<str>, Timestamp> = ended.unwrap_or_default();
         fleet.objects =
             sets.iter().filter_map(|set| Uid::of(&**set).ok()).flat_map(|set| self.cluster.stores.owned_by(set)).collect();
-        let present = fleet.objects.iter().map(|runner| Arc::from(runner.name_any()));
-        let present = present.filter(|name: &Arc<str>| !ended.contains_key(name)).collect();
-        fleet.runners = demand::Fleet { present, ended };
+        let names = fleet.objects.iter().map(|runner| Arc::from(runner.name_any()));
+        let (leaving, present) = names.partition(|name: &Arc<str>| ended.contains_key(name));
+        fleet.runners = demand::Fleet { present, ended, leaving };
         fleet
     }
 
@@ -102,15 +102,24 @@ impl Autoscalers {
             let ended = (job.state == State::Completed).then_some(job.since);
             let before = self.memory.reports.jobs.read(&uid, |before| *before);
             let ended = ended.max(before.and_then(|before| before.ended));
-            self.memory.reports.jobs.set(&uid, RunnerJob { working, ended });
+            let told = RunnerJob { working, ended };
+            if before == Some(told) {
+                continue;
+            }
+            self.memory.reports.jobs.set(&uid, told);
             let online = self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten();
             if let (None, Some(online)) = (before, online) {
                 self.memory.memos.change(of.uid, |memo| memo.came_online(online.duration_since(job.queued)));
             }
+            let namespace = runner.namespace().unwrap_or_default();
             if let (true, Some(set)) =
                 (before.map(|before| before.working) != Some(working), controller::<RunnerReplicaSet>(&**runner))
             {
-                self.cluster.wake.set(&runner.namespace().unwrap_or_default(), set.name).await;
+                self.cluster.wake.set(&namespace, set.name).await;
+            }
+            // One that is on its way out is not looked at by its set.
+            if working.is_none() {
+                self.cluster.wake.runner(&namespace, &runner.name_any()).await;
             }
         }
     }

@@ -1,21 +1,23 @@
 //! Which of GitHub's job queues are read for an autoscaler, and what they say.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use kube::ResourceExt;
+use pacer_cluster::object::{ObjectKey, Uid};
 use pacer_core::demand::Listing;
 use pacer_core::ledger::{JobEvent, Ledger, State};
 use pacer_core::scope::Scope;
 use pacer_core::target;
 use pacer_github::queues;
-use pacer_github::{GitHub, JobState, QueueListing, RemoteJob, Repository};
+use pacer_github::{GitHub, JobState, QueueListing, Reading, RemoteJob, Repository};
 
 use super::spec::Spec;
 use super::{Autoscalers, Subject};
 
-/// How often the queues are read whose events also come by webhook: only what was lost has to be found.
-const CHECK: Duration = Duration::from_secs(60);
+/// How the queues are read whose events also come by webhook: only what was lost has to be found, and what is young may be under way.
+const CHECK: Reading = Reading::overdue(Duration::from_secs(60));
 
 /// Most repositories that are checked for lost events of one autoscaler; the jobs of others are looked up one by one when they expire.
 const CHECKED: usize = 32;
@@ -38,15 +40,17 @@ impl Autoscalers {
         let Some(github) = github else { return Queues { all_read: true, ..Queues::default() } };
         let wanted = wanted(spec, ledger);
         let mut result = Queues { all_read: true, ..Queues::default() };
-        self.memory.memos.change(of.uid, |memo| {
-            memo.interests.retain(|repository, (interval, interest)| {
-                wanted.get(repository) == Some(interval) && interest.client() == github.id()
+        let read: BTreeSet<Repository> = wanted.keys().cloned().collect();
+        let before = self.memory.memos.change(of.uid, |memo| {
+            let before: BTreeSet<Repository> = memo.interests.keys().cloned().collect();
+            memo.interests.retain(|repository, (reading, interest)| {
+                wanted.get(repository) == Some(reading) && interest.client() == github.id()
             });
-            for (repository, interval) in wanted {
+            for (repository, reading) in wanted {
                 let (_, interest) = memo
                     .interests
                     .entry(repository)
-                    .or_insert_with_key(|repository| (interval, self.demand.queues.want(github, repository, interval)));
+                    .or_insert_with_key(|repository| (reading, self.demand.queues.want(github, repository, reading)));
                 if let Some(error) = &interest.health().borrow().error {
                     result.trouble = Some(format!("reading the queue of {} failed: {error}", interest.repository()));
                     // An old listing may miss jobs and show some that are over; it is still the best there is for what it lists.
@@ -61,8 +65,51 @@ impl Autoscalers {
                     None => result.all_read = false,
                 }
             }
+            before
         });
+        if before != read {
+            let named = ObjectKey::new(of.object.namespace().unwrap_or_default(), of.object.name_any());
+            self.memory.readers.change(of.uid, &named, &before, &read);
+        }
         result
+    }
+}
+
+/// Which autoscalers read the job list of which repository.
+#[derive(Debug, Default)]
+pub(super) struct Readers(Mutex<HashMap<Repository, HashMap<Uid, ObjectKey>>>);
+
+impl Readers {
+    /// Namespaces and names of those that read this one.
+    pub(super) fn of(&self, repository: &Repository) -> Vec<ObjectKey> {
+        self.lock().get(repository).map(|readers| readers.values().cloned().collect()).unwrap_or_default()
+    }
+
+    fn change(&self, autoscaler: &Uid, named: &ObjectKey, before: &BTreeSet<Repository>, now: &BTreeSet<Repository>) {
+        let mut all = self.lock();
+        for repository in now.difference(before) {
+            all.entry(repository.clone()).or_default().insert(autoscaler.clone(), named.clone());
+        }
+        for repository in before.difference(now) {
+            let Some(readers) = all.get_mut(repository) else { continue };
+            readers.remove(autoscaler);
+            if readers.is_empty() {
+                all.remove(repository);
+            }
+        }
+    }
+
+    /// Forgets those that do not exist.
+    pub(super) fn retain(&self, exists: impl Fn(&Uid) -> bool) {
+        self.lock().retain(|_, readers| {
+            readers.retain(|autoscaler, _| exists(autoscaler));
+            !readers.is_empty()
+        });
+    }
+
+    /// A poisoned lock only means that another pass panicked between two assignments.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Repository, HashMap<Uid, ObjectKey>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,7 +121,7 @@ impl Queues {
     }
 }
 
-fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Duration> {
+fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
     let mut wanted = BTreeMap::new();
     if spec.has_trigger {
         let scope = spec.target.config().scope();
@@ -86,7 +133,9 @@ fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Duration> {
         let known = known.into_iter().filter_map(repository);
         wanted.extend(own.into_iter().chain(known).take(CHECKED).map(|repository| (repository, CHECK)));
     }
-    wanted.extend(spec.repositories().unwrap_or_default().into_iter().map(|repository| (repository, queues::INTERVAL)));
+    wanted.extend(
+        spec.repositories().unwrap_or_default().into_iter().map(|repository| (repository, Reading::all(queues::INTERVAL))),
+    );
     wanted
 }
 
@@ -100,7 +149,7 @@ fn of_listing(listing: &QueueListing, spec: &Spec) -> Listing {
     Listing {
         repository: Arc::from(listing.repository.to_string()),
         started: listing.started,
-        complete: listing.complete,
+        covers: listing.covers,
         jobs: listing.jobs.iter().filter(fits).filter_map(event).collect(),
     }
 }
@@ -129,4 +178,24 @@ pub(super) fn event(job: &RemoteJob) -> Option<JobEvent> {
         attempt: job.attempt,
         runner: job.runner.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_a_repository_are_those_that_read_it_now() {
+        let repository = |name: &str| Repository::new("acme", name);
+        let reads = |names: &[&str]| names.iter().map(|name| repository(name)).collect::<BTreeSet<_>>();
+        let (readers, one, two) = (Readers::default(), Uid::new("1").unwrap(), Uid::new("2").unwrap());
+        let key = |name: &str| ObjectKey::new("ci", name);
+        readers.change(&one, &key("one"), &reads(&[]), &reads(&["a", "b"]));
+        readers.change(&two, &key("two"), &reads(&[]), &reads(&["b"]));
+        assert_eq!((readers.of(&repository("a")), readers.of(&repository("b")).len()), (vec![key("one")], 2));
+        readers.change(&one, &key("one"), &reads(&["a", "b"]), &reads(&["a"]));
+        assert_eq!(readers.of(&repository("b")), vec![key("two")]);
+        readers.retain(|autoscaler| *autoscaler == one);
+        assert_eq!((readers.of(&repository("a")), readers.lock().len()), (vec![key("one")], 1));
+    }
 }

@@ -14,7 +14,7 @@ use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
 use pacer_cluster::status::{Turn, Weight};
 use pacer_core::autoscale::Reason as Why;
-use pacer_core::autoscale::telling::Step;
+use pacer_core::autoscale::telling::{Step, Story};
 use pacer_policyset::condition as policy_condition;
 use serde_json::{Value, json};
 
@@ -105,7 +105,7 @@ impl Autoscalers {
         new: &HorizontalRunnerAutoscalerStatus,
     ) -> Option<Duration> {
         let now = of.clock.instant;
-        let steps = match outcome {
+        let stories = match outcome {
             Outcome::Problem(problem) => {
                 let is_due = |memo: &mut AutoscalerMemo| {
                     let is_due = left(EVENT_PACE, memo.published, now).is_none();
@@ -120,20 +120,21 @@ impl Autoscalers {
             }
             Outcome::Decided { decided: Decided { decision, from, .. }, .. } => self.memory.memos.change(of.uid, |memo| {
                 memo.number = Some(decision.desired);
-                let mut steps: Vec<Step> = memo.telling.due(now).into_iter().collect();
+                let mut stories: Vec<Story> = memo.telling.due(now).into_iter().collect();
                 if decision.desired != *from {
                     let side = if decision.desired > *from { &mut memo.scaled.up } else { &mut memo.scaled.down };
                     *side = Some(of.clock.now);
                     let step = Step { from: *from, to: decision.desired, reason: decision.reason.to_string() };
-                    steps.extend(memo.telling.step(step, now));
+                    stories.extend(memo.telling.step(step, now));
                 }
-                steps
+                stories
             }),
         };
-        for step in steps {
+        for story in stories {
             // Events of one action are merged, and the note of the first would stand for all.
-            let (action, about) = (format!("Scale{}To{}", step.from, step.to), of.object.object_ref(&()));
-            self.cluster.events.publish_with_action(Reason::Scaled, &action, &about, None, &step.to_string()).await;
+            let back = story.back.as_ref().map(|back| format!("To{}", back.to)).unwrap_or_default();
+            let (action, about) = (format!("Scale{}To{}{back}", story.there.from, story.there.to), of.object.object_ref(&()));
+            self.cluster.events.publish_with_action(Reason::Scaled, &action, &about, None, &story.to_string()).await;
         }
         self.memory.memos.read(of.uid, |memo| memo.telling.wait(now)).flatten()
     }

@@ -16,6 +16,8 @@ pub struct JobHistory {
     pub arrivals: Arrivals,
     /// Between which numbers the autoscaler keeps the pool.
     pub bounds: Option<Bounds>,
+    /// Jobs that wait for a runner, and whose events come by webhook.
+    pub waiting: usize,
 }
 
 /// What policies are told of a pool beside how it is now.

@@ -26,12 +26,11 @@ impl ReplicaSets {
     /// How many fleets of the namespace are older than the one that this RunnerReplicaSet belongs to.
     fn place_among_fleets(&self, set: &RunnerReplicaSet, namespace: &str) -> usize {
         let stores = &self.cluster.stores;
-        let targets = stores.targets();
-        let targets = targets.iter().filter(|target| target.namespace() == namespace).map(|target| target.meta());
-        let alone =
-            stores.sets.state_filter(|other| other.namespace().as_deref() == Some(namespace) && owner_of(other).is_none());
+        let (targets, alone) = (stores.targets_in(namespace), stores.sets_alone_in(namespace));
         let owner = owner_of(set).map_or_else(|| set.uid().unwrap_or_default(), |owner| owner.uid.to_string());
         let mut fleets: Vec<_> = targets
+            .iter()
+            .map(|target| target.meta())
             .chain(alone.iter().map(|other| other.meta()))
             .map(|meta| (meta.creation_timestamp.as_ref().map(|time| time.0), meta.uid.clone().unwrap_or_default()))
             .collect();
@@ -66,7 +65,6 @@ impl ReplicaSets {
     }
 
     fn names(&self, namespace: &str) -> HashSet<String> {
-        let own = self.cluster.stores.runners.state_filter(|runner| runner.namespace().as_deref() == Some(namespace));
-        own.iter().map(|runner| runner.name_any()).collect()
+        self.cluster.stores.runners_in(namespace).iter().map(|runner| runner.name_any()).collect()
     }
 }

@@ -136,8 +136,7 @@ impl Runners {
 
     /// Sees to all that has to exist before the pod.
     async fn supply(&self, of: Subject<'_>, access: &Access) -> Result<Supply, Hindrance> {
-        let of_namespace =
-            |namespace: &str| self.cluster.stores.runners.state_filter(|one| one.namespace().as_deref() == Some(namespace));
+        let of_namespace = |namespace: &str| self.cluster.stores.runners_in(namespace);
         if let Err(refusal) = self.github.tenancies().admits_pod(of.runner, of_namespace) {
             return Err(Hindrance::Refused(PodRefusal::new(Refuser::Tenancy, refusal.to_string())));
         }

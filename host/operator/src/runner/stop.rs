@@ -159,6 +159,8 @@ impl Runners {
 /// Hurries the listing that a stop waits for, if it waits for one.
 pub(super) fn await_listing(of: Subject<'_>, access: &Access, observed: &Observed, why: WaitReason) {
     let haste = match why {
+        // The event of its job's end is under way, and says the same.
+        WaitReason::Finishing if observed.facts.reports_job.is_some() => return,
         WaitReason::ListingUnknown | WaitReason::Finishing => Haste::Removal,
         WaitReason::Registering => Haste::Registration,
         WaitReason::Draining | WaitReason::Confirming | WaitReason::Leaving | WaitReason::PodTerminating => return,

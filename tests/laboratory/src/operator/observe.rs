@@ -177,6 +177,7 @@ impl Operator {
             scope_unlisted: self.lister.view.is_none(),
             last_job_end: known.last_job.end(),
             reports_job: job.filter(|job| job.working).and_then(|job| job.since),
+            job_over: job.filter(|job| !job.working).and_then(|job| job.ended),
             worked: job.is_some() || object.known_id.is_some() || known.worked,
             had_job: job.is_some() || known.worked || known.listed_busy,
             unregistered: known.unregistered.map(|since| elapsed(since, at)),

@@ -105,8 +105,9 @@ impl Operator {
         }
         let sets: BTreeSet<u32> = outside.sets.all_seen().map(|(id, _)| id).collect();
         let objects = outside.runners.all_seen().filter(|(_, runner)| sets.contains(&runner.set));
-        let present = objects.map(|(id, _)| Arc::from(name_of(id))).filter(|name: &Arc<str>| !self.finished.contains_key(name));
-        fleet.runners = demand::Fleet { present: present.collect(), ended: self.finished.clone() };
+        let names = objects.map(|(id, _)| Arc::from(name_of(id)));
+        let (leaving, present) = names.partition(|name: &Arc<str>| self.finished.contains_key(name));
+        fleet.runners = demand::Fleet { present, ended: self.finished.clone(), leaving };
         fleet
     }
 
@@ -121,6 +122,7 @@ impl Operator {
             self.jobs.insert(runner, RunnerJob { working, since: Some(job.since), ended });
             if before.map(|before| before.working) != Some(working) {
                 self.wake_now(outside, Key::Set(set));
+                self.wake_now(outside, Key::Runner(runner));
             }
         }
     }

@@ -57,12 +57,11 @@ impl Figure {
         }
     }
 
-    fn verdict(&self) -> &'static str {
-        match self.at_most {
-            None => "",
-            Some(AtMost::Limit(most) | AtMost::Wish(most)) if self.value <= most => "met",
-            Some(_) => "MISSED",
-        }
+    /// Whether it is met, and how much of it is used.
+    fn verdict(&self) -> String {
+        let Some(AtMost::Limit(most) | AtMost::Wish(most)) = self.at_most else { return String::new() };
+        let word = if self.value <= most { "met" } else { "MISSED" };
+        if most > 0.0 { format!("{word}, {:.0} %", 100.0 * self.value / most) } else { word.to_owned() }
     }
 }
 
@@ -94,9 +93,14 @@ impl<'a> Page<'a> {
         Self { scene, figures }
     }
 
-    /// A duration.
+    /// A duration, of which seconds are wished.
     pub(crate) fn time(&mut self, name: impl Into<String>, value: Duration, wish: Option<f64>) {
         self.push(name.into(), value.as_secs_f64(), Unit::Seconds, wish.map(AtMost::Wish));
+    }
+
+    /// A duration of at most so many seconds.
+    pub(crate) fn limited_time(&mut self, name: impl Into<String>, value: Duration, limit: Option<f64>) {
+        self.push(name.into(), value.as_secs_f64(), Unit::Seconds, limit.map(AtMost::Limit));
     }
 
     /// A size in bytes; limit in MiB.
@@ -131,8 +135,7 @@ fn exact(value: u64) -> f64 {
 pub(crate) fn table(figures: &[Figure]) -> String {
     let rows: Vec<[String; 5]> = std::iter::once(["scene", "figure", "value", "at most", ""].map(str::to_owned))
         .chain(figures.iter().map(|figure| {
-            let verdict = figure.verdict().to_owned();
-            [figure.scene.clone(), figure.name.clone(), number(figure.value, figure.unit), figure.wanted(), verdict]
+            [figure.scene.clone(), figure.name.clone(), number(figure.value, figure.unit), figure.wanted(), figure.verdict()]
         }))
         .collect();
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -176,7 +179,8 @@ mod tests {
         page.time("online", Duration::from_millis(2_500), Some(2.0));
         page.size("memory", 3 << 20, None);
         let verdicts: Vec<_> = figures.iter().map(|figure| (figure.verdict(), figure.breaks_a_limit())).collect();
-        assert_eq!(verdicts, [("MISSED", true), ("met", false), ("MISSED", false), ("", false)]);
+        let verdicts: Vec<_> = verdicts.iter().map(|(said, breaks)| (said.as_str(), *breaks)).collect();
+        assert_eq!(verdicts, [("MISSED, 103 %", true), ("met, 100 %", false), ("MISSED, 125 %", false), ("", false)]);
         assert_eq!(figures[0].to_string(), "5 runners: writes per life is 6.20, wanted at most 6 (limit)");
     }
 
@@ -187,10 +191,10 @@ mod tests {
         page.time("to online", Duration::from_millis(1_234), Some(20.0));
         page.count("leaks", 0, Some(AtMost::Limit(0.0)));
         let expected = "\
-| scene | figure    | value  | at most   |     |
-| ----- | --------- | ------ | --------- | --- |
-| x     | to online | 1.23 s | 20.00 s   | met |
-| x     | leaks     | 0      | 0 (limit) | met |
+| scene | figure    | value  | at most   |          |
+| ----- | --------- | ------ | --------- | -------- |
+| x     | to online | 1.23 s | 20.00 s   | met, 6 % |
+| x     | leaks     | 0      | 0 (limit) | met      |
 ";
         assert_eq!(table(&figures), expected);
     }

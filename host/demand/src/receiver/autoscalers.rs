@@ -96,12 +96,13 @@ impl Watches {
 }
 
 async fn drive<K: kube::Resource<DynamicType = ()>>(changes: Changes<K>) {
-    let warn = |change: Result<K, watcher::Error>| {
-        if let Err(error) = change {
-            warn_of_failure::<K>(&error);
-        }
-    };
-    changes.for_each(|change| std::future::ready(warn(change))).await;
+    changes
+        .for_each(|change| async move {
+            if let Err(error) = change {
+                warn_of_failure::<K>(&error);
+            }
+        })
+        .await;
 }
 
 /// Autoscalers that jobs may go to, and what is wrong with others.

@@ -15,6 +15,8 @@ use crate::load::Refusal;
 use crate::protocol::{self, Blame, Locks, Preparation, Probed, Reply, Request};
 use crate::{Bundle, Counters, Decision, Digest, PolicyHost, tenancy};
 
+mod settings;
+
 /// Texts that are in order.
 const SETS: [&str; 4] = [
     "scale-down: {module: a.wasm, settings: {spare: 2}, mode: enforce, limits: {deadlineMilliseconds: 20}}\n",

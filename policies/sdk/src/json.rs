@@ -427,9 +427,6 @@ impl<'de> de::VariantAccess<'de> for Variant<'_, 'de> {
 }
 
 #[cfg(test)]
-mod decoders;
-
-#[cfg(test)]
 mod tests {
     use serde::Deserialize;
     use serde_json::Value;

@@ -222,7 +222,7 @@ pub const EVENT_LAG: SignedDuration = SignedDuration::from_secs(20);
 
 /// Who is about to say what has become of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Witness {
+pub enum ToldBy {
     /// Nobody but GitHub's listings.
     Listings,
     /// The event of a job: one waits for a runner that starts, or was given to one that is over.
@@ -232,7 +232,7 @@ pub enum Witness {
 /// In how long GitHub is to be listed for a runner that starts or is over; none where a listing that is due anyway will do. One that never
 /// registers, or stays for somebody to look at, must not keep its scope at a listing a second for ever.
 #[must_use]
-pub fn wants_listing(runner: &RunnerFacts, assessment: &Assessment, witness: Witness, now: Timestamp) -> Option<Duration> {
+pub fn wants_listing(runner: &RunnerFacts, assessment: &Assessment, told_by: ToldBy, now: Timestamp) -> Option<Duration> {
     let since = match assessment.phase {
         Phase::Starting => runner.pod.as_ref().map(PodFacts::started_at),
         Phase::Dead => assessment.trouble.as_ref().map(|trouble| trouble.since),
@@ -242,9 +242,9 @@ pub fn wants_listing(runner: &RunnerFacts, assessment: &Assessment, witness: Wit
     if runner.quarantined || age.is_some_and(|age| age >= HASTE) {
         return None;
     }
-    Some(match witness {
-        Witness::Listings => Duration::ZERO,
-        Witness::Events => Duration::try_from(EVENT_LAG.saturating_sub(age.unwrap_or_default())).unwrap_or_default(),
+    Some(match told_by {
+        ToldBy::Listings => Duration::ZERO,
+        ToldBy::Events => Duration::try_from(EVENT_LAG.saturating_sub(age.unwrap_or_default())).unwrap_or_default(),
     })
 }
 

@@ -265,11 +265,11 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// to show the registration for a while (github-behaviour 5.6).
 fn leaves_by_itself(runner: &RunnerFacts, now: Timestamp) -> Option<Duration> {
     let ended = runner.pod.as_ref().filter(|pod| pod.stopped())?.ended_at()?;
-    let had_job = runner.reports_job.is_some() || runner.job_over.is_some();
+    let is_told = runner.reports_job.is_some() || runner.job_over.is_some();
     // A listing whose pages do not fit together, as they do not while a burst ends, proves no more than none.
     let unproved = runner.unlisted_since || runner.remote == Remote::Unknown;
-    let awaited = runner.ephemeral && (unproved || had_job) && !matches!(runner.remote, Remote::Absent { .. });
-    let patience = if had_job { EVENT_OF_THE_END } else { SELF_REMOVAL };
+    let awaited = runner.ephemeral && (unproved || is_told) && !matches!(runner.remote, Remote::Absent { .. });
+    let patience = if is_told { EVENT_OF_THE_END } else { SELF_REMOVAL };
     patience.checked_sub(age(now, ended)).filter(|left| awaited && !left.is_zero())
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::call::Endpoint;
 use crate::client::GitHub;
 use crate::error::Error;
-use crate::jobs::Repository;
+use crate::jobs::{Repository, WireJobs, WireRuns};
 
 /// The group of GitHub's own runners.
 const HOSTED_GROUP: &str = "GitHub Actions";
@@ -84,22 +84,10 @@ struct WireOwner {
 }
 
 #[derive(Deserialize)]
-struct WireRuns {
-    total_count: u64,
-    workflow_runs: Vec<WireRun>,
-}
-
-#[derive(Deserialize)]
 struct WireRun {
     id: u64,
     #[serde(default)]
     status: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct WireJobs {
-    total_count: u64,
-    jobs: Vec<WireJob>,
 }
 
 #[derive(Deserialize)]
@@ -161,7 +149,7 @@ impl GitHub {
         };
         let query = after.map_or_else(first, |cursor| cursor.0.clone());
         let read = self.get(Endpoint::ListRuns, repository, &format!("actions/runs?{query}")).await?;
-        let wire: WireRuns = read.json()?;
+        let wire: WireRuns<WireRun> = read.json()?;
         let run = |run: WireRun| PastRun { id: run.id, completed: run.status.as_deref() == Some("completed") };
         let items = wire.workflow_runs.into_iter().map(run).collect();
         Ok(Page { items, total: Some(wire.total_count), next: read.next.map(PageCursor) })
@@ -175,7 +163,7 @@ impl GitHub {
     pub async fn past_jobs(&self, repository: &Repository, run: u64, after: Option<&PageCursor>) -> Result<Page<PastJob>, Error> {
         let query = after.map_or("filter=all&per_page=100", |cursor| cursor.0.as_str());
         let read = self.get(Endpoint::ListRunJobs, repository, &format!("actions/runs/{run}/jobs?{query}")).await?;
-        let wire: WireJobs = read.json()?;
+        let wire: WireJobs<WireJob> = read.json()?;
         let items = wire.jobs.into_iter().filter_map(WireJob::job).collect();
         Ok(Page { items, total: Some(wire.total_count), next: read.next.map(PageCursor) })
     }

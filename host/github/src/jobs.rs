@@ -176,6 +176,20 @@ struct Known {
     room: Vec<Room>,
 }
 
+/// A page of a listing of runs, of which a reader takes what it needs.
+#[derive(Deserialize)]
+pub(crate) struct WireRuns<R> {
+    pub(crate) total_count: u64,
+    pub(crate) workflow_runs: Vec<R>,
+}
+
+/// The same of jobs.
+#[derive(Deserialize)]
+pub(crate) struct WireJobs<J> {
+    pub(crate) total_count: u64,
+    pub(crate) jobs: Vec<J>,
+}
+
 #[derive(Deserialize)]
 struct WireJob {
     id: u64,

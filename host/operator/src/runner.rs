@@ -17,7 +17,7 @@ use pacer_cluster::clock::Clock;
 use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
-use pacer_core::phase::{self, Assessment, Cause, Phase, Witness};
+use pacer_core::phase::{self, Assessment, Cause, Phase, ToldBy};
 use pacer_core::stop::PodDeletion;
 use pacer_github::runner_list::Haste;
 use serde_json::json;
@@ -233,8 +233,8 @@ impl Runners {
         match assessment.phase {
             Phase::Starting | Phase::Dead => {
                 let why = if assessment.phase == Phase::Dead { Haste::Removal } else { Haste::Registration };
-                let witness = self.witness(of, observed, assessment.phase);
-                match phase::wants_listing(&observed.facts, assessment, witness, of.clock.now) {
+                let told_by = self.told_by(of, observed, assessment.phase);
+                match phase::wants_listing(&observed.facts, assessment, told_by, of.clock.now) {
                     Some(wait) if wait.is_zero() => await_listing(why),
                     Some(wait) => next = wait,
                     None => {}
@@ -265,7 +265,7 @@ impl Runners {
     }
 
     /// Who is about to say that a runner has registered, or that it is over.
-    fn witness(&self, of: Subject<'_>, observed: &Observed, phase: Phase) -> Witness {
+    fn told_by(&self, of: Subject<'_>, observed: &Observed, phase: Phase) -> ToldBy {
         let job_waits = || {
             let pool = self.cluster.stores.set_of(of.runner).and_then(|set| owner_of(&set)).map(|owner| owner.uid);
             pool.is_some_and(|pool| self.memory.pools.read(&pool, |jobs| jobs.waiting > 0) == Some(true))
@@ -274,7 +274,7 @@ impl Runners {
             Phase::Starting => job_waits(),
             _ => observed.facts.reports_job.is_some() || observed.facts.job_over.is_some(),
         };
-        if is_told { Witness::Events } else { Witness::Listings }
+        if is_told { ToldBy::Events } else { ToldBy::Listings }
     }
 }
 

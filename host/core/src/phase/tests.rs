@@ -117,9 +117,9 @@ fn a_runner_that_keeps_waiting_hurries_no_listing() {
         ("ended long ago", over(60), false),
         ("kept for somebody to look at", RunnerFacts { quarantined: true, ..over(1) }, false),
     ] {
-        let wanted = |witness| wants_listing(&facts, &assess(&facts, at(NOW)), witness, at(NOW));
-        assert_eq!(wanted(Witness::Listings), expected.then_some(Duration::ZERO), "{what}");
-        assert_eq!(wanted(Witness::Events).is_some(), expected, "{what}");
+        let wanted = |told_by| wants_listing(&facts, &assess(&facts, at(NOW)), told_by, at(NOW));
+        assert_eq!(wanted(ToldBy::Listings), expected.then_some(Duration::ZERO), "{what}");
+        assert_eq!(wanted(ToldBy::Events).is_some(), expected, "{what}");
     }
 }
 
@@ -128,7 +128,7 @@ fn a_listing_waits_for_the_event_that_says_the_same() {
     for (seconds, expected) in [(0, 20), (4, 16), (20, 0), (59, 0)] {
         let container = Container::Running { since: Some(ago_s(seconds)) };
         let facts = unregistered(PodFacts { container, ..running_pod() });
-        let wanted = wants_listing(&facts, &assess(&facts, at(NOW)), Witness::Events, at(NOW));
+        let wanted = wants_listing(&facts, &assess(&facts, at(NOW)), ToldBy::Events, at(NOW));
         assert_eq!(wanted, Some(Duration::from_secs(expected)), "{seconds} s after its start");
     }
 }

@@ -11,7 +11,8 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
-    Described, JobState, Known, LastListing, QueueListing, RUNS_AT_MOST, RemoteJob, Repository, Run, RunCounts, RunsPage, WireJob,
+    Described, JobState, Known, LastListing, QueueListing, RUNS_AT_MOST, RemoteJob, Repository, Run, RunCounts, RunsPage,
+    WireJob, WireJobs, WireRuns,
 };
 use crate::call::Endpoint;
 use crate::client::{GitHub, Read};
@@ -43,12 +44,6 @@ struct Jobs {
 }
 
 #[derive(Deserialize)]
-struct WireRuns {
-    total_count: u64,
-    workflow_runs: Vec<WireRun>,
-}
-
-#[derive(Deserialize)]
 struct WireRun {
     id: u64,
     #[serde(default)]
@@ -61,12 +56,6 @@ struct WireRun {
     created_at: Option<Timestamp>,
     #[serde(default)]
     updated_at: Option<Timestamp>,
-}
-
-#[derive(Deserialize)]
-struct WireJobs {
-    total_count: u64,
-    jobs: Vec<WireJob>,
 }
 
 /// One listing while it is made.
@@ -242,7 +231,7 @@ impl Reading<'_> {
         if let Some(page) = read.version.and_then(|_| known()) {
             return Ok(page);
         }
-        let wire: WireRuns = read.json()?;
+        let wire: WireRuns<WireRun> = read.json()?;
         if wire.workflow_runs.len() as u64 > PER_PAGE {
             return Err(read.absurd("a page has more runs than were asked for"));
         }
@@ -335,10 +324,10 @@ impl Reading<'_> {
     }
 
     /// A page, the room for it, and the size of the answer.
-    async fn jobs_page(&self, run: &Run, number: u64) -> Result<(WireJobs, Room, usize), Error> {
+    async fn jobs_page(&self, run: &Run, number: u64) -> Result<(WireJobs<WireJob>, Room, usize), Error> {
         let resource = numbered(format!("actions/runs/{}/jobs?filter=latest&per_page={PER_PAGE}", run.id), number);
         let read = self.read(Endpoint::ListRunJobs, &resource).await?;
-        let page: WireJobs = read.json()?;
+        let page: WireJobs<WireJob> = read.json()?;
         if page.jobs.len() as u64 > PER_PAGE {
             return Err(read.absurd("a page has more jobs than were asked for"));
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pacer_core::allowance::{Cost, Purpose};
 use pacer_core::facts::{PodFacts, Remote, RunnerFacts};
-use pacer_core::phase::{self, Assessment, Phase, Witness};
+use pacer_core::phase::{self, Assessment, Phase, ToldBy};
 use pacer_core::stop::{self, IDLE_GRACE, PodDeletion, Step, WaitReason};
 
 use super::observe::{IN_FLIGHT, Known, Observed};
@@ -44,7 +44,7 @@ impl Operator {
         let facts = &observed.facts;
         let waits = match assessment.phase {
             Phase::Starting | Phase::Dead => {
-                phase::wants_listing(facts, assessment, Witness::Listings, outside.clock.now) == Some(Duration::ZERO)
+                phase::wants_listing(facts, assessment, ToldBy::Listings, outside.clock.now) == Some(Duration::ZERO)
             }
             // Online, but the listing is older than the pod's last change.
             Phase::Busy => facts.unlisted_since && matches!(facts.remote, Remote::Online { .. }),

@@ -98,3 +98,66 @@ fn a_long_grace_period_is_cut_short_for_a_runner_without_a_job() {
         ("overdue", RunnerFacts { deleting: Some(ago(6 * DAY)), ..removed(known(going(running()), ABSENT)) }, None, DELETE),
     ]);
 }
+
+#[test]
+fn a_finished_ephemeral_runner_waits_for_a_listing_before_it_is_removed() {
+    let stale = |facts: RunnerFacts| RunnerFacts { unlisted_since: true, ..facts };
+    let longer = |seconds| {
+        let container = Container::Terminated {
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            started: None,
+            finished: Some(ago(seconds)),
+        };
+        PodFacts { container, ..ended() }
+    };
+    let finishing = wait(WaitReason::Finishing, 10);
+    let had_job = |facts| RunnerFacts { reports_job: Some(ago(30)), ..facts };
+    let table = [
+        ("the listing is from before its end", stale(known(ended(), BUSY)), finishing),
+        ("no listing", stale(known(ended(), Remote::Unknown)), finishing),
+        ("a listing that proves nothing", known(ended(), Remote::Unknown), finishing),
+        ("it crashed, and may be gone all the same", stale(known(exited(1), OFFLINE)), finishing),
+        ("a listing from after its end has it still", known(ended(), BUSY), ASK),
+        ("a listing from after its end has it no more", known(ended(), ABSENT), DELETE),
+        ("it had its job, and is listed for a while", had_job(known(ended(), OFFLINE)), wait(WaitReason::Finishing, 65)),
+        ("it had its job, and is listed for too long", had_job(known(longer(75), OFFLINE)), ASK),
+        ("no listing comes", stale(known(longer(20), BUSY)), ASK),
+        ("no listing comes, and none ever came", stale(unknown(longer(20), Remote::Unknown)), LISTING),
+        ("it stays registered", stale(RunnerFacts { ephemeral: false, ..known(ended(), BUSY) }), ASK),
+        ("it still runs", stale(known(running(), IDLE)), ASK),
+        ("its pod is gone", stale(known(None, BUSY)), ASK),
+        ("it is overdue", RunnerFacts { deleting: Some(ago(5 * DAY + 1)), ..stale(known(ended(), BUSY)) }, ASK),
+    ];
+    for (what, facts, expected) in table {
+        assert_eq!(next(&facts, None, &LIMITS, ago(0)), expected, "{what}");
+    }
+}
+
+#[test]
+fn only_a_runner_that_ended_and_is_listed_no_more_or_had_its_job_has_left_for_good() {
+    let over = |seconds, facts| RunnerFacts { job_over: Some(ago(seconds)), ..facts };
+    for (facts, expected) in [
+        (known(ended(), ABSENT), true),
+        (known(exited(1), ABSENT), true),
+        (known(ended(), Remote::Unknown), false),
+        (known(ended(), OFFLINE), false),
+        (known(running(), ABSENT), false),
+        (known(None, ABSENT), false),
+        // It ended ten seconds ago.
+        (over(11, known(ended(), Remote::Unknown)), true),
+        (over(-20, known(ended(), Remote::Unknown)), true),
+        (over(-21, known(ended(), Remote::Unknown)), false),
+        (over(1000, known(ended(), Remote::Unknown)), true),
+        (over(1001, known(ended(), Remote::Unknown)), false),
+        (over(11, known(ended(), OFFLINE)), false),
+        (RunnerFacts { unlisted_since: true, ..over(11, known(ended(), OFFLINE)) }, true),
+        (RunnerFacts { ephemeral: false, ..over(11, known(ended(), Remote::Unknown)) }, false),
+        (over(11, known(exited(1), Remote::Unknown)), false),
+        (over(11, known(running(), Remote::Unknown)), false),
+        (over(11, known(None, Remote::Unknown)), false),
+    ] {
+        assert_eq!(facts.left_for_good(), expected, "{facts:?}");
+    }
+}

@@ -350,7 +350,7 @@ impl RunnerFacts {
     }
 
     /// Whether nobody can be registered under its name any more: it ended, and a listing that was asked for after that lacks it. Or it is
-    /// ephemeral and [did its job](Self::did_its_job), and no such listing has it: GitHub deregisters it then (github-behaviour 6).
+    /// ephemeral and did its job, and no such listing has it: GitHub deregisters it then (github-behaviour 6).
     #[must_use]
     pub fn left_for_good(&self) -> bool {
         let is_absent = matches!(self.remote, Remote::Absent { .. });

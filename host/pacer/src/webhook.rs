@@ -34,7 +34,7 @@ use crate::listen::{self, Bounds, Slot};
 use crate::{connection, default_github, signal, telemetry};
 
 /// How often what belongs to autoscalers that are gone is dropped.
-const TIDY: Duration = Duration::from_secs(60);
+const TIDY: Duration = Duration::from_secs(10);
 
 /// Longest time for a body to arrive, which is as long as GitHub waits for an answer.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);

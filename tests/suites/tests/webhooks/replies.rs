@@ -213,7 +213,14 @@ async fn events_may_come_twice_in_any_order_and_after_changes() -> Result<()> {
     }
     pacer_suites::delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
     eventually(&address, &event("completed", 4, "acme/app", &["else"]), NONE).await?;
-    ensure!(!server.metrics().await?.contains(labels), "figures of an autoscaler that is gone");
+    let dropped = async {
+        while server.metrics().await?.contains(labels) {
+            // It looks every ten seconds.
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(PATIENCE, dropped).await.context("figures of an autoscaler that is gone")??;
     server.terminate().await;
     world.stop().await;
     Ok(())

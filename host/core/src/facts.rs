@@ -10,6 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 /// minute and more (terraform-aws-github-runner PR 5228).
 pub const HOOK_PATIENCE: Duration = Duration::from_mins(10);
 
+/// How long every listing has to say that a runner is idle before it is believed where nobody looks for the worker process. GitHub's flag is late
+/// by up to a minute, and turns false for as long while a job runs (terraform-aws-github-runner PR 5228 and 5085).
+pub const FLAG_PATIENCE: Duration = Duration::from_secs(90);
+
 /// How long the kubelet has to find no worker process until an event or a status hook that says *busy* is not believed any more: the report
 /// of the job's end got lost. A worker starts within seconds of the event.
 pub const CLAIM_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
@@ -332,6 +336,15 @@ impl RunnerFacts {
                 let contradicted = matches!(self.remote, Remote::Online { busy: false, idle, .. } if idle >= HOOK_PATIENCE);
                 self.reports_job.is_some() || (self.hook_reports_job && !contradicted)
             }
+        }
+    }
+
+    /// For how long it has to be idle before it may be removed, where `asked` is wanted: longer where GitHub's flag is all there is.
+    #[must_use]
+    pub fn confirmation(&self, asked: Duration) -> Duration {
+        match self.worker() {
+            Worker::Unknown => asked.max(FLAG_PATIENCE),
+            Worker::Absent { .. } | Worker::Running => asked,
         }
     }
 

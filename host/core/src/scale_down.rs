@@ -42,7 +42,7 @@ pub fn eligible(
         Err(Withheld::Protected)
     } else if outdated_only && runner.current {
         Err(Withheld::Current)
-    } else if idle < confirmation {
+    } else if idle < runner.confirmation(confirmation) {
         Err(Withheld::Unconfirmed)
     } else {
         Ok(idle)

@@ -211,10 +211,15 @@ fn registration(
     // What an earlier process saw of a pod it may not have written down.
     let never_had_pod = !runner.had_pod && (!runner.scope_unlisted || runner.github_refuses);
     let draining = Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
-    let unconfirmed = live.and(runner.deleting).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
+    let asked = live.and(runner.deleting).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
+    let listed = match runner.remote {
+        Remote::Online { busy: false, idle, .. } => live.and(runner.confirmation(Duration::ZERO).checked_sub(idle)),
+        _ => None,
+    };
+    let unconfirmed = asked.max(listed);
     let unregister = |id| {
         let refused_lately = refused_busy.is_some_and(|ago| ago < BUSY_RETRY);
-        Some(match unconfirmed.filter(|left| !left.is_zero()) {
+        Some(match unconfirmed.filter(|left| !overdue && !left.is_zero()) {
             _ if refused_lately => draining,
             Some(left) => Step::Wait { why: WaitReason::Confirming, recheck: left },
             None => Step::Unregister { id },

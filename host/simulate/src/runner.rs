@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts};
+use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
 use pacer_core::phase::{Assessment, Phase, assess};
 
 use crate::agenda::{Moment, at};
@@ -38,6 +38,8 @@ impl Runner {
             created: at(now),
             phase: PodPhase::Running,
             container: Container::Running { since: Some(at(now)) },
+            // Jobs of a trace are known at once, as where the kubelet looks for the worker process.
+            worker: Worker::Absent { since: None },
             ..PodFacts::default()
         };
         let facts = RunnerFacts {

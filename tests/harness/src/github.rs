@@ -8,7 +8,7 @@
 //! use std::time::Duration;
 //! use pacer_harness::github::{Conclusion, Effect, Event, Fault, JobSpec, Registration, RouteKind, Routes, Scope, Settings, SimGitHub};
 //!
-//! let github = SimGitHub::start(Settings::default()).await?;
+//! let github = SimGitHub::start(Settings::prompt()).await?;
 //! github.add(&Scope::repository("acme", "app"));
 //! let (api, pat) = (github.api_url(), github.pat()); // for the operator: http://127.0.0.1:port/, ghp_...
 //!
@@ -130,6 +130,12 @@ pub struct Settings {
     pub call_log: usize,
 }
 
+/// How long a vanished agent is shown online, and its job is believed to run, where a test does not say otherwise. A real GitHub takes
+/// [a minute](Settings::real) and ten: the only two times of the default that are shorter than measured, because each lost runner of a suite would
+/// cost it ten minutes. `late_flag` and `limits` run with the real ones, the laboratory in virtual time.
+const OFFLINE_AFTER: Duration = Duration::from_millis(200);
+const LOST_AFTER: Duration = Duration::from_secs(2);
+
 impl Settings {
     /// Times and behaviour of the real GitHub.
     #[must_use]
@@ -142,20 +148,27 @@ impl Settings {
             ..Self::default()
         }
     }
+
+    /// One that is [prompt and truthful](Behaviour::prompt).
+    #[must_use]
+    pub fn prompt() -> Self {
+        Self { behaviour: Behaviour::prompt(), ..Self::default() }
+    }
 }
 
 impl Default for Settings {
+    /// As it was measured, with patience for agents that vanish of seconds instead of minutes.
     fn default() -> Self {
         Self {
             registration_token_lifetime: Duration::from_secs(3600),
             installation_token_lifetime: Duration::from_secs(3600),
             assignment_latency: Duration::ZERO,
-            offline_after: Duration::from_millis(200),
-            lost_after: Duration::from_secs(2),
+            offline_after: OFFLINE_AFTER,
+            lost_after: LOST_AFTER,
             rate_limit: 5_000,
             limit_status: LimitStatus::default(),
             points_per_minute: None,
-            behaviour: Behaviour::prompt(),
+            behaviour: Behaviour::real(1),
             call_log: 100_000,
         }
     }

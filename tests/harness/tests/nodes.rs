@@ -135,7 +135,7 @@ fn is_ready(pod: &Pod) -> bool {
 async fn cluster(options: Options) -> (ControlPlane, SimGitHub, Nodes) {
     let definitions = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/crds")];
     let plane = ControlPlane::start(PlaneOptions { definitions, ..PlaneOptions::default() }).await.unwrap();
-    let github = SimGitHub::start(Settings::default()).await.unwrap();
+    let github = SimGitHub::start(Settings::prompt()).await.unwrap();
     let nodes = Nodes::start(plane.client(StaticUser::Nodes).unwrap(), github.clone(), options).await.unwrap();
     (plane, github, nodes)
 }

@@ -1,5 +1,6 @@
 //! What the suites share: a world with the shipped manifests, and the words of a test about a fleet.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,14 @@ pub const NAMESPACE: &str = "default";
 /// Long enough for anything that happens at all on a busy machine. Only a failure takes that long.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A world of the shipped CRDs, roles and service account, and a repository `acme/app`.
+/// The chances of GitHub's conduct in this test: other ones in each test, and the same in every run of it.
+fn seed() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    std::thread::current().name().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A world of the shipped CRDs, roles and service account, and a repository `acme/app`. Its GitHub behaves like the real one.
 ///
 /// # Errors
 ///
@@ -41,13 +49,13 @@ pub async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {
         Options { manifests: vec![deploy.join("base/namespace.yaml"), deploy.join("base/rbac.yaml")], ..Options::default() };
     // Enterprise Cloud's limit: the suites do in a minute what a fleet does in an hour.
     options.github.rate_limit = 15_000;
+    options.github.behaviour.seed = seed();
     if let Some(operator) = &mut options.operator {
         operator.namespace = "actions-runner-system".to_owned();
         operator.log_level = "debug".to_owned();
         if let Ok(directives) = std::env::var("PACER_LOG") {
             operator.env.push(("RUST_LOG".to_owned(), directives));
         }
-        operator.args = ["--idle-confirmation=0s"].map(str::to_owned).to_vec();
     }
     if let Some(nodes) = &mut options.nodes {
         nodes.pace = Pace::default();
@@ -243,7 +251,11 @@ pub fn kills(world: &World, cause: &Cause) -> usize {
     world.nodes.as_ref().map_or(0, |nodes| nodes.busy_kills().iter().filter(|kill| kill.cause == *cause).count())
 }
 
-/// A world whose operator is started with these further arguments and keeps order every three seconds.
+/// A timer that is shorter than as shipped, in tests that go through many steps: what nothing tells of is looked at every three seconds
+/// instead of once a minute. Tests in which a wake-up could be missed have the shipped one.
+pub const BRISK: [&str; 1] = ["--sync-period=3s"];
+
+/// A world whose operator is started with these further arguments and with [a short timer](BRISK).
 ///
 /// # Errors
 ///
@@ -251,8 +263,8 @@ pub fn kills(world: &World, cause: &Cause) -> usize {
 pub async fn brisk_world(arguments: &[&str], change: impl FnOnce(&mut Options)) -> Result<World> {
     world(|options| {
         if let Some(operator) = &mut options.operator {
-            operator.args.push("--sync-period=3s".to_owned());
-            operator.args.extend(arguments.iter().map(|&argument| argument.to_owned()));
+            let brisk = BRISK.iter().filter(|_| std::env::var("EXP_SHIPPED").is_err());
+            operator.args.extend(brisk.chain(arguments).map(|&argument| argument.to_owned()));
         }
         change(options);
     })

@@ -262,7 +262,8 @@ async fn the_share_of_busy_runners_grows_the_fleet() -> Result<()> {
     });
     pool(&world, 2, &autoscaler(2, 6, more)).await?;
     settled(&world, 2).await?;
-    queue(&world, "web", 2, Duration::from_secs(15))?;
+    // Longer than GitHub's flag may be late.
+    queue(&world, "web", 2, Duration::from_secs(75))?;
     let grown = status(&world, "four", |status| status.desired_replicas == Some(4)).await?;
     ensure!(scaling(&grown).0 == "Metric", "{:?}", scaling(&grown));
     succeeded(&world, 2).await?;

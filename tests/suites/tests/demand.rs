@@ -41,7 +41,7 @@ fn by_app(github: &SimGitHub) -> Result<GitHub> {
 }
 
 async fn simulation() -> Result<SimGitHub> {
-    let github = SimGitHub::start(Settings::default()).await?;
+    let github = SimGitHub::start(Settings::prompt()).await?;
     github.add(&Scope::repository("acme", "app"));
     github.add_app(7);
     ensure!(github.install_app(7, Installation::new(70, "acme")));

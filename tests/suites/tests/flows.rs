@@ -138,7 +138,7 @@ async fn what_is_deleted_drains(kind: Kind) -> Result<()> {
     let fleet = kind.fleet("web", 6);
     fleet.apply(&world).await?;
     runners(&world, "6 online", |counts| counts.online == 6).await?;
-    queue(&world, "web", 3, Duration::from_secs(15))?;
+    queue(&world, "web", 3, Duration::from_secs(45))?;
     running(&world, 3).await?;
     fleet.delete(&world).await?;
     // The idle ones go, the busy ones stay and say why.

@@ -69,9 +69,6 @@ async fn late_world(events: Events, agents: Agents) -> Result<World> {
             ..Behaviour::real(5228)
         };
         options.github = Settings { behaviour, rate_limit: options.github.rate_limit, ..Settings::real(5228) };
-        if let Some(operator) = &mut options.operator {
-            operator.args.clear();
-        }
         if events == Events::Webhooks {
             receive(options);
         }

@@ -43,9 +43,6 @@ async fn limited_world() -> Result<World> {
         let behaviour = Behaviour { online_late: some(200, 600), assigned_late: some(200, 600), ..Behaviour::real(900) };
         let rate_limit = options.github.rate_limit;
         options.github = Settings { behaviour, rate_limit, points_per_minute: Some(POINTS), ..Settings::real(900) };
-        if let Some(operator) = &mut options.operator {
-            operator.args.clear();
-        }
         receive(options);
     })
     .await

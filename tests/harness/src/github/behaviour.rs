@@ -64,7 +64,8 @@ impl Behaviour {
         }
     }
 
-    /// One that tells the truth at once and refuses nobody, for tests that are about something else and have no time.
+    /// One that tells the truth at once and refuses nobody, for tests of this simulation, for benchmarks of the operator's own speed, and for the
+    /// few suites whose bounds leave GitHub no time: their names say so.
     #[must_use]
     pub fn prompt() -> Self {
         let at_once = Duration::ZERO..=Duration::ZERO;

@@ -24,7 +24,7 @@ mod webhooks;
 const SOON: Duration = Duration::from_secs(20);
 
 async fn github() -> SimGitHub {
-    SimGitHub::start(Settings::default()).await.unwrap()
+    SimGitHub::start(Settings::prompt()).await.unwrap()
 }
 
 fn app() -> Scope {

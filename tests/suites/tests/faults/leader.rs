@@ -8,7 +8,7 @@ use pacer_harness::github::{Person, RouteKind};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
-use pacer_suites::{PATIENCE, delete_all, end, for_both_kinds, queue, runners, running, settled, succeeded, world};
+use pacer_suites::{BRISK, PATIENCE, delete_all, end, for_both_kinds, queue, runners, running, settled, succeeded, world};
 
 use crate::link::Link;
 
@@ -45,16 +45,9 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts(kind: Kind) -> 
     let mut operator = None;
     let mut world = world(|options| operator = options.operator.take()).await?;
     let mut options = operator.context("no operator's options")?;
-    options.args.extend(
-        [
-            "--sync-period=3s",
-            "--enable-leader-election",
-            "--lease-duration=11s",
-            "--lease-renew-deadline=6s",
-            "--lease-retry-period=500ms",
-        ]
-        .map(str::to_owned),
-    );
+    let election =
+        ["--enable-leader-election", "--lease-duration=11s", "--lease-renew-deadline=6s", "--lease-retry-period=500ms"];
+    options.args.extend(BRISK.iter().chain(&election).map(|&argument| argument.to_owned()));
     let port = world.plane.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("no port")?;
     let link = Link::to(port).await?;
     let direct = world.plane.kubeconfig_for_service_account(&options.namespace, &options.service_account).await?;

@@ -12,7 +12,7 @@ use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
 use pacer_harness::github::Scope;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, PATIENCE, api, runners, until, world};
+use pacer_suites::{BRISK, NAMESPACE, PATIENCE, api, runners, until, world};
 use serde_json::{Value, json};
 
 /// Hash that ARC gave the template. It can't be made outside of Go, so that any other text is as good.
@@ -28,8 +28,7 @@ pub(crate) async fn without_operator(arguments: &[&str]) -> Result<(World, opera
     let mut options = None;
     let world = world(|all| options = all.operator.take()).await?;
     let mut options = options.context("no operator's options")?;
-    options.args.push("--sync-period=3s".to_owned());
-    options.args.extend(arguments.iter().map(|&argument| argument.to_owned()));
+    options.args.extend(BRISK.iter().chain(arguments).map(|&argument| argument.to_owned()));
     Ok((world, options))
 }
 

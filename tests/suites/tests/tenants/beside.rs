@@ -12,7 +12,7 @@ use pacer_harness::github::{Person, Scope};
 use pacer_harness::objects;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
-use pacer_suites::{PATIENCE, end_as_it_is, online_in, world};
+use pacer_suites::{BRISK, PATIENCE, end_as_it_is, online_in, world};
 use serde_json::{Value, json};
 
 fn deployment(namespace: &str, repository: &str, replicas: u32) -> Value {
@@ -27,7 +27,7 @@ async fn without_operator() -> Result<(World, operator::Options)> {
     let mut options = None;
     let world = world(|all| options = all.operator.take()).await?;
     let mut options = options.context("no operator's options")?;
-    options.args.extend(["--sync-period=3s", "--enable-leader-election"].map(str::to_owned));
+    options.args.extend(BRISK.iter().chain(&["--enable-leader-election"]).map(|&argument| argument.to_owned()));
     Ok((world, options))
 }
 

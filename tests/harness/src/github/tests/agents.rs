@@ -245,7 +245,7 @@ async fn a_deprecated_version_takes_no_more_jobs() {
 #[tokio::test(start_paused = true)]
 async fn assignment_takes_its_time() {
     let latency = Duration::from_secs(5);
-    let github = SimGitHub::start(Settings { assignment_latency: latency, ..Settings::default() }).await.unwrap();
+    let github = SimGitHub::start(Settings { assignment_latency: latency, ..Settings::prompt() }).await.unwrap();
     let _session = runner(&github, &app(), "one");
     let id = job(&github);
     assert_eq!(github.jobs().queued, 1);
@@ -349,7 +349,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let assignment_latency = if latency { Duration::from_millis(700) } else { Duration::ZERO };
-            let github = SimGitHub::start(Settings { assignment_latency, ..Settings::default() }).await.unwrap();
+            let github = SimGitHub::start(Settings { assignment_latency, ..Settings::prompt() }).await.unwrap();
             let scopes = [app(), Scope::repository("acme", "other"), Scope::organization("acme")];
             let mut sessions: Vec<Session> = Vec::new();
             let mut jobs = Vec::new();

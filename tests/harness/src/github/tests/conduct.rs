@@ -67,7 +67,7 @@ async fn tags_are_of_the_page_and_not_of_the_moment() {
 #[tokio::test]
 async fn the_primary_limit_refuses_until_its_reset() {
     for (limit_status, status) in [(LimitStatus::Forbidden, 403), (LimitStatus::TooManyRequests, 429)] {
-        let settings = Settings { rate_limit: 2, limit_status, ..Settings::default() };
+        let settings = Settings { rate_limit: 2, limit_status, ..Settings::prompt() };
         let github = SimGitHub::start(settings).await.unwrap();
         github.add(&app());
         let (api, other) = (Api::of(&github), Api::with(&github, &format!("Bearer {}", github.add_pat(Person::admin("hubot")))));
@@ -92,7 +92,7 @@ async fn the_primary_limit_refuses_until_its_reset() {
 
 #[tokio::test]
 async fn the_secondary_limit_counts_points() {
-    let github = SimGitHub::start(Settings { points_per_minute: Some(11), ..Settings::default() }).await.unwrap();
+    let github = SimGitHub::start(Settings { points_per_minute: Some(11), ..Settings::prompt() }).await.unwrap();
     github.add(&app());
     let api = Api::of(&github);
     for _ in 0..2 {

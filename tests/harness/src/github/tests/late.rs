@@ -8,7 +8,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn late(change: impl FnOnce(&mut Behaviour)) -> SimGitHub {
     let mut behaviour = Behaviour::prompt();
     change(&mut behaviour);
-    let github = SimGitHub::start(Settings { behaviour, ..Settings::default() }).await.unwrap();
+    let github = SimGitHub::start(Settings { behaviour, ..Settings::prompt() }).await.unwrap();
     github.add(&app());
     github
 }

@@ -6,7 +6,7 @@ use super::*;
 async fn two_thousand_runners_and_ten_thousand_jobs() {
     const RUNNERS: usize = 2_000;
     const JOBS: u64 = 10_000;
-    let github = SimGitHub::start(Settings { rate_limit: 1_000_000, ..Settings::default() }).await.unwrap();
+    let github = SimGitHub::start(Settings { rate_limit: 1_000_000, ..Settings::prompt() }).await.unwrap();
     let token = github.registration_token(&app());
     let begun = std::time::Instant::now();
     let agents: Vec<_> = (0..RUNNERS)

@@ -77,6 +77,8 @@ pub mod annotation {
     /// Declared by ARC and never used.
     pub const LAST_REGISTRATION_CHECK: &str = "actions-runner-controller/last-registration-check-time";
 
+    /// On RunnerReplicaSets: jobs that died with their runners and are to run again, as JSON. Written by the operator only. Not in ARC.
+    pub const RERUNS: &str = "actions.summerwind.dev/reruns";
     /// On RunnerDeployments, RunnerSets and HorizontalRunnerAutoscalers: name of the policy ConfigMap of the same namespace. Not in ARC.
     pub const POLICIES: &str = "actions.summerwind.dev/policies";
     /// On policy ConfigMaps: what the operator made of them, as JSON. Written by the operator only. Not in ARC.

@@ -22,6 +22,10 @@ pub enum Reason {
     PodRecreated,
     /// A runner is kept as evidence and not replaced.
     RunnerQuarantined,
+    /// GitHub runs a job again that died with its runner.
+    JobRunAgain,
+    /// A job that died with its runner stays failed, although its policy wants it to run again.
+    JobNotRunAgain,
     /// A runner that is to be removed still runs a job.
     RunnerDraining,
     /// A pod was deleted by force.
@@ -82,6 +86,8 @@ impl Reason {
             Self::RunnerReplaced => "RunnerReplaced",
             Self::PodRecreated => "PodRecreated",
             Self::RunnerQuarantined => "RunnerQuarantined",
+            Self::JobRunAgain => "JobRunAgain",
+            Self::JobNotRunAgain => "JobNotRunAgain",
             Self::RunnerDraining => "RunnerDraining",
             Self::PodDeleted => "PodDeleted",
             Self::PodRefused => "PodRefused",
@@ -112,6 +118,7 @@ impl Reason {
     fn type_(self) -> EventType {
         match self {
             Self::RunnerQuarantined
+            | Self::JobNotRunAgain
             | Self::PodRefused
             | Self::SpecIgnored
             | Self::FailedUpdateRegistrationToken

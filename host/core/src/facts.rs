@@ -88,6 +88,17 @@ pub enum Worker {
     Running,
 }
 
+/// Why the cluster took a pod away, as its condition `DisruptionTarget` tells (Kubernetes docs: Pod disruption conditions).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disruption {
+    /// Its node's object is gone (`DeletionByPodGC`).
+    NodeLost,
+    /// Its node was drained, shut down or tainted, or is short of something (`EvictionByEvictionAPI`, `TerminationByKubelet`, `DeletionByTaintManager`).
+    Evicted,
+    /// A pod of higher priority took its place (`PreemptionByScheduler`).
+    Preempted,
+}
+
 /// A runner's pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
@@ -119,6 +130,8 @@ pub struct PodFacts {
     pub container: Container,
     /// What the pod itself says about a job.
     pub worker: Worker,
+    /// Why the cluster took it away, where it did.
+    pub disruption: Option<Disruption>,
     /// `status.reason`, for instance `Evicted`.
     pub reason: String,
     /// `status.message`.

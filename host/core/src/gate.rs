@@ -7,7 +7,10 @@
 
 use std::collections::HashSet;
 
-use crate::policy::{Attributes, CapacityPlan, CapacityRequest, Choice, Reservation, RestartRequest, ScaleDownRequest, Verdict};
+use crate::policy::{
+    Attributes, CapacityPlan, CapacityRequest, Choice, RecoverRequest, Recovery, Reservation, RestartRequest, ScaleDownRequest,
+    Verdict,
+};
 
 /// Longest reason that is kept, in bytes; the contract's figure. Longer ones are shortened.
 pub const REASON_BYTES: usize = 256;
@@ -41,6 +44,9 @@ pub const REPLICAS_MAX: u32 = 10_000;
 
 /// The actions of the contract's `verdict`.
 pub const ACTIONS: [&str; 5] = ["keep", "look-again", "recreate", "replace", "quarantine"];
+
+/// The actions of the contract's verdict about a dead job.
+pub const RECOVERIES: [&str; 2] = ["rerun", "leave"];
 
 /// A structural lie, for which the whole answer is void.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +83,14 @@ pub enum GateError {
     #[error("action {action:?} for subject {index} is none of keep, look-again, recreate, replace and quarantine")]
     UnknownAction {
         /// Index of the subject.
+        index: u32,
+        /// The action, scrubbed and shortened.
+        action: String,
+    },
+    /// A verdict about a dead job that isn't one of [`RECOVERIES`].
+    #[error("action {action:?} for job {index} is neither rerun nor leave")]
+    UnknownRecovery {
+        /// Index of the job.
         index: u32,
         /// The action, scrubbed and shortened.
         action: String,
@@ -185,6 +199,33 @@ pub fn verdicts(request: &RestartRequest, answer: Vec<Verdict>) -> Result<Vec<Ve
         .collect()
 }
 
+/// Checks what a policy wants done about dead jobs: at most one known action for each.
+///
+/// `after` is cut to [`WAIT_MAX`] for `rerun`, and dropped otherwise.
+///
+/// # Errors
+///
+/// The first structural lie found.
+pub fn recoveries(request: &RecoverRequest, answer: Vec<Recovery>) -> Result<Vec<Recovery>, GateError> {
+    at_most("verdicts", answer.len(), request.jobs.len())?;
+    indices("job", "jobs", request.jobs.len(), answer.iter().map(|verdict| verdict.index))?;
+    answer
+        .into_iter()
+        .map(|verdict| {
+            if !RECOVERIES.contains(&verdict.action.as_str()) {
+                return Err(GateError::UnknownRecovery { index: verdict.index, action: scrub(&verdict.action, 32) });
+            }
+            Ok(Recovery {
+                index: verdict.index,
+                after: verdict.after.filter(|_| verdict.action == "rerun").map(|after| after.min(WAIT_MAX)),
+                action: verdict.action,
+                reason: scrub(&verdict.reason, REASON_BYTES),
+                attributes: attributes(verdict.attributes),
+            })
+        })
+        .collect()
+}
+
 /// Checks a plan: distinct reservations for jobs that exist, each job in one reservation.
 ///
 /// Replicas are cut to the pool's maximum, life times to [`EXPIRES`], the ceiling to the pool's minimum and maximum, and the time to look
@@ -282,7 +323,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{Candidate, Job, Pool, Subject};
+    use crate::policy::{Candidate, DeadJob, Job, Pool, Subject};
 
     fn scale_down(candidates: usize, surplus: u32) -> ScaleDownRequest {
         ScaleDownRequest { candidates: vec![Candidate::default(); candidates], surplus, ..Default::default() }
@@ -322,6 +363,27 @@ mod tests {
         }
         assert_eq!(choices(&offered, vec![choice(2), choice(0)]), Ok(vec![choice(2), choice(0)]));
         assert_eq!(choices(&scale_down(0, 5), vec![choice(0)]), Err(GateError::TooMany { what: "choices", count: 1, most: 0 }));
+    }
+
+    #[test]
+    fn recoveries_know_their_actions_and_clamp_waits() {
+        let offered = RecoverRequest { jobs: vec![DeadJob::default(); 2], ..RecoverRequest::default() };
+        let recovery = |index, action: &str, after| Recovery { index, action: action.into(), after, ..Recovery::default() };
+        assert_eq!(
+            recoveries(&offered, vec![recovery(1, "rerun", Some(99_999)), recovery(0, "leave", Some(7))]),
+            Ok(vec![recovery(1, "rerun", Some(WAIT_MAX)), recovery(0, "leave", None)])
+        );
+        for (answer, lie) in [
+            (vec![recovery(2, "rerun", None)], GateError::OutOfRange { what: "jobs", index: 2, len: 2 }),
+            (
+                vec![recovery(0, "rerun", None), recovery(0, "leave", None)],
+                GateError::Duplicate { what: "job", item: "0".into() },
+            ),
+            (vec![recovery(0, "replace", None)], GateError::UnknownRecovery { index: 0, action: "replace".into() }),
+            (vec![recovery(0, "rerun", None); 3], GateError::TooMany { what: "verdicts", count: 3, most: 2 }),
+        ] {
+            assert_eq!(recoveries(&offered, answer), Err(lie));
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod name;
 pub mod node;
 pub mod phase;
 pub mod policy;
+pub mod recovery;
 pub mod redelivery;
 pub mod registration;
 pub mod replacement;

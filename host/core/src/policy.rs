@@ -306,3 +306,71 @@ pub struct CapacityPlan {
     /// Further facts.
     pub attributes: Attributes,
 }
+
+/// A job that died with its runner.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct DeadJob {
+    /// GitHub's job id.
+    pub id: u64,
+    /// GitHub's id of its run, where that is known.
+    pub run: Option<u64>,
+    /// Run attempt, from 1.
+    pub attempt: u32,
+    /// owner/name.
+    pub repository: String,
+    /// Name of the workflow.
+    pub workflow: String,
+    /// Labels it asks for.
+    pub labels: Vec<String>,
+    /// The runner that it died with.
+    pub runner: String,
+    /// node-lost, evicted, preempted or oom-killed.
+    pub cause: String,
+    /// What the cluster says.
+    pub message: String,
+    /// Seconds since the runner ended.
+    pub since: u32,
+    /// Seconds for which it had run.
+    pub ran: u32,
+    /// Attempts of the run before this one.
+    pub recoveries: u32,
+    /// Index into the request's nodes.
+    pub node: Option<u32>,
+    /// Further facts.
+    pub attributes: Attributes,
+}
+
+/// Shall these jobs run again?
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct RecoverRequest {
+    /// Unix time in seconds.
+    pub now: f64,
+    /// JSON from the policy set.
+    pub settings: String,
+    /// The pool.
+    pub pool: Pool,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    /// Jobs that died with their runners.
+    pub jobs: Vec<DeadJob>,
+    /// Further facts.
+    pub attributes: Attributes,
+}
+
+/// A policy's answer about one dead job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct Recovery {
+    /// Index into the jobs.
+    pub index: u32,
+    /// rerun or leave.
+    pub action: String,
+    /// Seconds to wait first.
+    pub after: Option<u32>,
+    /// Why.
+    pub reason: String,
+    /// Further facts.
+    pub attributes: Attributes,
+}

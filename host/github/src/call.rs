@@ -28,6 +28,10 @@ pub enum Endpoint {
     ListRunJobs,
     /// `GET .../actions/jobs/{id}`.
     GetJob,
+    /// `GET .../actions/runs/{id}`.
+    GetRun,
+    /// `POST .../actions/jobs/{id}/rerun`.
+    RerunJob,
     /// `GET .../actions/runner-groups`, one page.
     ListRunnerGroups,
     /// `GET .../hooks`, one page.
@@ -54,7 +58,7 @@ enum Right {
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::RegistrationToken,
         Self::ListRunners,
         Self::GetRunner,
@@ -64,6 +68,8 @@ impl Endpoint {
         Self::ListRuns,
         Self::ListRunJobs,
         Self::GetJob,
+        Self::GetRun,
+        Self::RerunJob,
         Self::ListRunnerGroups,
         Self::ListHooks,
         Self::ListDeliveries,
@@ -85,6 +91,8 @@ impl Endpoint {
             Self::ListRuns => "list_runs",
             Self::ListRunJobs => "list_run_jobs",
             Self::GetJob => "get_job",
+            Self::GetRun => "get_run",
+            Self::RerunJob => "rerun_job",
             Self::ListRunnerGroups => "list_runner_groups",
             Self::ListHooks => "list_hooks",
             Self::ListDeliveries => "list_deliveries",
@@ -102,6 +110,8 @@ impl Endpoint {
             }
             Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups => Purpose::Listing,
             Self::RemoveRunner
+            | Self::GetRun
+            | Self::RerunJob
             | Self::ListHooks
             | Self::ListDeliveries
             | Self::Redeliver
@@ -135,6 +145,8 @@ impl Endpoint {
             Self::ListRuns => "list the workflow runs of",
             Self::ListRunJobs => "list the jobs of a workflow run of",
             Self::GetJob => "look at a workflow job of",
+            Self::GetRun => "look at a workflow run of",
+            Self::RerunJob => "have a workflow job run again of",
             Self::ListRunnerGroups => "list the runner groups of",
             Self::ListHooks => "list the webhooks of",
             Self::ListDeliveries => "list the deliveries of a webhook of",
@@ -146,7 +158,9 @@ impl Endpoint {
 
     fn right(self) -> Right {
         match self {
-            Self::ListRuns | Self::ListRunJobs | Self::GetJob | Self::ListRepositories => Right::Jobs,
+            Self::ListRuns | Self::ListRunJobs | Self::GetJob | Self::GetRun | Self::RerunJob | Self::ListRepositories => {
+                Right::Jobs
+            }
             Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Right::Hooks,
             Self::RegistrationToken
             | Self::ListRunners
@@ -160,7 +174,7 @@ impl Endpoint {
 
     /// Whether an App's permission to read is enough.
     fn reads(self) -> bool {
-        !matches!(self, Self::RegistrationToken | Self::RemoveRunner | Self::Redeliver)
+        !matches!(self, Self::RegistrationToken | Self::RemoveRunner | Self::RerunJob | Self::Redeliver)
     }
 
     /// The permission that the call needs, as GitHub's pages name it.
@@ -179,7 +193,8 @@ impl Endpoint {
 
     fn permission_of_app(self, scope: &Scope) -> &'static str {
         match (self.right(), scope, self.reads()) {
-            (Right::Jobs, ..) => "the App's repository permission \"Actions: read\"",
+            (Right::Jobs, _, true) => "the App's repository permission \"Actions: read\"",
+            (Right::Jobs, _, false) => "the App's repository permission \"Actions: read and write\"",
             (Right::Runners, Scope::Repository { .. }, true) => "the App's repository permission \"Administration: read\"",
             (Right::Runners, Scope::Repository { .. }, false) => {
                 "the App's repository permission \"Administration: read and write\""
@@ -200,7 +215,12 @@ impl Endpoint {
 
     fn permission_of_token(self, scope: &Scope) -> &'static str {
         match (self.right(), scope) {
-            (Right::Jobs, _) => "the token scope repo (classic) or the repository permission \"Actions: read\" (fine-grained)",
+            (Right::Jobs, _) if self.reads() => {
+                "the token scope repo (classic) or the repository permission \"Actions: read\" (fine-grained)"
+            }
+            (Right::Jobs, _) => {
+                "the token scope repo (classic) or the repository permission \"Actions: read and write\" (fine-grained)"
+            }
             (Right::Runners, Scope::Repository { .. }) => {
                 "the token scope repo (classic) or the repository permission \"Administration: read and write\" (fine-grained), held by an administrator of the repository"
             }
@@ -324,6 +344,8 @@ mod tests {
             (Endpoint::InstallationToken, &enterprise, App, "suspended"),
             (Endpoint::ListRuns, &repository, App, "Actions: read\""),
             (Endpoint::GetJob, &repository, Token, "Actions: read\""),
+            (Endpoint::RerunJob, &repository, App, "Actions: read and write"),
+            (Endpoint::RerunJob, &repository, Token, "Actions: read and write"),
             (Endpoint::ListRunnerGroups, &organization, App, "Self-hosted runners: read\""),
             (Endpoint::ListRunnerGroups, &organization, Token, "admin:org"),
             (Endpoint::ListHooks, &repository, App, "Webhooks: read\""),

@@ -1,6 +1,7 @@
 //! Workflow jobs as GitHub sees them: one job, or all of a repository that wait or run.
 
 mod listing;
+mod rerun;
 
 use std::collections::HashMap;
 use std::fmt;

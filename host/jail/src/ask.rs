@@ -1,7 +1,9 @@
 //! How each decision is put to a component.
 
 use pacer_core::gate::{self, GateError};
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_core::policy::{
+    CapacityPlan, CapacityRequest, Choice, RecoverRequest, Recovery, RestartRequest, ScaleDownRequest, Verdict,
+};
 use pacer_policy::call::Called;
 use pacer_policy::{Decision, Fault, Limits};
 use serde::Serialize;
@@ -12,8 +14,8 @@ use wasmtime::component::Instance;
 use crate::call::call;
 use crate::engine::Engine;
 use crate::guest::Guest;
-use crate::linked::Linked;
-use crate::wire;
+use crate::linked::{Linked, Version};
+use crate::wire::{self, next};
 
 /// An instance of a component that nobody has called yet.
 pub(crate) struct Fresh<'a> {
@@ -63,9 +65,17 @@ impl Question for ScaleDownRequest {
     }
 
     fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>> {
-        let Some(indices) = &to.linked.scale_down else { return Ok(None) };
-        let guest = indices.load(&mut *to.store, to.instance)?;
-        Ok(Some(guest.call_select(to.store, &wire::scale_down_request(self, settings))?.map(wire::choices)))
+        Ok(Some(match &to.linked.scale_down {
+            None => return Ok(None),
+            Some(Version::First(indices)) => {
+                let guest = indices.load(&mut *to.store, to.instance)?;
+                guest.call_select(to.store, &wire::scale_down_request(self, settings))?.map(wire::choices)
+            }
+            Some(Version::Next(indices)) => {
+                let guest = indices.load(&mut *to.store, to.instance)?;
+                guest.call_select(to.store, &next::scale_down_request(self, settings))?.map(next::choices)
+            }
+        }))
     }
 
     fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
@@ -82,9 +92,17 @@ impl Question for RestartRequest {
     }
 
     fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>> {
-        let Some(indices) = &to.linked.restart else { return Ok(None) };
-        let guest = indices.load(&mut *to.store, to.instance)?;
-        Ok(Some(guest.call_decide(to.store, &wire::restart_request(self, settings))?.map(wire::verdicts)))
+        Ok(Some(match &to.linked.restart {
+            None => return Ok(None),
+            Some(Version::First(indices)) => {
+                let guest = indices.load(&mut *to.store, to.instance)?;
+                guest.call_decide(to.store, &wire::restart_request(self, settings))?.map(wire::verdicts)
+            }
+            Some(Version::Next(indices)) => {
+                let guest = indices.load(&mut *to.store, to.instance)?;
+                guest.call_decide(to.store, &next::restart_request(self, settings))?.map(next::verdicts)
+            }
+        }))
     }
 
     fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
@@ -101,12 +119,39 @@ impl Question for CapacityRequest {
     }
 
     fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>> {
-        let Some(indices) = &to.linked.capacity else { return Ok(None) };
-        let guest = indices.load(&mut *to.store, to.instance)?;
-        Ok(Some(guest.call_plan(to.store, &wire::capacity_request(self, settings))?.map(wire::plan)))
+        Ok(Some(match &to.linked.capacity {
+            None => return Ok(None),
+            Some(Version::First(indices)) => {
+                let guest = indices.load(&mut *to.store, to.instance)?;
+                guest.call_plan(to.store, &wire::capacity_request(self, settings))?.map(wire::plan)
+            }
+            Some(Version::Next(indices)) => {
+                let guest = indices.load(&mut *to.store, to.instance)?;
+                guest.call_plan(to.store, &next::capacity_request(self, settings))?.map(next::plan)
+            }
+        }))
     }
 
     fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
         gate::plan(self, answer)
+    }
+}
+
+impl Question for RecoverRequest {
+    type Answer = Vec<Recovery>;
+    const DECISION: Decision = Decision::Recover;
+
+    fn items(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn put(&self, settings: &str, to: Fresh<'_>) -> wasmtime::Result<Option<Result<Self::Answer, String>>> {
+        let Some(indices) = &to.linked.recover else { return Ok(None) };
+        let guest = indices.load(&mut *to.store, to.instance)?;
+        Ok(Some(guest.call_decide(to.store, &next::recover_request(self, settings))?.map(next::recoveries)))
+    }
+
+    fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
+        gate::recoveries(self, answer)
     }
 }

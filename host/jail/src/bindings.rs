@@ -7,3 +7,11 @@ wasmtime::component::bindgen!({
     path: "../../wit/policy/v0.1.0",
     world: "policy",
 });
+
+/// Version 0.2.0, whose records and functions are those of 0.1.0 as far as that has them.
+pub(crate) mod next {
+    wasmtime::component::bindgen!({
+        path: "../../wit/policy/v0.2.0",
+        world: "policy",
+    });
+}

@@ -79,7 +79,8 @@ mod tests {
         let (answer, usage) = call::<()>(&engine, &policy.linked, &limits, 0, |_, _| panic!("a bug of the engine"));
         assert_eq!((answer, usage.fuel), (Err(Fault::HostPanic), 0));
         let (answer, usage) = call(&engine, &policy.linked, &limits, 0, |store, instance| {
-            Ok(Ok(policy.linked.lifecycle.load(&mut *store, instance)?.call_describe(store)?.name))
+            let crate::linked::Version::First(lifecycle) = &policy.linked.lifecycle else { panic!("not of 0.1.0") };
+            Ok(Ok(lifecycle.load(&mut *store, instance)?.call_describe(store)?.name))
         });
         assert_eq!(answer.as_ref(), Ok(&policy.description.name));
         assert!(usage.fuel > 0 && usage.peak_memory >= 1 << 16 && usage.duration > Duration::ZERO);

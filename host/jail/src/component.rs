@@ -1,12 +1,13 @@
 //! What can be said about a file without running or compiling it.
 
-use pacer_policy::{CONTRACT, Decision, LoadError, RAW_BYTES, Refusal};
+use pacer_policy::{CONTRACTS, Decision, LoadError, RAW_BYTES, Refusal};
 use wasmparser::{ComponentExternalKind, Parser, Payload, Validator, WasmFeatures};
 
 use crate::caps;
 
 /// What components may import: the log, and the types that its neighbours share.
-const IMPORTS: [&str; 2] = ["pacer:policy/log@0.1.", "pacer:policy/types@0.1."];
+const IMPORTS: [&str; 4] =
+    ["pacer:policy/log@0.1.", "pacer:policy/types@0.1.", "pacer:policy/log@0.2.", "pacer:policy/types@0.2."];
 
 /// Checks size, form, features, imports and exports; returns the decisions it exports.
 pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
@@ -36,6 +37,8 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
                         continue;
                     }
                     match offered(export.name.name) {
+                        // One that has both versions of an interface is asked by the newer one.
+                        Export::Decision(decision) if decisions.contains(&decision) => {}
                         Export::Decision(decision) => decisions.push(decision),
                         Export::Lifecycle => lifecycle = true,
                         Export::OtherVersion => foreign = Some(export.name.name.to_owned()),
@@ -47,11 +50,11 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
         }
     }
     if let (Some(name), true) = (&foreign, decisions.is_empty() || !lifecycle) {
-        let message = format!("it exports {name} and this host speaks {CONTRACT}: build it for that version");
+        let message = format!("it exports {name} and this host speaks {}: build it for one of these", CONTRACTS.join(" and "));
         return Err(LoadError::new(Refusal::Contract, message));
     }
     if decisions.is_empty() {
-        let message = "it exports none of the interfaces scale-down, restart and capacity of pacer:policy";
+        let message = "it exports none of the interfaces scale-down, restart, capacity and recover of pacer:policy";
         return Err(LoadError::new(Refusal::Exports, message));
     }
     if !lifecycle {
@@ -94,7 +97,7 @@ fn allowed(import: &str) -> Result<(), LoadError> {
     let advice = if import.starts_with("wasi:") {
         "policies have no WASI: build for wasm32-unknown-unknown, or with the toolchain's option for components without WASI"
     } else if import.starts_with("pacer:policy/") {
-        "build it for pacer:policy@0.1.0"
+        "build it for pacer:policy@0.1.0 or pacer:policy@0.2.0"
     } else {
         "the only import a policy has is pacer:policy/log"
     };
@@ -115,7 +118,11 @@ fn offered(export: &str) -> Export {
     };
     let decision = Decision::ALL.into_iter().find(|decision| decision.as_str() == interface);
     match (decision, interface) {
-        (None, "lifecycle") | (Some(_), _) if !version.starts_with("0.1.") => Export::OtherVersion,
+        (None, "lifecycle") | (Some(_), _) if !["0.1.", "0.2."].iter().any(|known| version.starts_with(known)) => {
+            Export::OtherVersion
+        }
+        // The decision came with the later version.
+        (Some(Decision::Recover), _) if version.starts_with("0.1.") => Export::OtherVersion,
         (Some(decision), _) => Export::Decision(decision),
         (None, "lifecycle") => Export::Lifecycle,
         (None, _) => Export::Other,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use pacer_policy::{CONTRACT, Decision, LoadError, Refusal};
+use pacer_policy::{CONTRACTS, Decision, LoadError, Refusal};
 use wasmparser::{Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::{Resolve, WorldId};
@@ -13,8 +13,9 @@ use wit_parser::{Resolve, WorldId};
 use crate::caps;
 use crate::component::inspect;
 
-/// The contract's text, to which the world of a module is added.
-const WIT: &str = include_str!("../../../wit/policy/v0.1.0/policy.wit");
+/// The texts of [`CONTRACTS`], to which the world of a module is added.
+const WITS: [&str; CONTRACTS.len()] =
+    [include_str!("../../../wit/policy/v0.1.0/policy.wit"), include_str!("../../../wit/policy/v0.2.0/policy.wit")];
 
 /// Name of the core module that old WASI is imported from.
 const PREVIEW1: &str = "wasi_snapshot_preview1";
@@ -88,6 +89,8 @@ struct Module {
     preview1: bool,
     /// What it exports under the contract's names.
     decisions: Vec<Decision>,
+    /// The version of the contract that these are of, and its text.
+    contract: Option<(&'static str, &'static str)>,
     /// A function of another version of the contract.
     foreign: Option<String>,
 }
@@ -118,32 +121,38 @@ impl Module {
     fn export(&mut self, name: &str) {
         let Some((interface, _)) = name.strip_prefix("pacer:policy/").and_then(|name| name.split_once('#')) else { return };
         let Some((interface, version)) = interface.split_once('@') else { return };
-        if format!("pacer:policy@{version}") != CONTRACT {
-            self.foreign = Some(name.to_owned());
-        } else if let Some(decision) = Decision::ALL.into_iter().find(|decision| decision.as_str() == interface) {
-            self.decisions.push(decision);
+        let Some(decision) = Decision::ALL.into_iter().find(|decision| decision.as_str() == interface) else { return };
+        let contract = CONTRACTS.into_iter().zip(WITS).find(|(known, _)| known.strip_prefix("pacer:policy@") == Some(version));
+        // The lifecycle is that of the same version, so that one module speaks one.
+        match contract {
+            Some(contract) if self.contract.is_none_or(|earlier| earlier == contract) => {
+                self.contract = Some(contract);
+                self.decisions.push(decision);
+            }
+            _ => self.foreign = Some(name.to_owned()),
         }
     }
 
     /// The contract with a world of exactly what the module exports.
     fn world(&self) -> Result<(Resolve, WorldId), LoadError> {
-        if self.decisions.is_empty() {
+        let Some((_, wit)) = self.contract else {
             return Err(match &self.foreign {
                 Some(name) => LoadError::new(
                     Refusal::Contract,
-                    format!("it exports {name} and this host speaks {CONTRACT}: build it for that version"),
+                    format!("it exports {name} and this host speaks {}: build it for one of these", CONTRACTS.join(" and ")),
                 ),
                 None => LoadError::new(
                     Refusal::Exports,
                     format!(
-                        "it carries no component type and exports no function of {CONTRACT}: export for instance \
-                         pacer:policy/scale-down@0.1.0#select, or build it with a component toolchain"
+                        "it carries no component type and exports no function of {}: export for instance \
+                         pacer:policy/scale-down@0.1.0#select, or build it with a component toolchain",
+                        CONTRACTS.join(" or ")
                     ),
                 ),
             });
-        }
+        };
         let exports: String = self.decisions.iter().map(|decision| format!("export {decision};")).collect();
-        let text = format!("{WIT}\nworld {WORLD} {{ import log; export lifecycle; {exports} }}\n");
+        let text = format!("{wit}\nworld {WORLD} {{ import log; export lifecycle; {exports} }}\n");
         let broken = |what: String| LoadError::new(Refusal::Invalid, format!("the contract can't be read: {what}"));
         let mut contract = Resolve::default();
         let package = contract.push_str("policy.wit", &text).map_err(|error| broken(format!("{error:#}")))?;
@@ -180,6 +189,19 @@ mod tests {
         let takes = policy.linked.takes();
         assert_eq!((policy.description.name.as_str(), takes.scale_down, takes.restart), ("k", true, false));
         assert_eq!(componentize(&component), Ok(component));
+    }
+
+    #[test]
+    fn text_of_the_newer_contract_becomes_a_policy_that_takes_its_decision() {
+        let recover = keeper("").replace("0.1.0", "0.2.0").replace("scale-down@0.2.0#select", "recover@0.2.0#decide");
+        let scale_down = keeper("").replace("0.1.0", "0.2.0");
+        for (source, decision) in [(recover, Decision::Recover), (scale_down, Decision::ScaleDown)] {
+            let component = componentize(source.as_bytes()).unwrap();
+            let (policy, _) = load::load(&Engine::new().unwrap(), &component).unwrap();
+            let takes = policy.linked.takes();
+            let taken: Vec<Decision> = takes.iter().filter(|(_, takes)| **takes).map(|(decision, _)| decision).collect();
+            assert_eq!((policy.description.name.as_str(), taken), ("k", vec![decision]));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use pacer_policy::{Limits, LoadError, Refusal};
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Store, StoreContextMut};
 
+use crate::bindings::next::pacer::policy as next;
 use crate::bindings::pacer::policy::{log, types};
 use crate::guest::Guest;
 use ticker::{Ticker, Watch};
@@ -49,6 +50,8 @@ impl Engine {
         let mut linker = Linker::new(&wasmtime);
         log::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
         types::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
+        next::log::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
+        next::types::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
         let mut source = linker.instance(SOURCE).map_err(failed)?;
         let text = |store: StoreContextMut<'_, Guest>, (): ()| Ok((store.data().text.as_deref().unwrap_or_default().to_owned(),));
         source.func_wrap("text", text).map_err(failed)?;

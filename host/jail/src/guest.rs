@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pacer_core::gate::scrub;
 use pacer_policy::{Level, Limits, LogLine};
 
+use crate::bindings::next::pacer::policy as next;
 use crate::bindings::pacer::policy::log::{Host, Level as Contract};
 use crate::bindings::pacer::policy::types;
 use crate::meter::Meter;
@@ -50,3 +51,16 @@ impl Host for Guest {
 }
 
 impl types::Host for Guest {}
+
+impl next::log::Host for Guest {
+    fn write(&mut self, level: next::log::Level, message: String) {
+        let level = match level {
+            next::log::Level::Debug => Contract::Debug,
+            next::log::Level::Info => Contract::Info,
+            next::log::Level::Warn => Contract::Warn,
+        };
+        Host::write(self, level, message);
+    }
+}
+
+impl next::types::Host for Guest {}

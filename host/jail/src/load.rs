@@ -1,17 +1,16 @@
 //! From bytes to a policy that may be asked.
 
 use pacer_core::gate::{KEY_BYTES, REASON_BYTES, scrub};
-use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
+use pacer_core::policy::{CapacityRequest, RecoverRequest, RestartRequest, ScaleDownRequest};
 use pacer_policy::call::Called;
 use pacer_policy::{Decision, Description, Fault, Limits, LoadError, NO_SETTINGS, PerDecision, Refusal, rehearsal};
 use wasmtime::component::{ComponentType, Lift};
 
 use crate::ask::{Question, ask};
-use crate::bindings::exports::pacer::policy::{capacity, lifecycle, restart, scale_down};
 use crate::call::call;
 use crate::component::inspect;
 use crate::engine::{Compiled, Engine};
-use crate::linked::Linked;
+use crate::linked::{Linked, Version};
 
 /// Largest JSON Schema of settings that is kept, in bytes.
 const SCHEMA_BYTES: usize = 64 << 10;
@@ -42,18 +41,11 @@ pub(crate) fn load(engine: &Engine, bytes: &[u8]) -> Result<(Loaded, Compiled), 
     let refused = |code| move |error: wasmtime::Error| LoadError::new(code, format!("{error:#}"));
     let compiled = engine.compile(bytes)?;
     let pre = engine.link(&compiled.component).map_err(refused(Refusal::Import))?;
-    let takes = |decision| decisions.contains(&decision).then_some(&pre);
-    let linked = Linked {
-        lifecycle: lifecycle::GuestIndices::new(&pre).map_err(refused(Refusal::Exports))?,
-        scale_down: takes(Decision::ScaleDown)
-            .map(scale_down::GuestIndices::new)
-            .transpose()
-            .map_err(refused(Refusal::Exports))?,
-        restart: takes(Decision::Restart).map(restart::GuestIndices::new).transpose().map_err(refused(Refusal::Exports))?,
-        capacity: takes(Decision::Capacity).map(capacity::GuestIndices::new).transpose().map_err(refused(Refusal::Exports))?,
-        pre,
-        text: None,
-    };
+    let linked = Linked::find(pre).map_err(refused(Refusal::Exports))?;
+    // What is exported under the right name has its functions.
+    if let Some(lacking) = decisions.iter().find(|decision| !linked.takes().get(**decision)) {
+        return Err(LoadError::new(Refusal::Exports, format!("its interface {lacking} lacks the contract's function")));
+    }
     linked.start(engine)?;
     let description = linked.describe(engine)?;
     for decision in decisions {
@@ -74,8 +66,16 @@ impl Linked {
         }
         let (answer, _) = with_chances(|| {
             call(engine, self, limits, 0, |store, instance| {
-                let validated = self.lifecycle.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
-                Ok(Ok(validated))
+                Ok(Ok(match &self.lifecycle {
+                    Version::First(indices) => {
+                        let validated = indices.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
+                        validated.map_err(|all| all.into_iter().map(|one| (one.path, one.message)).collect::<Vec<_>>())
+                    }
+                    Version::Next(indices) => {
+                        let validated = indices.load(&mut *store, instance)?.call_validate_settings(store, settings)?;
+                        validated.map_err(|all| all.into_iter().map(|one| (one.path, one.message)).collect::<Vec<_>>())
+                    }
+                }))
             })
         });
         match answer {
@@ -84,9 +84,9 @@ impl Linked {
                 let list: Vec<String> = problems
                     .iter()
                     .take(PROBLEMS)
-                    .map(|problem| {
-                        let message = scrub(&problem.message, REASON_BYTES);
-                        match scrub(&problem.path, KEY_BYTES) {
+                    .map(|(path, message)| {
+                        let message = scrub(message, REASON_BYTES);
+                        match scrub(path, KEY_BYTES) {
                             path if path.is_empty() => message,
                             path => format!("{path}: {message}"),
                         }
@@ -120,6 +120,7 @@ impl Linked {
             Decision::ScaleDown => rehearsal::scale_down().iter().try_for_each(|case| trial.twice::<ScaleDownRequest>(case)),
             Decision::Restart => rehearsal::restart().iter().try_for_each(|case| trial.twice::<RestartRequest>(case)),
             Decision::Capacity => rehearsal::capacity().iter().try_for_each(|case| trial.twice::<CapacityRequest>(case)),
+            Decision::Recover => rehearsal::recover().iter().try_for_each(|case| trial.twice::<RecoverRequest>(case)),
         }
     }
 }
@@ -146,6 +147,7 @@ pub(crate) fn interpret(engine: &Engine, interpreter: &Linked, text: &str) -> Re
     linked.scale_down = linked.scale_down.filter(|_| *takes.get(Decision::ScaleDown));
     linked.restart = linked.restart.filter(|_| *takes.get(Decision::Restart));
     linked.capacity = linked.capacity.filter(|_| *takes.get(Decision::Capacity));
+    linked.recover = linked.recover.filter(|_| *takes.get(Decision::Recover));
     let description = linked.describe(engine)?;
     for decision in Decision::ALL.into_iter().filter(|decision| *takes.get(*decision)) {
         linked.smoke(engine, decision, NO_SETTINGS, &Limits::default(), Declining::Allowed)?;
@@ -249,14 +251,30 @@ impl Linked {
         let (answer, _) = with_chances(|| {
             call(engine, self, &Limits::default(), 0, |store, instance| {
                 let typed = (|| {
-                    self.lifecycle.load(&mut *store, instance)?;
+                    // Resolves the functions of an interface, whichever version it has.
+                    macro_rules! resolve {
+                        ($indices:expr) => {
+                            match $indices {
+                                Version::First(indices) => {
+                                    indices.load(&mut *store, instance)?;
+                                }
+                                Version::Next(indices) => {
+                                    indices.load(&mut *store, instance)?;
+                                }
+                            }
+                        };
+                    }
+                    resolve!(&self.lifecycle);
                     if let Some(indices) = &self.scale_down {
-                        indices.load(&mut *store, instance)?;
+                        resolve!(indices);
                     }
                     if let Some(indices) = &self.restart {
-                        indices.load(&mut *store, instance)?;
+                        resolve!(indices);
                     }
                     if let Some(indices) = &self.capacity {
+                        resolve!(indices);
+                    }
+                    if let Some(indices) = &self.recover {
                         indices.load(&mut *store, instance)?;
                     }
                     Ok::<(), wasmtime::Error>(())
@@ -274,21 +292,26 @@ impl Linked {
     fn describe(&self, engine: &Engine) -> Result<Description, LoadError> {
         let (answer, _) = with_chances(|| {
             call(engine, self, &Limits::default(), 0, |store, instance| {
-                Ok(Ok(self.lifecycle.load(&mut *store, instance)?.call_describe(store)?))
+                Ok(Ok(match &self.lifecycle {
+                    Version::First(indices) => {
+                        let said = indices.load(&mut *store, instance)?.call_describe(store)?;
+                        (said.name, said.version, said.summary, said.settings_schema)
+                    }
+                    Version::Next(indices) => {
+                        let said = indices.load(&mut *store, instance)?.call_describe(store)?;
+                        (said.name, said.version, said.summary, said.settings_schema)
+                    }
+                }))
             })
         });
-        let said = answer.map_err(|fault| LoadError::new(Refusal::Describe, format!("describe failed: {fault}")))?;
-        let name = scrub(&said.name, KEY_BYTES);
+        let answer = answer.map_err(|fault| LoadError::new(Refusal::Describe, format!("describe failed: {fault}")))?;
+        let (name, version, summary, settings_schema) = answer;
+        let name = scrub(&name, KEY_BYTES);
         if name.is_empty() {
             return Err(LoadError::new(Refusal::Describe, "describe gives no name"));
         }
-        let settings_schema = said.settings_schema.filter(|schema| schema.len() <= SCHEMA_BYTES);
-        Ok(Description {
-            name,
-            version: scrub(&said.version, KEY_BYTES),
-            summary: scrub(&said.summary, REASON_BYTES),
-            settings_schema,
-        })
+        let settings_schema = settings_schema.filter(|schema| schema.len() <= SCHEMA_BYTES);
+        Ok(Description { name, version: scrub(&version, KEY_BYTES), summary: scrub(&summary, REASON_BYTES), settings_schema })
     }
 }
 

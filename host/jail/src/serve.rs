@@ -6,7 +6,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
+use pacer_core::policy::{CapacityRequest, RecoverRequest, RestartRequest, ScaleDownRequest};
 use pacer_policy::protocol::{self, CODE_BYTES, Locks, Preparation, Reply, Request};
 use pacer_policy::{Decision, Digest, LoadError, Refusal};
 
@@ -97,6 +97,7 @@ fn reply(
                 Decision::ScaleDown => answer::<ScaleDownRequest>(engine, linked, &body, &settings, &limits),
                 Decision::Restart => answer::<RestartRequest>(engine, linked, &body, &settings, &limits),
                 Decision::Capacity => answer::<CapacityRequest>(engine, linked, &body, &settings, &limits),
+                Decision::Recover => answer::<RecoverRequest>(engine, linked, &body, &settings, &limits),
             };
             asked.or_else(|_| misunderstood())
         }

@@ -55,6 +55,27 @@ fn a_set_may_be_written_in_many_ways_and_mean_the_same() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_decides_about_dead_jobs_unless_a_set_names_who() {
+    let (host, _) = host();
+    assert_eq!((host.generation().recovery(), host.compose(&[]).recovery()), (None, None));
+    for (text, expected) in [
+        ("restart: builtin", None),
+        ("recover: builtin", Some(Mode::Enforce)),
+        ("recover: {module: builtin, mode: shadow}", Some(Mode::Shadow)),
+        ("recover: [{module: builtin}, {module: builtin, mode: shadow}]", Some(Mode::Enforce)),
+    ] {
+        let staged = stage(&host, text, &[]).await;
+        assert_eq!(host.compose(&[&staged]).recovery(), expected, "{text}");
+    }
+    // A set that says nothing, or only compares, leaves it to the other.
+    let (silent, shadow) = (stage(&host, "{}", &[]).await, stage(&host, "recover: {module: builtin, mode: shadow}", &[]).await);
+    let enforced = stage(&host, "recover: builtin", &[]).await;
+    assert_eq!(host.compose(&[&silent, &enforced]).recovery(), Some(Mode::Enforce));
+    assert_eq!(host.compose(&[&shadow, &enforced]).recovery(), Some(Mode::Enforce));
+    assert_eq!(host.compose(&[&shadow, &silent]).recovery(), Some(Mode::Shadow));
+}
+
 #[test]
 fn whatever_changes_the_meaning_changes_the_digest() {
     let a = || ("a", Guest::choosing(&[(0, "a")]).component());

@@ -5,7 +5,8 @@
 use std::sync::LazyLock;
 
 use pacer_core::policy::{
-    Candidate, CapacityRequest, Counts, Job, Node, Pool, Quantiles, Reservation, RestartRequest, ScaleDownRequest, Subject,
+    Candidate, CapacityRequest, Counts, DeadJob, Job, Node, Pool, Quantiles, RecoverRequest, Reservation, RestartRequest,
+    ScaleDownRequest, Subject,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -254,6 +255,24 @@ proptest! {
     #[test]
     fn restart_is_the_same(request in restart()) {
         prop_assert!(agreed(&Inquiry::Restart(request), NO_SETTINGS).is_ok());
+    }
+
+    #[test]
+    fn recover_is_the_same(pool in pool(), jobs in vec((any::<u64>(), 0..4_u32, of(any::<u64>()), seconds(), name(), 0..6_usize), 0..12)) {
+        let causes = ["node-lost", "evicted", "preempted", "oom-killed", "something-new", ""];
+        let job = |(id, attempt, run, since, runner, cause): (u64, u32, Option<u64>, u32, String, usize)| DeadJob {
+            id,
+            attempt,
+            run,
+            since,
+            runner,
+            cause: causes[cause].to_owned(),
+            recoveries: attempt.saturating_sub(1),
+            ..DeadJob::default()
+        };
+        let jobs = jobs.into_iter().map(job).collect();
+        let request = RecoverRequest { pool, jobs, ..RecoverRequest::default() };
+        prop_assert!(agreed(&Inquiry::Recover(request), NO_SETTINGS).is_ok());
     }
 
     #[test]

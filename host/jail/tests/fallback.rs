@@ -13,7 +13,7 @@ async fn all_decisions_are_the_same_either_way() {
     let counters = Arc::new(Counters::default());
     let host = child::host(&counters);
     let native = Assignment { chosen: Chosen::Native, ..Default::default() };
-    let native = PolicySet { scale_down: native.clone(), restart: native.clone(), capacity: native };
+    let native = PolicySet { scale_down: native.clone(), restart: native.clone(), capacity: native.clone(), recover: native };
     let native = host.prepare(native).await.unwrap();
     let component = host.generation();
     for (case, request) in rehearsal::restart() {
@@ -25,6 +25,11 @@ async fn all_decisions_are_the_same_either_way() {
         let (one, other) = (component.capacity(request.clone()).await, native.capacity(request).await);
         assert_eq!((one.answer, one.receipt.output_hash), (other.answer, other.receipt.output_hash), "{case}");
     }
+    for (case, request) in rehearsal::recover() {
+        let (one, other) = (component.recover(request.clone()).await, native.recover(request).await);
+        assert_eq!((one.answer, one.receipt.output_hash), (other.answer, other.receipt.output_hash), "{case}");
+    }
+    assert_eq!(counters.evaluations(Decision::Recover), 6);
     assert_eq!((counters.evaluations(Decision::Restart), counters.evaluations(Decision::Capacity)), (6, 6));
     assert_eq!(counters.fallbacks(), 0);
 }

@@ -74,7 +74,7 @@ fn imports_that_are_not_offered() {
     let cases = [
         (r#"(component (import "wasi:cli/environment@0.2.3" (instance)))"#, "no WASI"),
         (r#"(component (import "wasi:clocks/monotonic-clock@0.2.0" (instance)))"#, "wasi:clocks/monotonic-clock@0.2.0"),
-        (r#"(component (import "pacer:policy/log@0.2.0" (instance)))"#, "pacer:policy@0.1.0"),
+        (r#"(component (import "pacer:policy/log@0.3.0" (instance)))"#, "pacer:policy@0.1.0 or pacer:policy@0.2.0"),
         (r#"(component (import "steal" (func)))"#, "the only import"),
     ];
     for (text, message) in cases {
@@ -94,12 +94,23 @@ fn imports_that_are_not_offered() {
 }
 
 #[test]
+fn both_versions_of_the_contract_are_taken() {
+    for version in ["0.1.0", "0.2.0"] {
+        let policy = Policy::load(jail(), &Guest::choosing(&[]).version(version).component()).unwrap();
+        assert_eq!(policy.decisions(), [Decision::ScaleDown], "{version}");
+    }
+}
+
+#[test]
 fn contracts_that_differ() {
-    let older = refusal(&Guest::choosing(&[]).version("0.2.0").component());
-    assert_eq!(older.code, Refusal::Import, "{older}");
-    let silent = refusal(&component(r#"(component (instance $none) (export "pacer:policy/scale-down@0.2.0" (instance $none)))"#));
+    let newer = refusal(&Guest::choosing(&[]).version("0.3.0").component());
+    assert_eq!(newer.code, Refusal::Import, "{newer}");
+    let silent = refusal(&component(r#"(component (instance $none) (export "pacer:policy/scale-down@0.3.0" (instance $none)))"#));
     assert_eq!(silent.code, Refusal::Contract, "{silent}");
-    assert!(silent.message.contains("scale-down@0.2.0") && silent.message.contains("pacer:policy@0.1.0"), "{silent}");
+    assert!(
+        silent.message.contains("scale-down@0.3.0") && silent.message.contains("pacer:policy@0.1.0 and pacer:policy@0.2.0"),
+        "{silent}"
+    );
     let cases = [
         ("        current: bool,\n        /// Since", "        current: bool,\n        zone: string,\n        /// Since"),
         ("        surplus: u32,\n", "        surplus: u64,\n"),

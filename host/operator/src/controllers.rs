@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
@@ -36,12 +37,13 @@ use crate::claim::Claims;
 use crate::cluster::Cluster;
 use crate::decisions::Decisions;
 use crate::deployment::{TargetMemory, Targets};
+use crate::ended::EndedPods;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::origin::origins;
 use crate::published::Published;
 use crate::removal::Removals;
-use crate::replicaset::{ReplicaSetMemory, ReplicaSets, RunnersOfSets};
+use crate::replicaset::{JobRecovery, ReplicaSetMemory, ReplicaSets, RunnersOfSets};
 use crate::runner::{RunnerMemory, Runners, Supplies};
 use crate::settings::Settings;
 use crate::standing::Standings;
@@ -145,6 +147,12 @@ impl Operator {
             decisions: decisions.clone(),
             settings: settings.clone(),
             runners: RunnersOfSets { observer, statuses, standings: standings.clone(), seed: Seed::default() },
+            recovery: settings.recovery.map(|budget| JobRecovery {
+                ledgers: ledgers.clone(),
+                ended: EndedPods::default(),
+                fence: fence.clone(),
+                budget,
+            }),
         };
         let fleets = sets.reports();
         let targets = Targets {
@@ -275,7 +283,14 @@ impl Operator {
         let (cluster, gate) = parts();
         tasks.until_stop("the watch on Runners", dispatch::pump(watches.runners, cluster, gate, dispatch::runner));
         let (cluster, gate) = parts();
-        tasks.until_stop("the watch on pods", dispatch::pump(watches.pods, cluster, gate, dispatch::pod));
+        let ended = self.sets.recovery.as_ref().map(|recovery| recovery.ended.clone());
+        let pod = move |cluster: Cluster, pod| {
+            if let Some(ended) = &ended {
+                ended.note(&cluster.stores, &pod, Instant::now());
+            }
+            dispatch::pod(cluster, pod)
+        };
+        tasks.until_stop("the watch on pods", dispatch::pump(watches.pods, cluster, gate, pod));
         let (cluster, gate) = parts();
         tasks.until_stop("the watch on RunnerReplicaSets", dispatch::pump(watches.sets, cluster, gate, dispatch::set));
         let (cluster, gate) = parts();

@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod controllers;
 pub mod decisions;
 pub mod deployment;
+mod ended;
 pub mod error;
 pub mod metrics;
 pub mod observe;

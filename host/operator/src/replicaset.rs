@@ -1,7 +1,7 @@
 //! The RunnerReplicaSet controller: as many runners of one template as are desired.
 //!
 //! ```text
-//! observe -> restart decisions -> fleet::plan -> create | scale down -> status, summary
+//! observe -> jobs that died with runners -> restart decisions -> fleet::plan -> create | scale down -> status, summary
 //! ```
 //!
 //! Runners belong to a RunnerReplicaSet by ownerReference; its selector is for people and for `kubectl scale` (a selector that matches nothing
@@ -41,11 +41,14 @@ use crate::target::{TargetRef, owner_of};
 mod create;
 mod observe;
 mod quota;
+mod recover;
 mod restart;
 mod scale_down;
 mod status;
 
 use observe::Fleet;
+pub(crate) use recover::JobRecovery;
+use recover::RecoveryMemo;
 use status::GitHubTrouble;
 
 /// Reconciles RunnerReplicaSets.
@@ -56,6 +59,8 @@ pub struct ReplicaSets {
     pub(crate) settings: Arc<Settings>,
     pub(crate) runners: RunnersOfSets,
     pub(crate) memory: ReplicaSetMemory,
+    /// None where jobs that died with their runners stay failed.
+    pub(crate) recovery: Option<JobRecovery>,
 }
 
 /// How the runners of a RunnerReplicaSet are observed, named and marked.
@@ -119,6 +124,7 @@ struct Memo {
     /// Since when idle runners are to go.
     surplus_since: Option<Instant>,
     hold: ReplacementHold,
+    recovery: RecoveryMemo,
 }
 
 /// A RunnerReplicaSet and what a reconcile has at hand.
@@ -189,7 +195,9 @@ impl ReplicaSets {
     /// Everything that changes the runners, and the status.
     async fn step(&self, of: Subject<'_>, fleet: &mut Fleet, trouble: Option<GitHubTrouble>) -> Result<Step, Error> {
         let mut trouble = trouble;
-        let mut next = self.settings.sync_period.min(self.restarts(of, fleet).await?);
+        // Before the runners are deleted that jobs died with.
+        let recheck = self.recover(of, fleet).await;
+        let mut next = recheck.min(self.restarts(of, fleet).await?);
         next = next.min(fleet.next_hanging(of.clock.now).unwrap_or(next));
         let mut not_created = None;
         let wanted = self.plan(of, fleet);
@@ -244,6 +252,9 @@ impl ReplicaSets {
         self.memory.memos.retain(|set, _| exists(set));
         self.memory.summaries.retain(|set, _| exists(set));
         self.memory.starts.retain(|pool, _| exists(pool));
+        if let Some(recovery) = &self.recovery {
+            recovery.ended.retain(&exists);
+        }
         self.memory.finished.retain(|_, finished| finished.keep_recent(now));
     }
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use pacer_cluster::FAN_OUT;
+use pacer_core::recovery::Budget;
 use pacer_core::restart::RestartLimits;
 use pacer_core::stop::StopLimits;
 use pacer_demand::redelivery;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub stop: StopLimits,
     /// Limits of restarts.
     pub restart: RestartLimits,
+    /// How many jobs that died with their runners may run again (`--recover-jobs`); none where all of them stay failed.
+    pub recovery: Option<Budget>,
     /// Which missed webhooks are asked for again.
     pub redelivery: redelivery::Settings,
 }

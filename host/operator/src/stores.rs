@@ -348,7 +348,7 @@ pub fn trim_pod(pod: &mut Pod) {
     }
     if let Some(status) = &mut pod.status {
         let conditions = status.conditions.take().map(|mut conditions| {
-            conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled"));
+            conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled" | "DisruptionTarget"));
             conditions.shrink_to_fit();
             conditions
         });

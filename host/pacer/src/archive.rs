@@ -121,7 +121,7 @@ pub(crate) struct Filter {
     /// Only those that say something about this runner.
     #[arg(long, value_name = "NAME")]
     pub(crate) runner: Option<String>,
-    /// Only those of this decision: scale-down, restart or capacity.
+    /// Only those of this decision: scale-down, restart, capacity or recover.
     #[arg(long)]
     pub(crate) decision: Option<Decision>,
     /// Only so many, the newest ones.

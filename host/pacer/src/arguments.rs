@@ -53,6 +53,9 @@ pub(crate) struct RunArguments {
     pub(crate) receiver: ReceiverArguments,
 
     #[command(flatten)]
+    pub(crate) recovery: RecoveryArguments,
+
+    #[command(flatten)]
     pub(crate) redelivery: RedeliveryArguments,
 
     #[command(flatten)]
@@ -233,6 +236,23 @@ impl std::fmt::Debug for ReceiverArguments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ReceiverArguments").field("queue_limit", &self.queue_limit).finish_non_exhaustive()
     }
+}
+
+/// Jobs that died with their runners.
+#[derive(Args, Debug)]
+pub(crate) struct RecoveryArguments {
+    /// Has jobs run again that died with their runners, where a policy set names a policy for `recover` and that wants it. Takes the right to write
+    /// Actions at GitHub; docs/policies.md says which jobs qualify.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) recover_jobs: bool,
+
+    /// How often a workflow run may be run again because jobs of it died, reruns that others asked for included.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10), value_name = "NUMBER")]
+    pub(crate) recover_jobs_per_run: u32,
+
+    /// How many jobs of one pool may be run again within an hour.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=60), value_name = "NUMBER")]
+    pub(crate) recover_jobs_per_hour: u32,
 }
 
 /// Which missed webhooks GitHub is asked to deliver again.

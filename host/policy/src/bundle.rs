@@ -1,7 +1,7 @@
 //! A policy set as users write it: `policies.yaml` in the `data` of a ConfigMap, modules in its `binaryData`.
 //!
 //! ```yaml
-//! scale-down:                  # any of scale-down, restart, capacity
+//! scale-down:                  # any of scale-down, restart, capacity, recover
 //!   module: emptiest.wasm      # a key of binaryData (plain, gzip or zstd), a key of data that ends in .js, or builtin
 //!   settings: {spare: 2}       # any YAML, given to the policy as JSON
 //!   mode: enforce              # or shadow; enforce when absent
@@ -11,6 +11,7 @@
 //!   - module: old.wasm
 //!   - module: new.wasm
 //!     mode: shadow
+//! recover: builtin             # who decides whether jobs that died with their runners run again; nobody where no set says
 //! ```
 //!
 //! What a set says nothing about stays as it is without the set. The same goes for a decision that only has an entry in shadow.

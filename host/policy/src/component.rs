@@ -8,8 +8,11 @@ use sha2::{Digest as _, Sha256};
 use crate::limits::COMPRESSED_BYTES;
 use crate::load::{LoadError, Refusal};
 
-/// The version of the contract that this host speaks.
+/// The version of the contract that policies are made for unless they say otherwise.
 pub const CONTRACT: &str = "pacer:policy@0.1.0";
+
+/// All versions of the contract that this host speaks, the oldest first.
+pub const CONTRACTS: [&str; 2] = [CONTRACT, "pacer:policy@0.2.0"];
 
 /// SHA-256 of some bytes, printed as `sha256:` and hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

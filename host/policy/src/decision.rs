@@ -1,4 +1,4 @@
-//! The three questions a policy may answer.
+//! The four questions a policy may answer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,11 +15,13 @@ pub enum Decision {
     Restart,
     /// How much capacity to hold.
     Capacity,
+    /// Whether jobs that died with their runners run again.
+    Recover,
 }
 
 impl Decision {
     /// All of them, in the contract's order.
-    pub const ALL: [Self; 3] = [Self::ScaleDown, Self::Restart, Self::Capacity];
+    pub const ALL: [Self; 4] = [Self::ScaleDown, Self::Restart, Self::Capacity, Self::Recover];
 
     /// The contract's name of the interface.
     #[must_use]
@@ -28,6 +30,7 @@ impl Decision {
             Self::ScaleDown => "scale-down",
             Self::Restart => "restart",
             Self::Capacity => "capacity",
+            Self::Recover => "recover",
         }
     }
 }
@@ -42,6 +45,9 @@ pub struct PerDecision<T> {
     pub restart: T,
     /// How much capacity to hold.
     pub capacity: T,
+    /// Whether jobs that died with their runners run again.
+    #[serde(default)]
+    pub recover: T,
 }
 
 impl<T> PerDecision<T> {
@@ -52,6 +58,7 @@ impl<T> PerDecision<T> {
             Decision::ScaleDown => &self.scale_down,
             Decision::Restart => &self.restart,
             Decision::Capacity => &self.capacity,
+            Decision::Recover => &self.recover,
         }
     }
 
@@ -61,12 +68,18 @@ impl<T> PerDecision<T> {
             Decision::ScaleDown => &mut self.scale_down,
             Decision::Restart => &mut self.restart,
             Decision::Capacity => &mut self.capacity,
+            Decision::Recover => &mut self.recover,
         }
     }
 
     /// Makes each from its decision.
     pub fn from_fn(mut make: impl FnMut(Decision) -> T) -> Self {
-        Self { scale_down: make(Decision::ScaleDown), restart: make(Decision::Restart), capacity: make(Decision::Capacity) }
+        Self {
+            scale_down: make(Decision::ScaleDown),
+            restart: make(Decision::Restart),
+            capacity: make(Decision::Capacity),
+            recover: make(Decision::Recover),
+        }
     }
 
     /// Each with its decision, in the contract's order.
@@ -83,7 +96,7 @@ impl fmt::Display for Decision {
 
 /// A word that is the name of no decision.
 #[derive(Debug, thiserror::Error)]
-#[error("use scale-down, restart or capacity")]
+#[error("use scale-down, restart, capacity or recover")]
 pub struct UnknownDecision;
 
 impl FromStr for Decision {

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_core::policy::{
+    CapacityPlan, CapacityRequest, Choice, RecoverRequest, Recovery, RestartRequest, ScaleDownRequest, Verdict,
+};
 
 use crate::assignment::Assignment;
 use crate::decision::{Decision, PerDecision};
+use crate::entry::Mode;
 use crate::lane::{Candidate, Lane};
 use crate::sandbox::{Evaluation, Sandbox};
 use crate::staged::Standing;
@@ -16,6 +19,8 @@ pub struct Generation {
     pub(crate) number: u64,
     pub(crate) lanes: PerDecision<Arc<Lane>>,
     pub(crate) shadows: PerDecision<Option<Arc<Candidate>>>,
+    /// What becomes of answers about dead jobs, where a policy set names who gives them.
+    pub(crate) recovery: Option<Mode>,
     pub(crate) sandbox: Arc<Sandbox>,
 }
 
@@ -59,6 +64,18 @@ impl Generation {
     pub async fn capacity(&self, request: CapacityRequest) -> Evaluation<CapacityPlan> {
         self.sandbox.evaluate(request, &self.lanes.capacity, self.shadows.capacity.as_ref(), self.number).await
     }
+
+    /// What becomes of answers about jobs that died with their runners; none where no policy set names a policy for that, and nobody is asked.
+    #[must_use]
+    pub fn recovery(&self) -> Option<Mode> {
+        self.recovery
+    }
+
+    /// Which of these jobs shall run again? At most one verdict for each; as bounded as [`Generation::scale_down`]. Not to be carried out unless
+    /// [`Generation::recovery`] says so.
+    pub async fn recover(&self, request: RecoverRequest) -> Evaluation<Vec<Recovery>> {
+        self.sandbox.evaluate(request, &self.lanes.recover, self.shadows.recover.as_ref(), self.number).await
+    }
 }
 
 impl fmt::Debug for Generation {
@@ -82,7 +99,7 @@ mod tests {
         let sandbox = Arc::new(Sandbox::new(None, None, Arc::clone(&counters) as _));
         let set = PolicySet::default();
         let lanes = PerDecision::from_fn(|decision| Arc::new(Lane::new(decision, set.get(decision).clone(), Arc::default())));
-        let generation = Generation { number: 7, lanes, shadows: PerDecision::default(), sandbox };
+        let generation = Generation { number: 7, lanes, shadows: PerDecision::default(), recovery: None, sandbox };
         let [_, _, (_, request)] = rehearsal::scale_down();
         let surplus = request.surplus as usize;
         let evaluation = generation.scale_down(request).await;

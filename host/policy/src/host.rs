@@ -67,6 +67,7 @@ impl PolicyHost {
             number: 0,
             lanes: PerDecision::from_fn(Lane::shipped),
             shadows: PerDecision::default(),
+            recovery: None,
             sandbox: Arc::clone(&sandbox),
         };
         Self {
@@ -138,7 +139,7 @@ impl PolicyHost {
             let turn = self.turn("").await;
             self.staging(&turn, checked).await??;
         }
-        Ok(self.generation_of(lanes, PerDecision::default()))
+        Ok(self.generation_of(lanes, PerDecision::default(), None))
     }
 
     /// Loads the components that are not loaded yet, and checks who decides and who is compared with that, where anything is said about a
@@ -195,12 +196,21 @@ impl PolicyHost {
             let says = |set: &&&StagedSet| set.enforced.get(decision).is_some() || set.shadows.get(decision).is_some();
             sets.iter().find(says).and_then(|set| set.shadows.get(decision).clone())
         });
-        self.generation_of(lanes, shadows)
+        let recovery = match sets.iter().any(|set| set.enforced.recover.is_some()) {
+            true => Some(Mode::Enforce),
+            false => shadows.recover.as_ref().map(|_| Mode::Shadow),
+        };
+        self.generation_of(lanes, shadows, recovery)
     }
 
-    fn generation_of(&self, lanes: PerDecision<Arc<Lane>>, shadows: PerDecision<Option<Arc<Candidate>>>) -> Arc<Generation> {
+    fn generation_of(
+        &self,
+        lanes: PerDecision<Arc<Lane>>,
+        shadows: PerDecision<Option<Arc<Candidate>>>,
+        recovery: Option<Mode>,
+    ) -> Arc<Generation> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        Arc::new(Generation { number, lanes, shadows, sandbox: Arc::clone(&self.sandbox) })
+        Arc::new(Generation { number, lanes, shadows, recovery, sandbox: Arc::clone(&self.sandbox) })
     }
 
     /// An entry as it counts where no process runs policies.

@@ -1,8 +1,10 @@
-//! A request of any of the three decisions, and its answer.
+//! A request of any of the four decisions, and its answer.
 
 use std::collections::BTreeSet;
 
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Node, Pool, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_core::policy::{
+    CapacityPlan, CapacityRequest, Choice, Node, Pool, RecoverRequest, Recovery, RestartRequest, ScaleDownRequest, Verdict,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,20 +12,21 @@ use crate::component::Digest;
 use crate::decision::Decision;
 use crate::rehearsal;
 
-/// The same about whichever of the three requests it is.
+/// The same about whichever of the four requests it is.
 macro_rules! each {
     ($inquiry:expr, $request:ident => $said:expr) => {
         match $inquiry {
             Inquiry::ScaleDown($request) => $said,
             Inquiry::Restart($request) => $said,
             Inquiry::Capacity($request) => $said,
+            Inquiry::Recover($request) => $said,
         }
     };
 }
 
 pub(crate) use each;
 
-/// A request of any of the three decisions.
+/// A request of any of the four decisions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Inquiry {
@@ -33,6 +36,8 @@ pub enum Inquiry {
     Restart(RestartRequest),
     /// Which reservations should exist?
     Capacity(CapacityRequest),
+    /// Shall jobs that died with their runners run again?
+    Recover(RecoverRequest),
 }
 
 /// An answer that passed [`pacer_core::gate`]; as JSON in the contract's terms.
@@ -45,6 +50,8 @@ pub enum Answer {
     Restart(Vec<Verdict>),
     /// What is held for which jobs.
     Capacity(CapacityPlan),
+    /// Which jobs run again.
+    Recover(Vec<Recovery>),
 }
 
 impl Inquiry {
@@ -55,6 +62,7 @@ impl Inquiry {
             Decision::ScaleDown => Self::ScaleDown(rehearsal::scale_down_of(items)),
             Decision::Restart => Self::Restart(rehearsal::restart_of(items)),
             Decision::Capacity => Self::Capacity(rehearsal::capacity_of(items)),
+            Decision::Recover => Self::Recover(rehearsal::recover_of(items)),
         }
     }
 
@@ -65,10 +73,11 @@ impl Inquiry {
             Self::ScaleDown(request) => (&request.nodes, request.candidates.iter().map(|one| one.node).collect(), "candidates"),
             Self::Restart(request) => (&request.nodes, request.subjects.iter().map(|one| one.node).collect(), "subjects"),
             Self::Capacity(_) => (&[], Vec::new(), "reservations"),
+            Self::Recover(request) => (&request.nodes, request.jobs.iter().map(|one| one.node).collect(), "jobs"),
         };
         let ids = match self {
             Self::Capacity(request) => request.reservations.iter().map(|held| held.id.as_str()).collect(),
-            Self::ScaleDown(_) | Self::Restart(_) => self.names(),
+            Self::ScaleDown(_) | Self::Restart(_) | Self::Recover(_) => self.names(),
         };
         let pool = self.pool();
         let bounds = pool.min_replicas.zip(pool.max_replicas).filter(|(min, max)| min > max);
@@ -106,6 +115,7 @@ impl Inquiry {
             Self::ScaleDown(_) => Decision::ScaleDown,
             Self::Restart(_) => Decision::Restart,
             Self::Capacity(_) => Decision::Capacity,
+            Self::Recover(_) => Decision::Recover,
         }
     }
 
@@ -125,6 +135,7 @@ impl Inquiry {
             Decision::ScaleDown => Self::ScaleDown(serde_json::from_value(json)?),
             Decision::Restart => Self::Restart(serde_json::from_value(json)?),
             Decision::Capacity => Self::Capacity(serde_json::from_value(json)?),
+            Decision::Recover => Self::Recover(serde_json::from_value(json)?),
         })
     }
 
@@ -134,12 +145,13 @@ impl Inquiry {
         each!(self, request => &request.pool)
     }
 
-    /// Names of the runners it is about, in the order of their indices; none for capacity.
+    /// Names of the runners it is about, in the order of their indices; those that jobs died with for recover, none for capacity.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         match self {
             Self::ScaleDown(request) => request.candidates.iter().map(|candidate| candidate.name.as_str()).collect(),
             Self::Restart(request) => request.subjects.iter().map(|subject| subject.name.as_str()).collect(),
+            Self::Recover(request) => request.jobs.iter().map(|job| job.runner.as_str()).collect(),
             Self::Capacity(_) => Vec::new(),
         }
     }
@@ -168,6 +180,7 @@ impl Answer {
             Decision::ScaleDown => Self::ScaleDown(serde_json::from_value(json)?),
             Decision::Restart => Self::Restart(serde_json::from_value(json)?),
             Decision::Capacity => Self::Capacity(serde_json::from_value(json)?),
+            Decision::Recover => Self::Recover(serde_json::from_value(json)?),
         })
     }
 }
@@ -181,6 +194,12 @@ impl From<Vec<Choice>> for Answer {
 impl From<Vec<Verdict>> for Answer {
     fn from(verdicts: Vec<Verdict>) -> Self {
         Self::Restart(verdicts)
+    }
+}
+
+impl From<Vec<Recovery>> for Answer {
+    fn from(recoveries: Vec<Recovery>) -> Self {
+        Self::Recover(recoveries)
     }
 }
 

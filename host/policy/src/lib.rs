@@ -45,7 +45,7 @@ mod wire;
 
 pub use assignment::{Assignment, Chosen, PolicySet};
 pub use bundle::{Bundle, BundleError};
-pub use component::{CONTRACT, Digest, compressed_fits};
+pub use component::{CONTRACT, CONTRACTS, Digest, compressed_fits};
 pub use decision::{Decision, PerDecision, UnknownDecision};
 pub use entry::{BUILTIN, Entry, Mode, Module};
 pub use fault::Fault;

@@ -75,7 +75,7 @@ pub trait Observer: Send + Sync + 'static {
 /// Totals since the process began.
 #[derive(Debug, Default)]
 pub struct Counters {
-    evaluations: [AtomicU64; 3],
+    evaluations: [AtomicU64; Decision::ALL.len()],
     faults: [AtomicU64; Fault::KINDS.len()],
     fallbacks: AtomicU64,
     fuel: AtomicU64,

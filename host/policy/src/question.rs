@@ -1,4 +1,4 @@
-//! What the three decisions have in common, so that everything above is written once.
+//! What the four decisions have in common, so that everything above is written once.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use pacer_core::gate::{self, GateError};
-use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, Reservation, RestartRequest, ScaleDownRequest, Verdict};
+use pacer_core::policy::{
+    CapacityPlan, CapacityRequest, Choice, RecoverRequest, Recovery, Reservation, RestartRequest, ScaleDownRequest, Verdict,
+};
 use pacer_policy_default::Default as Shipped;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +32,7 @@ pub(crate) trait Question: Serialize + Send + Sync + 'static {
     /// Puts the settings into the request, where they belong for whoever replays it.
     fn set_settings(&mut self, settings: &str);
 
-    /// The same as one of all three, for whoever writes it down.
+    /// The same as one of all four, for whoever writes it down.
     fn inquiry(&self) -> Inquiry;
 
     /// Asks the shipped policy as it is linked into this program.
@@ -227,5 +229,46 @@ impl Question for CapacityRequest {
             effects
         }
         one.ceiling == other.ceiling && effects(one) == effects(other)
+    }
+}
+
+impl Question for RecoverRequest {
+    type Answer = Vec<Recovery>;
+    const DECISION: Decision = Decision::Recover;
+
+    fn items(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn set_settings(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
+    fn inquiry(&self) -> Inquiry {
+        Inquiry::Recover(self.clone())
+    }
+
+    fn ask_natively(&self, settings: &str) -> Result<Self::Answer, String> {
+        pacer_policy_sdk::recover::answer::<Shipped>(&wire::sdk::recover_request(self, settings)).map(wire::sdk::recoveries)
+    }
+
+    fn gate(&self, answer: Self::Answer) -> Result<Self::Answer, GateError> {
+        gate::recoveries(self, answer)
+    }
+
+    fn nothing() -> Self::Answer {
+        Vec::new()
+    }
+
+    fn named(answer: &Self::Answer) -> usize {
+        answer.len()
+    }
+
+    fn same(one: &Self::Answer, other: &Self::Answer) -> bool {
+        // To leave a job and to say nothing about it is the same.
+        fn effects(answer: &[Recovery]) -> BTreeSet<(u32, Option<u32>)> {
+            answer.iter().filter(|verdict| verdict.action == "rerun").map(|verdict| (verdict.index, verdict.after)).collect()
+        }
+        effects(one) == effects(other)
     }
 }

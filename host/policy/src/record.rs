@@ -108,6 +108,23 @@ pub enum Done {
     Recreated,
     /// It is left as it is, for people to look at.
     Quarantined,
+    /// The job that died with it runs again as soon as GitHub allows it.
+    Rerun {
+        /// GitHub's id of the job.
+        job: u64,
+    },
+    /// The job that died with it stays failed, as its policy has it.
+    Left {
+        /// GitHub's id of the job.
+        job: u64,
+    },
+    /// The job that died with it stays failed, although its policy wants it to run again.
+    NotRerun {
+        /// GitHub's id of the job.
+        job: u64,
+        /// Why.
+        why: String,
+    },
     /// Nothing for now.
     Waits {
         /// It is looked at again after this.
@@ -120,8 +137,12 @@ impl Done {
     #[must_use]
     pub fn acted(&self) -> bool {
         match self {
-            Self::Removed | Self::Spare { .. } | Self::Replaced | Self::Recreated | Self::Quarantined => true,
-            Self::Busy { .. } | Self::NotUnregistered { .. } | Self::Waits { .. } => false,
+            Self::Removed | Self::Spare { .. } | Self::Replaced | Self::Recreated | Self::Quarantined | Self::Rerun { .. } => {
+                true
+            }
+            Self::Busy { .. } | Self::NotUnregistered { .. } | Self::Left { .. } | Self::NotRerun { .. } | Self::Waits { .. } => {
+                false
+            }
         }
     }
 }

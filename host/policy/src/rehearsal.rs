@@ -1,9 +1,10 @@
 //! Ordinary requests that a policy must be able to answer before it is trusted with real ones: nothing, one thing, a typical number.
 
 use pacer_core::policy::{
-    ApiBudget, Candidate, CapacityRequest, Counts, Job, Node, Pool, Quantiles, Reservation, RestartRequest, ScaleDownRequest,
-    Subject,
+    ApiBudget, Candidate, CapacityRequest, Counts, DeadJob, Job, Node, Pool, Quantiles, RecoverRequest, Reservation,
+    RestartRequest, ScaleDownRequest, Subject,
 };
+use pacer_core::recovery::Proof;
 
 use crate::load::NO_SETTINGS;
 
@@ -136,6 +137,44 @@ pub fn capacity_of(count: u32) -> CapacityRequest {
         })
         .collect();
     CapacityRequest { now: NOW, settings: NO_SETTINGS.to_owned(), pool: pool(count), jobs, reservations, attributes: Vec::new() }
+}
+
+/// Requests for recover, by their size.
+#[must_use]
+pub fn recover() -> [(&'static str, RecoverRequest); 3] {
+    of_all_sizes(recover_of)
+}
+
+/// A request about `count` things.
+#[must_use]
+pub fn recover_of(count: u32) -> RecoverRequest {
+    let jobs = (0..count)
+        .zip(Proof::ALL.into_iter().cycle())
+        .map(|(n, cause)| DeadJob {
+            id: 7_000_000_000 + u64::from(n),
+            run: (n % 2 == 0).then_some(8_000_000_000 + u64::from(n)),
+            attempt: 1 + n % 3,
+            repository: "octo/app".to_owned(),
+            workflow: "ci".to_owned(),
+            labels: vec!["self-hosted".to_owned(), "linux".to_owned()],
+            runner: format!("runner-{n}"),
+            cause: cause.as_str().to_owned(),
+            message: "message of the cluster".to_owned(),
+            since: 5 + n,
+            ran: 30 + n * 61,
+            recoveries: n % 3,
+            node: (n % 5 != 4).then_some(n % 4),
+            attributes: Vec::new(),
+        })
+        .collect();
+    RecoverRequest {
+        now: NOW,
+        settings: NO_SETTINGS.to_owned(),
+        pool: pool(count),
+        nodes: nodes(count),
+        jobs,
+        attributes: Vec::new(),
+    }
 }
 
 fn pool(count: u32) -> Pool {

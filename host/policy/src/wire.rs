@@ -190,7 +190,54 @@ macro_rules! conversions {
     };
 }
 
+/// The same for the decision that came with version 0.2.0 of the contract; beside [`conversions`], whose pools and nodes it takes.
+#[macro_export]
+macro_rules! recover_conversions {
+    ($recover:path) => {
+        use $recover as recover;
+
+        pub(crate) fn recover_request(from: &ours::RecoverRequest, settings: &str) -> recover::Request {
+            let job = |from: &ours::DeadJob| recover::DeadJob {
+                id: from.id,
+                run: from.run,
+                attempt: from.attempt,
+                repository: from.repository.clone(),
+                workflow: from.workflow.clone(),
+                labels: from.labels.clone(),
+                runner: from.runner.clone(),
+                cause: from.cause.clone(),
+                message: from.message.clone(),
+                since: from.since,
+                ran: from.ran,
+                recoveries: from.recoveries,
+                node: from.node,
+                attributes: from.attributes.clone(),
+            };
+            recover::Request {
+                now: from.now,
+                settings: settings.to_owned(),
+                pool: pool(&from.pool),
+                nodes: from.nodes.iter().map(node).collect(),
+                jobs: from.jobs.iter().map(job).collect(),
+                attributes: from.attributes.clone(),
+            }
+        }
+
+        pub(crate) fn recoveries(from: Vec<recover::Verdict>) -> Vec<ours::Recovery> {
+            let verdict = |from: recover::Verdict| ours::Recovery {
+                index: from.index,
+                action: from.action,
+                after: from.after,
+                reason: from.reason,
+                attributes: from.attributes,
+            };
+            from.into_iter().map(verdict).collect()
+        }
+    };
+}
+
 /// To and from the SDK.
 pub(crate) mod sdk {
     conversions!(pacer_policy_sdk::types, pacer_policy_sdk::scale_down, pacer_policy_sdk::restart, pacer_policy_sdk::capacity);
+    recover_conversions!(pacer_policy_sdk::recover);
 }

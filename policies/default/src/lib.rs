@@ -4,6 +4,7 @@
 //! case that the sandbox itself fails.
 
 mod capacity;
+mod recover;
 mod restart;
 mod scale_down;
 mod settings;
@@ -12,7 +13,7 @@ use pacer_policy_sdk::Policy;
 use pacer_policy_sdk::lifecycle::{Description, Problem};
 pub use settings::Settings;
 
-/// Takes all three decisions; each is described in its module.
+/// Takes all four decisions; each is described in its module.
 pub struct Default;
 
 impl Policy for Default {
@@ -33,4 +34,4 @@ pub fn description() -> Description {
     pacer_policy_sdk::description!(Default)
 }
 
-pacer_policy_sdk::export!(Default: scale_down, restart, capacity);
+pacer_policy_sdk::export!(Default: scale_down, restart, capacity, recover);

@@ -1,4 +1,4 @@
-//! What can be set. One struct serves the three decisions, because a component has one set of settings.
+//! What can be set. One struct serves all decisions, because a component has one set of settings.
 
 use pacer_policy_sdk::lifecycle::Problem;
 use serde::Deserialize;

@@ -19,3 +19,8 @@ fn restart() {
 fn capacity() {
     assert_eq!(cases::capacity::<Shipped>(CASES), Ok(1));
 }
+
+#[test]
+fn recover() {
+    assert_eq!(cases::recover::<Shipped>(CASES), Ok(1));
+}

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::lifecycle::Problem;
-use crate::{Capacity, Restart, ScaleDown, capacity, contract, json, restart, scale_down};
+use crate::{Capacity, Recover, Restart, ScaleDown, capacity, contract, json, recover, restart, scale_down};
 
 /// A case whose request is an `R`.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,6 +209,19 @@ pub fn capacity<P: Capacity>(directory: impl AsRef<Path>) -> Result<usize, Strin
         let plan = capacity::answer::<P>(request)?;
         contract::plan(&plan)?;
         Ok(named(&plan, &[]))
+    })
+}
+
+/// As [`scale_down()`], of the cases about recover; verdicts may be told by the `name` of the runner that the job died with.
+///
+/// # Errors
+/// As [`scale_down()`].
+pub fn recover<P: Recover>(directory: impl AsRef<Path>) -> Result<usize, String> {
+    run(directory.as_ref(), "recover", |request: &mut recover::Request, settings| {
+        request.settings = settings.unwrap_or_else(|| std::mem::take(&mut request.settings));
+        let verdicts = recover::answer::<P>(request)?;
+        contract::recoveries(request, &verdicts)?;
+        Ok(named(&verdicts, &names(&request.jobs, |job| &job.runner)))
     })
 }
 

@@ -1,7 +1,7 @@
 //! What the operator's gate refuses or cuts, for native tests: there an answer that breaks the contract is a mistake of the policy.
 
 use crate::capacity::Plan;
-use crate::{restart, scale_down};
+use crate::{recover, restart, scale_down};
 
 /// The operator cuts longer reasons.
 const MAX_REASON_BYTES: usize = 256;
@@ -18,6 +18,16 @@ pub(crate) fn verdicts(request: &restart::Request, verdicts: &[restart::Verdict]
     distinct("subject", request.subjects.len(), verdicts.iter().map(|verdict| verdict.index))?;
     verdicts.iter().try_for_each(|verdict| {
         if !["keep", "look-again", "recreate", "replace", "quarantine"].contains(&verdict.action.as_str()) {
+            return Err(format!("`{}` is no action", verdict.action));
+        }
+        one_line(&verdict.reason)
+    })
+}
+
+pub(crate) fn recoveries(request: &recover::Request, verdicts: &[recover::Verdict]) -> Result<(), String> {
+    distinct("job", request.jobs.len(), verdicts.iter().map(|verdict| verdict.index))?;
+    verdicts.iter().try_for_each(|verdict| {
+        if !["rerun", "leave"].contains(&verdict.action.as_str()) {
             return Err(format!("`{}` is no action", verdict.action));
         }
         one_line(&verdict.reason)

@@ -30,6 +30,16 @@ pub mod component_type {
         ALL,
         "policy"
     );
+    component_type!(
+        /// What a policy exports that takes the decision `recover` alone.
+        RECOVER,
+        "with-recover"
+    );
+    component_type!(
+        /// What a policy exports that takes all four decisions.
+        FOUR,
+        "with-four"
+    );
 }
 
 /// What an instance was asked, never freed: it answers one question, and is then thrown away with all of its memory. Freeing thousands of
@@ -42,8 +52,9 @@ pub fn kept<T>(request: T) -> core::mem::ManuallyDrop<T> {
 
 /// Exports a policy from the module that is being built: one line per crate, at its root.
 ///
-/// `export!(MyPolicy: scale_down)`, `export!(MyPolicy: restart)`, `export!(MyPolicy: capacity)`, or, for a type that takes all three
-/// decisions, `export!(MyPolicy: scale_down, restart, capacity)`. Name, version and summary of the policy are the package's `name`
+/// `export!(MyPolicy: scale_down)`, `export!(MyPolicy: restart)`, `export!(MyPolicy: capacity)`, `export!(MyPolicy: recover)`, or, for a type that
+/// takes the first three or all four decisions, `export!(MyPolicy: scale_down, restart, capacity)` and
+/// `export!(MyPolicy: scale_down, restart, capacity, recover)`. Name, version and summary of the policy are the package's `name`
 /// (without a leading `pacer-policy-`), `version` and `description`. Natively it only checks that the type implements what it exports.
 #[macro_export]
 macro_rules! export {
@@ -58,6 +69,12 @@ macro_rules! export {
     };
     ($policy:ty: scale_down, restart, capacity) => {
         $crate::export!(@world $policy, ALL, "policy", scale_down, restart, capacity);
+    };
+    ($policy:ty: recover) => {
+        $crate::export!(@world $policy, RECOVER, "with-recover", recover);
+    };
+    ($policy:ty: scale_down, restart, capacity, recover) => {
+        $crate::export!(@world $policy, FOUR, "with-four", scale_down, restart, capacity, recover);
     };
     (@world $policy:ty, $type:ident, $world:literal, $($decision:ident),+) => {
         const _: () = {
@@ -109,6 +126,13 @@ macro_rules! export {
             }
         }
     };
+    (@decision $policy:ty, recover) => {
+        impl $crate::exported::recover_interfaces::recover::Guest for Component {
+            fn decide(request: $crate::recover::Request) -> ::core::result::Result<::std::vec::Vec<$crate::recover::Verdict>, ::std::string::String> {
+                $crate::recover::answer::<$policy>(&$crate::exported::kept(request))
+            }
+        }
+    };
     (@cabi scale_down) => {
         $crate::exported::interfaces::scale_down::__export_pacer_policy_scale_down_0_1_0_cabi!(
             Component with_types_in $crate::exported::interfaces::scale_down
@@ -122,6 +146,11 @@ macro_rules! export {
     (@cabi capacity) => {
         $crate::exported::interfaces::capacity::__export_pacer_policy_capacity_0_1_0_cabi!(
             Component with_types_in $crate::exported::interfaces::capacity
+        );
+    };
+    (@cabi recover) => {
+        $crate::exported::recover_interfaces::recover::__export_pacer_policy_recover_0_2_0_cabi!(
+            Component with_types_in $crate::exported::recover_interfaces::recover
         );
     };
 }

@@ -1,6 +1,6 @@
 //! Write a pacer policy in Rust.
 //!
-//! A policy is one type. It implements [`Policy`] for its settings and one or more of [`ScaleDown`], [`Restart`] and [`Capacity`],
+//! A policy is one type. It implements [`Policy`] for its settings and one or more of [`ScaleDown`], [`Restart`], [`Capacity`] and [`Recover`],
 //! and [`export!`] turns it into a WebAssembly module that carries its component type:
 //!
 //! ```
@@ -46,6 +46,9 @@ mod json;
 pub mod lifecycle;
 pub mod log;
 pub mod order;
+pub mod recover;
+#[allow(missing_docs, reason = "generated; the contract documents what it declares")]
+mod recover_bindings;
 pub mod restart;
 pub mod scale_down;
 #[cfg(not(target_arch = "wasm32"))]
@@ -54,6 +57,7 @@ pub mod types;
 
 pub use capacity::Capacity;
 pub use lifecycle::Policy;
+pub use recover::Recover;
 pub use restart::Restart;
 pub use scale_down::ScaleDown;
 
@@ -62,4 +66,5 @@ pub use scale_down::ScaleDown;
 pub mod exported {
     pub use crate::bindings::exports::pacer::policy as interfaces;
     pub use crate::export::{component_type, kept};
+    pub use crate::recover_bindings::exports::pacer::policy as recover_interfaces;
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::{Seen, Server, reply, tagged};
 use http::Response;
+use pacer_core::recovery::{Ending, JobSeen, Reply, RunSeen};
 use pacer_github::{Endpoint, ErrorKind, JobState, QueueListing, Repository, RunCounts};
 use serde_json::{Value, json};
 
@@ -283,6 +284,66 @@ async fn one_job_is_looked_at() {
     assert_eq!(github.job(&app(), 12).await.unwrap(), None);
     let error = github.job(&app(), 13).await.unwrap_err();
     assert_eq!((error.endpoint(), error.kind()), (Endpoint::GetJob, &ErrorKind::Server));
+}
+
+#[tokio::test]
+async fn ends_of_jobs_and_runs_are_told() {
+    let server = Server::start(|request| {
+        let ended = |status: &str, conclusion: Value| {
+            json!({
+                "id": 1, "run_id": 7, "runner_name": "r", "status": status, "conclusion": conclusion, "run_attempt": 2,
+                "completed_at": if conclusion.is_null() { Value::Null } else { json!("2027-01-15T08:00:09Z") },
+            })
+        };
+        match request.path.rsplit('/').next().unwrap() {
+            "1" => reply(200, &[], &ended("in_progress", Value::Null).to_string()),
+            "2" => reply(200, &[], &ended("completed", json!("failure")).to_string()),
+            "3" => reply(200, &[], &ended("completed", json!("cancelled")).to_string()),
+            "4" => reply(200, &[], &ended("completed", json!("timed_out")).to_string()),
+            _ => reply(404, &[], r#"{"message":"Not Found"}"#),
+        }
+    })
+    .await;
+    let github = server.client();
+    let at = "2027-01-15T08:00:09Z".parse().unwrap();
+    for (id, ending) in [(1, None), (2, Some(Ending::Failure)), (3, Some(Ending::Cancelled)), (4, Some(Ending::Other))] {
+        let job = github.job_end(&app(), id).await.unwrap().unwrap();
+        assert_eq!(job, JobSeen { run: 7, runner: Some("r".to_owned()), ended: ending.map(|ending| (ending, at)) });
+        let run = github.run_end(&app(), id).await.unwrap().unwrap();
+        assert_eq!(run, RunSeen { attempt: 2, ended: ending });
+    }
+    assert_eq!((github.job_end(&app(), 5).await.unwrap(), github.run_end(&app(), 5).await.unwrap()), (None, None));
+}
+
+#[tokio::test]
+async fn job_is_run_again_by_one_request_whose_answer_is_understood() {
+    let server = Server::start(|request| match request.path.trim_start_matches("/repos/acme/app/actions/jobs/") {
+        "1/rerun" => reply(201, &[], "{}"),
+        "2/rerun" => reply(403, &[], r#"{"message":"The workflow run containing this job is already running"}"#),
+        "3/rerun" => reply(403, &[], r#"{"message":"This workflow run cannot be retried"}"#),
+        "4/rerun" => reply(403, &[], r#"{"message":"Resource not accessible by integration"}"#),
+        "5/rerun" => reply(404, &[], r#"{"message":"Not Found"}"#),
+        "6/rerun" => reply(502, &[], "<html>"),
+        "7/rerun" => reply(403, &[("retry-after", "30")], r#"{"message":"You have exceeded a secondary rate limit."}"#),
+        _ => reply(500, &[], ""),
+    })
+    .await;
+    let github = server.client();
+    let refused = |words: &str| Some(words.to_owned());
+    for (id, expected) in [
+        (1, Some(Reply::Accepted)),
+        (2, Some(Reply::StillRuns)),
+        (3, refused("This workflow run cannot be retried").map(Reply::Refused)),
+        (4, refused("Resource not accessible by integration").map(Reply::Refused)),
+        (5, refused("Not Found").map(Reply::Refused)),
+        (7, None),
+    ] {
+        assert_eq!(github.rerun_job(&app(), id).await.ok(), expected, "{id}");
+    }
+    assert_eq!(server.lines().first().map(String::as_str), Some("POST /repos/acme/app/actions/jobs/1/rerun"));
+    assert_eq!(server.lines().len(), 6, "each was sent once");
+    let lost = server.client().rerun_job(&app(), 6).await.unwrap();
+    assert!(matches!(lost, Reply::Lost(_)), "{lost:?}");
 }
 
 #[tokio::test]

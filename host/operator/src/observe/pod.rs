@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition, PodStatus};
 use kube::ResourceExt;
 use pacer_api::names::RUNNER_CONTAINER;
-use pacer_core::facts::{Container, PodFacts, PodPhase, Worker};
+use pacer_core::facts::{Container, Disruption, PodFacts, PodPhase, Worker};
 
 use crate::arc::finalizer;
 
@@ -46,8 +46,18 @@ pub fn facts(pod: &Pod, node_gone: bool) -> PodFacts {
             .map(|(since, found)| (since, found.message.clone().unwrap_or_default())),
         container: container(status),
         worker: worker(pod, status, condition("Ready", "True").map(|(since, _)| since), condition("Ready", "False")),
+        disruption: condition("DisruptionTarget", "True").and_then(|(_, found)| disruption(found)),
         reason: status.reason.clone().unwrap_or_default(),
         message: status.message.clone().unwrap_or_default(),
+    }
+}
+
+fn disruption(target: &PodCondition) -> Option<Disruption> {
+    match target.reason.as_deref()? {
+        "DeletionByPodGC" => Some(Disruption::NodeLost),
+        "EvictionByEvictionAPI" | "TerminationByKubelet" | "DeletionByTaintManager" => Some(Disruption::Evicted),
+        "PreemptionByScheduler" => Some(Disruption::Preempted),
+        _ => None,
     }
 }
 

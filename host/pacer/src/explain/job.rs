@@ -9,9 +9,11 @@ use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_core::estimate::{Estimate, Pace, starts};
 use pacer_core::ledger::{Job, State};
 use pacer_core::policy::Quantiles;
+use pacer_core::recovery::Rerun;
 use pacer_core::target::{Candidate, Search, Visibility, Wanted, Why, search};
 use pacer_core::waiting::{Cause, Queued, Unmatched, Waits, waits};
 use pacer_operator::target::Target;
+use pacer_policy::{Inquiry, Record};
 use serde::Serialize;
 
 use super::place::Place;
@@ -74,6 +76,9 @@ struct Story {
     /// When it will probably start; none where nothing tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimate: Option<Guess>,
+    /// How it died with its runner, and whether it runs again; none where no receipt tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<String>,
 }
 
 /// When a job will probably start, and what that is reckoned from.
@@ -109,6 +114,10 @@ pub(super) async fn explain(cluster: &Cluster, asked: &Asked, hints: &Hints, for
     let place = Place::read(cluster, hints.all).await?;
     let now = Timestamp::now();
     let found = stories(&place, now).into_iter().find(|story| story.job == asked.id);
+    let death = place.death(asked.id);
+    let found = found.or_else(|| death.as_ref().map(|(record, _)| Story::dead(asked.id, record)));
+    let recovery = death.map(|(_, words)| recovered(words, place.rerun(asked.id).as_ref()));
+    let found = found.map(|story| Story { recovery, ..story });
     if found.is_some() {
         ensure!(hints.labels.is_empty(), "--labels has no effect: an autoscaler knows job {} and its labels", asked.id);
     }
@@ -131,6 +140,14 @@ pub(super) async fn explain(cluster: &Cluster, asked: &Asked, hints: &Hints, for
         Format::Text => story.text(now),
     };
     Ok(Report { text, notes: place.notes(), failure: None })
+}
+
+/// What a receipt says of a job that died, and what became of that.
+fn recovered(words: String, rerun: Option<&Rerun>) -> String {
+    match rerun {
+        None => words,
+        Some(rerun) => format!("{words}; {}", rerun.reason),
+    }
 }
 
 /// Reads the cluster and tells about all jobs that wait.
@@ -227,6 +244,7 @@ fn stranger(place: &Place, id: u64, repository: &str, labels: &[String]) -> Resu
         why: String::new(),
         since: None,
         estimate: None,
+        recovery: None,
     };
     let cause = match search(&wanted, &candidates, Some(&Visibility::Assumed)) {
         Search::Found(choice) => {
@@ -317,6 +335,34 @@ impl Story {
             why,
             since: Some(job.since),
             estimate: None,
+            recovery: None,
+        }
+    }
+
+    /// A job that only a receipt still tells of.
+    fn dead(id: u64, record: &Record) -> Self {
+        let job = match &record.input {
+            Some(Inquiry::Recover(request)) => request.jobs.iter().find(|job| job.id == id),
+            _ => None,
+        };
+        let text = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+        Self {
+            job: id,
+            state: "completed",
+            repository: text(job.map(|job| &job.repository)),
+            workflow: text(job.map(|job| &job.workflow)),
+            labels: job.map(|job| job.labels.clone()).unwrap_or_default(),
+            queued_at: None,
+            autoscaler: None,
+            pool: Some(record.pool.to_string()),
+            place: None,
+            waiting: None,
+            runner: text(job.map(|job| &job.runner)),
+            cause: None,
+            why: "it died with its runner".to_owned(),
+            since: Some(record.at),
+            estimate: None,
+            recovery: None,
         }
     }
 
@@ -342,6 +388,7 @@ impl Story {
         line("since", self.since.map(|at| crate::archive::when(at, now)));
         line("queued", self.queued_at.map(|at| crate::archive::when(at, now)));
         line("starts", self.estimate.map(|guess| guess.text(now)));
+        line("recovery", self.recovery.clone());
         line("place", self.place.zip(self.waiting).map(|(place, of)| format!("{place} of {of} that wait for this pool")));
         line("pool", self.pool.clone());
         line("autoscaler", self.autoscaler.clone());

@@ -7,10 +7,11 @@ use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::ResourceExt;
-use pacer_api::names::{RUNNER_CONTAINER, label};
+use pacer_api::names::{RUNNER_CONTAINER, annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_core::estimate::Pace;
 use pacer_core::ledger::{Ledger, State};
+use pacer_core::recovery::{Rerun, Reruns};
 use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Standing};
 use pacer_demand::ledger::jobs_of;
@@ -87,6 +88,19 @@ impl Place {
             runs: pool.run_time,
             ephemeral,
         })
+    }
+
+    /// What receipts say of a job that died with its runner, the newest that says anything.
+    pub(super) fn death(&self, job: u64) -> Option<(&Record, String)> {
+        let records = self.receipts.iter().flat_map(|archive| &archive.shelves).flat_map(|shelf| &shelf.records);
+        let told = records.filter_map(|record| Some((record, record.job(job)?)));
+        told.max_by(|(one, _), (other, _)| one.id.cmp(&other.id))
+    }
+
+    /// A job that is to run again, as the operator keeps it.
+    pub(super) fn rerun(&self, job: u64) -> Option<Rerun> {
+        let kept = self.sets.iter().filter_map(|set| set.annotations().get(annotation::RERUNS));
+        kept.filter_map(|text| serde_json::from_str::<Reruns>(text).ok()).find_map(|reruns| reruns.get(job).cloned())
     }
 
     /// The jobs that an autoscaler knows.

@@ -320,8 +320,10 @@ impl Found {
                 for decision in Decision::ALL {
                     let decided = report.decisions.get(decision.as_str());
                     let by = decided.and_then(|decided| decided.enforced.as_ref());
+                    // Nobody decides about dead jobs unless a set says who.
+                    let otherwise = if decision == Decision::Recover { "nobody" } else { "shipped" };
                     let by = by.map_or_else(
-                        || "shipped".to_owned(),
+                        || otherwise.to_owned(),
                         |asked| {
                             format!(
                                 "{}{}",

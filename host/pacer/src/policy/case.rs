@@ -52,7 +52,7 @@ impl Case {
         let (decision, whole) = match cases::decision(text).map_err(wrong)? {
             Some(name) => {
                 let decision: Decision = name.parse().ok().with_context(|| {
-                    format!("{}: decision: {name:?} is none of scale-down, restart and capacity", path.display())
+                    format!("{}: decision: {name:?} is none of scale-down, restart, capacity and recover", path.display())
                 })?;
                 ensure!(asked.is_none_or(|asked| asked == decision), "{}: it is about {decision}", path.display());
                 (decision, true)
@@ -60,7 +60,7 @@ impl Case {
             None => match asked {
                 Some(decision) => (decision, false),
                 None => bail!(
-                    "{}: decision: missing; say scale-down, restart or capacity there, or pass --decision for a request on its own",
+                    "{}: decision: missing; say scale-down, restart, capacity or recover there, or pass --decision for a request on its own",
                     path.display()
                 ),
             },
@@ -77,6 +77,7 @@ impl Case {
             Decision::ScaleDown => cases::read(text).map(|case| Self::of(path, case, Inquiry::ScaleDown)),
             Decision::Restart => cases::read(text).map(|case| Self::of(path, case, Inquiry::Restart)),
             Decision::Capacity => cases::read(text).map(|case| Self::of(path, case, Inquiry::Capacity)),
+            Decision::Recover => cases::read(text).map(|case| Self::of(path, case, Inquiry::Recover)),
         }
         .map_err(wrong)
     }
@@ -136,6 +137,12 @@ pub(crate) fn rows(inquiry: &Inquiry, answer: &Answer) -> Vec<Vec<String>> {
     match answer {
         Answer::ScaleDown(choices) => choices.iter().map(|choice| vec![name(choice.index), choice.reason.clone()]).collect(),
         Answer::Restart(verdicts) => verdicts
+            .iter()
+            .map(|verdict| {
+                vec![name(verdict.index), format!("{}{}", verdict.action, after(verdict.after)), verdict.reason.clone()]
+            })
+            .collect(),
+        Answer::Recover(verdicts) => verdicts
             .iter()
             .map(|verdict| {
                 vec![name(verdict.index), format!("{}{}", verdict.action, after(verdict.after)), verdict.reason.clone()]

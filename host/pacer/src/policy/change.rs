@@ -61,7 +61,7 @@ pub(crate) struct Common {
 /// Arguments of `pacer policy set`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct SetArguments {
-    /// scale-down, restart or capacity.
+    /// scale-down, restart, capacity or recover.
     decision: Decision,
     /// The component, or `builtin`; when absent only the settings change.
     #[arg(required_unless_present_any = ["settings", "no_settings"])]
@@ -88,7 +88,7 @@ pub(crate) struct SetArguments {
 /// Arguments of `pacer policy promote`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct PromoteArguments {
-    /// scale-down, restart or capacity.
+    /// scale-down, restart, capacity or recover.
     decision: Decision,
     #[command(flatten)]
     common: Common,
@@ -97,7 +97,7 @@ pub(crate) struct PromoteArguments {
 /// Arguments of `pacer policy rollback`, `disable` and `enable`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct PartArguments {
-    /// scale-down, restart or capacity; the whole set when absent.
+    /// scale-down, restart, capacity or recover; the whole set when absent.
     decision: Option<Decision>,
     #[command(flatten)]
     common: Common,

@@ -122,7 +122,11 @@ fn assignments(arguments: &Arguments, jail: &Jail) -> Result<BTreeMap<Decision, 
     for source in &arguments.files {
         let candidate = std::rc::Rc::new(Candidate::load(jail, source)?);
         offered.push(format!("{source} takes {} only", takes(&candidate.policy)));
-        for decision in candidate.policy.decisions().into_iter().filter(wanted) {
+        let all = candidate.policy.decisions();
+        // Whoever has jobs run again says so: a policy that also takes other decisions does not bring it along.
+        let (alone, named) = (all.len() == 1, !arguments.decisions.is_empty());
+        let brought = |decision: &Decision| alone || named || *decision != Decision::Recover;
+        for decision in all.into_iter().filter(wanted).filter(brought) {
             match taken.get(&decision) {
                 None => {
                     taken.insert(decision, std::rc::Rc::clone(&candidate));
@@ -354,6 +358,18 @@ mod tests {
         let arguments = Arguments { shadow: true, plain: true, ..arguments(&[keeper(directory.path(), "keep")]) };
         let (_, bundle) = read_back(&configmap(&arguments).unwrap().text);
         assert!(bundle.entry(Decision::ScaleDown, Mode::Shadow).is_some());
+    }
+
+    #[test]
+    fn jobs_run_again_only_where_that_is_named() {
+        let decisions = |arguments: &Arguments| {
+            let (_, bundle) = read_back(&configmap(arguments).unwrap().text);
+            bundle.entries().map(|(decision, ..)| decision).collect::<Vec<_>>()
+        };
+        let mut arguments = arguments(&[Source::Builtin]);
+        assert_eq!(decisions(&arguments), [Decision::ScaleDown, Decision::Restart, Decision::Capacity]);
+        arguments.decisions = vec![(Decision::Recover, None)];
+        assert_eq!(decisions(&arguments), [Decision::Recover]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// A case, or a request on its own.
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// What a request on its own is about: scale-down, restart or capacity.
+    /// What a request on its own is about: scale-down, restart, capacity or recover.
     #[arg(long)]
     decision: Option<Decision>,
     #[command(flatten)]

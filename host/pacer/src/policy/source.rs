@@ -98,6 +98,6 @@ mod tests {
     fn builtin_is_no_file() {
         assert_eq!("builtin".parse(), Ok(Source::Builtin));
         assert_eq!("./builtin".parse(), Ok(Source::File(PathBuf::from("./builtin"))));
-        assert!(Source::Builtin.load(&jail().unwrap()).is_ok_and(|policy| policy.decisions().len() == 3));
+        assert!(Source::Builtin.load(&jail().unwrap()).is_ok_and(|policy| policy.decisions().len() == 4));
     }
 }

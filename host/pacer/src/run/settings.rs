@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use pacer_cluster::lease::LeaseTiming;
 use pacer_cluster::object::ObjectKey;
+use pacer_core::recovery::Budget;
 use pacer_core::restart::RestartLimits;
 use pacer_core::ring::Bounds;
 use pacer_core::stop::StopLimits;
@@ -90,6 +91,10 @@ pub(super) fn settings(arguments: &RunArguments) -> Settings {
             confirmation: arguments.idle_confirmation,
         },
         restart: RestartLimits::default(),
+        recovery: arguments.recovery.recover_jobs.then_some(Budget {
+            per_run: arguments.recovery.recover_jobs_per_run,
+            per_hour: arguments.recovery.recover_jobs_per_hour,
+        }),
         redelivery: redelivery::Settings {
             urls: arguments.redelivery.webhook_url.iter().filter(|url| !url.is_empty()).cloned().collect(),
             period: arguments.redelivery.redelivery_period,

@@ -26,8 +26,13 @@ pub(super) fn read(text: &str) -> Result<Vec<(Decision, Vec<Written>)>, BundleEr
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Vec::new());
     }
-    let File { scale_down, restart, capacity } = serde_saphyr::from_str(text).map_err(|error| syntax(&error))?;
-    let all = [(Decision::ScaleDown, scale_down), (Decision::Restart, restart), (Decision::Capacity, capacity)];
+    let File { scale_down, restart, capacity, recover } = serde_saphyr::from_str(text).map_err(|error| syntax(&error))?;
+    let all = [
+        (Decision::ScaleDown, scale_down),
+        (Decision::Restart, restart),
+        (Decision::Capacity, capacity),
+        (Decision::Recover, recover),
+    ];
     let named = all.into_iter().filter_map(|(decision, entries)| Some((decision, entries?)));
     named
         .map(|(decision, entries)| {
@@ -77,6 +82,8 @@ struct File {
     restart: Option<Spanned<Entries>>,
     #[serde(default)]
     capacity: Option<Spanned<Entries>>,
+    #[serde(default)]
+    recover: Option<Spanned<Entries>>,
 }
 
 /// One entry or several.

@@ -1,6 +1,7 @@
 //! What a record says about one runner, in words for somebody who has never heard of policies.
 
 use pacer_core::policy::{Candidate, CapacityPlan, Node, ScaleDownRequest, Subject};
+use pacer_core::recovery::Proof;
 use serde::Serialize;
 
 use super::{Change, Done, Record};
@@ -49,7 +50,8 @@ impl Record {
         let item = self.items.iter().find(|item| item.name == runner).map(|item| &item.done);
         let index = self.input.as_ref().and_then(|input| input.names().iter().position(|name| *name == runner));
         match (&self.answer, item, index) {
-            (_, None, None) | (Answer::Capacity(_), ..) => None,
+            // What became of its job is another question: see `job`.
+            (_, None, None) | (Answer::Capacity(_) | Answer::Recover(_), ..) => None,
             (Answer::ScaleDown(_), item, index) => Some(self.scale_down(item, index)),
             (Answer::Restart(_), item, index) => Some(self.restart(item, index)),
         }
@@ -67,7 +69,7 @@ impl Record {
                 let place = verdicts.iter().position(|verdict| verdict.index == index)?;
                 Some((place, verdicts.get(place)?.reason.clone()))
             }
-            Answer::Capacity(_) => None,
+            Answer::Capacity(_) | Answer::Recover(_) => None,
         }
     }
 
@@ -174,6 +176,34 @@ impl Record {
         Account { fate, summary, reason: answered.map(|(_, reason)| reason), gate, facts }
     }
 
+    /// What it says about a job that died with its runner; none when it does not concern it.
+    #[must_use]
+    pub fn job(&self, id: u64) -> Option<String> {
+        let (request, verdicts) = match (&self.input, &self.answer) {
+            (Some(Inquiry::Recover(request)), Answer::Recover(verdicts)) => (Some(request), verdicts.as_slice()),
+            (_, Answer::Recover(verdicts)) => (None, verdicts.as_slice()),
+            _ => return None,
+        };
+        let of_item = |item: &&super::Item| matches!(item.done, Done::Rerun { job } | Done::Left { job } | Done::NotRerun { job, .. } if job == id);
+        let item = self.items.iter().find(of_item);
+        let index = request.and_then(|request| request.jobs.iter().position(|job| job.id == id));
+        if item.is_none() && index.is_none() {
+            return None;
+        }
+        let dead = request.and_then(|request| request.jobs.get(index?));
+        let runner = item.map(|item| item.name.as_str()).or(dead.map(|dead| dead.runner.as_str())).unwrap_or_default();
+        let cause = dead.map_or_else(String::new, |dead| format!(", which {}", died(&dead.cause)));
+        let verdict = verdicts.iter().find(|verdict| usize::try_from(verdict.index).ok() == index && index.is_some());
+        let reason = verdict.filter(|verdict| !verdict.reason.is_empty());
+        let reason = reason.map_or_else(String::new, |verdict| format!(": {}", verdict.reason));
+        let decided = match item.map(|item| &item.done) {
+            Some(Done::Rerun { .. }) => format!("the policy has it run again{reason}"),
+            Some(Done::NotRerun { why, .. }) => format!("the policy wants it to run again{reason}; it does not, because {why}"),
+            _ => format!("the policy leaves it failed{reason}"),
+        };
+        Some(format!("it died with runner {runner}{cause}; {decided}"))
+    }
+
     /// Who decided and who was to, in words.
     #[must_use]
     pub fn decided_by(&self) -> String {
@@ -211,7 +241,7 @@ impl Record {
 
 type Wanted = fn(&Done) -> bool;
 
-const WORDS: [(&str, Wanted); 9] = [
+const WORDS: [(&str, Wanted); 12] = [
     ("removed", |done| *done == Done::Removed),
     ("told to go before its start was seen", |done| matches!(done, Done::Spare { ended: false, .. })),
     ("cleared away after its end", |done| matches!(done, Done::Spare { ended: true, .. })),
@@ -221,6 +251,9 @@ const WORDS: [(&str, Wanted); 9] = [
     ("busy, kept", |done| matches!(done, Done::Busy { .. })),
     ("not unregistered, kept", |done| matches!(done, Done::NotUnregistered { .. })),
     ("kept for now", |done| matches!(done, Done::Waits { .. })),
+    ("to run again, the job of", |done| matches!(done, Done::Rerun { .. })),
+    ("left failed, the job of", |done| matches!(done, Done::Left { .. })),
+    ("not to run again, the job of", |done| matches!(done, Done::NotRerun { .. })),
 ];
 
 /// Some names, then how many more.
@@ -261,6 +294,11 @@ fn node(nodes: &[Node], index: Option<u32>) -> String {
     })
 }
 
+/// What ended the runner of a dead job; the contract's words for it, in whole ones.
+fn died(cause: &str) -> &str {
+    Proof::ALL.into_iter().find(|proof| proof.as_str() == cause).map_or(cause, |proof| proof.words())
+}
+
 /// What was the matter; the contract's words for it, in whole ones.
 fn trouble(subject: &Subject) -> String {
     let situation = match subject.situation.as_str() {
@@ -293,7 +331,7 @@ fn trouble(subject: &Subject) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pacer_core::policy::{RestartRequest, Verdict};
+    use pacer_core::policy::{DeadJob, RecoverRequest, Recovery, RestartRequest, Verdict};
 
     use super::*;
     use crate::record::Item;
@@ -390,6 +428,39 @@ mod tests {
             assert_eq!((account.fate, account.reason.as_deref()), (fate, Some("the policy's words")), "{account:?}");
             assert!(account.summary.starts_with(words), "{}", account.summary);
         }
+    }
+
+    #[tokio::test]
+    async fn jobs_that_died_are_told_of() {
+        let dead = |id, runner: &str| DeadJob { id, runner: runner.into(), cause: "node-lost".into(), ..DeadJob::default() };
+        let verdict =
+            |index, action: &str| Recovery { index, action: action.into(), reason: "once".into(), ..Recovery::default() };
+        let mut record = record_of(1, 1).await;
+        record.receipt.decision = crate::Decision::Recover;
+        let jobs = vec![dead(7, "a"), dead(8, "b"), dead(9, "c")];
+        record.input = Some(Inquiry::Recover(RecoverRequest { jobs, ..RecoverRequest::default() }));
+        record.answer = Answer::Recover(vec![verdict(0, "rerun"), verdict(1, "rerun"), verdict(2, "leave")]);
+        record.items = vec![
+            Item { name: "a".into(), done: Done::Rerun { job: 7 } },
+            Item { name: "b".into(), done: Done::NotRerun { job: 8, why: "the budget is used up".into() } },
+            Item { name: "c".into(), done: Done::Left { job: 9 } },
+        ];
+        let record = Record::read(&record.pack(1 << 20).unwrap()).unwrap();
+        for (job, expected) in [
+            (7, Some("it died with runner a, which lost its node; the policy has it run again: once")),
+            (
+                8,
+                Some(
+                    "it died with runner b, which lost its node; the policy wants it to run again: once; it does not, because the budget is used up",
+                ),
+            ),
+            (9, Some("it died with runner c, which lost its node; the policy leaves it failed: once")),
+            (10, None),
+        ] {
+            assert_eq!(record.job(job).as_deref(), expected, "{job}");
+        }
+        assert_eq!(record.outcome(), "to run again, the job of a; left failed, the job of c; not to run again, the job of b");
+        assert_eq!(record.account_of("a"), None);
     }
 
     #[test]

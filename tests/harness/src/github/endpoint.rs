@@ -115,6 +115,7 @@ fn need_of(route: &Route) -> Option<Need> {
         }
         (Scope::Repository { .. }, _, true) => need(&["admin:repo_hook", "repo"], "repository_hooks", access),
         (Scope::Organization(_), _, true) => need(&["admin:org_hook"], "organization_hooks", access),
+        (Scope::Repository { .. }, ..) if route.kind == K::RerunJob => need(&["repo"], "actions", Access::Write),
         (Scope::Repository { .. }, ..) => need(&["repo"], "actions", Access::Read),
         // Every installation may read metadata.
         (Scope::Organization(_), ..) if route.kind == K::ListRepositories => need(&["repo"], "metadata", Access::Read),
@@ -305,6 +306,10 @@ impl State {
                 let name = self.accounts.get(place)?.scope.to_string();
                 Some(Answer::json(StatusCode::OK, &payload::job(&self.origin, &name, job)))
             }
+            K::RerunJob => Some(match self.rerun_job(place, JobId(route.id))? {
+                Ok(_) => Answer::json(StatusCode::CREATED, &json!({})),
+                Err(message) => Answer::error(StatusCode::FORBIDDEN, message, DOCUMENTATION),
+            }),
             K::ListGroups => self.list_groups(asked, route, place),
             K::ListRepositories => self.list_repositories(asked, route, place),
             K::ListHooks => self.list_hooks(asked, route, place),

@@ -139,6 +139,8 @@ pub struct Job {
     pub run: RunId,
     /// What was queued.
     pub spec: Arc<JobSpec>,
+    /// Which attempt of its run, from 1.
+    pub attempt: u32,
     /// Where it is in its life.
     pub state: JobState,
     /// How it ended; set when completed.
@@ -216,7 +218,10 @@ pub(super) struct Run {
     pub(super) id: RunId,
     pub(super) repository: PlaceId,
     pub(super) workflow: String,
+    /// Of its newest attempt.
     pub(super) jobs: Vec<JobId>,
+    /// Its newest attempt, from 1.
+    pub(super) attempt: u32,
     pub(super) state: JobState,
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,

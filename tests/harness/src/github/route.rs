@@ -29,6 +29,8 @@ pub enum RouteKind {
     ListRunJobs,
     /// GET one job.
     GetJob,
+    /// POST to run a job again.
+    RerunJob,
     /// GET the app's installation of a scope.
     FindInstallation,
     /// GET an installation by its number.
@@ -113,6 +115,7 @@ impl Route {
             (_, ["actions", "runs", id]) if get && repository => (RouteKind::GetRun, number(id)?, 0),
             (_, ["actions", "runs", id, "jobs"]) if get && repository => (RouteKind::ListRunJobs, number(id)?, 0),
             (_, ["actions", "jobs", id]) if get && repository => (RouteKind::GetJob, number(id)?, 0),
+            (_, ["actions", "jobs", id, "rerun"]) if post && repository => (RouteKind::RerunJob, number(id)?, 0),
             (_, ["installation"]) if get => (RouteKind::FindInstallation, 0, 0),
             (Below::Repository | Below::Organization, ["hooks"]) if get => (RouteKind::ListHooks, 0, 0),
             (_, ["hooks", id, "deliveries"]) if get => (RouteKind::ListDeliveries, number(id)?, 0),
@@ -153,6 +156,7 @@ impl Route {
             K::GetRun => scoped!("actions/runs/{run_id}"),
             K::ListRunJobs => scoped!("actions/runs/{run_id}/jobs"),
             K::GetJob => scoped!("actions/jobs/{job_id}"),
+            K::RerunJob => scoped!("actions/jobs/{job_id}/rerun"),
             K::FindInstallation => scoped!("installation"),
             K::GetInstallation => "/app/installations/{installation_id}",
             K::AccessToken => "/app/installations/{installation_id}/access_tokens",

@@ -46,7 +46,7 @@ fn refused() -> Result<Vec<(&'static str, Vec<u8>, &'static str)>> {
         ("another import", component(r#"(component (import "steal" (func)))"#)?, "PolicyImportDenied"),
         (
             "another contract",
-            component(r#"(component (instance $none) (export "pacer:policy/scale-down@0.2.0" (instance $none)))"#)?,
+            component(r#"(component (instance $none) (export "pacer:policy/scale-down@0.3.0" (instance $none)))"#)?,
             "PolicyContractVersion",
         ),
         (

@@ -6,7 +6,7 @@ use super::{Due, State};
 use crate::github::{
     hook::JobAction,
     job::{Conclusion, Demand, Job, JobRunner, JobSpec, JobState, Run},
-    place::{Group, JobId, NoScope, RunId, RunnerId, Scope},
+    place::{Group, JobId, NoScope, PlaceId, RunId, RunnerId, Scope},
     runner::{Pool, Runner},
 };
 
@@ -27,19 +27,48 @@ impl State {
                 repository,
                 workflow: spec.workflow.clone(),
                 jobs: Vec::new(),
+                attempt: 1,
                 state: JobState::Queued,
                 created_at: now,
                 updated_at: now,
             })
             .jobs
             .push(id);
+        self.enqueue(id, run, Arc::new(spec), repository);
+        Ok(id)
+    }
+
+    /// Runs a job of a run that has ended again, in a new attempt of the run; none where there is no such job. Refused as GitHub does, while the run goes
+    /// on (github-behaviour: rerun), and beyond its limits of 50 attempts and 30 days (docs: re-run workflows).
+    pub(in crate::github) fn rerun_job(&mut self, place: PlaceId, id: JobId) -> Option<Result<JobId, &'static str>> {
+        let job = self.jobs.all.get(&id).filter(|job| job.repository == place)?;
+        let (run, spec, now) = (job.run, Arc::clone(&job.spec), self.now());
+        let new = JobId(self.jobs.number());
+        let again = self.jobs.runs.get_mut(&run)?;
+        if again.state != JobState::Completed {
+            return Some(Err("The workflow run containing this job is already running"));
+        }
+        if again.attempt > 50 || now.duration_since(again.created_at).as_hours() > 30 * 24 {
+            return Some(Err("This workflow run cannot be retried"));
+        }
+        again.attempt += 1;
+        again.jobs.retain(|job| *job != id);
+        again.jobs.push(new);
+        self.enqueue(new, run, spec, place);
+        Some(Ok(new))
+    }
+
+    /// Adds a job to its run.
+    fn enqueue(&mut self, id: JobId, run: RunId, spec: Arc<JobSpec>, repository: PlaceId) {
+        let attempt = self.jobs.runs.get(&run).map_or(1, |run| run.attempt);
         let job = Job {
             id,
             run,
-            spec: Arc::new(spec),
+            spec,
+            attempt,
             state: JobState::Queued,
             conclusion: None,
-            queued_at: now,
+            queued_at: self.now(),
             started_at: None,
             completed_at: None,
             runner: None,
@@ -53,7 +82,6 @@ impl State {
             Duration::ZERO => self.offer_job(id),
             latency => self.after(latency, Due::JobReady(id)),
         }
-        Ok(id)
     }
 
     /// Gives a queued job to an idle runner, or lets it wait for one.
@@ -180,7 +208,7 @@ impl State {
                 (Some(first), Some(last)) if first == last => *first,
                 _ => JobState::InProgress,
             };
-            let known = (action != JobAction::Queued || run.jobs.len() > 1).then_some(run.state);
+            let known = (action != JobAction::Queued || run.jobs.len() > 1 || run.attempt > 1).then_some(run.state);
             run.state = state;
             run.updated_at = now;
             self.jobs.runs_of.entry(repository).or_default().set(run.id, known, state);

@@ -194,6 +194,31 @@ async fn a_vanished_agent_goes_offline_and_loses_its_job() {
     github.stop().await;
 }
 
+#[tokio::test]
+async fn job_runs_again_in_a_new_attempt_once_its_run_has_ended() {
+    let github = github().await;
+    let mut session = runner(&github, &app(), "one");
+    let lost = job(&github);
+    session.next().await;
+    let path = format!("repos/acme/app/actions/jobs/{lost}/rerun");
+    let api = Api::of(&github);
+    let refused = api.post(&path).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    assert_eq!(refused.message(), "The workflow run containing this job is already running");
+    drop(session);
+    github.wait_for(SOON * 2, |view| view.jobs().lost == 1).await.unwrap();
+    assert_eq!(api.post(&path).await.status, StatusCode::CREATED);
+    let run = github.job(lost).unwrap().run;
+    let again = github.view(|view| view.all_jobs().find(|job| job.attempt == 2).cloned()).unwrap();
+    assert_eq!((again.run, again.state, again.id != lost), (run, JobState::Queued, true));
+    let seen = api.get(&format!("repos/acme/app/actions/runs/{run}")).await.json();
+    assert!(seen["run_attempt"] == 2 && seen["status"] == "queued", "{seen}");
+    let listed = api.get(&format!("repos/acme/app/actions/runs/{run}/jobs")).await.json();
+    assert!(listed["total_count"] == 1 && listed["jobs"][0]["id"] == again.id.0, "{listed}");
+    assert_eq!(api.post(&path).await.status, StatusCode::FORBIDDEN, "it runs again already");
+    github.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_given_to_a_vanished_agent() {
     let github = github().await;

@@ -1,0 +1,80 @@
+//! Pods that the cluster took away, as they were last seen: what proves that a job did not end its runner often goes with its pod.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_cluster::object::Uid;
+use pacer_cluster::owner::controller;
+use pacer_core::facts::PodFacts;
+use pacer_core::recovery::{self, LIMIT};
+
+use crate::observe::pod;
+use crate::stores::Stores;
+
+/// For how long an end is remembered: events about its job come later by then.
+const REMEMBERED: Duration = Duration::from_mins(10);
+
+/// The pod of a runner that something else ended.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedPod {
+    /// The runner.
+    pub(crate) runner: String,
+    /// Its pod, as it was last seen.
+    pub(crate) pod: PodFacts,
+    /// Whether its object is gone.
+    pub(crate) gone: bool,
+    seen: Instant,
+}
+
+/// By RunnerReplicaSet. All of it may be lost at any moment: jobs that died then stay failed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndedPods(Arc<Mutex<HashMap<Uid, Vec<EndedPod>>>>);
+
+impl EndedPods {
+    /// Takes note of a pod that changed or is gone. Those that prove nothing are nobody's concern.
+    pub(crate) fn note(&self, stores: &Stores, object: &Pod, now: Instant) {
+        let namespace = object.namespace().unwrap_or_default();
+        let stored = stores.pods.get(&ObjectRef::new(&object.name_any()).within(&namespace));
+        let gone = stored.is_none_or(|stored| stored.uid() != object.uid());
+        let facts = pod::facts(object, false);
+        if recovery::proof(&facts, gone).is_none() {
+            return;
+        }
+        let Some(owner) = controller::<Runner>(object) else { return };
+        let Some(runner) = stores.runners.get(&ObjectRef::new(owner.name).within(&namespace)) else { return };
+        if runner.uid().as_deref() != Some(owner.uid) {
+            return;
+        }
+        let Some(set) = controller::<RunnerReplicaSet>(&*runner).and_then(|set| Uid::new(set.uid)) else { return };
+        let mut all = self.lock();
+        let ended = all.entry(set).or_default();
+        ended.retain(|one| now.saturating_duration_since(one.seen) < REMEMBERED && one.pod.uid != facts.uid);
+        if ended.len() < LIMIT {
+            ended.push(EndedPod { runner: owner.name.to_owned(), pod: facts, gone, seen: now });
+        }
+    }
+
+    /// Of the runners of a RunnerReplicaSet, those that ended a while ago at most.
+    #[must_use]
+    pub(crate) fn of(&self, set: &Uid, now: Instant) -> Vec<EndedPod> {
+        let mut all = self.lock();
+        let Some(ended) = all.get_mut(set) else { return Vec::new() };
+        ended.retain(|one| now.saturating_duration_since(one.seen) < REMEMBERED);
+        ended.clone()
+    }
+
+    /// Forgets those of RunnerReplicaSets that do not exist.
+    pub(crate) fn retain(&self, exists: impl Fn(&Uid) -> bool) {
+        self.lock().retain(|set, ended| !ended.is_empty() && exists(set));
+    }
+
+    /// A poisoned lock only means that another thread panicked between two changes of a hint.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uid, Vec<EndedPod>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,204 @@
+//! Jobs that die with their runners: those whose pod proves that it was not their fault run again, once, and no others.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt};
+use pacer_api::RunnerReplicaSet;
+use pacer_api::names::annotation;
+use pacer_harness::github::{Conclusion, Job, JobId, JobState, RouteKind, Scope};
+use pacer_harness::nodes::{NodeLoss, Nodes};
+use pacer_harness::objects;
+use pacer_harness::world::World;
+use pacer_suites::webhook::{hook, receive};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, event, queue, running, until};
+use serde_json::{Value, json};
+
+/// Namespace of the operator, where the default set lies.
+const OWN: &str = "actions-runner-system";
+
+/// A job lives for so long when nothing happens to it.
+const RUNS: Duration = Duration::from_secs(30);
+
+/// How long a job may take to run again: GitHub is looked at after a quarter of a minute, and then again.
+const LATER: Duration = Duration::from_secs(120);
+
+/// A world in which GitHub takes a while to find out that a runner is lost, a pool, and the shipped policy in charge of dead jobs where `asked`.
+async fn world(arguments: &[&str], asked: bool) -> Result<World> {
+    let world = brisk_world(arguments, |options| {
+        options.github.lost_after = Duration::from_secs(8);
+        receive(options);
+    })
+    .await?;
+    hook(&world, Scope::repository("acme", "app"))?;
+    if asked {
+        let set = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "pacer-policies", "namespace": OWN},
+            "data": {"policies.yaml": "recover: builtin\n"},
+        });
+        apply(&world, &set).await?;
+        let is_active = |object: &ConfigMap| {
+            let status = object.annotations().get(annotation::POLICY_STATUS);
+            status.and_then(|text| serde_json::from_str::<Value>(text).ok()).is_some_and(|status| status["phase"] == "Active")
+        };
+        let sets = Api::<ConfigMap>::namespaced(world.client.clone(), OWN);
+        let outcome = objects::until(sets, "", PATIENCE, |all| all.iter().any(|object| is_active(object))).await;
+        world.check(outcome).await.context("waiting for the policy set")?;
+    }
+    apply(&world, &deployment("web", 0)).await?;
+    apply(
+        &world,
+        &json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+            "metadata": {"name": "web", "namespace": NAMESPACE},
+            "spec": {
+                "scaleTargetRef": {"name": "web"}, "minReplicas": 0, "maxReplicas": 20, "scaleDownDelaySecondsAfterScaleOut": 0,
+                "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+            },
+        }),
+    )
+    .await?;
+    Ok(world)
+}
+
+fn nodes(world: &World) -> Result<&Nodes> {
+    world.nodes.as_ref().context("no nodes")
+}
+
+/// Waits until a job runs, and says on which runner.
+async fn runner_of(world: &World, job: JobId) -> Result<String> {
+    let runs = |job: &Job| job.state == JobState::InProgress;
+    let outcome = world.github.wait_for(PATIENCE, |view| view.job(job).is_some_and(runs)).await;
+    world.check(outcome).await.with_context(|| format!("waiting for job {job} to run"))?;
+    Ok(world.github.job(job).and_then(|job| job.runner).context("no runner")?.name)
+}
+
+/// The jobs of a job's run, the oldest first.
+fn attempts(world: &World, job: JobId) -> Vec<Job> {
+    let run = world.github.job(job).map(|job| job.run);
+    world.github.view(|view| view.all_jobs().filter(|job| Some(job.run) == run).cloned().collect())
+}
+
+/// Waits until a job runs again, and is well.
+async fn again(world: &World, job: JobId) -> Result<JobId> {
+    let run = world.github.job(job).context("no job")?.run;
+    let well = |job: &Job| job.run == run && job.attempt == 2 && job.conclusion == Some(Conclusion::Success);
+    let outcome = world.github.wait_for(LATER, |view| view.all_jobs().any(well)).await;
+    world.check(outcome).await.with_context(|| format!("waiting for job {job} to run again"))?;
+    Ok(attempts(world, job).into_iter().find(well).context("it was there")?.id)
+}
+
+fn reruns(world: &World) -> u64 {
+    world.github.count(RouteKind::RerunJob).requests
+}
+
+async fn pacer(world: &World, arguments: &[&str]) -> Result<String> {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
+    let binary = std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from);
+    let mut command = Command::new(binary);
+    command.args(arguments).env("KUBECONFIG", world.plane.kubeconfig_path());
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_whose_runners_were_taken_away_run_again_once_and_no_others() -> Result<()> {
+    let world = world(&["--recover-jobs"], true).await?;
+    let [hungry, broken, evicted] = queue(&world, "web", 3, RUNS)?[..] else { panic!("three jobs") };
+    running(&world, 3).await?;
+    let of = [runner_of(&world, hungry).await?, runner_of(&world, broken).await?, runner_of(&world, evicted).await?];
+    nodes(&world)?.out_of_memory(NAMESPACE, &of[0]).await?;
+    nodes(&world)?.crash(NAMESPACE, &of[1], 1).await?;
+    nodes(&world)?.evict(NAMESPACE, &of[2]).await?;
+    again(&world, evicted).await?;
+    event(&world, "JobRunAgain", |note| note.contains(&evicted.to_string())).await?;
+
+    // The machine is taken away with its Node object.
+    let [lost] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
+    let runner = runner_of(&world, lost).await?;
+    running(&world, 1).await?;
+    let node = nodes(&world)?.node_of(NAMESPACE, &runner).context("no node")?;
+    nodes(&world)?.lose_node(&node, NodeLoss::Removed).await?;
+    again(&world, lost).await?;
+
+    for (job, expected) in [(hungry, 1), (broken, 1), (evicted, 2), (lost, 2)] {
+        ensure!(attempts(&world, job).len() == expected, "{:#?}", attempts(&world, job));
+    }
+    ensure!(reruns(&world) == 2, "GitHub was asked {} times", reruns(&world));
+    for (job, words) in [
+        (evicted, "which was evicted; the policy has it run again: evicted, not its own fault; GitHub runs it again"),
+        (lost, "which lost its node; the policy has it run again"),
+        (hungry, "which used more memory than it may; the policy leaves it failed"),
+    ] {
+        let text = pacer(&world, &["explain", "job", &job.to_string(), "-n", NAMESPACE]).await?;
+        ensure!(text.contains(words), "no {words:?} in {text}");
+    }
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flood_of_dead_jobs_stays_within_the_budget() -> Result<()> {
+    let world = world(&["--recover-jobs", "--recover-jobs-per-hour=3"], true).await?;
+    let jobs = queue(&world, "web", 8, RUNS)?;
+    running(&world, 8).await?;
+    for job in &jobs {
+        let runner = runner_of(&world, *job).await?;
+        nodes(&world)?.evict(NAMESPACE, &runner).await?;
+    }
+    let again = |job: &&Job| job.attempt == 2 && job.conclusion == Some(Conclusion::Success);
+    let outcome = world.github.wait_for(LATER, |view| view.all_jobs().filter(again).count() == 3).await;
+    world.check(outcome).await.context("waiting for three jobs to run again")?;
+    event(&world, "JobNotRunAgain", |note| note.contains("its budget")).await?;
+    // One that dies in its second attempt has had its chance.
+    ensure!(reruns(&world) == 3, "GitHub was asked {} times", reruns(&world));
+    ensure!(world.github.view(|view| view.all_jobs().all(|job| job.attempt <= 2)), "a third attempt");
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_of_the_operator_before_it_asks_makes_no_second_rerun() -> Result<()> {
+    let mut world = world(&["--recover-jobs"], true).await?;
+    let [job] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
+    running(&world, 1).await?;
+    let runner = runner_of(&world, job).await?;
+    nodes(&world)?.evict(NAMESPACE, &runner).await?;
+    let keeps = |set: &&RunnerReplicaSet| set.annotations().contains_key(annotation::RERUNS);
+    until::<RunnerReplicaSet>(&world, "the rerun kept", |all| all.iter().any(keeps)).await?;
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.kill9().await;
+    operator.restart().await?;
+    operator.until_acting(PATIENCE).await?;
+    hook(&world, Scope::repository("acme", "app"))?;
+    again(&world, job).await?;
+    ensure!((reruns(&world), attempts(&world, job).len()) == (1, 2), "{:#?}", attempts(&world, job));
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_runs_again_unless_flag_and_policy_set_ask_for_it() -> Result<()> {
+    for (arguments, asked) in [(&[][..], true), (&["--recover-jobs"][..], false)] {
+        let world = world(arguments, asked).await?;
+        let [job] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
+        running(&world, 1).await?;
+        let runner = runner_of(&world, job).await?;
+        nodes(&world)?.evict(NAMESPACE, &runner).await?;
+        let outcome = world.github.wait_for(PATIENCE, |view| view.job(job).is_some_and(|job| job.lost)).await;
+        world.check(outcome).await?;
+        event(&world, "RunnerReplaced", |note| note.contains(&runner)).await?;
+        // Whoever decides about a dead job keeps that before its runner is replaced.
+        let sets = until::<RunnerReplicaSet>(&world, "the set", |all| !all.is_empty()).await?;
+        ensure!(sets.iter().all(|set| !set.annotations().contains_key(annotation::RERUNS)), "{sets:#?}");
+        ensure!(reruns(&world) == 0, "GitHub was asked");
+        world.stop().await;
+    }
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 use pacer_core::gate::{KEY_BYTES, REASON_BYTES, scrub};
 use pacer_core::policy::{CapacityRequest, RestartRequest, ScaleDownRequest};
+use pacer_core::reads::{self, Reads};
 use pacer_policy::call::Called;
 use pacer_policy::{Decision, Description, Fault, Limits, LoadError, NO_SETTINGS, PerDecision, Refusal, rehearsal};
 use wasmtime::component::{ComponentType, Lift};
@@ -15,6 +16,9 @@ use crate::linked::Linked;
 
 /// Largest JSON Schema of settings that is kept, in bytes.
 const SCHEMA_BYTES: usize = 64 << 10;
+
+/// Names of facts that nobody knows here and that are kept for people.
+const UNKNOWN_READS: usize = 16;
 
 /// What an interpreter exports besides the contract.
 const PROGRAM: &str = "pacer:interpreter/program@0.1.0";
@@ -283,11 +287,15 @@ impl Linked {
             return Err(LoadError::new(Refusal::Describe, "describe gives no name"));
         }
         let settings_schema = said.settings_schema.filter(|schema| schema.len() <= SCHEMA_BYTES);
+        let declared = said.attributes.iter().find(|(key, _)| key == reads::KEY).map(|(_, names)| names.as_str());
+        let (reads, unknown) = Reads::declared(declared.unwrap_or_default());
         Ok(Description {
             name,
             version: scrub(&said.version, KEY_BYTES),
             summary: scrub(&said.summary, REASON_BYTES),
             settings_schema,
+            reads,
+            unknown_reads: unknown.into_iter().take(UNKNOWN_READS).map(|name| scrub(name, KEY_BYTES)).collect(),
         })
     }
 }

@@ -230,6 +230,7 @@ impl Autoscalers {
         self.memory.reports.history.change(&pool, |history| {
             took.into_iter().for_each(|seconds| history.runs.add(seconds));
             history.arrivals.record(jobs, of.clock.now);
+            history.waiting = Some(seen.demand.waiting());
             history.bounds = Some(Bounds { min: spec.override_min.unwrap_or(spec.bounds.min), ..spec.bounds });
         });
     }

@@ -53,6 +53,9 @@ pub(crate) struct RunArguments {
     pub(crate) pods: PodArguments,
 
     #[command(flatten)]
+    pub(crate) facts: FactArguments,
+
+    #[command(flatten)]
     pub(crate) election: ElectionArguments,
 
     /// Every object is looked at again after this at the latest.
@@ -224,6 +227,25 @@ impl std::fmt::Debug for ReceiverArguments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ReceiverArguments").field("queue_limit", &self.queue_limit).finish_non_exhaustive()
     }
+}
+
+/// What policies that ask for further facts may be told. docs/policies.md.
+#[derive(Args, Debug)]
+pub(crate) struct FactArguments {
+    /// Labels of nodes that policies may see; comma separated, repeatable.
+    #[arg(long, value_delimiter = ',', default_values = pacer_core::node::LABELS, value_name = "LABEL")]
+    pub(crate) policy_node_labels: Vec<String>,
+    /// Beginnings of labels of Runners that policies may see, for instance example.com/; comma separated, repeatable.
+    #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
+    pub(crate) policy_labels: Vec<String>,
+    /// Beginnings of annotations of Runners that policies may see; comma separated, repeatable. Annotations without a slash in their key are not
+    /// passed on.
+    #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
+    pub(crate) policy_annotations: Vec<String>,
+    /// File with what nodes cost per hour, YAML or JSON: instance types and their prices. INSTANCE-TYPE/spot goes before INSTANCE-TYPE for nodes
+    /// that may be taken away. Read once, at the start.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) node_prices: Option<PathBuf>,
 }
 
 /// Which missed webhooks GitHub is asked to deliver again.

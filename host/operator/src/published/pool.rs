@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use pacer_core::arrivals::Arrivals;
 use pacer_core::autoscale::Bounds;
+use pacer_core::demand::Waiting;
 use pacer_core::durations::Durations;
 use pacer_core::policy::Quantiles;
 
@@ -16,6 +17,8 @@ pub struct JobHistory {
     pub arrivals: Arrivals,
     /// Between which numbers the autoscaler keeps the pool.
     pub bounds: Option<Bounds>,
+    /// Jobs that waited at its last pass; none where it hears of no jobs.
+    pub waiting: Option<Waiting>,
 }
 
 /// What policies are told of a pool beside how it is now.
@@ -29,6 +32,8 @@ pub struct Past {
     pub arrivals: Vec<u32>,
     /// Between which numbers its autoscaler keeps it.
     pub bounds: Option<Bounds>,
+    /// Jobs that wait for it.
+    pub waiting: Option<Waiting>,
 }
 
 impl Past {
@@ -40,6 +45,7 @@ impl Past {
             run_time: jobs.and_then(|jobs| jobs.runs.quantiles()),
             arrivals: jobs.map(|jobs| jobs.arrivals.per_minute(now)).unwrap_or_default(),
             bounds: jobs.and_then(|jobs| jobs.bounds),
+            waiting: jobs.and_then(|jobs| jobs.waiting),
         }
     }
 }

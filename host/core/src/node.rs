@@ -56,21 +56,11 @@ const SPOT: [(&str, &str); 6] = [
     ("kubernetes.azure.com/scalesetpriority", "spot"),
 ];
 
-/// Labels that policies may see where nobody says otherwise: zone, region, instance type, and the kind of capacity as clouds and Karpenter write it.
-pub const LABELS: [&str; 9] = [
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    INSTANCE_TYPE,
-    "karpenter.sh/capacity-type",
-    "eks.amazonaws.com/capacityType",
-    "cloud.google.com/gke-spot",
-    "cloud.google.com/gke-preemptible",
-    "cloud.google.com/gke-provisioning",
-    "kubernetes.azure.com/scalesetpriority",
-];
-
-/// Facts for which nodes are read.
-pub const READ: [Fact; 3] = [Fact::NodeLabels, Fact::NodeSize, Fact::NodePrice];
+/// Labels that policies may see where nobody says otherwise: zone, region, instance type, and the kind of capacity as clouds and Karpenter
+/// write it. Separated by commas, as in `--policy-node-labels`.
+pub const LABELS: &str = "topology.kubernetes.io/zone,topology.kubernetes.io/region,node.kubernetes.io/instance-type,\
+    karpenter.sh/capacity-type,eks.amazonaws.com/capacityType,cloud.google.com/gke-spot,cloud.google.com/gke-preemptible,\
+    cloud.google.com/gke-provisioning,kubernetes.azure.com/scalesetpriority";
 
 /// Whether a label of a node is of use, where these may be passed on.
 #[must_use]
@@ -165,7 +155,7 @@ mod tests {
 
     #[test]
     fn attributes_are_those_that_are_read_and_known() {
-        let allowed = Allowed { node_labels: LABELS.map(str::to_owned).to_vec(), ..Allowed::default() };
+        let allowed = Allowed { node_labels: LABELS.split(',').map(str::to_owned).collect(), ..Allowed::default() };
         let prices = Prices::new([("m5.large".to_owned(), 0.096), ("m5.large/spot".to_owned(), 0.035)].into()).unwrap();
         let labels = [(INSTANCE_TYPE, "m5.large"), ("karpenter.sh/capacity-type", "spot"), ("team", "web")];
         let node = NodeFacts { cpu_millis: Some(3_920), memory_bytes: Some(1 << 30), ..labelled(&labels) };
@@ -185,7 +175,7 @@ mod tests {
         ] {
             assert_eq!(told(&node, facts), expected, "{facts:?}");
         }
-        assert_eq!(told(&NodeFacts::default(), &READ), "");
+        assert_eq!(told(&NodeFacts::default(), &[Fact::NodeLabels, Fact::NodeSize, Fact::NodePrice]), "");
         assert_eq!(told(&labelled(&[(INSTANCE_TYPE, "m5.metal")]), &[Fact::NodePrice]), "", "no price is known");
     }
 

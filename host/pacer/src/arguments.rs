@@ -233,7 +233,7 @@ impl std::fmt::Debug for ReceiverArguments {
 #[derive(Args, Debug)]
 pub(crate) struct FactArguments {
     /// Labels of nodes that policies may see; comma separated, repeatable.
-    #[arg(long, value_delimiter = ',', default_values = pacer_core::node::LABELS, value_name = "LABEL")]
+    #[arg(long, value_delimiter = ',', default_value = pacer_core::node::LABELS, value_name = "LABEL")]
     pub(crate) policy_node_labels: Vec<String>,
     /// Beginnings of labels of Runners that policies may see, for instance example.com/; comma separated, repeatable.
     #[arg(long, value_delimiter = ',', value_name = "PREFIX")]

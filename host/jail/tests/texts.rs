@@ -112,7 +112,8 @@ fn a_text_declares_the_facts_that_it_reads() {
     ] {
         let policy = load(&format!("{declared}\n{decides}")).unwrap();
         let description = policy.description();
-        assert_eq!((description.reads.to_string().as_str(), &*description.unknown_reads), (reads, unknown), "{declared}");
+        assert_eq!(description.reads.to_string(), reads, "{declared}");
+        assert_eq!(description.unknown_reads, unknown, "{declared}");
     }
 }
 

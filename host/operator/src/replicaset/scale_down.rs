@@ -116,7 +116,7 @@ impl ReplicaSets {
             // Idle ones there are, but none for long enough: the newest proof is due soon.
             return Asked::nothing(confirmation.max(Duration::from_secs(1)));
         };
-        self.tell(of, fleet, &mut offer, &nodes);
+        self.tell_policy(of, fleet, &mut offer, &nodes);
         let evaluation = of.generation.scale_down(offer.request).await;
         self.decisions.report(&evaluation, &of.set.object_ref(&())).await;
         // Owned: the stream below is part of a future that has to be Send for any lifetime.
@@ -158,7 +158,7 @@ impl ReplicaSets {
     }
 
     /// Adds the further facts that the policy reads.
-    fn tell(&self, of: Subject<'_>, fleet: &Fleet, offer: &mut Offer, known: &BTreeMap<String, NodeFacts>) {
+    fn tell_policy(&self, of: Subject<'_>, fleet: &Fleet, offer: &mut Offer, known: &BTreeMap<String, NodeFacts>) {
         let (reads, facts, now) = (of.generation.reads(Decision::ScaleDown), &self.decisions.facts, of.clock.now);
         let namespace = of.set.namespace().unwrap_or_default();
         let to = Audience { reads: &reads, namespace: &namespace, members: &fleet.members, now };

@@ -69,7 +69,9 @@ for language in wat js-text c zig go js ts rust; do
     (cd "$out/$name" && bash -euo pipefail build.sh)
     passed=$((passed + 1))
 done
-echo "== text/waves.js"
-"$pacer" policy test "$(dirname "${BASH_SOURCE[0]}")/text/waves.js" "$(dirname "${BASH_SOURCE[0]}")/text/cases"
-passed=$((passed + 1))
+for text in "$(dirname "${BASH_SOURCE[0]}")"/text/*.js; do
+    echo "== text/$(basename "$text")"
+    "$pacer" policy test "$text" "${text%.js}"
+    passed=$((passed + 1))
+done
 echo "$passed passed, 0 failed, $skipped skipped"

@@ -81,6 +81,8 @@ pub mod annotation {
     pub const RERUNS: &str = "actions.summerwind.dev/reruns";
     /// On RunnerDeployments, RunnerSets and HorizontalRunnerAutoscalers: name of the policy ConfigMap of the same namespace. Not in ARC.
     pub const POLICIES: &str = "actions.summerwind.dev/policies";
+    /// On RunnerDeployments, RunnerSets and Runners, a whole number: what policies are told of the pool's priority. Not in ARC.
+    pub const PRIORITY: &str = "actions.summerwind.dev/priority";
     /// On policy ConfigMaps: what the operator made of them, as JSON. Written by the operator only. Not in ARC.
     pub const POLICY_STATUS: &str = "actions.summerwind.dev/policy-status";
     /// On policy ConfigMaps, `true`: none of its policies is asked and the shipped ones decide, at once. Not in ARC.

@@ -4,13 +4,15 @@
 //! time, decisions are taken without.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
-use pacer_core::node::NodeFacts;
+use pacer_api::quantity::nanos;
+use pacer_core::allowed::Allowed;
+use pacer_core::node::{self, NodeFacts};
 
 use crate::FAN_OUT;
 use crate::answer::is_forbidden;
@@ -27,6 +29,7 @@ const FORBIDDEN: Duration = Duration::from_secs(600);
 /// Reads nodes.
 pub struct Nodes {
     client: Client,
+    allowed: Arc<Allowed>,
     known: Mutex<Known>,
 }
 
@@ -38,10 +41,10 @@ struct Known {
 }
 
 impl Nodes {
-    /// Reads through this client.
+    /// Reads through this client, and keeps the labels that are of use where these may be passed on.
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, known: Mutex::default() }
+    pub fn new(client: Client, allowed: Arc<Allowed>) -> Self {
+        Self { client, allowed, known: Mutex::default() }
     }
 
     /// What is known about the nodes of these names, after at most a second. Those that can't be read are missing.
@@ -69,14 +72,14 @@ impl Nodes {
         stream::iter(names)
             .for_each_concurrent(FAN_OUT, async |name| match api.get_opt(&name).await {
                 Ok(node) => {
-                    self.lock().nodes.insert(name, (Instant::now(), node.as_ref().map(facts)));
+                    self.lock().nodes.insert(name, (Instant::now(), node.as_ref().map(|node| facts(node, &self.allowed))));
                 }
                 Err(error) if is_forbidden(&error) => {
                     let first = self.lock().forbidden.replace(Instant::now()).is_none();
                     if first {
                         tracing::info!(
                             %error,
-                            "nodes may not be read, so that policies are not told which are draining and how old they are; grant the role pacer-nodes"
+                            "nodes may not be read, so that policies are told nothing of them, not even which are draining; grant the role pacer-nodes"
                         );
                     }
                 }
@@ -90,20 +93,27 @@ impl Nodes {
     }
 }
 
-fn facts(node: &Node) -> NodeFacts {
+fn facts(node: &Node, allowed: &Allowed) -> NodeFacts {
     let spec = node.spec.as_ref();
+    let labels = node.metadata.labels.iter().flatten().filter(|(key, _)| node::is_read(key, allowed));
+    let allocatable = |resource: &str, unit: i128| {
+        let quantity = node.status.as_ref()?.allocatable.as_ref()?.get(resource)?;
+        u64::try_from(nanos(quantity)? / unit).ok()
+    };
     let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     NodeFacts {
         created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
         cordoned: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
         deleting: node.metadata.deletion_timestamp.is_some(),
         taints: taints.iter().map(|taint| taint.key.clone()).collect(),
+        labels: labels.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        cpu_millis: allocatable("cpu", 1_000_000),
+        memory_bytes: allocatable("memory", 1_000_000_000),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::{Request, Response};
@@ -121,7 +131,7 @@ mod tests {
             let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap();
             async move { Ok::<_, kube::Error>(answer) }
         });
-        (Nodes::new(Client::new(service, "default")), asked)
+        (Nodes::new(Client::new(service, "default"), Arc::default()), asked)
     }
 
     fn refusal(code: u16, reason: &str) -> Value {
@@ -132,14 +142,21 @@ mod tests {
     async fn node_is_read_once_when_several_decisions_need_it() {
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "n-1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "metadata": {
+                "name": "n-1", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"node.kubernetes.io/instance-type": "m5.large", "kubernetes.io/hostname": "n-1"},
+            },
             "spec": {"unschedulable": true, "taints": [{"key": "dedicated", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"cpu": "3920m", "memory": "16Gi"}},
         });
         let (nodes, asked) = nodes(200, node);
         for _ in 0..3 {
             let found = nodes.about(&["n-1"].into()).await;
             let facts = &found["n-1"];
             assert!(facts.is_draining() && facts.created.is_some() && facts.taints == ["dedicated"], "{facts:?}");
+            assert_eq!((facts.cpu_millis, facts.memory_bytes), (Some(3_920), Some(16 << 30)));
+            let labels: Vec<_> = facts.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            assert_eq!(labels, [("node.kubernetes.io/instance-type", "m5.large")], "others are not kept");
         }
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
@@ -158,6 +175,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn decision_goes_on_without_nodes_when_api_server_does_not_answer() {
         let service = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, kube::Error>>());
-        assert!(Nodes::new(Client::new(service, "default")).about(&["n-1"].into()).await.is_empty());
+        assert!(Nodes::new(Client::new(service, "default"), Arc::default()).about(&["n-1"].into()).await.is_empty());
     }
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::ledger::{Job, JobEvent, Ledger, State};
+use crate::policy::Attributes;
+use crate::scale_down::since;
 
 /// How long GitHub's listings may lag behind its webhooks: a job that is younger need not be in one.
 pub const LISTING_LAG: SignedDuration = SignedDuration::from_secs(10);
@@ -65,6 +67,37 @@ pub struct Demand {
     pub unexplained: u32,
     /// When the answer changes although nothing happens.
     pub next: Option<Timestamp>,
+}
+
+/// Jobs that wait for a runner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// How many.
+    pub jobs: u32,
+    /// When the first of them was queued; none where none waits.
+    pub since: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// The attributes of a scale-down request that say so.
+    #[must_use]
+    pub fn attributes(self, now: Timestamp) -> Attributes {
+        let longest = self.since.map(|queued| ("waiting-seconds", since(queued, now)));
+        let told = [("waiting-jobs", self.jobs)].into_iter().chain(longest);
+        told.map(|(key, value)| (key.to_owned(), value.to_string())).collect()
+    }
+}
+
+impl Demand {
+    /// Those of its jobs that no runner has yet.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        let queued = self.jobs.values().filter(|job| job.state == State::Queued);
+        queued.fold(Waiting::default(), |waiting, job| Waiting {
+            jobs: waiting.jobs.saturating_add(1),
+            since: waiting.since.into_iter().chain([job.queued]).min(),
+        })
+    }
 }
 
 /// Since when queued jobs have been within the maximum.

@@ -2,9 +2,12 @@
 //!
 //! Facts carry no opinion; [`crate::phase`] forms one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+use crate::ledger::About;
 
 /// How long listings have to contradict a status hook that says *busy* where nobody looks for the worker process. GitHub's flag is late by a
 /// minute and more (terraform-aws-github-runner PR 5228).
@@ -300,6 +303,8 @@ pub struct RunnerFacts {
     pub scope_unlisted: bool,
     /// When it finished its last job, as far as that was seen.
     pub last_job_end: Option<Timestamp>,
+    /// What that job was, where an event told of it.
+    pub last_job: Option<Arc<About>>,
     /// A job's event says that it runs a job, since then.
     pub reports_job: Option<Timestamp>,
     /// When its last job ended, as GitHub said by an event or by a listing; none while another one is in progress.

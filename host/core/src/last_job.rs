@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::ledger::About;
+use crate::policy::Attributes;
+
 /// By how much GitHub's busy flag may be late.
 const FLAG_LAG: SignedDuration = SignedDuration::from_mins(1);
 
@@ -42,9 +45,26 @@ impl LastJob {
     }
 }
 
+/// The attributes of a candidate that say what its last job was.
+#[must_use]
+pub fn attributes(job: &About) -> Attributes {
+    let told = [("last-job-repository", &job.repository), ("last-job-workflow", &job.workflow)];
+    let told = told.into_iter().filter(|(_, value)| !value.is_empty());
+    told.map(|(key, value)| (key.to_owned(), value.to_string())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn last_job_is_told_by_repository_and_workflow() {
+        let job =
+            |workflow: &str| About { repository: "acme/app".into(), workflow: workflow.into(), labels: [].into(), attempt: 1 };
+        let told = |job: &About| attributes(job).into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
+        assert_eq!(told(&job("build")), ["last-job-repository=acme/app", "last-job-workflow=build"]);
+        assert_eq!(told(&job("")), ["last-job-repository=acme/app"]);
+    }
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_000_000 + second).unwrap()

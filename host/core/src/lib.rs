@@ -6,6 +6,7 @@
 //! Read first: [`facts::RunnerFacts`] (what is known about a runner), [`phase::assess`] (what that means), [`fleet::plan`] (what to do).
 
 pub mod allowance;
+pub mod allowed;
 pub mod arrivals;
 pub mod autoscale;
 pub mod busy;
@@ -14,6 +15,7 @@ pub mod demand;
 pub mod durations;
 pub mod estimate;
 pub mod facts;
+pub mod failures;
 pub mod fleet;
 pub mod gate;
 pub mod last_job;
@@ -22,6 +24,9 @@ pub mod name;
 pub mod node;
 pub mod phase;
 pub mod policy;
+pub mod pool;
+pub mod price;
+pub mod reads;
 pub mod recovery;
 pub mod redelivery;
 pub mod registration;

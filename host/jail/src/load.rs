@@ -2,6 +2,7 @@
 
 use pacer_core::gate::{KEY_BYTES, REASON_BYTES, scrub};
 use pacer_core::policy::{CapacityRequest, RecoverRequest, RestartRequest, ScaleDownRequest};
+use pacer_core::reads::{self, Reads};
 use pacer_policy::call::Called;
 use pacer_policy::{Decision, Description, Fault, Limits, LoadError, NO_SETTINGS, PerDecision, Refusal, rehearsal};
 use wasmtime::component::{ComponentType, Lift};
@@ -14,6 +15,9 @@ use crate::linked::{Linked, Version};
 
 /// Largest JSON Schema of settings that is kept, in bytes.
 const SCHEMA_BYTES: usize = 64 << 10;
+
+/// Names of facts that nobody knows here and that are kept for people.
+const UNKNOWN_READS: usize = 16;
 
 /// What an interpreter exports besides the contract.
 const PROGRAM: &str = "pacer:interpreter/program@0.1.0";
@@ -295,23 +299,32 @@ impl Linked {
                 Ok(Ok(match &self.lifecycle {
                     Version::First(indices) => {
                         let said = indices.load(&mut *store, instance)?.call_describe(store)?;
-                        (said.name, said.version, said.summary, said.settings_schema)
+                        (said.name, said.version, said.summary, said.settings_schema, said.attributes)
                     }
                     Version::Next(indices) => {
                         let said = indices.load(&mut *store, instance)?.call_describe(store)?;
-                        (said.name, said.version, said.summary, said.settings_schema)
+                        (said.name, said.version, said.summary, said.settings_schema, said.attributes)
                     }
                 }))
             })
         });
         let answer = answer.map_err(|fault| LoadError::new(Refusal::Describe, format!("describe failed: {fault}")))?;
-        let (name, version, summary, settings_schema) = answer;
+        let (name, version, summary, settings_schema, attributes) = answer;
         let name = scrub(&name, KEY_BYTES);
         if name.is_empty() {
             return Err(LoadError::new(Refusal::Describe, "describe gives no name"));
         }
         let settings_schema = settings_schema.filter(|schema| schema.len() <= SCHEMA_BYTES);
-        Ok(Description { name, version: scrub(&version, KEY_BYTES), summary: scrub(&summary, REASON_BYTES), settings_schema })
+        let declared = attributes.iter().find(|(key, _)| key == reads::KEY).map(|(_, names)| names.as_str());
+        let (reads, unknown) = Reads::declared(declared.unwrap_or_default());
+        Ok(Description {
+            name,
+            version: scrub(&version, KEY_BYTES),
+            summary: scrub(&summary, REASON_BYTES),
+            settings_schema,
+            reads,
+            unknown_reads: unknown.into_iter().take(UNKNOWN_READS).map(|name| scrub(name, KEY_BYTES)).collect(),
+        })
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pacer_core::policy::{Candidate, CapacityRequest, Counts, Job, Pool, RestartRequest, ScaleDownRequest, Subject};
-use pacer_policy::{Bundle, Counters, Generation, PolicyHost};
+use pacer_core::reads::Reads;
+use pacer_policy::{Bundle, Counters, Decision, Generation, PolicyHost};
 
 mod child;
 
@@ -31,9 +32,20 @@ async fn newest_first(generation: &Generation) -> Vec<(u32, String)> {
     let candidate = |name: &str, age: u32, idle: u32| Candidate { name: name.to_owned(), age, idle, ..Candidate::default() };
     let candidates = vec![candidate("c", 900, 600), candidate("b", 60, 600), candidate("a", 900, 600), candidate("d", 5, 1)];
     let request = ScaleDownRequest { candidates, surplus: 3, now: 1_700_000_000.0, ..ScaleDownRequest::default() };
-    let evaluation = generation.scale_down(request).await;
-    assert_eq!(evaluation.fault, None);
-    evaluation.answer.into_iter().map(|choice| (choice.index, choice.reason)).collect()
+    assert_eq!(generation.reads(Decision::ScaleDown), Reads::default(), "it declares nothing");
+    // A policy in shadow may ask for facts that this one never heard of.
+    let mut asked_for = request.clone();
+    let told = vec![("last-job-repository".to_owned(), "acme/app".to_owned()), ("label:a/b".to_owned(), String::new())];
+    asked_for.candidates.iter_mut().for_each(|candidate| candidate.attributes.clone_from(&told));
+    asked_for.attributes = told;
+    let mut answers = Vec::new();
+    for request in [request, asked_for] {
+        let evaluation = generation.scale_down(request).await;
+        assert_eq!(evaluation.fault, None);
+        answers.push(evaluation.answer.into_iter().map(|choice| (choice.index, choice.reason)).collect::<Vec<_>>());
+    }
+    assert_eq!(answers[0], answers[1]);
+    answers.remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

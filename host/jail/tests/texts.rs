@@ -102,6 +102,40 @@ fn settings_log_time_and_wide_numbers_are_those_of_the_request() {
 }
 
 #[test]
+fn a_text_declares_the_facts_that_it_reads() {
+    let decides = "export function scaleDown() { return []; }";
+    for (declared, reads, unknown) in [
+        ("", "", &[][..]),
+        ("export const reads = ['node-labels', 'last-job', 'the-weather'];", "node-labels, last-job", &["the-weather"]),
+        ("export const reads = 'last-job';", "", &[]),
+        ("export const lifecycle = { describe: () => ({ attributes: [['reads', 'pool']] }) };", "pool", &[]),
+    ] {
+        let policy = load(&format!("{declared}\n{decides}")).unwrap();
+        let description = policy.description();
+        assert_eq!(description.reads.to_string(), reads, "{declared}");
+        assert_eq!(description.unknown_reads, unknown, "{declared}");
+    }
+}
+
+/// The policies among the examples that are text.
+#[test]
+fn texts_of_the_examples_are_accepted() {
+    for (source, name, reads) in [
+        (include_str!("../../../examples/policies/text/waves.js"), "waves", ""),
+        (
+            include_str!("../../../examples/policies/text/priciest-node-first.js"),
+            "priciest-node-first",
+            "node-neighbours, node-price",
+        ),
+        (include_str!("../../../examples/policies/text/avoid-failing-node.js"), "avoid-failing-node", "failures"),
+    ] {
+        let policy = load(source).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let description = policy.description();
+        assert_eq!((description.name.as_str(), description.reads.to_string().as_str()), (name, reads));
+    }
+}
+
+#[test]
 fn a_text_that_can_not_be_used_is_refused_with_its_place() {
     let (code, message) = refused("export function scaleDown(request) {\n  return request..candidates;\n}\n");
     assert_eq!(code, Refusal::Syntax);

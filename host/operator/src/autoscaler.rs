@@ -229,11 +229,12 @@ impl Autoscalers {
         let jobs = seen.ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
         let Some(pool) = spec.target.uid() else { return };
         let waits = |job: &&Job| spec.has_trigger && job.state == State::Queued;
-        let waiting = seen.demand.jobs.values().filter(waits).count();
+        let waiting_by_event = seen.demand.jobs.values().filter(waits).count();
         self.memory.reports.history.change(&pool, |history| {
             took.into_iter().for_each(|seconds| history.runs.add(seconds));
             history.arrivals.record(jobs, of.clock.now);
-            history.waiting = waiting;
+            history.waiting = Some(seen.demand.waiting());
+            history.waiting_by_event = waiting_by_event;
             history.bounds = Some(Bounds { min: spec.override_min.unwrap_or(spec.bounds.min), ..spec.bounds });
         });
     }

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use pacer_api::RunnerReplicaSet;
+use pacer_api::{RunnerReplicaSet, RunnerSpec};
 use pacer_cluster::clock::Clock;
 use pacer_cluster::events::{Events, Reason};
 use pacer_cluster::nodes::Nodes;
 use pacer_core::facts::RunnerFacts;
+use pacer_core::failures;
 use pacer_core::phase::{Assessment, Cause, Situation, Trouble};
 use pacer_core::policy::{Pool, RestartRequest, Subject};
 use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down;
 use pacer_policy::record::{Done, Item};
-use pacer_policy::{Evaluation, Generation};
+use pacer_policy::{Decision, Evaluation, Generation};
 use pacer_policyset::PolicySets;
 use pacer_policyset::receipts::{Draft, Owner, Receipts};
+
+use crate::attributes::{Audience, FactSources};
 
 /// Asks policies.
 #[derive(Clone)]
@@ -24,6 +27,8 @@ pub struct Decisions {
     pub policies: Arc<PolicySets>,
     /// The cluster's nodes.
     pub nodes: Arc<Nodes>,
+    /// Further facts, for policies that read them.
+    pub facts: Arc<FactSources>,
     /// Receipts.
     pub receipts: Arc<Receipts>,
     /// Events about faults.
@@ -51,6 +56,10 @@ pub struct RestartQuestion<'a> {
     pub generation: &'a Generation,
     /// Their pool.
     pub pool: Pool,
+    /// What its runners are made of.
+    pub spec: &'a RunnerSpec,
+    /// What the pool's annotation says of its priority.
+    pub priority: Option<String>,
     /// Runners of the pool; those in trouble are asked about.
     pub members: &'a [(RunnerFacts, Assessment)],
     /// What Events are about.
@@ -103,14 +112,18 @@ impl Decisions {
 
     /// Asks about every member in trouble.
     pub async fn restart(&self, question: RestartQuestion<'_>) -> Vec<RestartDecision> {
-        let RestartQuestion { generation, pool, members, about, owner, attempts, clock } = question;
+        let RestartQuestion { generation, mut pool, spec, priority, members, about, owner, attempts, clock } = question;
         let stand_alone = owner.is_runner();
         // Runners that did their job are cleared away all the time, and nobody needs to know where they were.
         let troubled = members.iter().filter(|(facts, assessment)| {
             !facts.quarantined && assessment.trouble.as_ref().is_some_and(|trouble| !is_ordinary(trouble))
         });
         let known = self.nodes.about(&troubled.filter_map(|(facts, _)| scale_down::node_of(facts)).collect()).await;
-        let (nodes, index) = scale_down::nodes(members, &known, clock.now);
+        let (mut nodes, index) = scale_down::nodes(members, &known, clock.now);
+        let reads = generation.reads(Decision::Restart);
+        let image = self.facts.image(spec);
+        let namespace = about.namespace.clone().unwrap_or_default();
+        let to = Audience { reads: &reads, namespace: &namespace, members, now: clock.now };
         let mut asked = Vec::new();
         let mut subjects = Vec::new();
         for (member, (facts, assessment)) in members.iter().enumerate() {
@@ -118,11 +131,14 @@ impl Decisions {
             let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
             asked.push(Asked { member, trouble, attempt });
             let node = facts.pod.as_ref().and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied();
-            subjects.push(Subject { stand_alone, node, ..restart::subject(facts, trouble, attempt, clock.now) });
+            let attributes = self.facts.runner(to, facts);
+            subjects.push(Subject { stand_alone, node, attributes, ..restart::subject(facts, trouble, attempt, clock.now) });
         }
         if subjects.is_empty() {
             return Vec::new();
         }
+        self.facts.tell_nodes(to, &known, &mut nodes);
+        pool.attributes.extend(self.facts.pool(&reads, spec, priority.as_deref(), clock.now));
         let request = RestartRequest { now: scale_down::unix(clock.now), pool, nodes, subjects, ..RestartRequest::default() };
         let evaluation = generation.restart(request).await;
         self.report(&evaluation, &about).await;
@@ -139,6 +155,12 @@ impl Decisions {
             RestartDecision { member, remedy, reason, policy: policy.clone() }
         };
         let decided: Vec<RestartDecision> = asked.iter().enumerate().map(decide).collect();
+        for (decision, asked) in decided.iter().zip(&asked) {
+            if failures::is_told(asked.trouble.cause) && !matches!(decision.remedy, Remedy::Wait { .. }) {
+                let node = members.get(decision.member).and_then(|(facts, _)| scale_down::node_of(facts));
+                self.facts.failed(node, image, clock.now);
+            }
+        }
         let items = items(&decided, members, stand_alone);
         let acted = items.iter().any(|item| item.done.acted());
         let draft = Draft::new(owner, &evaluation, items, clock.now);

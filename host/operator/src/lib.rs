@@ -12,6 +12,7 @@
 pub mod access;
 pub mod account;
 pub mod arc;
+pub mod attributes;
 pub mod autoscaler;
 mod claim;
 pub mod cluster;

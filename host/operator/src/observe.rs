@@ -208,7 +208,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     if matches!(remote, Remote::Online { .. }) {
         seen.online.get_or_insert(clock.now);
     }
-    if let Some(ended) = job.and_then(|job| job.ended) {
+    if let Some(ended) = job.as_ref().and_then(|job| job.ended) {
         seen.last_job.told(ended);
     }
     if let Remote::Online { busy, idle, .. } = remote
@@ -230,8 +230,8 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         refusal: known.creation.refusal.clone().filter(|_| pod.is_none()),
         worked: job.is_some() || claimed.is_some() || seen.worked,
         had_job: job.is_some() || status.is_some_and(reports_job) || seen.worked || seen.listed_busy,
-        reports_job: job.and_then(|job| job.working),
-        job_over: job.filter(|job| job.working.is_none()).and_then(|job| job.ended),
+        reports_job: job.as_ref().and_then(|job| job.working),
+        job_over: job.as_ref().filter(|job| job.working.is_none()).and_then(|job| job.ended),
         hook_reports_job: status.is_some_and(reports_job),
         siblings_register: false,
         registration_only: crate::pod::is_registration_only(runner),
@@ -246,6 +246,8 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         unlisted_since,
         scope_unlisted: runner_list.is_none(),
         last_job_end: seen.last_job.end(),
+        // A listing may show that another job came after it.
+        last_job: job.filter(|job| job.ended == seen.last_job.end()).and_then(|job| job.last),
     };
     let pod_sent = sent.map(|sent| clock.instant.saturating_duration_since(sent));
     let pod_unanswered = known.creation.unanswered && facts.pod.is_none();

@@ -127,6 +127,7 @@ mod tests {
             run_time: Some(runs),
             arrivals: vec![2, 0, 1],
             bounds: Some(Bounds { min: 1, max: 9 }),
+            waiting: None,
         };
         let pool = of_set(&set, &members, None, Scaled::default(), past, now);
         assert_eq!((pool.start_time, pool.run_time, pool.arrivals), (Some(starts), Some(runs), vec![2, 0, 1]));

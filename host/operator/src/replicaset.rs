@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Resource;
+use kube::api::ObjectMeta;
 use kube::runtime::controller::Action;
 use pacer_api::RunnerReplicaSet;
+use pacer_api::names::annotation;
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
 use pacer_cluster::pace::Passes;
@@ -244,7 +246,16 @@ impl ReplicaSets {
         let past = Past::of(starts.as_ref(), jobs.as_ref(), of.clock.now);
         // Those of an autoscaler that is gone hold no more.
         let scaled = target.is_some_and(|owner| self.cluster.stores.is_scaled(&owner.target));
-        Past { bounds: past.bounds.filter(|_| scaled), ..past }
+        Past { bounds: past.bounds.filter(|_| scaled), waiting: past.waiting.filter(|_| scaled), ..past }
+    }
+
+    /// What the annotation of the pool that people know says of its priority.
+    fn priority(&self, of: Subject<'_>) -> Option<String> {
+        let priority = |meta: &ObjectMeta| meta.annotations.as_ref()?.get(annotation::PRIORITY).cloned();
+        match self.cluster.stores.target_of(of.set) {
+            Some(target) => priority(target.meta()),
+            None => priority(&of.set.metadata),
+        }
     }
 
     /// Forgets what belongs to objects that do not exist, and what is long ago.

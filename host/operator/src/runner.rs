@@ -268,7 +268,7 @@ impl Runners {
     fn told_by(&self, of: Subject<'_>, observed: &Observed, phase: Phase) -> ToldBy {
         let job_waits = || {
             let pool = self.cluster.stores.set_of(of.runner).and_then(|set| owner_of(&set)).map(|owner| owner.uid);
-            pool.is_some_and(|pool| self.memory.pools.read(&pool, |jobs| jobs.waiting > 0) == Some(true))
+            pool.is_some_and(|pool| self.memory.pools.read(&pool, |jobs| jobs.waiting_by_event > 0) == Some(true))
         };
         let is_told = match phase {
             Phase::Starting => job_waits(),

@@ -65,6 +65,9 @@ pub(crate) struct RunArguments {
     pub(crate) pods: PodArguments,
 
     #[command(flatten)]
+    pub(crate) facts: FactArguments,
+
+    #[command(flatten)]
     pub(crate) election: ElectionArguments,
 
     /// Every object is looked at again after this at the latest.
@@ -253,6 +256,25 @@ pub(crate) struct RecoveryArguments {
     /// How many jobs of one pool may be run again within an hour.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=60), value_name = "NUMBER")]
     pub(crate) recover_jobs_per_hour: u32,
+}
+
+/// What policies that ask for further facts may be told. docs/policies.md.
+#[derive(Args, Debug)]
+pub(crate) struct FactArguments {
+    /// Labels of nodes that policies may see; comma separated, repeatable.
+    #[arg(long, value_delimiter = ',', default_value = pacer_core::node::LABELS, value_name = "LABEL")]
+    pub(crate) policy_node_labels: Vec<String>,
+    /// Beginnings of labels of Runners that policies may see, for instance example.com/; comma separated, repeatable.
+    #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
+    pub(crate) policy_labels: Vec<String>,
+    /// Beginnings of annotations of Runners that policies may see; comma separated, repeatable. Annotations without a slash in their key are not
+    /// passed on.
+    #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
+    pub(crate) policy_annotations: Vec<String>,
+    /// File with what nodes cost per hour, YAML or JSON: instance types and their prices. INSTANCE-TYPE/spot goes before INSTANCE-TYPE for nodes
+    /// that may be taken away. Read once, at the start.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) node_prices: Option<PathBuf>,
 }
 
 /// Which missed webhooks GitHub is asked to deliver again.

@@ -19,6 +19,7 @@ use pacer_github::pace::Pace;
 use pacer_github::queues::Queues;
 use pacer_operator::access::Accesses;
 use pacer_operator::account::Accounts;
+use pacer_operator::attributes::FactSources;
 use pacer_operator::cluster::Cluster;
 use pacer_operator::controllers::{self, EndedEarly, News, Operator};
 use pacer_operator::decisions::Decisions;
@@ -304,6 +305,8 @@ impl Process {
                 "no tenancy is in force: every namespace may use the operator's credentials for whatever they reach; --tenancy bounds that"
             );
         }
+        let (allowed, prices) =
+            (Arc::new(settings::allowed(&arguments.facts)), settings::prices(arguments.facts.node_prices.as_deref())?);
         let (watches, stores) = watches::watches(&client, settings.namespace.as_deref(), &tenancies);
         let (recorder, watches) = match settings::recording(arguments) {
             Some(setting) => {
@@ -353,7 +356,8 @@ impl Process {
             ),
             decisions: Decisions {
                 policies: sets.clone(),
-                nodes: Arc::new(Nodes::new(client.clone())),
+                nodes: Arc::new(Nodes::new(client.clone(), allowed.clone())),
+                facts: Arc::new(FactSources::new(allowed, prices, stores.clone(), settings.pod.runner_image.clone())),
                 receipts: Arc::new(receipts),
                 events: events.clone(),
                 limits: settings.restart,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pacer_core::reads::Reads;
+
 use crate::decision::PerDecision;
 use crate::limits::Limits;
 use crate::load::NO_SETTINGS;
@@ -44,6 +46,14 @@ impl Assignment {
             Chosen::Shipped => "shipped".to_owned(),
             Chosen::Native => "native".to_owned(),
             Chosen::Policy(policy) => policy.to_string(),
+        }
+    }
+
+    /// Further facts that it reads; the shipped policy reads none.
+    pub(crate) fn reads(&self) -> Option<&Reads> {
+        match &self.chosen {
+            Chosen::Shipped | Chosen::Native => None,
+            Chosen::Policy(policy) => Some(&policy.description().reads),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pacer_core::policy::{
     CapacityPlan, CapacityRequest, Choice, RecoverRequest, Recovery, RestartRequest, ScaleDownRequest, Verdict,
 };
+use pacer_core::reads::Reads;
 
 use crate::assignment::Assignment;
 use crate::decision::{Decision, PerDecision};
@@ -35,6 +36,14 @@ impl Generation {
     #[must_use]
     pub fn assignment(&self, decision: Decision) -> &Assignment {
         &self.lanes.get(decision).assignment
+    }
+
+    /// Further facts that are read for a decision: by whom is asked, and by whom is compared with that.
+    #[must_use]
+    pub fn reads(&self, decision: Decision) -> Reads {
+        let decides = self.lanes.get(decision).assignment.reads();
+        let shadow = self.shadows.get(decision).as_ref().and_then(|candidate| candidate.lane.assignment.reads());
+        decides.into_iter().chain(shadow).fold(Reads::default(), Reads::or)
     }
 
     /// The policies that are not asked because they keep failing, with the decision that the shipped one takes instead.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use pacer_core::reads::Reads;
 use serde::{Deserialize, Serialize};
 
 use crate::component::Digest;
@@ -21,6 +22,10 @@ pub struct Description {
     pub summary: String,
     /// JSON Schema of its settings.
     pub settings_schema: Option<String>,
+    /// Further facts that it reads.
+    pub reads: Reads,
+    /// Names among these that this operator does not know, at most 16 of at most 63 bytes.
+    pub unknown_reads: Vec<String>,
 }
 
 /// A policy that passed every check of [`Policy::load`]. Immutable; calls share nothing. It is held as native code, which is never loaded into

@@ -103,6 +103,12 @@ impl Program {
                 *field = text.to_std_string_lossy();
             }
         }
+        if let Ok(exported) = self.exports.get(js_string!("reads"), &mut self.context)
+            && let Ok(Value::Array(facts)) = json(&exported, &mut self.context, 0)
+        {
+            let facts: Vec<&str> = facts.iter().filter_map(Value::as_str).collect();
+            said.attributes.push(("reads".to_owned(), facts.join(" ")));
+        }
         if said.name.is_empty() {
             NAMELESS.clone_into(&mut said.name);
         }

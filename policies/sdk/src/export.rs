@@ -164,7 +164,7 @@ macro_rules! description {
             version: ::std::string::String::from(env!("CARGO_PKG_VERSION")),
             summary: ::std::string::String::from(env!("CARGO_PKG_DESCRIPTION")),
             settings_schema: <$policy as $crate::lifecycle::Policy>::settings_schema().map(::std::string::String::from),
-            attributes: ::std::vec::Vec::new(),
+            attributes: $crate::lifecycle::declared(<$policy as $crate::lifecycle::Policy>::reads()),
         }
     };
 }

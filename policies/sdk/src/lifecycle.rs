@@ -17,6 +17,13 @@ pub trait Policy {
         Vec::new()
     }
 
+    /// Further facts that it reads, as docs/policies.md lists them: `&["node-labels", "last-job"]`. They come as attributes, and only to those
+    /// that name them here.
+    #[must_use]
+    fn reads() -> &'static [&'static str] {
+        &[]
+    }
+
     /// JSON Schema of the settings, with which the operator can refuse a policy set before it runs any code.
     #[must_use]
     fn settings_schema() -> Option<&'static str> {
@@ -37,6 +44,12 @@ impl Problem {
 pub fn out_of_range(fields: &[(&str, u32, u32, u32)]) -> Vec<Problem> {
     let wrong = fields.iter().filter(|(_, value, least, most)| value < least || value > most);
     wrong.map(|(field, value, least, most)| Problem::new(*field, format!("is {value}, must be {least} to {most}"))).collect()
+}
+
+/// What a policy reads, as its description says it.
+#[must_use]
+pub fn declared(reads: &[&str]) -> Vec<(String, String)> {
+    if reads.is_empty() { Vec::new() } else { vec![("reads".to_owned(), reads.join(" "))] }
 }
 
 /// Name of a policy from the name of its crate: without the prefix by which such crates are known among others.

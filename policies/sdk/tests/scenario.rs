@@ -130,3 +130,17 @@ fn the_description_is_the_packages() {
     };
     assert_eq!(description, expected);
 }
+
+#[test]
+fn the_description_lists_what_the_policy_reads() {
+    struct Curious;
+    impl Policy for Curious {
+        type Settings = ();
+
+        fn reads() -> &'static [&'static str] {
+            &["node-labels", "last-job"]
+        }
+    }
+    let declared = pacer_policy_sdk::description!(Curious).attributes;
+    assert_eq!(declared, [("reads".to_owned(), "node-labels last-job".to_owned())]);
+}

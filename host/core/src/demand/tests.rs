@@ -54,6 +54,26 @@ fn open(demand: &Demand) -> Vec<u64> {
 }
 
 #[test]
+fn jobs_that_no_runner_has_wait_since_the_first_was_queued() {
+    let of = |events: &[JobEvent]| assessed(&ledger(events), &[], &fleet(&["a"], &[]), 100).waiting();
+    let told = |events: &[JobEvent]| {
+        let told = of(events).attributes(at(100));
+        told.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    let late = JobEvent { queued_at: at(40), ..event(2, State::Queued, 40, None) };
+    let early = JobEvent { queued_at: at(30), ..event(3, State::Queued, 30, None) };
+    let running = event(1, State::InProgress, 10, Some("a"));
+    for (events, expected) in [
+        (&[][..], "waiting-jobs=0"),
+        (std::slice::from_ref(&running), "waiting-jobs=0"),
+        (&[running.clone(), late.clone()], "waiting-jobs=1 waiting-seconds=60"),
+        (&[running.clone(), late, early], "waiting-jobs=2 waiting-seconds=70"),
+    ] {
+        assert_eq!(told(events), expected);
+    }
+}
+
+#[test]
 fn job_counts_once_when_ledger_and_listing_have_it() {
     let queued = event(1, State::Queued, 0, None);
     let polled = vec![queued.clone(), event(2, State::Queued, 0, None)];

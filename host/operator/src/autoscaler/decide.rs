@@ -6,11 +6,12 @@ use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::names::annotation;
 use pacer_core::autoscale::{self, Decision, Demand, Ramp};
 use pacer_core::ledger::State;
-use pacer_core::policy::{ApiBudget, CapacityPlan, CapacityRequest, Pool};
+use pacer_core::policy::{ApiBudget, Attributes, CapacityPlan, CapacityRequest, Pool};
+use pacer_core::reads::{Fact, Reads};
 use pacer_core::reservation::{self, Held, InForce};
 use pacer_core::scale_down::{since, unix};
-use pacer_policy::Evaluation;
 use pacer_policy::record::Change;
+use pacer_policy::{Decision as PolicyDecision, Evaluation};
 use pacer_policyset::receipts::{Draft, Owner};
 
 use super::metric::Metrics;
@@ -19,6 +20,7 @@ use super::spec::Spec;
 use super::{Autoscalers, Observation, Problem, Subject};
 use crate::pool::{Scaled, api_budget};
 use crate::published::{JobHistory, Past};
+use crate::target::Target;
 
 /// The contract's attribute: how long a reservation for a queued job lasts, in seconds.
 const LIFE: &str = "reservation-seconds";
@@ -105,18 +107,20 @@ impl Autoscalers {
         let scope = spec.target.config().scope().ok();
         let budget = seen.github.as_ref().zip(scope).and_then(|(github, scope)| github.budget(&scope)).as_ref().map(api_budget);
         let jobs = seen.demand.jobs.iter().filter(|_| metric.jobs_counted);
-        let request = CapacityRequest {
-            now: unix(now),
-            settings: String::new(),
-            pool: pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now),
-            jobs: jobs.map(|(id, job)| reservation::job(*id, job, now)).collect(),
-            reservations: held.iter().filter_map(|held| held.at(now)).collect(),
-            attributes: vec![(LIFE.to_owned(), spec.life.as_secs().to_string())],
-        };
         let asked = of.object.annotations().get(annotation::POLICIES).or_else(|| spec.target.policies());
         let namespace = of.object.namespace().unwrap_or_default();
         // Those of its own policy set, or of its target's.
         let generation = self.decisions.policies.generation_for(&namespace, asked.map(String::as_str));
+        let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now);
+        pool.attributes.extend(self.told_of(&spec.target, &generation.reads(PolicyDecision::Capacity), now));
+        let request = CapacityRequest {
+            now: unix(now),
+            settings: String::new(),
+            pool,
+            jobs: jobs.map(|(id, job)| reservation::job(*id, job, now)).collect(),
+            reservations: held.iter().filter_map(|held| held.at(now)).collect(),
+            attributes: vec![(LIFE.to_owned(), spec.life.as_secs().to_string())],
+        };
         let evaluation = generation.capacity(request).await;
         // It is asked at every pass, and seldom says something new.
         let news = evaluation.receipt.fault().is_some() || reservation::differs(&evaluation.answer.reservations, &held);
@@ -124,6 +128,16 @@ impl Autoscalers {
             self.decisions.report(&evaluation, &of.object.object_ref(&())).await;
         }
         Planned { in_force: InForce::of(&evaluation.answer, now), news, evaluation }
+    }
+
+    /// Further facts about the pool.
+    fn told_of(&self, target: &Target, reads: &Reads, now: Timestamp) -> Attributes {
+        if !reads.has_any(&[Fact::Pool, Fact::Failures]) {
+            return Attributes::new();
+        }
+        let annotations = target.meta().annotations.as_ref();
+        let priority = annotations.and_then(|annotations| annotations.get(annotation::PRIORITY)).map(String::as_str);
+        self.decisions.facts.pool(reads, &target.template(&[]).spec, priority, now)
     }
 
     pub(super) fn past(&self, spec: &Spec, now: Timestamp) -> Past {

@@ -9,7 +9,7 @@ use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_core::demand;
-use pacer_core::ledger::{Job, Ledger, State};
+use pacer_core::ledger::{Job, Ledger};
 use pacer_core::policy::Counts;
 use pacer_core::replacement::Accounted;
 use pacer_core::room::NoRoom;
@@ -98,23 +98,20 @@ impl Autoscalers {
         for runner in &fleet.objects {
             let Some(job) = named.get(runner.name_any().as_str()).copied() else { continue };
             let Ok(uid) = Uid::of(&**runner) else { continue };
-            let working = (job.state == State::InProgress).then_some(job.since);
-            let ended = (job.state == State::Completed).then_some(job.since);
-            let before = self.memory.reports.jobs.read(&uid, |before| *before);
-            let ended = ended.max(before.and_then(|before| before.ended));
-            let told = RunnerJob { working, ended };
-            if before == Some(told) {
+            let before = self.memory.reports.jobs.read(&uid, RunnerJob::clone);
+            let told = RunnerJob::heard(before.as_ref(), job);
+            if before.as_ref() == Some(&told) {
                 continue;
             }
+            let working = told.working;
+            let changed = before.as_ref().map(|before| before.working) != Some(working);
             self.memory.reports.jobs.set(&uid, told);
             let online = self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten();
             if let (None, Some(online)) = (before, online) {
                 self.memory.memos.change(of.uid, |memo| memo.came_online(online.duration_since(job.queued)));
             }
             let namespace = runner.namespace().unwrap_or_default();
-            if let (true, Some(set)) =
-                (before.map(|before| before.working) != Some(working), controller::<RunnerReplicaSet>(&**runner))
-            {
+            if let (true, Some(set)) = (changed, controller::<RunnerReplicaSet>(&**runner)) {
                 self.cluster.wake.set(&namespace, set.name).await;
             }
             // One that is on its way out is not looked at by its set.

@@ -1,6 +1,9 @@
 //! What autoscalers say about demand.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
+use pacer_core::ledger::{About, Job, State};
 use pacer_core::replacement::Accounted;
 
 /// Numbers that are remembered; the oldest go first.
@@ -29,10 +32,55 @@ impl AcceptedDemand {
 }
 
 /// What job events say about a runner that they name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunnerJob {
     /// Since when its job is in progress.
     pub working: Option<Timestamp>,
     /// When the last one that is over ended.
     pub ended: Option<Timestamp>,
+    /// What that one was.
+    pub last: Option<Arc<About>>,
+}
+
+impl RunnerJob {
+    /// What is said of a runner once a job of it is as far as this.
+    #[must_use]
+    pub fn heard(before: Option<&Self>, job: &Job) -> Self {
+        let working = (job.state == State::InProgress).then_some(job.since);
+        let before = before.cloned().unwrap_or_default();
+        if job.state == State::Completed && before.ended.is_none_or(|ended| job.since > ended) {
+            return Self { working, ended: Some(job.since), last: Some(job.about.clone()) };
+        }
+        Self { working, ..before }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(state: State, since: i64, repository: &str) -> Job {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let about = About { repository: repository.into(), workflow: "build".into(), labels: [].into(), attempt: 1 };
+        Job { state, since: at(since), queued: at(0), expires: at(9_999), about: Arc::new(about), runner: None }
+    }
+
+    #[test]
+    fn the_last_job_is_the_one_that_ended_last() {
+        let mut told = None;
+        for (event, expected) in [
+            (job(State::InProgress, 10, "acme/a"), None),
+            (job(State::Completed, 20, "acme/a"), Some((20, "acme/a"))),
+            (job(State::InProgress, 30, "acme/b"), Some((20, "acme/a"))),
+            (job(State::Completed, 40, "acme/b"), Some((40, "acme/b"))),
+            // Late, and of an earlier job.
+            (job(State::Completed, 25, "acme/c"), Some((40, "acme/b"))),
+        ] {
+            let heard = RunnerJob::heard(told.as_ref(), &event);
+            let last = heard.ended.zip(heard.last.as_ref()).map(|(ended, last)| (ended.as_second(), &*last.repository));
+            assert_eq!(last, expected, "{event:?}");
+            assert_eq!(heard.working.is_some(), event.state == State::InProgress);
+            told = Some(heard);
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use pacer_core::arrivals::Arrivals;
 use pacer_core::autoscale::Bounds;
+use pacer_core::demand::Waiting;
 use pacer_core::durations::Durations;
 use pacer_core::policy::Quantiles;
 
@@ -16,8 +17,10 @@ pub struct JobHistory {
     pub arrivals: Arrivals,
     /// Between which numbers the autoscaler keeps the pool.
     pub bounds: Option<Bounds>,
-    /// Jobs that wait for a runner, and whose events come by webhook.
-    pub waiting: usize,
+    /// Jobs that waited at its last pass; none where it hears of no jobs.
+    pub waiting: Option<Waiting>,
+    /// How many of them had their events come by webhook.
+    pub waiting_by_event: usize,
 }
 
 /// What policies are told of a pool beside how it is now.
@@ -31,6 +34,8 @@ pub struct Past {
     pub arrivals: Vec<u32>,
     /// Between which numbers its autoscaler keeps it.
     pub bounds: Option<Bounds>,
+    /// Jobs that wait for it.
+    pub waiting: Option<Waiting>,
 }
 
 impl Past {
@@ -42,6 +47,7 @@ impl Past {
             run_time: jobs.and_then(|jobs| jobs.runs.quantiles()),
             arrivals: jobs.map(|jobs| jobs.arrivals.per_minute(now)).unwrap_or_default(),
             bounds: jobs.and_then(|jobs| jobs.bounds),
+            waiting: jobs.and_then(|jobs| jobs.waiting),
         }
     }
 }

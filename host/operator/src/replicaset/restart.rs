@@ -43,6 +43,8 @@ impl ReplicaSets {
         Ok(RestartQuestion {
             generation: of.generation,
             pool: pool::of_set(of.set, &fleet.members, budget, fleet.scaled, self.past(of), of.clock.now),
+            spec: &of.set.spec.template.spec,
+            priority: self.priority(of),
             members: &fleet.members,
             about: of.set.object_ref(&()),
             owner: Owner::set(of.set)?,

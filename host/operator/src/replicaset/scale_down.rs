@@ -11,15 +11,19 @@ use kube::{Resource, ResourceExt};
 use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
 use pacer_core::fleet::Shrink;
-use pacer_core::scale_down;
+use pacer_core::node::NodeFacts;
+use pacer_core::reads::Fact;
+use pacer_core::scale_down::{self, Offer};
 use pacer_github::Removal;
 use pacer_github::runner_list::Haste;
+use pacer_policy::Decision;
 use pacer_policy::record::{Done, Item};
 use pacer_policyset::receipts::{Draft, Owner, not_unregistered};
 
 use super::observe::Fleet;
 use super::{ReplicaSets, Subject};
 use crate::access::{Access, NEXT_PERMIT};
+use crate::attributes::Audience;
 use crate::error::Error;
 use crate::pool;
 use crate::removal::Registered;
@@ -108,10 +112,11 @@ impl ReplicaSets {
         let Some(permit) = access.permit() else { return Asked::nothing(NEXT_PERMIT) };
         let pool = pool::of_set(of.set, members, access.budget(), fleet.scaled, self.past(of), of.clock.now);
         let offer = scale_down::offer(members, &nodes, pool, plan.ask, confirmation, plan.outdated_only, of.clock.now);
-        let Some(offer) = offer else {
+        let Some(mut offer) = offer else {
             // Idle ones there are, but none for long enough: the newest proof is due soon.
             return Asked::nothing(confirmation.max(Duration::from_secs(1)));
         };
+        self.tell_policy(of, fleet, &mut offer, &nodes);
         let evaluation = of.generation.scale_down(offer.request).await;
         self.decisions.report(&evaluation, &of.set.object_ref(&())).await;
         // Owned: the stream below is part of a future that has to be Send for any lifetime.
@@ -150,6 +155,24 @@ impl ReplicaSets {
         let owner = Owner::set(of.set).ok().filter(|_| !items.is_empty());
         asked.draft = owner.map(|owner| Draft::new(owner, &evaluation, items, of.clock.now));
         asked
+    }
+
+    /// Adds the further facts that the policy reads.
+    fn tell_policy(&self, of: Subject<'_>, fleet: &Fleet, offer: &mut Offer, known: &BTreeMap<String, NodeFacts>) {
+        let (reads, facts, now) = (of.generation.reads(Decision::ScaleDown), &self.decisions.facts, of.clock.now);
+        let namespace = of.set.namespace().unwrap_or_default();
+        let to = Audience { reads: &reads, namespace: &namespace, members: &fleet.members, now };
+        let (request, spec) = (&mut offer.request, &of.set.spec.template.spec);
+        facts.tell_nodes(to, known, &mut request.nodes);
+        let priority = self.priority(of);
+        request.pool.attributes.extend(facts.pool(&reads, spec, priority.as_deref(), now));
+        for (candidate, member) in request.candidates.iter_mut().zip(&offer.runners) {
+            let Some((runner, _)) = fleet.members.get(*member) else { continue };
+            candidate.attributes.extend(facts.runner(to, runner));
+        }
+        if let Some(waiting) = self.past(of).waiting.filter(|_| reads.has(Fact::WaitingJobs)) {
+            request.attributes.extend(waiting.attributes(now));
+        }
     }
 
     async fn unregister(&self, of: Subject<'_>, access: &Access, fleet: &Fleet, member: usize) -> Result<Removal, Error> {

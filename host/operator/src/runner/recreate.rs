@@ -7,6 +7,7 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::Runner;
+use pacer_api::names::annotation;
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
 use pacer_core::phase::Assessment;
@@ -49,6 +50,8 @@ impl Runners {
         let question = RestartQuestion {
             generation: &self.decisions.policies.generation(),
             pool: pool::of_runner(of.runner, assessment, access.budget()),
+            spec: &of.runner.spec,
+            priority: of.runner.annotations().get(annotation::PRIORITY).cloned(),
             members: &[(observed.facts.clone(), assessment.clone())],
             about: of.runner.object_ref(&()),
             owner: Owner::runner(of.runner)?,

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use pacer_policy::bundle::pack;
-use pacer_policy::{COMPRESSED_BYTES, CONTRACT, Limits, Policy, RAW_BYTES};
+use pacer_policy::{COMPRESSED_BYTES, CONTRACT, Description, Limits, Policy, RAW_BYTES};
 use serde_json::{Value, json};
 
 use super::case::takes;
@@ -58,6 +58,7 @@ pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
             "version": policy.description().version,
             "digest": policy.digest().to_string(),
             "takes": policy.decisions(),
+            "reads": policy.description().reads.to_string(),
             "bytes": component.len(),
             "compressedBytes": packed,
             "settings": serde_json::from_str::<Value>(&settings)?,
@@ -67,6 +68,7 @@ pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
     let rows = [
         ("policy", format!("{} {} ({})", policy.description().name, policy.description().version, policy.digest().short())),
         ("takes", takes(&policy)),
+        ("reads", reads(policy.description())),
         (
             "size",
             format!(
@@ -94,6 +96,7 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<Report> {
         ("version", description.version.clone()),
         ("summary", description.summary.clone()),
         ("takes", takes(&policy)),
+        ("reads", reads(description)),
         ("contract", CONTRACT.to_owned()),
         ("digest", policy.digest().to_string()),
         ("size", format!("{}, {} compressed", table::bytes(component.len()), table::bytes(pack(&component).len()))),
@@ -103,6 +106,16 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<Report> {
         Some(schema) => text.push_str(&settings(schema)),
     }
     Ok(Report::text(text))
+}
+
+/// Further facts that a policy asks for, and what is wrong with the names.
+fn reads(description: &Description) -> String {
+    let known = description.reads.to_string();
+    let mut parts = vec![if known.is_empty() { "no further facts".to_owned() } else { known }];
+    if !description.unknown_reads.is_empty() {
+        parts.push(format!("not told by this version: {}", description.unknown_reads.join(", ")));
+    }
+    parts.join("; ")
 }
 
 fn two_columns(rows: &[(&str, String)]) -> String {

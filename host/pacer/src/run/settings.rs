@@ -1,11 +1,14 @@
 //! From the flags of `pacer run` to the settings of its parts.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use pacer_cluster::lease::LeaseTiming;
 use pacer_cluster::object::ObjectKey;
+use pacer_core::allowed::Allowed;
+use pacer_core::price::Prices;
 use pacer_core::recovery::Budget;
 use pacer_core::restart::RestartLimits;
 use pacer_core::ring::Bounds;
@@ -16,7 +19,7 @@ use pacer_operator::settings::Settings;
 use pacer_policyset::Options;
 use pacer_trace::Limits;
 
-use crate::arguments::{ElectionArguments, RunArguments};
+use crate::arguments::{ElectionArguments, FactArguments, RunArguments};
 use crate::connection::REQUEST_DEADLINE;
 use crate::record::{Defaults, Setting};
 
@@ -104,6 +107,29 @@ pub(super) fn settings(arguments: &RunArguments) -> Settings {
     }
 }
 
+pub(super) fn allowed(arguments: &FactArguments) -> Allowed {
+    let filled = |list: &[String]| list.iter().map(|key| key.trim()).filter(|key| !key.is_empty()).map(str::to_owned).collect();
+    Allowed {
+        node_labels: filled(&arguments.policy_node_labels),
+        labels: filled(&arguments.policy_labels),
+        annotations: filled(&arguments.policy_annotations),
+    }
+}
+
+/// Reads `--node-prices`; no prices where it is not given.
+pub(super) fn prices(file: Option<&Path>) -> anyhow::Result<Prices> {
+    let Some(file) = file else { return Ok(Prices::default()) };
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading --node-prices {}", file.display()))?;
+    let table = serde_saphyr::from_str(&text).map_err(|error| {
+        anyhow::anyhow!(
+            "--node-prices {}: it is no table of instance types and prices, as in \"m5.large: 0.096\": {}",
+            file.display(),
+            error.without_snippet()
+        )
+    })?;
+    Prices::new(table).with_context(|| format!("--node-prices {}", file.display()))
+}
+
 pub(super) fn receipt_bounds(arguments: &RunArguments) -> Bounds {
     Bounds {
         count: usize::from(arguments.receipts_per_pool),
@@ -145,6 +171,46 @@ mod tests {
             assert!(options(&[wrong]).is_err(), "{wrong}");
         }
         assert!(options(&["--builtin-policies-only"]).unwrap().builtin_only);
+    }
+
+    fn allowed_by(flags: &[&str]) -> Allowed {
+        match Pacer::parse_from(["pacer", "run"].iter().chain(flags)).command {
+            Command::Run(arguments) => allowed(&arguments.facts),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn policies_see_common_labels_of_nodes_and_nothing_else_unless_told() {
+        let default = allowed_by(&[]);
+        assert_eq!(default.node_labels.join(","), pacer_core::node::LABELS);
+        assert!(default.node_labels.len() == 9 && default.labels.is_empty() && default.annotations.is_empty());
+        assert_eq!(allowed_by(&["--policy-node-labels="]).node_labels, [""; 0]);
+        let told = allowed_by(&["--policy-node-labels=a, b", "--policy-labels=acme.io/", "--policy-annotations=x/,,y/"]);
+        assert_eq!((told.node_labels, told.labels), (vec!["a".to_owned(), "b".to_owned()], vec!["acme.io/".to_owned()]));
+        assert_eq!(told.annotations, ["x/", "y/"]);
+    }
+
+    #[test]
+    fn prices_are_read_from_yaml_and_json() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("prices");
+        for (text, expected) in [
+            ("m5.large: 0.096\nm5.large/spot: 0.035\n", Ok(Some(0.035))),
+            (r#"{"m5.large": 1}"#, Ok(Some(1.0))),
+            ("{}", Ok(None)),
+            ("m5.large: cheap", Err("no table of instance types and prices")),
+            ("[1, 2]", Err("no table of instance types and prices")),
+            ("m5.large: -1", Err("the price of \"m5.large\" is -1")),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            match (prices(Some(&file)), expected) {
+                (Ok(prices), Ok(expected)) => assert_eq!(prices.of("m5.large", Some("spot")), expected, "{text}"),
+                (Err(error), Err(expected)) => assert!(format!("{error:#}").contains(expected), "{text}: {error:#}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+        assert!(prices(None).is_ok() && prices(Some(&directory.path().join("none"))).is_err());
     }
 
     #[derive(clap::Parser)]

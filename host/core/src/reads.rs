@@ -1,0 +1,157 @@
+//! Which further facts a policy reads.
+//!
+//! A fact reaches a policy as an attribute, and only one that says in `describe` that it reads the fact: the value of its attribute `reads` is
+//! a list of [`Fact`]s. What nobody reads is not gathered, and a component that says nothing is told what all were told before there were
+//! such facts.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Key of the attribute of a policy's description that lists what it reads.
+pub const KEY: &str = "reads";
+
+/// Facts of one kind, which are read together. docs/policies.md lists the attributes of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Fact {
+    /// Labels of nodes that the operator may pass on, and what kind of capacity a node is.
+    NodeLabels,
+    /// What of a node's CPU and memory pods may use.
+    NodeSize,
+    /// Runners of other pools on a node.
+    NodeNeighbours,
+    /// What a node costs.
+    NodePrice,
+    /// Runners that failed within the last hour, by node and by image.
+    Failures,
+    /// Annotations of runners that the operator may pass on.
+    Annotations,
+    /// Labels of runners that the operator may pass on.
+    Labels,
+    /// Where the pool is registered, its image and its priority.
+    Pool,
+    /// The last job of a runner.
+    LastJob,
+    /// Jobs that wait for the pool.
+    WaitingJobs,
+}
+
+impl Fact {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 10] = [
+        Self::NodeLabels,
+        Self::NodeSize,
+        Self::NodeNeighbours,
+        Self::NodePrice,
+        Self::Failures,
+        Self::Annotations,
+        Self::Labels,
+        Self::Pool,
+        Self::LastJob,
+        Self::WaitingJobs,
+    ];
+
+    /// Its name in `reads`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NodeLabels => "node-labels",
+            Self::NodeSize => "node-size",
+            Self::NodeNeighbours => "node-neighbours",
+            Self::NodePrice => "node-price",
+            Self::Failures => "failures",
+            Self::Annotations => "annotations",
+            Self::Labels => "labels",
+            Self::Pool => "pool",
+            Self::LastJob => "last-job",
+            Self::WaitingJobs => "waiting-jobs",
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a policy reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reads(BTreeSet<Fact>);
+
+impl Reads {
+    /// From a declaration, whose names are separated by commas or white space; with the names that this operator does not know. A policy works
+    /// without facts, so that one that reads what a newer operator tells is not refused.
+    #[must_use]
+    pub fn declared(text: &str) -> (Self, Vec<&str>) {
+        let names = text.split(|char: char| char == ',' || char.is_whitespace()).filter(|name| !name.is_empty());
+        let mut unknown = Vec::new();
+        let known = names.filter_map(|name| {
+            let fact = Fact::ALL.into_iter().find(|fact| fact.as_str() == name);
+            unknown.extend(fact.is_none().then_some(name));
+            fact
+        });
+        (Self(known.collect()), unknown)
+    }
+
+    /// Whether it reads a fact.
+    #[must_use]
+    pub fn has(&self, fact: Fact) -> bool {
+        self.0.contains(&fact)
+    }
+
+    /// Whether it reads one of these.
+    #[must_use]
+    pub fn has_any(&self, facts: &[Fact]) -> bool {
+        facts.iter().any(|fact| self.has(*fact))
+    }
+
+    /// What this one or another one reads.
+    #[must_use]
+    pub fn or(mut self, other: &Self) -> Self {
+        self.0.extend(&other.0);
+        self
+    }
+}
+
+impl FromIterator<Fact> for Reads {
+    fn from_iter<T: IntoIterator<Item = Fact>>(facts: T) -> Self {
+        Self(facts.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|fact| fact.as_str()).collect();
+        f.write_str(&names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declaration_is_read_whatever_separates_its_names() {
+        for (text, expected, unknown) in [
+            ("", "", vec![]),
+            ("last-job", "last-job", vec![]),
+            ("last-job, node-labels,node-labels", "node-labels, last-job", vec![]),
+            (" node-price\nfuel-price  Pool", "node-price", vec!["fuel-price", "Pool"]),
+        ] {
+            let (reads, left) = Reads::declared(text);
+            assert_eq!((reads.to_string().as_str(), left), (expected, unknown), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_fact_is_declared_by_its_name() {
+        for fact in Fact::ALL {
+            let (reads, unknown) = Reads::declared(fact.as_str());
+            assert!(reads == Reads::from_iter([fact]) && reads.has(fact) && unknown.is_empty(), "{fact}");
+        }
+        let both = Reads::from_iter([Fact::Pool]).or(&Reads::from_iter([Fact::LastJob]));
+        assert!(both.has(Fact::Pool) && both.has_any(&[Fact::Labels, Fact::LastJob]) && !both.has_any(&[Fact::Labels]));
+    }
+}

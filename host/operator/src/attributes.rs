@@ -1,0 +1,175 @@
+//! Further facts that policies are told as attributes, each where a component reads it.
+//!
+//! What a fact is made from is known here already, but for nodes, which are read for all decisions alike.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use pacer_api::RunnerSpec;
+use pacer_api::names::RUNNER_CONTAINER;
+use pacer_core::allowed::Allowed;
+use pacer_core::facts::RunnerFacts;
+use pacer_core::failures::Failures;
+use pacer_core::last_job;
+use pacer_core::node::NodeFacts;
+use pacer_core::phase::Assessment;
+use pacer_core::policy::{Attributes, Node};
+use pacer_core::pool::PoolOrigin;
+use pacer_core::price::Prices;
+use pacer_core::reads::{Fact, Reads};
+
+use crate::stores::Stores;
+
+/// What facts are made from.
+pub struct FactSources {
+    allowed: Arc<Allowed>,
+    prices: Prices,
+    stores: Stores,
+    /// Image of runners whose spec names none.
+    runner_image: String,
+    failures: Mutex<Failures>,
+}
+
+/// The runners that a policy is asked about, and what it reads.
+#[derive(Clone, Copy)]
+pub struct Audience<'a> {
+    /// What it reads.
+    pub reads: &'a Reads,
+    /// Namespace of the pool.
+    pub namespace: &'a str,
+    /// Runners of the pool.
+    pub members: &'a [(RunnerFacts, Assessment)],
+    /// When it is asked.
+    pub now: Timestamp,
+}
+
+impl FactSources {
+    /// From these, and with no failures known.
+    #[must_use]
+    pub fn new(allowed: Arc<Allowed>, prices: Prices, stores: Stores, runner_image: String) -> Self {
+        Self { allowed, prices, stores, runner_image, failures: Mutex::default() }
+    }
+
+    /// Image of the `runner` container of runners that are made so.
+    #[must_use]
+    pub fn image<'a>(&'a self, spec: &'a RunnerSpec) -> &'a str {
+        let own = spec.pod.containers.iter().flatten().find(|container| container.name == RUNNER_CONTAINER);
+        let own = own.and_then(|container| container.image.as_deref()).filter(|image| !image.is_empty());
+        spec.config.image().or(own).unwrap_or(&self.runner_image)
+    }
+
+    /// A runner failed and was given up.
+    pub fn failed(&self, node: Option<&str>, image: &str, now: Timestamp) {
+        self.failures().add(node, Some(image).filter(|image| !image.is_empty()), now);
+    }
+
+    /// Of a pool whose runners are made so, and whose annotation says this of its priority.
+    #[must_use]
+    pub fn pool(&self, reads: &Reads, spec: &RunnerSpec, priority: Option<&str>, now: Timestamp) -> Attributes {
+        let (config, image) = (&spec.config, self.image(spec));
+        let mut told = Attributes::new();
+        if reads.has(Fact::Pool) {
+            let origin = PoolOrigin { scope: config.scope().ok(), group: config.group.as_deref(), image, priority };
+            told.extend(origin.attributes());
+        }
+        if reads.has(Fact::Failures) {
+            told.push(("image-failures".to_owned(), self.failures().of_image(image, now).to_string()));
+        }
+        told
+    }
+
+    /// Of nodes of which this is known, by name.
+    pub fn tell_nodes(&self, to: Audience<'_>, known: &BTreeMap<String, NodeFacts>, nodes: &mut [Node]) {
+        let neighbours = to.reads.has(Fact::NodeNeighbours).then(|| neighbours(&self.stores.pods.state(), to));
+        for node in nodes {
+            let read = known.get(&node.name).map(|facts| facts.attributes(to.reads, &self.allowed, &self.prices));
+            node.attributes.extend(read.unwrap_or_default());
+            if let Some(neighbours) = &neighbours {
+                let others = neighbours.get(&node.name).copied().unwrap_or_default();
+                node.attributes.push(("other-runners".to_owned(), others.to_string()));
+            }
+            if to.reads.has(Fact::Failures) {
+                let failures = self.failures().on_node(&node.name, to.now);
+                node.attributes.push(("failures".to_owned(), failures.to_string()));
+            }
+        }
+    }
+
+    /// Of one of the runners.
+    #[must_use]
+    pub fn runner(&self, to: Audience<'_>, facts: &RunnerFacts) -> Attributes {
+        let mut told = Attributes::new();
+        if to.reads.has_any(&[Fact::Annotations, Fact::Labels])
+            && let Some(object) = self.stores.runners.get(&ObjectRef::new(&facts.name).within(to.namespace))
+        {
+            if to.reads.has(Fact::Annotations) {
+                told.extend(self.allowed.annotations(object.annotations()));
+            }
+            if to.reads.has(Fact::Labels) {
+                told.extend(self.allowed.labels(object.labels()));
+            }
+        }
+        if to.reads.has(Fact::LastJob) {
+            told.extend(facts.last_job.as_deref().map(last_job::attributes).unwrap_or_default());
+        }
+        told
+    }
+
+    /// A poisoned lock only means that somebody panicked between two failures.
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pods of runners of other pools that are not over, by node.
+fn neighbours(pods: &[Arc<Pod>], to: Audience<'_>) -> HashMap<String, u32> {
+    let own: HashSet<&str> = to.members.iter().map(|(facts, _)| facts.name.as_str()).collect();
+    let mut counts = HashMap::new();
+    for pod in pods {
+        let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) else { continue };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let is_own = pod.metadata.namespace.as_deref() == Some(to.namespace) && own.contains(pod.name_any().as_str());
+        if !is_own && !matches!(phase, Some("Succeeded" | "Failed")) {
+            let count: &mut u32 = counts.entry(node.clone()).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_core::phase::Phase;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(namespace: &str, name: &str, node: Option<&str>, phase: &str) -> Arc<Pod> {
+        let pod = json!({
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": phase},
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn neighbours_are_the_runners_of_other_pools_that_are_not_over() {
+        let facts = RunnerFacts { name: "web-1".to_owned(), ..RunnerFacts::default() };
+        let members = [(facts, Assessment { phase: Phase::Busy, trouble: None })];
+        let to = Audience { reads: &Reads::default(), namespace: "ci", members: &members, now: Timestamp::UNIX_EPOCH };
+        let pods = [
+            pod("ci", "web-1", Some("n-1"), "Running"),
+            pod("ci", "app-1", Some("n-1"), "Running"),
+            pod("other", "web-1", Some("n-1"), "Pending"),
+            pod("ci", "app-2", Some("n-2"), "Succeeded"),
+            pod("ci", "app-3", Some("n-2"), "Failed"),
+            pod("ci", "app-4", None, "Pending"),
+        ];
+        assert_eq!(neighbours(&pods, to), HashMap::from([("n-1".to_owned(), 2)]));
+    }
+}

@@ -38,6 +38,10 @@ pub enum Endpoint {
     Redeliver,
     /// `GET app/hook/config`.
     GetAppHook,
+    /// `GET app/installations`, one page.
+    ListInstallations,
+    /// `GET .../actions/runners/downloads`.
+    ListAgents,
 }
 
 /// Largest answer that is read, in bytes, unless the endpoint has larger ones.
@@ -52,7 +56,7 @@ enum Right {
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::RegistrationToken,
         Self::ListRunners,
         Self::GetRunner,
@@ -67,6 +71,8 @@ impl Endpoint {
         Self::ListDeliveries,
         Self::Redeliver,
         Self::GetAppHook,
+        Self::ListInstallations,
+        Self::ListAgents,
     ];
 
     /// Name for metrics and logs.
@@ -87,6 +93,8 @@ impl Endpoint {
             Self::ListDeliveries => "list_deliveries",
             Self::Redeliver => "redeliver",
             Self::GetAppHook => "get_app_hook",
+            Self::ListInstallations => "list_installations",
+            Self::ListAgents => "list_agents",
         }
     }
 
@@ -96,8 +104,15 @@ impl Endpoint {
             Self::RegistrationToken | Self::FindInstallation | Self::InstallationToken | Self::GetRunner | Self::GetJob => {
                 Purpose::Start
             }
-            Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups => Purpose::Listing,
-            Self::RemoveRunner | Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Purpose::Removal,
+            Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups | Self::ListAgents => {
+                Purpose::Listing
+            }
+            Self::RemoveRunner
+            | Self::ListHooks
+            | Self::ListDeliveries
+            | Self::Redeliver
+            | Self::GetAppHook
+            | Self::ListInstallations => Purpose::Removal,
         }
     }
 
@@ -131,6 +146,8 @@ impl Endpoint {
             Self::ListDeliveries => "list the deliveries of a webhook of",
             Self::Redeliver => "ask for another delivery by a webhook of",
             Self::GetAppHook => "look at the webhook of",
+            Self::ListInstallations => "list the installations of",
+            Self::ListAgents => "list the runner agents for",
         }
     }
 
@@ -144,7 +161,9 @@ impl Endpoint {
             | Self::RemoveRunner
             | Self::FindInstallation
             | Self::InstallationToken
-            | Self::ListRunnerGroups => Right::Runners,
+            | Self::ListRunnerGroups
+            | Self::ListInstallations
+            | Self::ListAgents => Right::Runners,
         }
     }
 

@@ -5,6 +5,7 @@
 //! [`runner_list::RunnerLists`] keeps one poller per credentials and scope, however many runners there are;
 //! [`queues::Queues`] does the same for the jobs of repositories.
 
+mod agents;
 mod budget;
 mod call;
 mod client;
@@ -14,6 +15,7 @@ mod endpoints;
 mod error;
 mod groups;
 mod hooks;
+mod installations;
 mod jobs;
 mod json;
 mod jwt;
@@ -27,6 +29,7 @@ mod secret;
 mod stack;
 pub mod webhook;
 
+pub use agents::AgentVersion;
 pub use budget::Budget;
 pub use call::Endpoint;
 pub use client::{ClientError, ClientId, ClientOptions, GitHub};
@@ -36,6 +39,7 @@ pub use endpoints::{Endpoints, EndpointsError};
 pub use error::{Error, ErrorKind};
 pub use groups::RunnerGroup;
 pub use hooks::{DeliveryCursor, DeliveryPage, HookOwner, RemoteDelivery, RemoteHook, Webhook};
+pub use installations::AppInstallation;
 pub use jobs::{JobState, QueueListing, RemoteJob, Repository, RunCounts};
 pub use json::Misread;
 pub use jwt::AppKey;

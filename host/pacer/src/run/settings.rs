@@ -40,7 +40,8 @@ pub(super) fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTimin
     Ok(timing)
 }
 
-pub(super) fn settings(arguments: &RunArguments) -> Settings {
+/// Settings of the controllers, as the flags say.
+pub(crate) fn settings(arguments: &RunArguments) -> Settings {
     let pods = &arguments.pods;
     let filled = |text: &String| (!text.is_empty()).then(|| text.clone());
     Settings {

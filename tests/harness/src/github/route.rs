@@ -9,6 +9,8 @@ use super::place::{Accounts, Scope};
 pub enum RouteKind {
     /// GET a scope's runners.
     ListRunners,
+    /// GET the agents that a scope's runners may be installed with.
+    ListDownloads,
     /// GET one runner.
     GetRunner,
     /// DELETE one runner.
@@ -29,6 +31,8 @@ pub enum RouteKind {
     GetJob,
     /// GET the app's installation of a scope.
     FindInstallation,
+    /// GET all installations of the app.
+    ListInstallations,
     /// GET an installation by its number.
     GetInstallation,
     /// POST for an installation's access token.
@@ -93,6 +97,7 @@ impl Route {
         let number = |text: &str| text.parse::<u64>().ok();
         let repository = matches!(below, Below::Repository);
         let (kind, id, delivery) = match (&below, rest) {
+            (Below::App, ["installations"]) if get => (RouteKind::ListInstallations, 0, 0),
             (Below::App, ["installations", id]) if get => (RouteKind::GetInstallation, number(id)?, 0),
             (Below::App, ["installations", id, "access_tokens"]) if post => (RouteKind::AccessToken, number(id)?, 0),
             (Below::App, ["hook", "config"]) if get => (RouteKind::GetAppHook, 0, 0),
@@ -103,6 +108,7 @@ impl Route {
             (_, ["actions", "runners"]) if get => (RouteKind::ListRunners, 0, 0),
             (_, ["actions", "runners", "registration-token"]) if post => (RouteKind::RegistrationToken, 0, 0),
             (_, ["actions", "runners", "remove-token"]) if post => (RouteKind::RemoveToken, 0, 0),
+            (_, ["actions", "runners", "downloads"]) if get => (RouteKind::ListDownloads, 0, 0),
             (_, ["actions", "runners", id]) if get => (RouteKind::GetRunner, number(id)?, 0),
             (_, ["actions", "runners", id]) if delete => (RouteKind::DeleteRunner, number(id)?, 0),
             (_, ["actions", "runner-groups"]) if get && !repository => (RouteKind::ListGroups, 0, 0),
@@ -149,6 +155,8 @@ impl Route {
             K::GetRun => scoped!("actions/runs/{run_id}"),
             K::ListRunJobs => scoped!("actions/runs/{run_id}/jobs"),
             K::GetJob => scoped!("actions/jobs/{job_id}"),
+            K::ListDownloads => scoped!("actions/runners/downloads"),
+            K::ListInstallations => "/app/installations",
             K::FindInstallation => scoped!("installation"),
             K::GetInstallation => "/app/installations/{installation_id}",
             K::AccessToken => "/app/installations/{installation_id}/access_tokens",

@@ -4,6 +4,10 @@
 # build.sh BINARY DIRECTORY: writes an OCI layout with the program into a directory that must not exist, then unpacks and runs it. Needs Go and
 # a Debian whose glibc the program was linked against, no container engine. The same program on the same machine gives the same bytes.
 #
+#   ARCH               platform of the program, amd64 or arm64 (this machine's). For another one Debian's cross compiler for it has to be
+#                      installed, whose libraries the image gets
+#   RUN                what runs a program of that platform here, such as "qemu-aarch64-static -L /usr/aarch64-linux-gnu"; without it, what is
+#                      for another platform is not run
 #   SOURCE_DATE_EPOCH  time of all files (that of the last commit)
 set -eu
 
@@ -11,12 +15,18 @@ binary=${1:?usage: build.sh BINARY DIRECTORY} out=${2:?usage: build.sh BINARY DI
 image=$(cd -- "$(dirname -- "$0")" && pwd)
 root=$(cd -- "$image/../.." && pwd)
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
-version=$("$binary" version | sed 's/^[^0-9]*//; s/ .*//')
+case $(uname -m) in
+    x86_64) here=amd64 ;;
+    aarch64) here=arm64 ;;
+    *) here=$(uname -m) ;;
+esac
+arch=${ARCH:-$here}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 (cd "$image/oci" && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath -o "$scratch/oci" .)
-"$scratch/oci" --binary "$binary" --out "$out" --manifest "$root/Cargo.toml" --version "$version" --epoch "$epoch"
+"$scratch/oci" --binary "$binary" --out "$out" --manifest "$root/Cargo.toml" --version "$version" --epoch "$epoch" --arch "$arch"
 
 # What is in it runs alone, as the user that it names, on a root that it may not write.
 layer=
@@ -27,6 +37,16 @@ mkdir "$scratch/root"
 tar -xzf "$layer" -C "$scratch/root"
 programs=$(cd "$scratch/root" && find . -type f -perm -u+x ! -name '*.so*' | sort)
 [ "$programs" = ./usr/local/bin/pacer ] || { echo "image: unexpected programs: $programs" >&2; exit 1; }
+if [ "$arch" != "$here" ]; then
+    [ -n "${RUN:-}" ] || { echo "image: not run, because this machine is $here" >&2; exit 0; }
+    # No other root than this machine's for an emulator: its libraries are those of the image.
+    set -- ${RUN%% *} -L "$scratch/root" "$scratch/root/usr/local/bin/pacer"
+    "$@" crds >"$scratch/crds"
+    "$@" version | grep -q " $version\$" || { echo "image: the program is not version $version" >&2; exit 1; }
+    [ -s "$scratch/crds" ]
+    exit 0
+fi
+[ "$("$binary" version)" = "pacer $version" ] || { echo "image: the program is not version $version" >&2; exit 1; }
 if [ "$(id -u)" = 0 ]; then set -- chroot --userspec=65532:65532; else set -- unshare --map-root-user chroot; fi
 "$@" "$scratch/root" /usr/local/bin/pacer crds >"$scratch/crds"
 "$binary" crds | cmp - "$scratch/crds"

@@ -7,6 +7,7 @@
 #   SOURCE_DATE_EPOCH  time of all files (that of the last commit)
 #   RELEASE_URL        where the files will lie, for the krew manifest and the provenance; without it there is no krew manifest
 #   BUILDER            who builds, a URI, for the provenance (local)
+#   ARCH, RUN          platform of the program, and what runs it here, as in deploy/image/build.sh
 #   SBOM               a CycloneDX document in JSON to add, as cargo-cyclonedx writes it
 set -eu
 
@@ -16,12 +17,15 @@ root=$(cd -- "$(dirname -- "$0")/../.." && pwd)
 helm=$(sh "$root/tests/helm/build.sh")
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
 commit=$(git -C "$root" rev-parse HEAD)
-version=$("$binary" version | sed 's/^[^0-9]*//; s/ .*//')
-case $(uname -m) in
-    x86_64) arch=amd64 ;;
-    aarch64) arch=arm64 ;;
-    *) echo "release: no name is known for this architecture: $(uname -m)" >&2; exit 1 ;;
+# Unquoted: it may be a program with arguments.
+pacer() { ${RUN:-} "$binary" "$@"; }
+version=$(pacer version | sed 's/^[^0-9]*//; s/ .*//')
+case ${ARCH:-$(uname -m)} in
+    amd64 | x86_64) arch=amd64 ;;
+    arm64 | aarch64) arch=arm64 ;;
+    *) echo "release: no name is known for this architecture: ${ARCH:-$(uname -m)}" >&2; exit 1 ;;
 esac
+export ARCH=$arch
 
 charted=$(sed -n 's/^appVersion: *"\(.*\)"/\1/p' "$root/deploy/chart/Chart.yaml")
 [ "$charted" = "$version" ] || { echo "release: the chart is for $charted and the program is $version" >&2; exit 1; }
@@ -45,8 +49,8 @@ program=$scratch/program
 mkdir -p "$program/completions" "$program/man"
 install -m 755 "$binary" "$program/pacer"
 install -m 644 "$root/LICENSE" "$program/LICENSE"
-for shell in bash fish zsh; do "$binary" completion "$shell" >"$program/completions/pacer.$shell"; done
-"$binary" man "$program/man" >/dev/null
+for shell in bash fish zsh; do pacer completion "$shell" >"$program/completions/pacer.$shell"; done
+pacer man "$program/man" >/dev/null
 archive=pacer-$version-linux-$arch.tar.gz
 pack "$program" "$out/$archive"
 
@@ -59,7 +63,7 @@ mkdir "$scratch/chart"
 cp -R "$root/deploy/chart" "$scratch/chart/pacer"
 "$helm" lint --quiet "$scratch/chart/pacer" >&2
 pack "$scratch/chart" "$out/pacer-chart-$version.tgz"
-"$binary" crds >"$out/pacer-$version-crds.yaml"
+pacer crds >"$out/pacer-$version-crds.yaml"
 "$helm" template pacer "$scratch/chart/pacer" --namespace actions-runner-system --include-crds >"$out/pacer-$version-install.yaml"
 
 # The policy library.

@@ -21,6 +21,7 @@ sha256sum --quiet --check SHA256SUMS
 for file in *; do
     [ "$file" = SHA256SUMS ] || grep -q "  $file\$" SHA256SUMS || fail "$file has no checksum"
 done
+(cd "$here/sbom" && GOWORK=off go test ./... >/dev/null) || fail 'the SBOM lacks what is embedded in the program'
 version=$("$binary" version | sed 's/^[^0-9]*//; s/ .*//')
 
 # The program runs from the archive, under the name that kubectl looks for as well.

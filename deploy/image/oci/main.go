@@ -8,6 +8,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"debug/elf"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -56,6 +57,56 @@ func (f files) add(to, from string) error {
 		return err
 	}
 	f[strings.TrimPrefix(to, "/")] = file{content, info.Mode()&0o111 != 0}
+	return nil
+}
+
+// Libraries and the loader of another platform, of which `directory` has those that Debian's cross compiler links against. What the program needs
+// is read from it, because nothing of that platform runs here.
+func (f files) addForeignLibraries(binary, directory, triplet string) error {
+	program, err := elf.Open(binary)
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	section := program.Section(".interp")
+	if section == nil {
+		return fmt.Errorf("%s names no loader", binary)
+	}
+	loader, err := section.Data()
+	if err != nil {
+		return err
+	}
+	to := strings.TrimRight(string(loader), "\x00")
+	if err := f.add(to, filepath.Join(directory, path.Base(to))); err != nil {
+		return err
+	}
+	needed, err := program.ImportedLibraries()
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{path.Base(to): true}
+	for len(needed) > 0 {
+		name := needed[0]
+		needed = needed[1:]
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		from := filepath.Join(directory, name)
+		library, err := elf.Open(from)
+		if err != nil {
+			return err
+		}
+		more, err := library.ImportedLibraries()
+		library.Close()
+		if err != nil {
+			return err
+		}
+		needed = append(needed, more...)
+		if err := f.add(path.Join("lib", triplet, name), from); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -246,6 +297,7 @@ func run() error {
 	manifest := flag.String("manifest", "Cargo.toml", "manifest of the workspace")
 	authorities := flag.String("authorities", "/etc/ssl/certs/ca-certificates.crt", "PEM file with certificate authorities")
 	version := flag.String("version", "", "version of the image, and its tag")
+	arch := flag.String("arch", runtime.GOARCH, "platform of the program: amd64 or arm64")
 	epoch := flag.Int64("epoch", 0, "time of all files, seconds since 1970: that of the commit")
 	flag.Parse()
 	if *binary == "" || *out == "" || *version == "" {
@@ -255,11 +307,9 @@ func run() error {
 		return fmt.Errorf("%s exists: remove it first", *out)
 	}
 	created := time.Unix(*epoch, 0).UTC()
-	// Libraries are this machine's, so the image is for its platform.
-	arch := runtime.GOARCH
-	target, known := targets[arch]
+	target, known := targets[*arch]
 	if !known {
-		return fmt.Errorf("no Rust target is known for %s", arch)
+		return fmt.Errorf("no Rust target is known for %s", *arch)
 	}
 	content := files{
 		"etc/passwd":        {content: []byte("pacer:x:65532:65532::/:/nonexistent\n")},
@@ -269,14 +319,25 @@ func run() error {
 	if err := content.add("usr/local/bin/pacer", *binary); err != nil {
 		return err
 	}
-	if err := content.addLibraries(*binary); err != nil {
-		return err
+	// Of this machine, or of the packages that Debian's cross compiler for that platform depends on.
+	suffix := ""
+	if *arch == runtime.GOARCH {
+		err := content.addLibraries(*binary)
+		if err != nil {
+			return err
+		}
+	} else {
+		suffix = "-" + *arch + "-cross"
+		triplet := strings.Replace(target, "-unknown", "", 1)
+		if err := content.addForeignLibraries(*binary, filepath.Join("/usr", triplet, "lib"), triplet); err != nil {
+			return fmt.Errorf("%w (Debian's gcc-%s brings the libraries)", err, triplet)
+		}
 	}
 	if err := content.add("etc/ssl/certs/ca-certificates.crt", *authorities); err != nil {
 		return err
 	}
-	for _, name := range []string{"libc6", "libgcc-s1", "ca-certificates"} {
-		if err := content.add("usr/share/licenses/debian/"+name, "/usr/share/doc/"+name+"/copyright"); err != nil {
+	for name, from := range map[string]string{"libc6": "libc6" + suffix, "libgcc-s1": "libgcc-s1" + suffix, "ca-certificates": "ca-certificates"} {
+		if err := content.add("usr/share/licenses/debian/"+name, "/usr/share/doc/"+from+"/copyright"); err != nil {
 			return err
 		}
 	}
@@ -305,7 +366,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	made, err := image(layer, arch, *version, created)
+	made, err := image(layer, *arch, *version, created)
 	if err != nil {
 		return err
 	}
@@ -320,7 +381,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	platform := layout.WithPlatform(v1.Platform{OS: "linux", Architecture: arch})
+	platform := layout.WithPlatform(v1.Platform{OS: "linux", Architecture: *arch})
 	name := layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": *version})
 	if err := place.AppendImage(made, platform, name); err != nil {
 		return err
@@ -346,7 +407,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s %s: %d files, %.1f MiB compressed\n", arch, digest, len(content), float64(size)/(1<<20))
+	fmt.Printf("%s %s: %d files, %.1f MiB compressed\n", *arch, digest, len(content), float64(size)/(1<<20))
 	return nil
 }
 

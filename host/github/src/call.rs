@@ -44,6 +44,10 @@ pub enum Endpoint {
     GetAppHook,
     /// `GET orgs/{organization}/repos`, one page.
     ListRepositories,
+    /// `GET app/installations`, one page.
+    ListInstallations,
+    /// `GET .../actions/runners/downloads`.
+    ListAgents,
 }
 
 /// Largest answer that is read, in bytes, unless the endpoint has larger ones.
@@ -58,7 +62,7 @@ enum Right {
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::RegistrationToken,
         Self::ListRunners,
         Self::GetRunner,
@@ -76,6 +80,8 @@ impl Endpoint {
         Self::Redeliver,
         Self::GetAppHook,
         Self::ListRepositories,
+        Self::ListInstallations,
+        Self::ListAgents,
     ];
 
     /// Name for metrics and logs.
@@ -99,6 +105,8 @@ impl Endpoint {
             Self::Redeliver => "redeliver",
             Self::GetAppHook => "get_app_hook",
             Self::ListRepositories => "list_repositories",
+            Self::ListInstallations => "list_installations",
+            Self::ListAgents => "list_agents",
         }
     }
 
@@ -108,7 +116,9 @@ impl Endpoint {
             Self::RegistrationToken | Self::FindInstallation | Self::InstallationToken | Self::GetRunner | Self::GetJob => {
                 Purpose::Start
             }
-            Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups => Purpose::Listing,
+            Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups | Self::ListAgents => {
+                Purpose::Listing
+            }
             Self::RemoveRunner
             | Self::GetRun
             | Self::RerunJob
@@ -116,7 +126,8 @@ impl Endpoint {
             | Self::ListDeliveries
             | Self::Redeliver
             | Self::GetAppHook
-            | Self::ListRepositories => Purpose::Removal,
+            | Self::ListRepositories
+            | Self::ListInstallations => Purpose::Removal,
         }
     }
 
@@ -153,6 +164,8 @@ impl Endpoint {
             Self::Redeliver => "ask for another delivery by a webhook of",
             Self::GetAppHook => "look at the webhook of",
             Self::ListRepositories => "list the repositories of",
+            Self::ListInstallations => "list the installations of",
+            Self::ListAgents => "list the runner agents for",
         }
     }
 
@@ -168,7 +181,9 @@ impl Endpoint {
             | Self::RemoveRunner
             | Self::FindInstallation
             | Self::InstallationToken
-            | Self::ListRunnerGroups => Right::Runners,
+            | Self::ListRunnerGroups
+            | Self::ListInstallations
+            | Self::ListAgents => Right::Runners,
         }
     }
 

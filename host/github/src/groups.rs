@@ -24,6 +24,15 @@ struct WirePage {
 }
 
 impl GitHub {
+    /// All runner groups of an organization, in GitHub's order.
+    ///
+    /// # Errors
+    ///
+    /// As GitHub refuses; see [`crate::ErrorKind`].
+    pub async fn runner_groups(&self, organization: &str) -> Result<Vec<RunnerGroup>, Error> {
+        self.groups(organization, "per_page=100").await
+    }
+
     /// The runner groups of an organization that one of its repositories (named without its owner) may use, in GitHub's order.
     ///
     /// GitHub Enterprise Server knows this from 3.6 on; earlier ones give all groups.
@@ -32,11 +41,14 @@ impl GitHub {
     ///
     /// As GitHub refuses; see [`crate::ErrorKind`].
     pub async fn runner_groups_visible_to(&self, organization: &str, repository: &str) -> Result<Vec<RunnerGroup>, Error> {
-        let organization = pacer_core::scope::Scope::Organization(organization.to_owned());
         let repository: String = form_urlencoded::byte_serialize(repository.as_bytes()).collect();
-        let query = format!("visible_to_repository={repository}&per_page=100");
+        self.groups(organization, &format!("visible_to_repository={repository}&per_page=100")).await
+    }
+
+    async fn groups(&self, organization: &str, query: &str) -> Result<Vec<RunnerGroup>, Error> {
+        let organization = pacer_core::scope::Scope::Organization(organization.to_owned());
         let pages: Vec<WirePage> =
-            self.get_all(Endpoint::ListRunnerGroups, &organization, "actions/runner-groups", &query).await?;
+            self.get_all(Endpoint::ListRunnerGroups, &organization, "actions/runner-groups", query).await?;
         Ok(pages.into_iter().flat_map(|page| page.runner_groups).collect())
     }
 }

@@ -5,6 +5,7 @@
 //! [`runner_list::RunnerLists`] keeps one poller per credentials and scope, however many runners there are;
 //! [`queues::Queues`] does the same for the jobs of repositories.
 
+mod agents;
 mod budget;
 mod call;
 mod client;
@@ -15,6 +16,7 @@ mod error;
 mod groups;
 mod history;
 mod hooks;
+mod installations;
 mod jobs;
 mod json;
 mod jwt;
@@ -29,6 +31,7 @@ mod secret;
 mod stack;
 pub mod webhook;
 
+pub use agents::AgentVersion;
 pub use budget::Budget;
 pub use call::Endpoint;
 pub use client::{ClientError, ClientId, ClientOptions, GitHub};
@@ -39,6 +42,7 @@ pub use error::{Error, ErrorKind};
 pub use groups::RunnerGroup;
 pub use history::{Page, PageCursor, PastJob, PastRun};
 pub use hooks::{DeliveryCursor, DeliveryPage, HookOwner, RemoteDelivery, RemoteHook, Webhook};
+pub use installations::AppInstallation;
 pub use jobs::{JobState, QueueListing, Reading, RemoteJob, Repository, RunCounts};
 pub use json::Misread;
 pub use jwt::AppKey;

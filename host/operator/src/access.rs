@@ -407,46 +407,11 @@ impl Accesses {
             return Ok(known.github.clone());
         }
         let unusable = |why| Error::Credentials(format!("Secret {namespace}/{name}: {why}"));
-        let endpoints = self.endpoints_of(&secret).map_err(unusable)?;
+        let endpoints = endpoints_of(&secret, &self.endpoints).map_err(unusable)?;
         self.tenancies.admits_hosts(namespace, &endpoints, &self.endpoints)?;
-        let github = self.build(&secret, endpoints).map_err(unusable)?;
+        let github = build(&secret, endpoints, &self.endpoints, &self.options, &self.memory).map_err(unusable)?;
         *known = Some(FromSecret { github: github.clone(), version, read: Instant::now() });
         Ok(github)
-    }
-
-    fn build(&self, secret: &KubeSecret, endpoints: Endpoints) -> Result<GitHub, String> {
-        let text = |key| text(secret, key);
-        let parts = CredentialParts {
-            token: text("github_token").map(Secret::new),
-            app_id: text("github_app_id"),
-            app_installation_id: text("github_app_installation_id"),
-            app_private_key: text("github_app_private_key").map(Secret::new),
-            ..CredentialParts::default()
-        };
-        let credentials = Credentials::from_parts(parts, KeyFiles::Refused).map_err(|error| error.to_string())?;
-        if endpoints == self.endpoints {
-            return GitHub::new(credentials, endpoints, &self.options).map_err(|error| error.to_string());
-        }
-        if endpoints.api().starts_with("http:") {
-            tracing::warn!(
-                namespace = secret.metadata.namespace,
-                secret = secret.metadata.name,
-                api = endpoints.api(),
-                "credentials are sent without encryption: name the server by https"
-            );
-        }
-        GitHub::new(credentials, endpoints, &self.options.for_foreign(self.memory.clone())).map_err(|error| error.to_string())
-    }
-
-    fn endpoints_of(&self, secret: &KubeSecret) -> Result<Endpoints, String> {
-        let names = ["github_url", "github_enterprise_url", "github_upload_url", "github_runner_url"];
-        let urls = names.map(|name| text(secret, name));
-        if urls.iter().all(Option::is_none) {
-            return Ok(self.endpoints.clone());
-        }
-        let [url, enterprise, upload, runner] = &urls;
-        Endpoints::resolve(url.as_deref(), enterprise.as_deref(), upload.as_deref(), runner.as_deref())
-            .map_err(|error| error.to_string())
     }
 
     fn open(&self, credentials: Arc<str>, github: GitHub, scope: Scope) -> Arc<Shared> {
@@ -535,6 +500,57 @@ impl Accesses {
         self.tasks.wait().await;
         self.runner_lists.join().await;
     }
+}
+
+/// A client with the credentials in a Secret that `githubAPICredentialsFrom` names, at the GitHub that the Secret names or else at the operator's
+/// own. Whether its namespace may use another one is the tenancy's to say.
+///
+/// # Errors
+///
+/// When the Secret makes no credentials; the text has no secret in it.
+pub fn client_of_secret(secret: &KubeSecret, own: &Endpoints, options: &ClientOptions) -> Result<GitHub, String> {
+    build(secret, endpoints_of(secret, own)?, own, options, &Arc::default())
+}
+
+fn build(
+    secret: &KubeSecret,
+    endpoints: Endpoints,
+    own: &Endpoints,
+    options: &ClientOptions,
+    memory: &Arc<AnswerMemory>,
+) -> Result<GitHub, String> {
+    let text = |key| text(secret, key);
+    let parts = CredentialParts {
+        token: text("github_token").map(Secret::new),
+        app_id: text("github_app_id"),
+        app_installation_id: text("github_app_installation_id"),
+        app_private_key: text("github_app_private_key").map(Secret::new),
+        ..CredentialParts::default()
+    };
+    let credentials = Credentials::from_parts(parts, KeyFiles::Refused).map_err(|error| error.to_string())?;
+    if endpoints == *own {
+        return GitHub::new(credentials, endpoints, options).map_err(|error| error.to_string());
+    }
+    if endpoints.api().starts_with("http:") {
+        tracing::warn!(
+            namespace = secret.metadata.namespace,
+            secret = secret.metadata.name,
+            api = endpoints.api(),
+            "credentials are sent without encryption: name the server by https"
+        );
+    }
+    GitHub::new(credentials, endpoints, &options.for_foreign(memory.clone())).map_err(|error| error.to_string())
+}
+
+fn endpoints_of(secret: &KubeSecret, own: &Endpoints) -> Result<Endpoints, String> {
+    let names = ["github_url", "github_enterprise_url", "github_upload_url", "github_runner_url"];
+    let urls = names.map(|name| text(secret, name));
+    if urls.iter().all(Option::is_none) {
+        return Ok(own.clone());
+    }
+    let [url, enterprise, upload, runner] = &urls;
+    Endpoints::resolve(url.as_deref(), enterprise.as_deref(), upload.as_deref(), runner.as_deref())
+        .map_err(|error| error.to_string())
 }
 
 fn text(secret: &KubeSecret, key: &str) -> Option<String> {

@@ -6,8 +6,10 @@ mod bundle;
 mod conditions;
 mod definitions;
 mod finding;
+mod fleet;
 mod github;
 mod installation;
+mod pods;
 mod rights;
 mod tenancy;
 
@@ -107,8 +109,12 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<(Report, Op
             .collect(),
     });
     report.add(conditions::check(&mut reader, Timestamp::now()).await);
+    let fleets = fleet::read(&mut reader).await;
+    report.add(pods::check(&mut reader, &installation, &fleets).await);
     if !arguments.no_github {
-        report.add(github::check(&mut reader, &installation).await?);
+        for checked in github::check(&mut reader, &installation, &fleets).await? {
+            report.add(checked);
+        }
     }
     let bundle = match &arguments.bundle {
         Some(_) => Some(bundle::gather(&mut reader, &installation).await),

@@ -42,6 +42,8 @@ use crate::{connection, default_github, listen, signal, telemetry, ui, webhook};
 
 mod settings;
 
+pub(crate) use settings::settings;
+
 /// Runs until SIGTERM.
 pub(crate) fn main(arguments: RunArguments) -> anyhow::Result<()> {
     telemetry::start(&arguments.log_level, arguments.log_format)?;

@@ -18,6 +18,7 @@ const scoped = (method, rest) => scopes.map((scope) => [method, `${scope}/${rest
 const operations = [
   ["get", "/rate_limit"],
   ["get", "/app/hook/config"],
+  ["get", "/app/installations"],
   ["get", "/app/installations/{installation_id}"],
   ["post", "/app/installations/{installation_id}/access_tokens"],
   ["get", "/users/{username}/installation"],
@@ -27,6 +28,7 @@ const operations = [
   ["post", "/app/hook/deliveries/{delivery_id}/attempts"],
   ...scoped("get", "installation"),
   ...scoped("get", "actions/runners"),
+  ...scoped("get", "actions/runners/downloads"),
   ...scoped("get", "actions/runners/{runner_id}"),
   ...scoped("delete", "actions/runners/{runner_id}"),
   ...scoped("post", "actions/runners/registration-token"),

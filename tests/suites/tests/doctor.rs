@@ -10,6 +10,9 @@ use pacer_harness::world::World;
 use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, runners, world};
 use serde_json::{Value, json};
 
+#[path = "doctor/github.rs"]
+mod github;
+
 /// Namespace of the operator.
 const OPERATOR: &str = "actions-runner-system";
 
@@ -25,6 +28,12 @@ struct Said {
 impl Said {
     fn findings(&self) -> Vec<&Value> {
         self.report.get("findings").and_then(Value::as_array).into_iter().flatten().collect()
+    }
+
+    /// The findings whose text contains this, as what and cure.
+    fn about(&self, word: &str) -> Vec<(&str, &str)> {
+        let found = self.findings().into_iter().filter(|finding| finding.to_string().contains(word));
+        found.filter_map(|finding| Some((finding.get("what")?.as_str()?, finding.get("cure")?.as_str()?))).collect()
     }
 
     /// The only finding, as severity, what and cure.
@@ -118,21 +127,31 @@ fn shipped(file: &str) -> std::path::PathBuf {
 
 /// A cluster with what `deploy/` installs, a fleet, and an operator that acts.
 async fn installed() -> Result<World> {
+    installed_with(&[]).await
+}
+
+/// The same, where the process of the operator has these arguments too.
+async fn installed_with(arguments: &[&str]) -> Result<World> {
     let world = world(|options| {
         options.plane.controllers = ["deployment-controller", "replicaset-controller"].map(str::to_owned).to_vec();
         if let Some(operator) = &mut options.operator {
             operator.args.push("--enable-leader-election".to_owned());
+            operator.args.extend(arguments.iter().map(|&argument| argument.to_owned()));
         }
     })
     .await?;
     world.plane.apply_text(&credentials(world.github.pat()), Apply::ServerSide).await?;
     world.plane.apply(&shipped("base/deployment.yaml"), Apply::ServerSide).await?;
-    let url = format!("--github-url={}", world.github.api_url());
-    let more = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": url}]).to_string();
-    kubectl(&world, &["patch", "deployment", "pacer", "--namespace", OPERATOR, "--type=json", "--patch", &more]).await?;
+    add_argument(&world, &format!("--github-url={}", world.github.api_url())).await?;
     apply(&world, &deployment("web", 1)).await?;
     runners(&world, "a runner", |count| count.online == 1).await?;
     Ok(world)
+}
+
+/// Gives the Deployment of the operator one more argument.
+async fn add_argument(world: &World, argument: &str) -> Result<()> {
+    let more = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": argument}]).to_string();
+    kubectl(world, &["patch", "deployment", "pacer", "--namespace", OPERATOR, "--type=json", "--patch", &more]).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]

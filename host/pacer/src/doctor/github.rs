@@ -1,34 +1,42 @@
-//! Whether GitHub accepts the operator's credentials for every place where its fleets register runners, and how much budget is left.
+//! GitHub, as the credentials of the operator and of tenants see it: who is accepted where, runner groups, webhooks, how long the budget lasts.
+
+mod account;
+mod agent;
+mod app;
+mod budget;
+mod group;
+mod webhook;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use kube::ResourceExt as _;
-use pacer_api::{RunnerDeployment, RunnerSet};
 use pacer_core::scope::Scope;
 use pacer_github::{Error, ErrorKind, GitHub};
 
+use self::account::{Holder, Usable};
 use super::Checked;
 use super::finding::{Finding, Severity};
+use super::fleet::Fleet;
 use super::installation::Installation;
-use crate::default_github;
 use crate::reader::Reader;
-
-/// The part of the hourly budget below which it is worth saying.
-const LOW: u32 = 10;
 
 /// Most scopes that are asked about; each costs a call.
 const SCOPES: usize = 100;
 
-pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> Result<Checked> {
-    let healthy = "GitHub accepts the operator's credentials for every fleet that uses them".to_owned();
-    let done = |findings| Ok(Checked { healthy: healthy.clone(), findings });
+/// One holder's client and its fleets at scopes where GitHub accepts it.
+struct Reached<'a> {
+    github: GitHub,
+    fleets: Vec<&'a Fleet>,
+}
+
+pub(super) async fn check(reader: &mut Reader, installation: &Installation, fleets: &[Fleet]) -> Result<Vec<Checked>> {
+    let accepted = |findings| Checked { healthy: "GitHub accepts the credentials of every fleet".to_owned(), findings };
     let arguments = match installation.arguments(reader).await {
         Ok(Some(arguments)) => arguments,
-        Ok(None) => return done(Vec::new()),
+        Ok(None) => return Ok(vec![accepted(Vec::new())]),
         Err(error) => {
             reader.unread.push(format!("the operator's credentials (--no-github leaves them out): {error:#}"));
-            return done(Vec::new());
+            return Ok(vec![accepted(Vec::new())]);
         }
     };
     if let Some(file) = arguments.github.github_ca_file.as_ref().filter(|file| !file.exists()) {
@@ -36,98 +44,62 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
         reader.unread.push(format!(
             "GitHub: the operator trusts the authorities in {file} of its pod, and there is no such file here; copy it, or give --no-github"
         ));
-        return done(Vec::new());
+        return Ok(vec![accepted(Vec::new())]);
     }
-    let scopes = scopes(reader).await;
-    let namespace = &installation.namespace;
-    let object = format!("Namespace {namespace}");
-    let github = match default_github::client(&arguments.github) {
-        Ok(Some(github)) => github,
-        Ok(None) if scopes.is_empty() => return done(Vec::new()),
-        Ok(None) => {
-            return done(vec![Finding {
-                severity: Severity::Problem,
-                object,
-                what: "the operator has no GitHub credentials".to_owned(),
-                why: format!("fleets without githubAPICredentialsFrom cannot register runners: {}", names(&scopes)),
-                cure: format!(
-                    "kubectl create secret generic controller-manager --namespace={namespace} --from-literal=github_token=TOKEN; \
-                     kubectl rollout restart deployment --namespace={namespace}"
-                ),
-            }]);
-        }
-        Err(error) => {
-            return done(vec![Finding {
-                severity: Severity::Problem,
-                object,
-                what: format!("the operator's GitHub credentials make no sense: {error:#}"),
-                why: "the operator does not start with them".to_owned(),
-                cure: format!("correct the Secret that the operator's Deployment in {namespace} names, then restart it"),
-            }]);
-        }
-    };
-    let mut findings = Vec::new();
-    for (scope, fleets) in scopes.iter().take(SCOPES) {
-        if let Err(error) = github.list_runners(scope).await {
-            findings.push(refused(scope, fleets, &error));
-        }
+    let mut holders: BTreeMap<Holder, Vec<&Fleet>> = BTreeMap::from([(Holder::Operator, Vec::new())]);
+    for fleet in fleets {
+        holders.entry(Holder::of(fleet)).or_default().push(fleet);
     }
-    if scopes.len() > SCOPES {
-        reader.unread.push(format!("{} of {} scopes at GitHub", scopes.len() - SCOPES, scopes.len()));
+    let (mut findings, mut reached, mut asked) = (Vec::new(), Vec::new(), 0_usize);
+    for (holder, fleets) in holders {
+        let github = match account::client(reader, &holder, &fleets, &arguments.github, &installation.namespace).await {
+            Usable::Client(github) => github,
+            Usable::Nothing => continue,
+            Usable::Broken(finding) => {
+                findings.push(*finding);
+                continue;
+            }
+        };
+        let mut scopes: BTreeMap<&Scope, Vec<&Fleet>> = BTreeMap::new();
+        for fleet in fleets {
+            scopes.entry(&fleet.scope).or_default().push(fleet);
+        }
+        let mut accepted = Vec::new();
+        for (scope, fleets) in scopes {
+            if asked >= SCOPES {
+                reader.unread.push(format!("{scope} at GitHub: no more than {SCOPES} scopes are asked about"));
+                continue;
+            }
+            asked += 1;
+            match github.list_runners(scope).await {
+                Ok(_) => accepted.extend(fleets),
+                Err(error) => findings.push(refused(scope, &fleets, &holder, &error)),
+            }
+        }
+        reached.push(Reached { github, fleets: accepted });
     }
-    findings.extend(low(&github));
-    done(findings)
+    Ok(vec![
+        accepted(findings),
+        app::check(&reached).await,
+        group::check(reader, &reached).await,
+        webhook::check(&reached, &arguments.redelivery.webhook_url).await,
+        agent::check(&reached, &arguments.pods.runner_image).await,
+        budget::check(&reached),
+    ])
 }
 
-/// Where fleets without credentials of their own register runners, and which fleets.
-async fn scopes(reader: &mut Reader) -> BTreeMap<Scope, BTreeSet<String>> {
-    let mut scopes: BTreeMap<Scope, BTreeSet<String>> = BTreeMap::new();
-    for one in reader.namespaced::<RunnerDeployment>("").await {
-        let config = &one.spec.template.spec.config;
-        if let (None, Ok(scope)) = (config.credentials_secret(), config.scope()) {
-            scopes.entry(scope).or_default().insert(format!(
-                "RunnerDeployment {}/{}",
-                one.namespace().unwrap_or_default(),
-                one.name_any()
-            ));
-        }
-    }
-    for one in reader.namespaced::<RunnerSet>("").await {
-        let config = &one.spec.config;
-        if let (None, Ok(scope)) = (config.credentials_secret(), config.scope()) {
-            scopes.entry(scope).or_default().insert(format!(
-                "RunnerSet {}/{}",
-                one.namespace().unwrap_or_default(),
-                one.name_any()
-            ));
-        }
-    }
-    scopes
+/// Names of fleets, each once.
+fn names(fleets: &[&Fleet]) -> String {
+    fleets.iter().map(|fleet| fleet.title.as_str()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-fn names(scopes: &BTreeMap<Scope, BTreeSet<String>>) -> String {
-    scopes.values().flatten().cloned().collect::<Vec<_>>().join(", ")
-}
-
-fn refused(scope: &Scope, fleets: &BTreeSet<String>, error: &Error) -> Finding {
+fn refused(scope: &Scope, fleets: &[&Fleet], holder: &Holder, error: &Error) -> Finding {
     let limited = matches!(error.kind(), ErrorKind::RateLimited { .. });
     Finding {
         severity: if limited { Severity::Warning } else { Severity::Problem },
-        object: fleets.iter().cloned().collect::<Vec<_>>().join(", "),
-        what: format!("the runners of {scope} cannot be listed: {error:#}"),
+        object: names(fleets),
+        what: format!("the runners of {scope} cannot be listed with {holder}: {error:#}"),
         why: "without a listing idle runners are not removed, and without the right no runner registers".to_owned(),
         cure: error.advice(),
     }
-}
-
-fn low(github: &GitHub) -> Vec<Finding> {
-    let low = github.budgets().into_iter().filter(|budget| budget.remaining < budget.limit / LOW);
-    low.map(|budget| Finding {
-        severity: Severity::Warning,
-        object: format!("GitHub, {} calls{}", budget.resource.name(), budget.owner.map(|owner| format!(" of {owner}")).unwrap_or_default()),
-        what: format!("{} of {} calls of this hour are left", budget.remaining, budget.limit),
-        why: format!("with none left, runners do not register until {}", budget.resets_at),
-        cure: "use a GitHub App, whose budget grows with the organization, webhooks in place of polling, or credentials for each team".to_owned(),
-    })
-    .collect()
 }

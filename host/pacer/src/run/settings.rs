@@ -64,7 +64,8 @@ pub(super) fn recording(arguments: &RunArguments) -> Option<Setting> {
     })
 }
 
-pub(super) fn settings(arguments: &RunArguments) -> Settings {
+/// Settings of the controllers, as the flags say.
+pub(crate) fn settings(arguments: &RunArguments) -> Settings {
     let pods = &arguments.pods;
     let filled = |text: &String| (!text.is_empty()).then(|| text.clone());
     Settings {

@@ -212,6 +212,10 @@ impl Credentials {
         self.installation_tokens.retain(|_, token| token.id != id);
     }
 
+    pub(super) fn installations(&self, app: u64) -> Vec<&Installation> {
+        self.apps.get(&app).map(|app| app.installations.values().collect()).unwrap_or_default()
+    }
+
     pub(super) fn installation(&self, app: u64, id: u64) -> Option<&Installation> {
         self.apps.get(&app)?.installations.get(&id)
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    credential::{Access, Caller, Need, Refused},
+    credential::{Access, Caller, Installation, Need, Refused},
     hook::{Delivery, HookOwner},
     job::{Conclusion, JobState, Run},
     limit::Budget,
@@ -45,6 +45,8 @@ pub(super) struct Answer {
 }
 
 const DOCUMENTATION: &str = "https://docs.github.com/rest";
+/// The version of the agent that can be downloaded.
+const NEWEST_AGENT: &str = "2.330.0";
 const LIMITS_DOCUMENTATION: &str = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api";
 
 impl Answer {
@@ -97,12 +99,20 @@ impl Answer {
 fn need_of(route: &Route) -> Option<Need> {
     use RouteKind as K;
     let access = match route.kind {
-        K::GetRunner | K::ListRunners | K::ListGroups | K::ListHooks | K::ListDeliveries | K::GetDelivery => Access::Read,
+        K::GetRunner | K::ListRunners | K::ListDownloads | K::ListGroups | K::ListHooks | K::ListDeliveries | K::GetDelivery => {
+            Access::Read
+        }
         _ => Access::Write,
     };
     let runners = matches!(
         route.kind,
-        K::ListRunners | K::GetRunner | K::DeleteRunner | K::RegistrationToken | K::RemoveToken | K::ListGroups
+        K::ListRunners
+            | K::GetRunner
+            | K::DeleteRunner
+            | K::RegistrationToken
+            | K::RemoveToken
+            | K::ListGroups
+            | K::ListDownloads
     );
     let hooks = matches!(route.kind, K::ListHooks | K::ListDeliveries | K::GetDelivery | K::Redeliver);
     let need = |scopes, permission: &'static str, access| Some(Need { scopes, permission: Some((permission, access)) });
@@ -127,7 +137,7 @@ fn need_of(route: &Route) -> Option<Need> {
 fn is_for_apps(route: &Route) -> bool {
     use RouteKind as K;
     match route.kind {
-        K::FindInstallation | K::GetInstallation | K::AccessToken | K::GetAppHook => true,
+        K::FindInstallation | K::ListInstallations | K::GetInstallation | K::AccessToken | K::GetAppHook => true,
         K::ListDeliveries | K::GetDelivery | K::Redeliver => route.scope.is_none(),
         _ => false,
     }
@@ -312,6 +322,7 @@ impl State {
             }),
             K::ListGroups => self.list_groups(asked, route, place),
             K::ListRepositories => self.list_repositories(asked, route, place),
+            K::ListDownloads => Some(Answer::json(StatusCode::OK, &payload::downloads(NEWEST_AGENT))),
             K::ListHooks => self.list_hooks(asked, route, place),
             K::ListDeliveries | K::GetDelivery | K::Redeliver => {
                 let hook = HookId(route.id);
@@ -322,7 +333,13 @@ impl State {
                 }
                 self.deliveries(asked, route, |delivery| delivery.hook == hook)
             }
-            K::FindInstallation | K::GetInstallation | K::AccessToken | K::GetAppHook | K::RateLimit | K::RegisterRunner => None,
+            K::FindInstallation
+            | K::ListInstallations
+            | K::GetInstallation
+            | K::AccessToken
+            | K::GetAppHook
+            | K::RateLimit
+            | K::RegisterRunner => None,
         }
     }
 
@@ -332,6 +349,17 @@ impl State {
                 let place = self.accounts.find(route.scope.as_ref()?)?;
                 let found = self.credentials.installation_for(app, &self.accounts, place)?;
                 Some(Answer::json(StatusCode::OK, &payload::installation(&self.origin, &self.accounts, app, found)))
+            }
+            RouteKind::ListInstallations => {
+                let (all, paging) = (self.credentials.installations(app), Paging::of(&asked.query));
+                let render = |found: &&Installation| payload::installation(&self.origin, &self.accounts, app, found);
+                let page: Vec<Value> = all.iter().skip(paging.skip()).take(paging.per_page).map(render).collect();
+                let answer = Answer::json(StatusCode::OK, &Value::Array(page));
+                let url = format!("{}/app/installations", asked.base);
+                Some(match paging.links(all.len(), &url, &asked.query) {
+                    Some(links) => answer.header("link", links),
+                    None => answer,
+                })
             }
             RouteKind::GetInstallation => {
                 let found = self.credentials.installation(app, route.id)?;

@@ -349,6 +349,21 @@ pub(super) fn permissions(installation: &Installation) -> Value {
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
+/// The agents of one version, as GitHub lists what can be downloaded.
+pub(super) fn downloads(version: &str) -> Value {
+    let one = |os: &str, architecture: &str, kind: &str| {
+        let filename = format!("actions-runner-{os}-{architecture}-{version}.{kind}");
+        json!({
+            "os": os,
+            "architecture": architecture,
+            "download_url": format!("https://github.com/actions/runner/releases/download/v{version}/{filename}"),
+            "filename": filename,
+            "sha256_checksum": "0".repeat(64),
+        })
+    };
+    json!([one("osx", "x64", "tar.gz"), one("linux", "x64", "tar.gz"), one("linux", "arm64", "tar.gz"), one("win", "x64", "zip")])
+}
+
 pub(super) fn installation(origin: &str, accounts: &Accounts, app: u64, installation: &Installation) -> Value {
     let account = accounts.find(&installation.account).and_then(|account| accounts.get(account));
     let (number, is_user) = account.map_or((0, false), |account| (account.number, account.user));

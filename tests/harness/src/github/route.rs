@@ -9,6 +9,8 @@ use super::place::{Accounts, Scope};
 pub enum RouteKind {
     /// GET a scope's runners.
     ListRunners,
+    /// GET the agents that a scope's runners may be installed with.
+    ListDownloads,
     /// GET one runner.
     GetRunner,
     /// DELETE one runner.
@@ -33,6 +35,8 @@ pub enum RouteKind {
     RerunJob,
     /// GET the app's installation of a scope.
     FindInstallation,
+    /// GET all installations of the app.
+    ListInstallations,
     /// GET an installation by its number.
     GetInstallation,
     /// POST for an installation's access token.
@@ -97,6 +101,7 @@ impl Route {
         let number = |text: &str| text.parse::<u64>().ok();
         let repository = matches!(below, Below::Repository);
         let (kind, id, delivery) = match (&below, rest) {
+            (Below::App, ["installations"]) if get => (RouteKind::ListInstallations, 0, 0),
             (Below::App, ["installations", id]) if get => (RouteKind::GetInstallation, number(id)?, 0),
             (Below::App, ["installations", id, "access_tokens"]) if post => (RouteKind::AccessToken, number(id)?, 0),
             (Below::App, ["hook", "config"]) if get => (RouteKind::GetAppHook, 0, 0),
@@ -107,6 +112,7 @@ impl Route {
             (_, ["actions", "runners"]) if get => (RouteKind::ListRunners, 0, 0),
             (_, ["actions", "runners", "registration-token"]) if post => (RouteKind::RegistrationToken, 0, 0),
             (_, ["actions", "runners", "remove-token"]) if post => (RouteKind::RemoveToken, 0, 0),
+            (_, ["actions", "runners", "downloads"]) if get => (RouteKind::ListDownloads, 0, 0),
             (_, ["actions", "runners", id]) if get => (RouteKind::GetRunner, number(id)?, 0),
             (_, ["actions", "runners", id]) if delete => (RouteKind::DeleteRunner, number(id)?, 0),
             (_, ["actions", "runner-groups"]) if get && !repository => (RouteKind::ListGroups, 0, 0),
@@ -157,6 +163,8 @@ impl Route {
             K::ListRunJobs => scoped!("actions/runs/{run_id}/jobs"),
             K::GetJob => scoped!("actions/jobs/{job_id}"),
             K::RerunJob => scoped!("actions/jobs/{job_id}/rerun"),
+            K::ListDownloads => scoped!("actions/runners/downloads"),
+            K::ListInstallations => "/app/installations",
             K::FindInstallation => scoped!("installation"),
             K::GetInstallation => "/app/installations/{installation_id}",
             K::AccessToken => "/app/installations/{installation_id}/access_tokens",

@@ -111,6 +111,8 @@ async fn every_answer_has_githubs_shape() {
         (&api, Method::GET, "orgs/acme/actions/runners".to_owned()),
         (&api, Method::GET, "enterprises/corp/actions/runners".to_owned()),
         (&api, Method::GET, format!("orgs/acme/actions/runners/{runner}")),
+        (&api, Method::GET, "repos/acme/app/actions/runners/downloads".to_owned()),
+        (&api, Method::GET, "orgs/acme/actions/runners/downloads".to_owned()),
         (&api, Method::GET, "orgs/acme/actions/runner-groups".to_owned()),
         (&api, Method::GET, "enterprises/corp/actions/runner-groups".to_owned()),
         (&api, Method::GET, "repos/acme/app/actions/runs".to_owned()),

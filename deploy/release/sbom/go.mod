@@ -1,0 +1,3 @@
+module pacer/deploy/release/sbom
+
+go 1.26

@@ -1,0 +1,123 @@
+//! Whose credentials a fleet uses, and a client with them.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use pacer_github::GitHub;
+use pacer_operator::access::client_of_secret;
+
+use super::names;
+use crate::arguments::GitHubArguments;
+use crate::default_github;
+use crate::doctor::finding::{Finding, Severity};
+use crate::doctor::fleet::Fleet;
+use crate::reader::Reader;
+
+/// Who has credentials.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holder {
+    /// The operator, for every fleet that names none.
+    Operator,
+    /// A Secret that `githubAPICredentialsFrom` names.
+    Secret { namespace: String, name: String },
+}
+
+impl Holder {
+    pub(super) fn of(fleet: &Fleet) -> Self {
+        match fleet.secret() {
+            None => Self::Operator,
+            Some(name) => Self::Secret { namespace: fleet.target.namespace().to_owned(), name: name.to_owned() },
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => f.write_str("the operator's credentials"),
+            Self::Secret { namespace, name } => write!(f, "the credentials in Secret {namespace}/{name}"),
+        }
+    }
+}
+
+/// What there is to ask GitHub with.
+pub(super) enum Usable {
+    Client(GitHub),
+    /// There are none, and nobody needs them; or they could not be read, which was noted.
+    Nothing,
+    Broken(Box<Finding>),
+}
+
+/// The client of a holder whose fleets these are. `own` is the operator's namespace.
+pub(super) async fn client(
+    reader: &mut Reader,
+    holder: &Holder,
+    fleets: &[&Fleet],
+    arguments: &GitHubArguments,
+    own: &str,
+) -> Usable {
+    match holder {
+        Holder::Operator => operators(fleets, arguments, own),
+        Holder::Secret { namespace, name } => {
+            let secret = match Api::<Secret>::namespaced(reader.client.clone(), namespace).get_opt(name).await {
+                Ok(secret) => secret,
+                Err(error) => {
+                    reader.unread.push(format!("{holder}: {error}"));
+                    return Usable::Nothing;
+                }
+            };
+            tenants(secret.as_ref(), namespace, name, fleets, arguments)
+        }
+    }
+}
+
+fn operators(fleets: &[&Fleet], arguments: &GitHubArguments, own: &str) -> Usable {
+    let object = format!("Namespace {own}");
+    match default_github::client(arguments) {
+        Ok(Some(github)) => Usable::Client(github),
+        Ok(None) if fleets.is_empty() => Usable::Nothing,
+        Ok(None) => broken(
+            object,
+            "the operator has no GitHub credentials".to_owned(),
+            format!("fleets without githubAPICredentialsFrom cannot register runners: {}", names(fleets)),
+            format!(
+                "kubectl create secret generic controller-manager --namespace={own} --from-literal=github_token=TOKEN; \
+                 kubectl rollout restart deployment --namespace={own}"
+            ),
+        ),
+        Err(error) => broken(
+            object,
+            format!("the operator's GitHub credentials make no sense: {error:#}"),
+            "the operator does not start with them".to_owned(),
+            format!("correct the Secret that the operator's Deployment in {own} names, then restart it"),
+        ),
+    }
+}
+
+fn tenants(secret: Option<&Secret>, namespace: &str, name: &str, fleets: &[&Fleet], arguments: &GitHubArguments) -> Usable {
+    let why = format!("runners cannot register: {}", names(fleets));
+    let object = format!("Secret {namespace}/{name}");
+    let Some(secret) = secret else {
+        let what = "is named in githubAPICredentialsFrom and does not exist".to_owned();
+        let cure = format!("kubectl create secret generic {name} --namespace={namespace} --from-literal=github_token=TOKEN");
+        return broken(object, what, why, cure);
+    };
+    let client = default_github::endpoints(arguments)
+        .map_err(|error| format!("{error:#}"))
+        .and_then(|endpoints| client_of_secret(secret, &endpoints, &default_github::options(arguments)));
+    match client {
+        Ok(github) => Usable::Client(github),
+        Err(error) => {
+            let cure = format!(
+                "kubectl create secret generic {name} --namespace={namespace} --from-literal=github_token=TOKEN \
+                 --dry-run=client --output=yaml | kubectl apply --filename=-"
+            );
+            broken(object, format!("makes no GitHub credentials: {error}"), why, cure)
+        }
+    }
+}
+
+fn broken(object: String, what: String, why: String, cure: String) -> Usable {
+    Usable::Broken(Box::new(Finding { severity: Severity::Problem, object, what, why, cure }))
+}

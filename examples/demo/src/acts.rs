@@ -1,19 +1,27 @@
 //! What the demo shows, one act per claim or two. Each leaves the fleet as the next one expects it.
 
+mod forecast;
+mod swap;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
+use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_harness::github::{Hook, Scope};
 use pacer_harness::nodes::Stage as PodStage;
 use serde_json::{Value, json};
 
+use self::forecast::Recording;
+pub(crate) use self::forecast::forecast;
+pub(crate) use self::swap::swap;
 use crate::manifest::Manifests;
 use crate::proof::{Claim, Proofs};
 use crate::stage::{FLEET, FLEET_LABEL, NAMESPACE, REPOSITORY, Stage, fleet, fleet_is, is_of_fleet, progress};
@@ -31,10 +39,11 @@ const ROLLOUT_JOB: Duration = Duration::from_secs(12);
 /// Secret of the webhooks.
 pub(crate) const WEBHOOK_SECRET: &str = "the demo's own";
 
-/// Jobs on demand, their label, which is also the name of their fleet, and how long they take.
+/// Jobs on demand, their label, which is also the name of their fleet, how long they take, and how many runners there may be for them.
 const ON_DEMAND: usize = 12;
 const ON_DEMAND_LABEL: &str = "example-webhook";
 const ON_DEMAND_JOB: Duration = Duration::from_secs(3);
+const ON_DEMAND_MAXIMUM: usize = 6;
 
 /// How soon a crashed runner's place is filled again. The shipped policy lets ten seconds pass where one ended soon after its start.
 const REPLACED_WITHIN: Duration = Duration::from_secs(20);
@@ -169,22 +178,13 @@ async fn reasons(stage: &Stage<'_>, removed: &BTreeSet<String>, proofs: &mut Pro
         .objects::<Runner>("the removed Runners to be gone", |all| all.iter().all(|runner| !removed.contains(&runner.name_any())))
         .await?;
     let events = stage.api::<Event>().list(&ListParams::default()).await?;
-    let removals = events.into_iter().filter(|event| event.reason.as_deref() == Some("RunnerRemoved"));
-    let notes: Vec<String> = removals.filter_map(|event| event.note).collect();
+    let told = events.into_iter().filter(|event| event.reason.as_deref() == Some("RunnerRemoved"));
+    let notes: Vec<String> = told.filter_map(|event| event.note).collect();
     let complete = !notes.is_empty() && notes.iter().all(|note| note.contains("idle") && note.contains("; policy "));
-    let operator = stage.world.operator.as_ref().context("the world has no operator")?;
-    let entries = operator.entries();
-    let text =
-        |entry: &Value, field: &str| entry.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    let explained = removals(stage, removed)?;
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let mut explained = BTreeSet::new();
-    for entry in entries.iter().filter(|entry| text(entry, "message").as_deref() == Some("runner removed")) {
-        if let (Some(runner), Some(reason), Some(policy)) = (text(entry, "runner"), text(entry, "reason"), text(entry, "policy"))
-            && removed.contains(&runner)
-        {
-            *reasons.entry(format!("{reason}; policy {policy}")).or_default() += 1;
-            explained.insert(runner);
-        }
+    for removal in explained.values() {
+        *reasons.entry(format!("{}; policy {}", removal.reason, removal.policy)).or_default() += 1;
     }
     for (reason, count) in &reasons {
         stage.terminal.say(&format!("removed {count}: {reason}"));
@@ -195,6 +195,35 @@ async fn reasons(stage: &Stage<'_>, removed: &BTreeSet<String>, proofs: &mut Pro
         format!("{} of {} explained in the log, {} Events", explained.len(), removed.len(), notes.len()),
     );
     Ok(())
+}
+
+/// Why a runner was removed, as the operator's log tells it.
+struct Removal {
+    reason: String,
+    policy: String,
+}
+
+/// Those of these runners whose removal the log explains.
+fn removals(stage: &Stage<'_>, removed: &BTreeSet<String>) -> Result<BTreeMap<String, Removal>> {
+    let operator = stage.world.operator.as_ref().context("the world has no operator")?;
+    let text =
+        |entry: &Value, field: &str| entry.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    let entries = operator.entries();
+    let told = entries.iter().filter(|entry| text(entry, "message").as_deref() == Some("runner removed"));
+    let told = told.filter_map(|entry| {
+        Some((text(entry, "runner")?, Removal { reason: text(entry, "reason")?, policy: text(entry, "policy")? }))
+    });
+    Ok(told.filter(|(runner, _)| removed.contains(runner)).collect())
+}
+
+/// Waits for what the operator says on a policy set.
+async fn policy_status(stage: &Stage<'_>, set: &str, what: &str, reached: impl Fn(&Value) -> bool) -> Result<Value> {
+    let read = |object: &ConfigMap| -> Option<Value> {
+        let is_it = object.name_any() == set;
+        serde_json::from_str(object.annotations().get(annotation::POLICY_STATUS).filter(|_| is_it)?).ok()
+    };
+    let all = stage.objects::<ConfigMap>(what, |all| all.iter().filter_map(|object| read(object)).any(|it| reached(&it))).await?;
+    all.iter().find_map(read).context("the status is there")
 }
 
 /// A runner's process dies, and another one takes its place.
@@ -285,10 +314,11 @@ fn holder(job: Option<&pacer_harness::github::Job>) -> Option<String> {
     job?.runner.as_ref().map(|runner| runner.name.clone())
 }
 
-/// Jobs for which no runner exists: their webhooks bring one each, and when they are over nothing is left idle.
-pub(crate) async fn demand(stage: &Stage<'_>, manifests: &Manifests, proofs: &mut Proofs) -> Result<()> {
-    let manifest = manifests.directory().join("autoscaling/webhook.yaml");
-    stage.show(&stage.kubectl_on(&["apply"], &manifest.to_string_lossy(), "examples/autoscaling/webhook.yaml").await?);
+/// Jobs for which no runner exists: their webhooks bring one each, and when they are over nothing is left idle. Returns their trace.
+pub(crate) async fn demand(stage: &Stage<'_>, manifests: &Manifests, proofs: &mut Proofs) -> Result<PathBuf> {
+    stage.show(&stage.kubectl_on(&["apply"], &on_demand(manifests), ON_DEMAND_FILE).await?);
+    let patch = json!({"spec": {"maxReplicas": ON_DEMAND_MAXIMUM}}).to_string();
+    stage.kubectl(&["patch", "hra", ON_DEMAND_LABEL, "--type=merge", &format!("--patch={patch}")]).await?;
     let address = stage.world.operator.as_ref().and_then(|operator| operator.webhook_address());
     let url = format!("http://{}/", address.context("the operator announced no address for webhooks")?);
     let owner = REPOSITORY.parse::<Scope>().map_err(|error| anyhow::anyhow!("{REPOSITORY}: {error:?}"))?;
@@ -299,11 +329,30 @@ pub(crate) async fn demand(stage: &Stage<'_>, manifests: &Manifests, proofs: &mu
             all.iter().any(|one| desired(one) == Some(0))
         })
         .await?;
+    let recording = Recording::start(stage, "burst").await?;
+    burst(stage, "MaximumReached", proofs).await?;
+    let begun = Instant::now();
+    idle_again(stage).await?;
+    stage.show(&stage.kubectl(&["get", "horizontalrunnerautoscalers"]).await?);
+    proofs.record(Claim::BackToMinimum, true, format!("0 runners {:.1} s after the last job", begun.elapsed().as_secs_f64()));
+    recording.finish().await
+}
 
+/// The manifest of the runners on demand, as a reader calls it.
+const ON_DEMAND_FILE: &str = "examples/autoscaling/webhook.yaml";
+
+fn on_demand(manifests: &Manifests) -> String {
+    manifests.directory().join("autoscaling/webhook.yaml").to_string_lossy().into_owned()
+}
+
+/// Queues the jobs on demand, asks why the last of them waits, and waits until all are done.
+async fn burst(stage: &Stage<'_>, cause: &str, proofs: &mut Proofs) -> Result<()> {
     let known = stage.nodes.tally().seen();
     let begun = Instant::now();
     let jobs = stage.queue(ON_DEMAND, &["self-hosted", ON_DEMAND_LABEL], ON_DEMAND_JOB)?;
+    let last = jobs.last().context("no job was queued")?.0.to_string();
     let mut told = (0, usize::MAX, 0);
+    let mut explained = None;
     loop {
         let (running, done) = stage.progress(&jobs);
         let made = stage.nodes.tally().seen() - known;
@@ -314,6 +363,17 @@ pub(crate) async fn demand(stage: &Stage<'_>, manifests: &Manifests, proofs: &mu
         }
         if done == jobs.len() {
             break;
+        }
+        if running > 0 && explained.is_none() {
+            let asked = ["explain", "job", &last, "-n", NAMESPACE];
+            // At first it is not known, or not counted yet.
+            let story = stage.pacer_silently(&[&asked[..], &["-o", "json"]].concat()).await.unwrap_or_default();
+            let story: Value = serde_json::from_str(&story).unwrap_or_default();
+            if story.get("cause").is_some_and(|it| it == cause) {
+                stage.show(&stage.pacer(&asked).await?);
+                explained = story.get("why").and_then(Value::as_str).map(str::to_owned);
+            }
+            continue;
         }
         let outcome = stage.github("the next job", |view| progress(view, &jobs) != (running, done)).await;
         if outcome.is_err() {
@@ -328,7 +388,13 @@ pub(crate) async fn demand(stage: &Stage<'_>, manifests: &Manifests, proofs: &mu
         made == jobs.len(),
         format!("{} jobs done after {:.1} s by {made} runners", jobs.len(), took.as_secs_f64()),
     );
-    let begun = Instant::now();
+    let why = explained.as_deref().unwrap_or("nothing was said");
+    proofs.record(Claim::WaitExplained, explained.is_some(), format!("{cause}: {why}"));
+    Ok(())
+}
+
+/// Waits until nothing of the demand is left.
+async fn idle_again(stage: &Stage<'_>) -> Result<()> {
     stage
         .objects::<HorizontalRunnerAutoscaler>("the autoscaler to need none again", |all| {
             all.iter().any(|one| desired(one) == Some(0))
@@ -336,9 +402,6 @@ pub(crate) async fn demand(stage: &Stage<'_>, manifests: &Manifests, proofs: &mu
         .await?;
     let of_demand = |name: &str| name.starts_with(ON_DEMAND_LABEL);
     stage.objects::<Runner>("no Runner on demand", |all| !all.iter().any(|one| of_demand(&one.name_any()))).await?;
-    stage.show(&stage.kubectl(&["get", "horizontalrunnerautoscalers"]).await?);
-    proofs.record(Claim::BackToMinimum, true, format!("0 runners {:.1} s after the last job", begun.elapsed().as_secs_f64()));
-    stage.kubectl_on(&["delete", "--wait=false"], &manifest.to_string_lossy(), "examples/autoscaling/webhook.yaml").await?;
     Ok(())
 }
 
@@ -349,6 +412,7 @@ fn desired(autoscaler: &HorizontalRunnerAutoscaler) -> Option<i32> {
 /// Everything is deleted.
 pub(crate) async fn departure(stage: &Stage<'_>, manifests: &Manifests, proofs: &mut Proofs) -> Result<()> {
     let begun = Instant::now();
+    stage.kubectl_on(&["delete", "--wait=false"], &on_demand(manifests), ON_DEMAND_FILE).await?;
     stage.kubectl_on(&["delete", "--wait=false"], &manifests.directory().to_string_lossy(), "examples/").await?;
     stage.github("no registrations", |view| view.runners().registered == 0).await?;
     stage.objects::<RunnerReplicaSet>("no sets", |all| all.is_empty()).await?;

@@ -74,6 +74,8 @@ async fn demonstrate(arguments: &Arguments, terminal: &Arc<Terminal>) -> Result<
         world.plane.url(),
         world.plane.started_in().as_secs_f64()
     ));
+    let page = world.operator.as_ref().and_then(|operator| operator.page_address()).context("the operator announced no page")?;
+    terminal.write(Style::Bold, &format!("  the page, as long as this runs: http://{page}/ (docs/page.md)"));
     let narration = Narration::start(&world, nodes.watch(), terminal);
     let stage = Stage { world: &world, nodes, terminal };
     let raised = terminal.elapsed();
@@ -127,7 +129,9 @@ fn options() -> Options {
     if let (Some(operator), Some((namespace, name))) = (&mut options.operator, ACCOUNT.split_once('/')) {
         operator.namespace = namespace.to_owned();
         operator.service_account = name.to_owned();
-        operator.args.extend(["--enable-leader-election", "--webhook-addr=127.0.0.1:0"].map(str::to_owned));
+        operator
+            .args
+            .extend(["--enable-leader-election", "--webhook-addr=127.0.0.1:0", "--ui-addr=127.0.0.1:0"].map(str::to_owned));
         operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), acts::WEBHOOK_SECRET.to_owned()));
     }
     if let Some(nodes) = &mut options.nodes {
@@ -155,23 +159,65 @@ async fn with_heartbeat<T, E: std::error::Error + Send + Sync + 'static>(
 
 async fn play(arguments: &Arguments, stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()> {
     let manifests = Manifests::read(&stage.world.plane).await?;
-    stage.terminal.section("1. The manifests of examples/ as they stand");
+    let acts: &'static [Act] = match ACTS.split_last() {
+        Some((_, others)) if arguments.keep => others,
+        _ => &ACTS,
+    };
+    let mut program = Program { stage, acts, begun: 0 };
+    program.next();
     acts::examples(stage, &manifests, proofs).await?;
-    stage.terminal.section("2. Jobs run; each ephemeral runner takes one and is replaced by one");
+    program.next();
     acts::jobs(stage, proofs).await?;
-    stage.terminal.section("3. A fleet grows, gets busy in part, and shrinks by idle runners only");
+    program.next();
     acts::scaling(stage, proofs).await?;
-    stage.terminal.section("4. A crash is replaced");
+    program.next();
     acts::crash(stage, proofs).await?;
-    stage.terminal.section("5. A template change rolls without touching a busy runner");
+    program.next();
     acts::rollout(stage, proofs).await?;
-    stage.terminal.section("6. Jobs bring their runners: webhooks");
-    acts::demand(stage, &manifests, proofs).await?;
+    program.next();
+    acts::swap(stage, proofs).await?;
+    program.next();
+    let trace = acts::demand(stage, &manifests, proofs).await?;
+    program.next();
+    acts::forecast(stage, &trace, proofs).await?;
     if !arguments.keep {
-        stage.terminal.section("7. Everything is deleted and leaves nothing behind");
+        program.next();
         acts::departure(stage, &manifests, proofs).await?;
     }
     Ok(())
+}
+
+/// An act as it is announced: what it shows, and how many seconds it takes as a rule, on two cores that do nothing else.
+type Act = (&'static str, u64);
+
+static ACTS: [Act; 9] = [
+    ("The manifests of examples/ as they stand", 8),
+    ("Jobs run; each ephemeral runner takes one and is replaced by one", 8),
+    ("A fleet grows, gets busy in part, and shrinks by idle runners only", 10),
+    ("A crash is replaced", 5),
+    ("A template change rolls without touching a busy runner", 15),
+    ("Policies are swapped while jobs run; a broken one changes nothing", 10),
+    ("Jobs bring their runners: webhooks; a job that waits says why", 12),
+    ("A policy is tried on the trace of that, and then for real", 25),
+    ("Everything is deleted and leaves nothing behind", 5),
+];
+
+/// Which acts there are, and how many have begun.
+struct Program<'a> {
+    stage: &'a Stage<'a>,
+    acts: &'static [Act],
+    begun: usize,
+}
+
+impl Program<'_> {
+    /// Announces the next act, and how far the demo is.
+    fn next(&mut self) {
+        let Some((title, seconds)) = self.acts.get(self.begun) else { return };
+        let left: u64 = self.acts.iter().skip(self.begun).map(|(_, seconds)| seconds).sum();
+        self.begun += 1;
+        let (act, of) = (self.begun, self.acts.len());
+        self.stage.terminal.section(&format!("{act} of {of}. {title} (takes about {seconds} s, all that is left {left} s)"));
+    }
 }
 
 /// Says how to look around, and waits until the user has.

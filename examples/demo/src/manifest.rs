@@ -18,6 +18,11 @@ pub(crate) struct Manifests {
     documents: Vec<Value>,
 }
 
+/// The directory of the demo's own policies.
+pub(crate) fn policies() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("policies")
+}
+
 /// What one document needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Needs {
@@ -47,6 +52,17 @@ impl Manifests {
         }
         ensure!(!documents.is_empty(), "examples/ holds no manifest");
         Ok(Self { directory, documents })
+    }
+
+    /// The policy in one of the demo's ConfigMaps, which is the last entry of its file.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or holds none.
+    pub(crate) fn text_of_policy(file: &Path) -> Result<String> {
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let (_, policy) = text.split_once("  policy.js: |\n").with_context(|| format!("{} holds no policy", file.display()))?;
+        Ok(policy.to_owned())
     }
 
     /// Their directory.

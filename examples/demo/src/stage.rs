@@ -8,6 +8,7 @@ use kube::core::NamespaceResourceScope;
 use pacer_harness::github::{JobId, JobSpec, JobState, Registered, Scope, View};
 use pacer_harness::nodes::Nodes;
 use pacer_harness::objects;
+use pacer_harness::operator::binary;
 use pacer_harness::world::World;
 use serde::de::DeserializeOwned;
 
@@ -43,7 +44,7 @@ impl Stage<'_> {
     ///
     /// With its own words when it fails.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        self.terminal.say_in(Style::Bold, &format!("$ kubectl {}", typed(arguments)));
+        self.announce("kubectl", arguments);
         self.run(arguments).await
     }
 
@@ -55,6 +56,36 @@ impl Stage<'_> {
     pub(crate) async fn kubectl_on(&self, verb: &[&str], directory: &str, shown: &str) -> Result<String> {
         self.terminal.say_in(Style::Bold, &format!("$ kubectl {} -f {shown}", verb.join(" ")));
         self.run(&[verb, &["-f", directory]].concat()).await
+    }
+
+    /// Runs the operator's own executable, after printing what a reader would type.
+    ///
+    /// # Errors
+    ///
+    /// With its own words when it fails.
+    pub(crate) async fn pacer(&self, arguments: &[&str]) -> Result<String> {
+        self.announce("pacer", arguments);
+        self.pacer_silently(arguments).await
+    }
+
+    /// Runs it without a word.
+    ///
+    /// # Errors
+    ///
+    /// With its own words when it fails.
+    pub(crate) async fn pacer_silently(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = tokio::process::Command::new(binary().await?);
+        command.args(arguments).env("KUBECONFIG", self.world.plane.kubeconfig_path()).kill_on_drop(true);
+        let output = command.output().await.context("starting pacer")?;
+        if !output.status.success() {
+            bail!("pacer {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Prints a command as a reader would type it.
+    pub(crate) fn announce(&self, program: &str, arguments: &[&str]) {
+        self.terminal.say_in(Style::Bold, &format!("$ {program} {}", typed(arguments)));
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<String> {

@@ -12,6 +12,7 @@ mod crds;
 mod default_github;
 mod default_set;
 mod doctor;
+mod drain;
 mod explain;
 mod health;
 mod listen;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::main(*arguments),
         Command::Webhook(arguments) => webhook::main(*arguments),
         Command::PolicyProcess(arguments) => return policy::jail::main(&arguments),
+        Command::Drain(arguments) => drain::main(&arguments),
         Command::Crds(arguments) => crds::main(&arguments).and_then(|report| tell(&report)),
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
         Command::Record(arguments) => record::main(&arguments),

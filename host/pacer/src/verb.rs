@@ -50,6 +50,8 @@ pub(crate) enum Command {
     /// Reads, compiles and runs policies for the process that started this one, over a socket that is its standard input.
     #[command(name = crate::policy::jail::VERB, hide = true)]
     PolicyProcess(crate::policy::jail::Arguments),
+    /// Deletes all runner objects and waits until their runners have finished their jobs, before the operator is removed.
+    Drain(crate::drain::Arguments),
     /// Prints the CustomResourceDefinitions as YAML, or installs them.
     Crds(crate::crds::Arguments),
     /// Prints a script that completes verbs and flags in a shell.

@@ -17,9 +17,11 @@ use pacer_harness::objects;
 use pacer_harness::world::{Options, World};
 use serde_json::{Value, json};
 
+pub mod arc;
 pub mod ending;
 pub mod fleet;
 pub mod kill;
+pub mod promtool;
 pub mod tenants;
 pub mod webhook;
 

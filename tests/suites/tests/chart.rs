@@ -1,6 +1,8 @@
 //! The chart, with the real helm: what it renders for ten sets of values, what it refuses, and installations, upgrades and removals on the real
 //! API server, where the rendered command lines and environments start the real operator.
 
+#[path = "chart/busy.rs"]
+mod busy;
 #[path = "chart/helm.rs"]
 mod helm;
 #[path = "chart/installation.rs"]

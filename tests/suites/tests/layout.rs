@@ -120,6 +120,31 @@ fn files_that_the_chart_shares_with_the_manifests_are_equal() -> Result<()> {
     Ok(())
 }
 
+/// Third parties with the features that a selection of crates gives them, as they are linked.
+fn third_parties(selection: &[&str]) -> Result<BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--edges=normal,build", "--prefix=none", "--no-dedupe", "--format={p}|{f}"])
+        .args(selection)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .output()?;
+    ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout)?;
+    // Crates of the workspace have their path behind the version.
+    Ok(lines.lines().filter(|line| !line.contains(" (/") && !line.is_empty()).map(str::to_owned).collect())
+}
+
+/// `make demo` builds two crates with all that they need; with other features than `cargo build --workspace` gives, it would all be built twice.
+#[test]
+fn demo_selects_no_features_that_the_workspace_does_not() -> Result<()> {
+    let makefile = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Makefile"))?;
+    ensure!(makefile.contains("cargo build -p pacer -p pacer-demo $(LOCKED)"), "make demo selects other crates than this test");
+    let (demo, workspace) = (third_parties(&["-p", "pacer", "-p", "pacer-demo"])?, third_parties(&["--workspace"])?);
+    ensure!(demo.len() > 100, "only {} third parties", demo.len());
+    let others: Vec<_> = demo.difference(&workspace).collect();
+    ensure!(others.is_empty(), "built in another way for the demo alone: {others:?}");
+    Ok(())
+}
+
 #[test]
 fn shipped_definitions_are_those_that_pacer_prints() -> Result<()> {
     let binary = std::env::var("PACER_BIN")

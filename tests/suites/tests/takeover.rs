@@ -3,8 +3,6 @@
 
 #[path = "takeover/adopt.rs"]
 mod adopt;
-#[path = "takeover/arc.rs"]
-mod arc;
 #[path = "takeover/back.rs"]
 mod back;
 #[path = "takeover/fleet.rs"]

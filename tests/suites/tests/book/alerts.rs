@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use pacer_suites::promtool;
 use serde_json::{Value, json};
 
 use super::promql::{Asked, asked};
@@ -178,36 +177,19 @@ fn every_alert_has_an_entry_for_whoever_is_woken() -> Result<()> {
     Ok(())
 }
 
-/// The promtool to run; `None` where this machine has no way to get one, which is not accepted in CI.
-fn promtool() -> Result<Option<PathBuf>> {
-    let output = Command::new("/bin/sh").arg(repository("tests/promtool/get.sh")).stderr(Stdio::inherit()).output()?;
-    match output.status.code() {
-        Some(0) => Ok(Some(String::from_utf8(output.stdout)?.trim().into())),
-        Some(3) if std::env::var_os("CI").is_none_or(|ci| ci.is_empty()) => Ok(None),
-        _ => bail!("tests/promtool/get.sh: {}", output.status),
-    }
-}
-
-fn succeeds(promtool: &PathBuf, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(promtool).args(arguments).output().context("running promtool")?;
-    let said = [output.stdout, output.stderr].concat();
-    ensure!(output.status.success(), "promtool {}: {}", arguments.join(" "), String::from_utf8_lossy(&said));
-    Ok(())
-}
-
 #[test]
 fn alert_rules_fire_as_their_tests_say() -> Result<()> {
-    let Some(promtool) = promtool()? else {
+    let Some(promtool) = promtool::find()? else {
         eprintln!("SKIPPED: tests of the alert rules, which take promtool");
         return Ok(());
     };
-    succeeds(&promtool, &["check", "rules", &repository(RULES).to_string_lossy()])?;
-    succeeds(&promtool, &["test", "rules", &repository(TESTS).to_string_lossy()])
+    promtool::succeeds(&promtool, &["check", "rules", &repository(RULES).to_string_lossy()])?;
+    promtool::succeeds(&promtool, &["test", "rules", &repository(TESTS).to_string_lossy()])
 }
 
 #[test]
 fn queries_of_the_dashboard_are_valid() -> Result<()> {
-    let Some(promtool) = promtool()? else {
+    let Some(promtool) = promtool::find()? else {
         eprintln!("SKIPPED: queries of the dashboard, which take promtool");
         return Ok(());
     };
@@ -220,5 +202,5 @@ fn queries_of_the_dashboard_are_valid() -> Result<()> {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile()?;
     // JSON is YAML.
     fs::write(file.path(), json!({"groups": [{"name": "panels", "rules": rules}]}).to_string())?;
-    succeeds(&promtool, &["check", "rules", "--lint=none", &file.path().to_string_lossy()]).context(listed)
+    promtool::succeeds(&promtool, &["check", "rules", "--lint=none", &file.path().to_string_lossy()]).context(listed)
 }

@@ -38,8 +38,8 @@ fn executable() -> Result<&'static Path> {
     built.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Runs helm, against that control plane if there is one.
-pub(crate) fn run(plane: Option<&ControlPlane>, arguments: &[&str]) -> Result<Output> {
+/// Helm with these arguments, against that control plane if there is one.
+pub(crate) fn command(plane: Option<&ControlPlane>, arguments: &[&str]) -> Result<Command> {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm");
     let mut command = Command::new(executable()?);
     command.args(arguments).stdin(Stdio::null()).env_remove("KUBECONFIG");
@@ -49,7 +49,12 @@ pub(crate) fn run(plane: Option<&ControlPlane>, arguments: &[&str]) -> Result<Ou
     if let Some(plane) = plane {
         command.env("KUBECONFIG", plane.kubeconfig_path());
     }
-    command.output().context("running helm")
+    Ok(command)
+}
+
+/// Runs helm.
+pub(crate) fn run(plane: Option<&ControlPlane>, arguments: &[&str]) -> Result<Output> {
+    command(plane, arguments)?.output().context("running helm")
 }
 
 /// What helm prints when it succeeds.

@@ -16,7 +16,7 @@ use crate::helm::{self, NAMESPACE, Objects};
 use crate::pod;
 
 /// Kinds that the chart makes, as kubectl calls them.
-const KINDS: &str = "deployments,services,secrets,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,ingresses,\
+pub(crate) const KINDS: &str = "deployments,services,secrets,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,ingresses,\
                      networkpolicies,poddisruptionbudgets,priorityclasses";
 
 /// Kinds that others define.
@@ -28,7 +28,7 @@ const FOREIGN: [(&str, &str); 4] = [
 ];
 
 /// A control plane without definitions, roles and operator: all of that is the chart's.
-async fn bare() -> Result<World> {
+pub(crate) async fn bare() -> Result<World> {
     let mut options = Options { operator: None, definitions: Vec::new(), manifests: Vec::new(), ..Options::default() };
     options.github.rate_limit = 15_000;
     let world = World::start(options).await?;
@@ -37,7 +37,7 @@ async fn bare() -> Result<World> {
 }
 
 /// Definitions of the kinds of others, which take any content.
-async fn define_foreign(world: &World) -> Result<()> {
+pub(crate) async fn define_foreign(world: &World) -> Result<()> {
     for (group, kind) in FOREIGN {
         let plural = format!("{}s", kind.to_lowercase());
         let definition = json!({
@@ -57,25 +57,25 @@ async fn define_foreign(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
     let output = world.plane.kubectl(arguments).await?;
     ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Kind, namespace and name of everything there is of some kinds.
-async fn everything(world: &World, kinds: &str) -> Result<BTreeSet<String>> {
+pub(crate) async fn everything(world: &World, kinds: &str) -> Result<BTreeSet<String>> {
     let columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name";
     let listed = kubectl(world, &["get", kinds, "--all-namespaces", "--no-headers", "--output", columns]).await?;
     Ok(listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect())
 }
 
-async fn uid(world: &World, kind: &str, name: &str) -> Result<String> {
+pub(crate) async fn uid(world: &World, kind: &str, name: &str) -> Result<String> {
     kubectl(world, &["get", kind, name, "--namespace", NAMESPACE, "--output=jsonpath={.metadata.uid}"]).await
 }
 
 /// Starts the program as the pod of a Deployment and waits until it is ready.
-async fn start(world: &World, namespace: &str, name: &str, word: &str) -> Result<Operator> {
+pub(crate) async fn start(world: &World, namespace: &str, name: &str, word: &str) -> Result<Operator> {
     let options = pod::options(world, namespace, name).await?;
     let operator = Operator::start(&world.plane, &world.github, &options).await?;
     operator.until_ready(word, PATIENCE).await?;
@@ -216,7 +216,8 @@ async fn installation_with_every_value_set_starts_operator_and_webhook_server() 
         ensure!(missing.is_none(), "a right is missing:\n{log}");
         process.terminate().await;
     }
-    helm::succeed(Some(&world.plane), &["uninstall", "arc", "--namespace", "elsewhere"])?;
+    // No node runs the Job here that drains first; `busy` does.
+    helm::succeed(Some(&world.plane), &["uninstall", "arc", "--namespace", "elsewhere", "--no-hooks"])?;
     assert_eq!(everything(&world, &kinds).await?, before);
     end_as_it_is(world).await
 }

@@ -88,9 +88,9 @@ fn every_binding_leads_from_a_role_to_an_account_of_the_release() -> Result<()> 
         for binding in rendered.of("RoleBinding").chain(rendered.of("ClusterRoleBinding")) {
             let role = rendered.get(text(binding, "/roleRef/kind"), text(binding, "/roleRef/name"))?;
             ensure!(part(role, "/metadata/namespace") == part(binding, "/metadata/namespace"), "{binding}");
-            let account = rendered.of("Deployment").any(|deployment| {
-                part(deployment, "/spec/template/spec/serviceAccountName") == part(binding, "/subjects/0/name")
-                    && part(deployment, "/metadata/namespace") == part(binding, "/subjects/0/namespace")
+            let account = rendered.of("Deployment").chain(rendered.of("Job")).any(|owner| {
+                part(owner, "/spec/template/spec/serviceAccountName") == part(binding, "/subjects/0/name")
+                    && part(owner, "/metadata/namespace") == part(binding, "/subjects/0/namespace")
             });
             ensure!(account, "{name}: no pod has the account of {binding}");
         }

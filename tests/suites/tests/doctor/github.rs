@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pacer_harness::controlplane::Apply;
-use pacer_harness::github::{GroupVisibility, Hook, Person, Scope, View};
+use pacer_harness::github::{APP_PRIVATE_KEY, GroupVisibility, Hook, Installation, Person, Scope, View};
 use pacer_harness::world::World;
 use pacer_suites::webhook::SECRET;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end_as_it_is, queue, runners, with_spec};
 use serde_json::{Value, json};
 
-use crate::{SICK, Said, add_argument, doctor, installed, installed_with, kubectl, run, until_silent};
+use crate::{OPERATOR, SICK, Said, add_argument, doctor, installed, installed_with, kubectl, run, until_silent};
 
 /// A RunnerDeployment of an organization's runners, none of which is made.
 fn of_organization(name: &str, group: &str) -> Value {
@@ -134,7 +134,6 @@ async fn webhook_that_is_missing_or_refused_is_told_until_its_events_are_taken()
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_the_cluster_would_refuse_are_told_before_one_is_made() -> Result<()> {
     let world = installed().await?;
-    until_silent(&world).await?;
     kubectl(&world, &["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted"]).await?;
     let said = doctor(&world).await?;
     let (severity, what, cure) = said.only()?;
@@ -149,6 +148,38 @@ async fn pods_that_the_cluster_would_refuse_are_told_before_one_is_made() -> Res
     let (what, cure) = one(&said, "has agent 2.300.0")?;
     ensure!(what.contains("GitHub offers ") && cure.contains("--runner-image") && said.code == Some(0), "{:#}", said.report);
     set_field(&world, "web", "image", "summerwind/actions-runner:v2.330.1-ubuntu-22.04").await?;
+    until_silent(&world).await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn installations_of_an_app_and_what_is_left_of_the_budget_are_told() -> Result<()> {
+    let world = installed().await?;
+    world.github.add_app(7);
+    ensure!(world.github.install_app(7, Installation::new(70, "acme")));
+    let app = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "controller-manager", "namespace": OPERATOR},
+        "stringData": {"github_token": "", "github_app_id": "7", "github_app_private_key": APP_PRIVATE_KEY},
+    });
+    world.plane.apply_text(&app.to_string(), Apply::ServerSide).await?;
+    until_silent(&world).await?;
+    let said = doctor(&world).await?;
+    let healthy = said.report.get("healthy").map(Value::to_string).unwrap_or_default();
+    for words in ["GitHub Apps are installed in acme (all repositories)", "GitHub's budget lasts: ", "a pod of every fleet"] {
+        ensure!(healthy.contains(words), "no {words:?} in {healthy}");
+    }
+
+    ensure!(world.github.install_app(7, Installation { suspended: true, ..Installation::new(70, "acme") }));
+    let said = doctor(&world).await?;
+    let (what, cure) = one(&said, "is suspended")?;
+    ensure!(what.contains("acme") && cure.contains("/installations/70") && said.code == Some(SICK), "{:#}", said.report);
+    ensure!(world.github.install_app(7, Installation::new(70, "acme")));
+    until_silent(&world).await?;
+
+    world.github.exhaust_rate_limit(Duration::from_secs(20));
+    let said = doctor(&world).await?;
+    ensure!(!said.about("0 of ").is_empty() || !said.about("rate limit").is_empty(), "{:#}", said.report);
+    world.github.refill_rate_limit();
     until_silent(&world).await?;
     end_as_it_is(world).await
 }

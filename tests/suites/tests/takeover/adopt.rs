@@ -7,10 +7,8 @@ use pacer_api::Runner;
 use pacer_harness::controlplane::Apply;
 use pacer_harness::operator::binary;
 use pacer_harness::world::World;
-use pacer_suites::api;
+use pacer_suites::{api, arc};
 use serde_json::{Value, json};
-
-use crate::arc;
 
 /// What a run of the command said, and its exit code.
 async fn adopt(world: &World, arguments: &[&str]) -> Result<(String, String, Option<i32>)> {

@@ -9,9 +9,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_harness::world::World;
-use pacer_suites::{api, apply, deployment, end, end_as_it_is, settled, until};
-
-use crate::arc;
+use pacer_suites::{api, apply, arc, deployment, end, end_as_it_is, settled, until};
 
 /// The document that users follow.
 const DOCUMENT: &str = include_str!("../../../../docs/taking-over-from-arc.md");

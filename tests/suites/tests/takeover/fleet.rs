@@ -10,10 +10,9 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerReplicaSet};
 use pacer_harness::github::RouteKind;
+use pacer_suites::arc::{self, LONG, everything, uids};
 use pacer_suites::{api, delete, delete_all, end, queue, runners, running, scale, settled, succeeded, until};
 use serde_json::json;
-
-use crate::arc::{self, LONG, everything, uids};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_runners_of_which_four_are_busy_notice_nothing() -> Result<()> {

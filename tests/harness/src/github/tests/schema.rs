@@ -121,6 +121,7 @@ async fn every_answer_has_githubs_shape() {
         (&api, Method::GET, format!("repos/acme/app/actions/runs/{}/jobs", run(queued))),
         (&api, Method::POST, format!("repos/acme/app/actions/jobs/{done}/rerun")),
         (&as_app, Method::GET, "repos/acme/app/installation".to_owned()),
+        (&as_app, Method::GET, "app/installations".to_owned()),
         (&as_app, Method::GET, "app/installations/70".to_owned()),
         (&as_app, Method::POST, "app/installations/70/access_tokens".to_owned()),
         (&api, Method::GET, format!("repos/acme/app/hooks/{hook}/deliveries")),

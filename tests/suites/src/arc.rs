@@ -1,8 +1,9 @@
-//! What ARC v0.27.6 leaves in a cluster.
+//! What ARC v0.27.6 leaves in a cluster, made by hand.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::{BRISK, NAMESPACE, PATIENCE, api, runners, until, world};
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -12,19 +13,22 @@ use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
 use pacer_harness::github::Scope;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
-use pacer_suites::{BRISK, NAMESPACE, PATIENCE, api, runners, until, world};
 use serde_json::{Value, json};
 
 /// Hash that ARC gave the template. It can't be made outside of Go, so that any other text is as good.
 const HASH: &str = "6cd89b7f5";
 
 /// The scope of all fleets here.
-pub(crate) fn scope() -> Scope {
+pub fn scope() -> Scope {
     Scope::repository("acme", "app")
 }
 
 /// A world without an operator, and how to start one in it.
-pub(crate) async fn without_operator(arguments: &[&str]) -> Result<(World, operator::Options)> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn without_operator(arguments: &[&str]) -> Result<(World, operator::Options)> {
     let mut options = None;
     let world = world(|all| options = all.operator.take()).await?;
     let mut options = options.context("no operator's options")?;
@@ -33,7 +37,11 @@ pub(crate) async fn without_operator(arguments: &[&str]) -> Result<(World, opera
 }
 
 /// The operator takes over.
-pub(crate) async fn start(world: &mut World, options: &operator::Options) -> Result<()> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn start(world: &mut World, options: &operator::Options) -> Result<()> {
     let operator = Operator::start(&world.plane, &world.github, options).await?;
     operator.until_acting(PATIENCE).await?;
     world.operator = Some(operator);
@@ -41,7 +49,11 @@ pub(crate) async fn start(world: &mut World, options: &operator::Options) -> Res
 }
 
 /// Creates an object of the group with its status; text that no type here knows, such as Go's nulls, gets to the API server as it is.
-pub(crate) async fn create(world: &World, kind: &str, object: Value) -> Result<DynamicObject> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn create(world: &World, kind: &str, object: Value) -> Result<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("actions.summerwind.dev", "v1alpha1", kind));
     let objects: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), NAMESPACE, &resource);
     let status = object.get("status").cloned();
@@ -69,7 +81,11 @@ fn runner_spec(label: &str) -> Value {
 }
 
 /// A RunnerDeployment of so many runners.
-pub(crate) async fn deployment(world: &World, name: &str, replicas: u32) -> Result<DynamicObject> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn deployment(world: &World, name: &str, replicas: u32) -> Result<DynamicObject> {
     let object = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
         "metadata": {"name": name, "namespace": NAMESPACE},
@@ -86,7 +102,11 @@ pub(crate) async fn deployment(world: &World, name: &str, replicas: u32) -> Resu
 }
 
 /// The set that ARC made for a deployment, with the random suffix of `generateName`.
-pub(crate) async fn set(world: &World, deployment: &DynamicObject, suffix: &str, replicas: u32) -> Result<DynamicObject> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn set(world: &World, deployment: &DynamicObject, suffix: &str, replicas: u32) -> Result<DynamicObject> {
     let of = deployment.name_any();
     let labels = json!({"runner-deployment-name": of, "runner-template-hash": HASH});
     let object = json!({
@@ -105,7 +125,11 @@ pub(crate) async fn set(world: &World, deployment: &DynamicObject, suffix: &str,
 }
 
 /// One Runner of a set, with ARC's finalizer unless it is one that ARC is about to delete.
-pub(crate) async fn runner(world: &World, set: &DynamicObject, suffix: &str, finalizer: bool) -> Result<DynamicObject> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn runner(world: &World, set: &DynamicObject, suffix: &str, finalizer: bool) -> Result<DynamicObject> {
     let labels = set.labels();
     let label = labels.get("runner-deployment-name").cloned().unwrap_or_default();
     let finalizers: &[&str] = if finalizer { &["runner.actions.summerwind.dev"] } else { &[] };
@@ -129,7 +153,11 @@ pub(crate) async fn runner(world: &World, set: &DynamicObject, suffix: &str, fin
 }
 
 /// The pod of a Runner, with ARC's finalizer and the token written out.
-pub(crate) async fn pod(world: &World, runner: &DynamicObject) -> Result<Pod> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn pod(world: &World, runner: &DynamicObject) -> Result<Pod> {
     let name = runner.name_any();
     let mut labels = runner.labels().clone();
     labels.extend([
@@ -170,7 +198,11 @@ pub(crate) async fn pod(world: &World, runner: &DynamicObject) -> Result<Pod> {
 }
 
 /// A whole fleet at work: deployment, set, and so many runners that are registered, with ARC's note of their ids on their pods.
-pub(crate) async fn fleet(world: &World, name: &str, replicas: u32) -> Result<DynamicObject> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn fleet(world: &World, name: &str, replicas: u32) -> Result<DynamicObject> {
     let deployment = deployment(world, name, replicas).await?;
     let set = set(world, &deployment, "x7k2p", replicas).await?;
     for number in 0..replicas {
@@ -184,7 +216,11 @@ pub(crate) async fn fleet(world: &World, name: &str, replicas: u32) -> Result<Dy
 }
 
 /// Puts GitHub's ids on the pods, as ARC's pod controller does.
-pub(crate) async fn note_ids(world: &World) -> Result<()> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn note_ids(world: &World) -> Result<()> {
     for registered in world.github.registrations(&scope()) {
         let patch = json!({"metadata": {"annotations": {"actions-runner/id": registered.id.0.to_string()}}});
         api::<Pod>(world).patch(&registered.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -193,7 +229,11 @@ pub(crate) async fn note_ids(world: &World) -> Result<()> {
 }
 
 /// UIDs of all objects of a kind.
-pub(crate) async fn uids<K>(world: &World) -> Result<BTreeSet<String>>
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn uids<K>(world: &World) -> Result<BTreeSet<String>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
@@ -201,12 +241,20 @@ where
 }
 
 /// UIDs of the sets, the Runners and the pods.
-pub(crate) async fn everything(world: &World) -> Result<[BTreeSet<String>; 3]> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn everything(world: &World) -> Result<[BTreeSet<String>; 3]> {
     Ok([uids::<RunnerReplicaSet>(world).await?, uids::<Runner>(world).await?, uids::<Pod>(world).await?])
 }
 
 /// Waits until the operator has looked at a deployment and counts so many runners online.
-pub(crate) async fn taken_over(world: &World, name: &str, replicas: i32) -> Result<()> {
+///
+/// # Errors
+///
+/// When the world can't be brought there.
+pub async fn taken_over(world: &World, name: &str, replicas: i32) -> Result<()> {
     until::<RunnerDeployment>(world, "the deployment to be taken over", |all| {
         all.iter().filter(|one| one.name_any() == name).any(|one| {
             let status = one.status.clone().unwrap_or_default();
@@ -219,4 +267,4 @@ pub(crate) async fn taken_over(world: &World, name: &str, replicas: i32) -> Resu
 }
 
 /// Long enough for a job to outlive the start of an operator on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(120);

@@ -1,0 +1,168 @@
+//! `pacer drain`: deletes all runner objects and waits until their runners have finished their jobs and left GitHub.
+//!
+//! The operator does the work, so it has to run meanwhile. It is what has to come before its removal: afterwards nobody takes the finalizers away.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use kube::api::{DeleteParams, ListParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource, ResourceExt as _};
+use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, duration};
+use serde::de::DeserializeOwned;
+
+use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::print;
+
+/// How often it is looked at what is left.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Most names of what is left in a message.
+const NAMED: usize = 10;
+
+/// Arguments of `pacer drain`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// Those of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Deletes; without it, what would be deleted is only counted.
+    #[arg(long)]
+    yes: bool,
+    /// Ends with an error after this; without it when the last one is gone, which a job of GitHub's may delay by five days.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// `pacer drain`.
+pub(crate) fn main(arguments: &Arguments) -> Result<()> {
+    cluster::with(&arguments.cluster, async |cluster| drain(&cluster, arguments).await)
+}
+
+async fn drain(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
+    let began = Instant::now();
+    let all = arguments.all_namespaces;
+    if !arguments.yes {
+        let left = left(cluster, all).await?;
+        return print(&format!("{} would be deleted; --yes deletes them and waits for their jobs\n", counted(&left)));
+    }
+    let mut told = String::new();
+    loop {
+        // Autoscalers first, so that nothing is made meanwhile. Each time anew: what is made during the wait goes as well.
+        delete::<HorizontalRunnerAutoscaler>(cluster, all).await?;
+        delete::<RunnerDeployment>(cluster, all).await?;
+        delete::<RunnerSet>(cluster, all).await?;
+        delete::<RunnerReplicaSet>(cluster, all).await?;
+        delete::<Runner>(cluster, all).await?;
+        let left = left(cluster, all).await?;
+        if left.is_empty() {
+            return print("no runner objects are left\n");
+        }
+        let line = format!("{} left; runners with a job finish it\n", counted(&left));
+        if line != told {
+            print(&line)?;
+            told = line;
+        }
+        if arguments.timeout.is_some_and(|timeout| began.elapsed() > timeout) {
+            let names: Vec<&str> = left.iter().take(NAMED).map(String::as_str).collect();
+            bail!(
+                "{} are left after {} s: {}; `kubectl describe` says what a Runner waits for, and `pacer doctor` whether the operator acts",
+                left.len(),
+                began.elapsed().as_secs(),
+                names.join(", ")
+            );
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+fn api<K>(cluster: &Cluster, all: bool, namespace: Option<String>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(cluster.client.clone(), &namespace),
+        None if all => Api::all(cluster.client.clone()),
+        None => Api::namespaced(cluster.client.clone(), &cluster.namespace),
+    }
+}
+
+/// Deletes those that are not being deleted yet.
+async fn delete<K>(cluster: &Cluster, all: bool) -> Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    for object in list::<K>(cluster, all).await?.into_iter().filter(|object| object.meta().deletion_timestamp.is_none()) {
+        let (name, namespace) = (object.name_any(), object.namespace());
+        match api::<K>(cluster, all, namespace).delete(&name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            // Its owner was faster.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error).with_context(|| format!("deleting {} {name}", K::kind(&()))),
+        }
+    }
+    Ok(())
+}
+
+async fn list<K>(cluster: &Cluster, all: bool) -> Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    match api::<K>(cluster, all, None).list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items),
+        // The kind is not installed.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("listing {}", K::plural(&()))),
+    }
+}
+
+/// Kind, namespace and name of what there is.
+async fn left(cluster: &Cluster, all: bool) -> Result<Vec<String>> {
+    let mut left = Vec::new();
+    names::<HorizontalRunnerAutoscaler>(cluster, all, &mut left).await?;
+    names::<RunnerDeployment>(cluster, all, &mut left).await?;
+    names::<RunnerSet>(cluster, all, &mut left).await?;
+    names::<RunnerReplicaSet>(cluster, all, &mut left).await?;
+    names::<Runner>(cluster, all, &mut left).await?;
+    Ok(left)
+}
+
+async fn names<K>(cluster: &Cluster, all: bool, names: &mut Vec<String>) -> Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let objects = list::<K>(cluster, all).await?;
+    names
+        .extend(objects.iter().map(|one| format!("{} {}/{}", K::kind(&()), one.namespace().unwrap_or_default(), one.name_any())));
+    Ok(())
+}
+
+/// How many of each kind, in the order in which they are listed.
+fn counted(names: &[String]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for kind in names.iter().filter_map(|name| name.split(' ').next()) {
+        match counts.last_mut() {
+            Some((last, count)) if *last == kind => *count += 1,
+            _ => counts.push((kind, 1)),
+        }
+    }
+    match counts.is_empty() {
+        true => "nothing".to_owned(),
+        false => counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_counted_by_kind() {
+        let names = ["RunnerDeployment a/b", "Runner a/b-1", "Runner a/b-2"].map(str::to_owned);
+        assert_eq!(counted(&names), "1 RunnerDeployment, 2 Runner");
+        assert_eq!(counted(&[]), "nothing");
+    }
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pacer_core::autoscale::{self, Bounds, Demand, Ramp};
-use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts};
+use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
 use pacer_core::fleet::{self, Fleet, Member, Plan};
 use pacer_core::phase::{Assessment, Phase, assess};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Job, Pool, Verdict};
@@ -105,6 +105,7 @@ impl Runner {
                 phase: if self.crashed.is_some() { PodPhase::Failed } else { PodPhase::Running },
                 node: Some(format!("node-{}", self.created % 5)),
                 container,
+                worker: Worker::Absent { since: None },
                 ..PodFacts::default()
             }),
             remote: match self.listed_busy {

@@ -38,6 +38,7 @@ const operations = [
   ...scoped("get", "actions/runs/{run_id}"),
   ...scoped("get", "actions/runs/{run_id}/jobs"),
   ...scoped("get", "actions/jobs/{job_id}"),
+  ["post", "/repos/{owner}/{repo}/actions/jobs/{job_id}/rerun"],
   ...scoped("get", "hooks"),
   ...scoped("get", "hooks/{hook_id}/deliveries"),
   ...scoped("get", "hooks/{hook_id}/deliveries/{delivery_id}"),
@@ -82,6 +83,10 @@ function describe(files) {
     const document = documents.find((one) => one.paths[path]?.[method]);
     if (!document) continue;
     const operation = document.paths[path][method];
+    // Some copies of the installation say that its account is a user and an enterprise at once, where the component says one of them.
+    if (path === "/app/installations") {
+      operation.responses["200"].content["application/json"].schema.items = { $ref: "#/components/schemas/installation" };
+    }
     const parameters = [...(document.paths[path].parameters ?? []), ...(operation.parameters ?? [])].map((one) => follow(document, one));
     const query = parameters.filter((one) => one.in === "query");
     const answers = Object.entries(operation.responses).map(([status, response]) => {

@@ -8,15 +8,15 @@ use pacer_laboratory::world::run;
 
 /// Each defect, the first seed at which it is found, and by what; `fuzz-fleet defects` prints the table anew.
 const FOUND: &[(Defect, u64, Invariant)] = &[
-    (Defect::FlagOverEvent, 62, Invariant::BusyUnregistered),
+    (Defect::FlagOverEvent, 112, Invariant::BusyUnregistered),
     (Defect::FlagOverPod, 2, Invariant::BusyUnregistered),
     (Defect::StopAsksAtOnce, 2, Invariant::BusyUnregistered),
-    (Defect::PodDeletedAfterRemoval, 22, Invariant::BusyPodDeleted),
+    (Defect::PodDeletedAfterRemoval, 18, Invariant::BusyPodDeleted),
     (Defect::BusyIsGone, 4, Invariant::Convergence),
     (Defect::RefusalIsGone, 13, Invariant::Convergence),
     (Defect::TornProvesAbsence, 50, Invariant::Convergence),
-    (Defect::OldListingProves, 633, Invariant::Convergence),
-    (Defect::EarlyEndIsFailure, 183, Invariant::FailureInvented),
+    (Defect::OldListingProves, 285, Invariant::Convergence),
+    (Defect::EarlyEndIsFailure, 69, Invariant::FailureInvented),
     (Defect::InvalidKeepsNothing, 21, Invariant::Convergence),
     (Defect::RemovalsUnpaced, 1, Invariant::Limits),
     (Defect::InterruptedWatchEmpties, 62, Invariant::JobDeclaredOver),

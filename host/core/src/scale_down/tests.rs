@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::{Container, PodFacts, PodPhase, Remote};
+use crate::facts::{Container, FLAG_PATIENCE, PodFacts, PodPhase, Remote, Worker};
 use crate::phase::assess;
 
 const NOW: i64 = 1_000_000;
@@ -22,6 +22,7 @@ fn runner(name: &str, node: &str, remote: Remote) -> RunnerFacts {
         node: Some(node.into()),
         ready_since: Some(ago(290)),
         container: Container::Running { since: Some(ago(295)) },
+        worker: Worker::Absent { since: None },
         ..PodFacts::default()
     };
     RunnerFacts {
@@ -39,6 +40,11 @@ fn runner(name: &str, node: &str, remote: Remote) -> RunnerFacts {
 
 fn idle(name: &str) -> RunnerFacts {
     runner(name, "node-a", online(false, 60))
+}
+
+fn unwatched(facts: &mut RunnerFacts) {
+    facts.pod.as_mut().unwrap().worker = Worker::Unknown;
+    facts.remote = online(false, FLAG_PATIENCE.as_secs());
 }
 
 fn assessed(facts: impl IntoIterator<Item = RunnerFacts>) -> Vec<(RunnerFacts, Assessment)> {
@@ -63,6 +69,8 @@ fn who_is_offered() {
         ("idle", idle("r"), false, ok(60)),
         ("idle just long enough", with(|r| r.remote = online(false, 10)), false, ok(10)),
         ("idle for too short a time", with(|r| r.remote = online(false, 9)), false, Err(Withheld::Unconfirmed)),
+        ("GitHub's late flag is all there is", pod(|pod| pod.worker = Worker::Unknown), false, Err(Withheld::Unconfirmed)),
+        ("that flag, for long enough", with(unwatched), false, ok(FLAG_PATIENCE.as_secs())),
         ("outdated", with(|r| r.current = false), false, ok(60)),
         ("outdated, outdated wanted", with(|r| r.current = false), true, ok(60)),
         ("current, outdated wanted", idle("r"), true, Err(Withheld::Current)),

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::{Container, PodFacts, PodPhase, Worker};
+use crate::facts::{Container, FLAG_PATIENCE, PodFacts, PodPhase, Worker};
 
 #[path = "tests/evidence.rs"]
 mod evidence;
@@ -16,7 +16,7 @@ const LIMITS: StopLimits = StopLimits {
     confirmation: Duration::ZERO,
 };
 
-const IDLE: Remote = Remote::Online { id: 7, busy: false, idle: Duration::from_secs(40) };
+const IDLE: Remote = Remote::Online { id: 7, busy: false, idle: FLAG_PATIENCE };
 const BUSY: Remote = Remote::Online { id: 7, busy: true, idle: Duration::ZERO };
 const OFFLINE: Remote = Remote::Offline { id: 7, busy: false, since: Duration::from_secs(50) };
 const OFFLINE_BUSY: Remote = Remote::Offline { id: 7, busy: true, since: Duration::from_secs(50) };
@@ -410,6 +410,15 @@ impl World {
         self.busy_at(time) && lost.is_none_or(|lost| time < lost.saturating_add(600))
     }
 
+    /// For how long the listings have said that it is idle; it was long before the simulation begins.
+    fn idle(&self) -> Duration {
+        let since = self.job().map_or(i64::from(i32::MIN), |(begin, end)| {
+            let (begin, end) = (begin + self.service.flag_lags, end.saturating_add(self.service.flag_lags));
+            if self.time < begin { i64::from(i32::MIN) } else { end }
+        });
+        Duration::from_secs(u64::try_from(self.time.saturating_sub(since)).unwrap_or_default())
+    }
+
     fn registered(&self) -> bool {
         let exited = !self.lives() && !self.agent.leaks && !self.silent() && !self.node_gone();
         registered_at(&self.agent).is_some_and(|at| at <= self.time) && self.removed.is_none() && !exited
@@ -423,7 +432,7 @@ impl World {
         } else if self.silent() || !self.lives() {
             Remote::Offline { id: 7, busy: self.busy_at_github(self.time - self.service.flag_lags), since: Duration::ZERO }
         } else {
-            Remote::Online { id: 7, busy: self.busy_at_github(self.time - self.service.flag_lags), idle: Duration::ZERO }
+            Remote::Online { id: 7, busy: self.busy_at_github(self.time - self.service.flag_lags), idle: self.idle() }
         };
         self.known_id |= remote.id().is_some();
         RunnerFacts {
@@ -601,7 +610,7 @@ fn whole_stops() {
             "persistent: unregistered after its job",
             Agent { ephemeral: false, ..busy },
             HEALTHY,
-            vec![DRAINING, ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
+            vec![DRAINING, wait(WaitReason::Confirming, 70), ASK, LEAVING, PATIENT, TERMINATING, Step::Release],
         ),
         (
             "422 while the flag says idle",

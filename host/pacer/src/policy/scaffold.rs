@@ -93,6 +93,8 @@ const SDK: &[File] = sdk![
     "src/lifecycle.rs",
     "src/log.rs",
     "src/order.rs",
+    "src/recover.rs",
+    "src/recover_bindings.rs",
     "src/restart.rs",
     "src/scale_down.rs",
     "src/scenario.rs",

@@ -36,7 +36,8 @@ pub(super) async fn check(reader: &mut Reader, reached: &[Reached<'_>]) -> Check
                 asked += 1;
                 match github.runner_groups_visible_to(organization, repository).await {
                     Ok(open) => {
-                        findings.extend(fleets.iter().filter_map(|fleet| closed(github, fleet, organization, repository, &open)))
+                        let closed = |fleet: &&Fleet| closed(github, fleet, organization, repository, &open);
+                        findings.extend(fleets.iter().filter_map(closed));
                     }
                     // A repository that is gone has no jobs.
                     Err(error) if error.status() == Some(404) => {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::api::PostParams;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
-use pacer_harness::github::{Delivering, Hook, JobAction, Scope};
+use pacer_harness::github::{Behaviour, Delivering, Hook, JobAction, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::{api, deployment, queue};
@@ -48,13 +48,14 @@ pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figu
     Ok(outcome?)
 }
 
-/// A world whose operator receives webhooks.
+/// A world whose operator receives webhooks, with a prompt GitHub: its delays would hide those of the operator.
 ///
 /// # Errors
 ///
 /// When a part of it does not start.
 pub(crate) async fn start() -> Result<World> {
     pacer_suites::world(|options| {
+        options.github.behaviour = Behaviour::prompt();
         if let Some(operator) = &mut options.operator {
             operator.args = vec!["--webhook-addr=127.0.0.1:0".to_owned()];
             operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::{Runner, RunnerDeployment};
+use pacer_harness::github::Behaviour;
 use pacer_harness::nodes::Nodes;
 use pacer_harness::objects;
 use pacer_harness::world::World;
@@ -38,7 +39,7 @@ const IDLE_CPU: f64 = 0.2;
 /// Seconds until a thousand runners are online.
 const ONLINE: f64 = 20.0;
 
-/// The operator as it is shipped.
+/// The operator as it is shipped, with a prompt GitHub: its delays would hide those of the operator.
 ///
 /// # Errors
 ///
@@ -46,6 +47,7 @@ const ONLINE: f64 = 20.0;
 pub(crate) async fn world() -> Result<World> {
     let env = shipped_env()?;
     pacer_suites::world(|options| {
+        options.github.behaviour = Behaviour::prompt();
         if let Some(operator) = &mut options.operator {
             operator.args.clear();
             operator.env.clone_from(&env);

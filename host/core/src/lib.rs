@@ -36,6 +36,7 @@ pub mod restart;
 pub mod ring;
 pub mod rollout;
 pub mod room;
+pub mod runner_job;
 pub mod running;
 pub mod scale_down;
 pub mod schedule;

@@ -22,6 +22,31 @@ pub struct Accounted {
     pub finished: u64,
 }
 
+/// Numbers that are remembered; the oldest go first.
+const REMEMBERED: usize = 64;
+
+/// The numbers that an autoscaler has sent to a RunnerReplicaSet, and the finished runners that each accounts for, the newest last.
+#[derive(Clone, Debug, Default)]
+pub struct AcceptedDemand {
+    numbers: Vec<Accounted>,
+}
+
+impl AcceptedDemand {
+    /// A number is about to be sent.
+    pub fn announce(&mut self, number: Accounted) {
+        if self.numbers.len() >= REMEMBERED {
+            self.numbers.remove(0);
+        }
+        self.numbers.push(number);
+    }
+
+    /// The numbers.
+    #[must_use]
+    pub fn numbers(&self) -> &[Accounted] {
+        &self.numbers
+    }
+}
+
 /// A RunnerReplicaSet as far as the hold goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {

@@ -16,6 +16,7 @@ use pacer_cluster::object::Uid;
 use pacer_core::facts::{PodFacts, Refusal, Refuser, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::ledger::{Job, State};
+use pacer_core::runner_job::RunnerJob;
 use pacer_core::stop::BUSY_RETRY;
 use pacer_github::runner_list::RunnerListView;
 
@@ -23,7 +24,7 @@ use self::node::{NodeState, Nodes};
 use crate::access::Access;
 use crate::arc::finalizer;
 use crate::error::Error;
-use crate::published::{IN_FLIGHT, Published, RunnerJob};
+use crate::published::{IN_FLIGHT, Published};
 use crate::removal::{Removals, Removed};
 use crate::stores::Stores;
 

@@ -5,9 +5,9 @@
 //! | [`FleetSummary`] | RunnerReplicaSet | its controller | RunnerDeployments, RunnerSets, autoscalers |
 //! | [`FinishedRunners`] | scale target | the RunnerReplicaSet controller | autoscalers |
 //! | [`Durations`](pacer_core::durations::Durations) of starts | pool | the RunnerReplicaSet controller | autoscalers |
-//! | [`AcceptedDemand`] | RunnerReplicaSet | the autoscaler controller | the RunnerReplicaSet controller |
+//! | [`AcceptedDemand`](pacer_core::replacement::AcceptedDemand) | RunnerReplicaSet | the autoscaler controller | the RunnerReplicaSet controller |
 //! | [`JobHistory`] | pool | the autoscaler controller | the controllers of RunnerReplicaSets and Runners |
-//! | [`RunnerJob`] | Runner | the autoscaler controller | whoever observes runners |
+//! | [`RunnerJob`](pacer_core::runner_job::RunnerJob) | Runner | the autoscaler controller | whoever observes runners |
 //! | [`Known`](crate::observe::Known) | Runner | the Runner controller | whoever observes runners, autoscalers |
 //! | [`AdoptedRunners`] | RunnerReplicaSet | the RunnerSet controller | the RunnerReplicaSet controller |
 //!
@@ -17,11 +17,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-mod demand;
 mod fleet;
 mod pool;
 
-pub use demand::{AcceptedDemand, RunnerJob};
 pub use fleet::{AdoptedRunners, FinishedRunners, FleetSummary, IN_FLIGHT};
 pub use pool::{JobHistory, Past};
 

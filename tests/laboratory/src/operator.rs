@@ -16,8 +16,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use pacer_core::allowance::{Allowance, Cost, Grant, Purpose};
 use pacer_core::demand;
-use pacer_core::replacement::Accounted;
+use pacer_core::replacement::AcceptedDemand;
 use pacer_core::restart::RestartLimits;
+use pacer_core::runner_job::RunnerJob;
 use pacer_core::stop::StopLimits;
 
 use crate::agenda::{Event, Key};
@@ -60,15 +61,6 @@ impl From<Unanswered> for Halt {
     }
 }
 
-/// What a job's event says of a runner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct RunnerJob {
-    working: bool,
-    /// Since when it is that, as GitHub says.
-    since: Option<Timestamp>,
-    ended: Option<Timestamp>,
-}
-
 /// A process.
 pub struct Operator {
     rules: Rules,
@@ -78,7 +70,7 @@ pub struct Operator {
     memos: BTreeMap<u32, fleet::Memo>,
     summaries: BTreeMap<u32, fleet::Summary>,
     finished: BTreeMap<Arc<str>, Timestamp>,
-    accepted: BTreeMap<u32, Vec<Accounted>>,
+    accepted: BTreeMap<u32, AcceptedDemand>,
     jobs: BTreeMap<RunnerId, RunnerJob>,
     scaler: scaler::Memo,
     lister: listing::Lister,

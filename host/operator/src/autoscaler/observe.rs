@@ -13,10 +13,11 @@ use pacer_core::ledger::{Job, Ledger};
 use pacer_core::policy::Counts;
 use pacer_core::replacement::Accounted;
 use pacer_core::room::NoRoom;
+use pacer_core::runner_job::RunnerJob;
 
 use super::{Autoscalers, Subject};
 use crate::observe::Known;
-use crate::published::{FinishedRunners, RunnerJob};
+use crate::published::FinishedRunners;
 use crate::target::Target;
 
 /// What there is.

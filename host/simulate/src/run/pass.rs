@@ -228,7 +228,7 @@ impl Run<'_> {
                 if pool.settings.ephemeral {
                     let effective = effective_time(pool.effective, now);
                     pool.effective = Some(effective);
-                    pool.announce(Accounted { effective, finished });
+                    pool.announced.announce(Accounted { effective, finished });
                     pool.sent = Some(Sent { at: moment, finished });
                 }
                 None
@@ -257,7 +257,7 @@ impl Run<'_> {
             newest: pool.newest,
             missing: desired.saturating_sub(u32::try_from(members.len()).unwrap_or(u32::MAX)),
         };
-        let finished = pool.hold.held(&replicas, &pool.announced, now, instant);
+        let finished = pool.hold.held(&replicas, pool.announced.numbers(), now, instant);
         let plan = fleet::plan(&Fleet { desired, members: &members, in_flight: 0, finished, surge: desired.div_ceil(10).max(1) });
         if !matches!(&plan, Plan::Shrink(shrink) if shrink.ask > 0) {
             pool.surplus_since = None;

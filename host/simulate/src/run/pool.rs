@@ -8,7 +8,7 @@ use pacer_core::autoscale::{Bounds, Raises};
 use pacer_core::demand::{Counted, Fleet};
 use pacer_core::durations::Durations;
 use pacer_core::ledger::{JobEvent, LIMIT, Ledger, State, Terms};
-use pacer_core::replacement::{Accounted, ReplacementHold};
+use pacer_core::replacement::{AcceptedDemand, Accounted, ReplacementHold};
 use pacer_core::reservation::Held;
 use pacer_trace::PoolSettings;
 
@@ -23,9 +23,6 @@ const IDLE_CONFIRMATION: Duration = Duration::from_secs(10);
 
 /// How long the operator remembers that a runner finished.
 const REMEMBERED: SignedDuration = SignedDuration::from_mins(10);
-
-/// Numbers that the operator remembers to have sent.
-const ANNOUNCED: usize = 64;
 
 /// How often what is long over is dropped.
 const TIDY: Moment = 60_000;
@@ -54,7 +51,7 @@ pub(super) struct Pool {
     pub(super) replicas: u32,
     pub(super) effective: Option<Timestamp>,
     pub(super) sent: Option<Sent>,
-    pub(super) announced: Vec<Accounted>,
+    pub(super) announced: AcceptedDemand,
     pub(super) hold: ReplacementHold,
     /// Runners that finished since the last plan that found nothing missing: those made next take their places.
     pub(super) vacant: u32,
@@ -100,11 +97,13 @@ impl Pool {
         let in_force = pool.settings.iter().rev().find(|(at, _)| *at <= begins).or_else(|| pool.settings.first());
         let settings = in_force.map(|(_, settings)| settings.clone()).unwrap_or_default();
         let effective = settings.ephemeral.then(|| at(begins - begins.rem_euclid(1000)));
+        let mut announced = AcceptedDemand::default();
+        effective.into_iter().for_each(|effective| announced.announce(Accounted { effective, finished: 0 }));
         Self {
             number: settings.replicas,
             replicas: settings.replicas,
             effective,
-            announced: effective.map(|effective| Accounted { effective, finished: 0 }).into_iter().collect(),
+            announced,
             settings,
             ledger: Ledger::default(),
             fleet: Fleet::default(),
@@ -159,13 +158,6 @@ impl Pool {
     pub(super) fn receive(&mut self, event: &JobEvent, now: Timestamp) {
         let terms = self.terms();
         self.ledger.apply(event, &terms, now);
-    }
-
-    pub(super) fn announce(&mut self, number: Accounted) {
-        if self.announced.len() >= ANNOUNCED {
-            self.announced.remove(0);
-        }
-        self.announced.push(number);
     }
 
     /// Drops what nobody asks about any more.

@@ -228,7 +228,7 @@ impl Operator {
         let rules = self.rules;
         // While templates are exchanged, what is made stands in for no finished runner.
         let exchanged = outside.sets.all_seen().count() > 1;
-        let finished = rules.held(&mut self.memo(id).hold, &replicas, &announced, outside.clock);
+        let finished = rules.held(&mut self.memo(id).hold, &replicas, announced.numbers(), outside.clock);
         rules.fleet(&Fleet {
             desired: set.replicas,
             members: &members,

@@ -6,7 +6,7 @@ use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Work
 use pacer_core::last_job::LastJob;
 use pacer_core::stop::{BUSY_RETRY, PodDeletion};
 
-use super::{Operator, RunnerJob};
+use super::Operator;
 use crate::clock::{At, Clock, elapsed, moment, wall};
 use crate::object::{Pod, Runner, RunnerId, name_of};
 use crate::outside::Outside;
@@ -134,7 +134,7 @@ impl Operator {
             facts.worker = Worker::Unknown;
             facts.silent_since.get_or_insert(wall(since));
         }
-        let job: Option<RunnerJob> = self.jobs.get(&id).copied();
+        let job = self.jobs.get(&id).cloned();
         let seen = digest(facts.as_ref());
         if known.pod_state.as_ref().is_none_or(|(before, _)| *before != seen) {
             known.pod_state = Some((seen, at));
@@ -146,7 +146,7 @@ impl Operator {
         let refused_busy = known.refused_busy.map(|since| elapsed(since, at));
         let of = (facts.is_some(), known.known_id.is_some(), refused_busy);
         let remote = self.remote(&mut known, id, of, at);
-        if let Some(ended) = job.and_then(|job| job.ended) {
+        if let Some(ended) = job.as_ref().and_then(|job| job.ended) {
             known.last_job.told(ended);
         }
         if let Remote::Online { busy, idle, .. } = remote
@@ -176,8 +176,8 @@ impl Operator {
             unlisted_since,
             scope_unlisted: self.lister.view.is_none(),
             last_job_end: known.last_job.end(),
-            reports_job: job.filter(|job| job.working).and_then(|job| job.since),
-            job_over: job.filter(|job| !job.working).and_then(|job| job.ended),
+            reports_job: job.as_ref().and_then(|job| job.working),
+            job_over: job.as_ref().filter(|job| job.working.is_none()).and_then(|job| job.ended),
             worked: job.is_some() || object.known_id.is_some() || known.worked,
             had_job: job.is_some() || known.worked || known.listed_busy,
             unregistered: known.unregistered.map(|since| elapsed(since, at)),

@@ -14,8 +14,9 @@ use pacer_core::ledger::{Ledger, State, Terms};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool};
 use pacer_core::replacement::Accounted;
 use pacer_core::reservation::{self, InForce};
+use pacer_core::runner_job::RunnerJob;
 
-use super::{Halt, Operator, RunnerJob, SYNC};
+use super::{Halt, Operator, SYNC};
 use crate::agenda::Key;
 use crate::clock::{At, Clock, elapsed, moment};
 use crate::object::{Scaler, Target, name_of};
@@ -25,9 +26,6 @@ use crate::script::{Autoscaler, Kind};
 
 /// `scaleUpTriggers[].duration`.
 const LIFE: Duration = Duration::from_secs(600);
-
-/// Numbers that are remembered.
-const REMEMBERED: usize = 64;
 
 /// What is remembered about the autoscaler.
 #[derive(Clone, Debug, Default)]
@@ -116,11 +114,11 @@ impl Operator {
         let named = ledger.all().filter_map(|(_, job)| Some((Self::runner_named(job.runner.as_deref()?)?, job)));
         for (runner, job) in named.collect::<Vec<_>>() {
             let Some(set) = outside.runners.seen(runner).map(|runner| runner.set) else { continue };
-            let before = self.jobs.get(&runner).copied();
-            let working = job.state == State::InProgress;
-            let ended = (job.state == State::Completed).then_some(job.since).max(before.and_then(|before| before.ended));
-            self.jobs.insert(runner, RunnerJob { working, since: Some(job.since), ended });
-            if before.map(|before| before.working) != Some(working) {
+            let before = self.jobs.get(&runner);
+            let told = RunnerJob::heard(before, job);
+            let changed = before.map(|before| before.working) != Some(told.working);
+            self.jobs.insert(runner, told);
+            if changed {
                 self.wake_now(outside, Key::Set(set));
                 self.wake_now(outside, Key::Runner(runner));
             }
@@ -237,11 +235,7 @@ impl Operator {
             let before = target.effective.max(effective.map(|(time, _)| time));
             let next = effective_time(before, now);
             for (set, count) in &fleet.sets {
-                let numbers = self.accepted.entry(*set).or_default();
-                if numbers.len() >= REMEMBERED {
-                    numbers.remove(0);
-                }
-                numbers.push(Accounted { effective: next, finished: *count });
+                self.accepted.entry(*set).or_default().announce(Accounted { effective: next, finished: *count });
             }
             self.scaler.effective = Some((next, at));
             time = Some(next);

@@ -134,6 +134,7 @@ async fn webhook_that_is_missing_or_refused_is_told_until_its_events_are_taken()
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_the_cluster_would_refuse_are_told_before_one_is_made() -> Result<()> {
     let world = installed().await?;
+    until_silent(&world).await?;
     kubectl(&world, &["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted"]).await?;
     let said = doctor(&world).await?;
     let (severity, what, cure) = said.only()?;

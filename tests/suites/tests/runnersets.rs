@@ -324,7 +324,7 @@ async fn ten_runners_that_arc_left_of_which_four_are_busy_notice_nothing() -> Re
         left_by_arc(&world, &owner, &format!("a2c4{number}"), &token).await?;
     }
     runners(&world, "10 online", |counts| counts.online == 10).await?;
-    queue(&world, "web", 4, Duration::from_secs(90))?;
+    queue(&world, "web", 4, Duration::from_secs(180))?;
     running(&world, 4).await?;
     let registered = world.github.registrations(&Scope::repository("acme", "app"));
     let busy: BTreeSet<String> = registered.into_iter().filter(|one| one.job.is_some()).map(|one| one.name).collect();

@@ -267,4 +267,4 @@ pub async fn taken_over(world: &World, name: &str, replicas: i32) -> Result<()> 
 }
 
 /// Long enough for a job to outlive the start of an operator on a busy machine.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(240);

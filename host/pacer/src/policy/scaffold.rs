@@ -61,7 +61,10 @@ macro_rules! sdk {
     };
 }
 
-const CONTRACT: File = ("wit/policy/v0.1.0/policy.wit", include_str!("../../../../wit/policy/v0.1.0/policy.wit"));
+const CONTRACT: &[File] = &[
+    ("wit/policy/v0.1.0/policy.wit", include_str!("../../../../wit/policy/v0.1.0/policy.wit")),
+    ("wit/policy/v0.2.0/policy.wit", include_str!("../../../../wit/policy/v0.2.0/policy.wit")),
+];
 
 /// Cases that the example passes in every language.
 const CASES: &[File] = &[
@@ -93,6 +96,8 @@ const SDK: &[File] = sdk![
     "src/lifecycle.rs",
     "src/log.rs",
     "src/order.rs",
+    "src/recover.rs",
+    "src/recover_bindings.rs",
     "src/restart.rs",
     "src/scale_down.rs",
     "src/scenario.rs",
@@ -155,11 +160,11 @@ strip = true
 impl Language {
     fn files(self) -> Vec<File> {
         let own: &[&[File]] = match self {
-            Self::Rust => &[RUST, SDK, &[CONTRACT], CASES_WITH_SETTINGS],
+            Self::Rust => &[RUST, SDK, CONTRACT, CASES_WITH_SETTINGS],
             Self::Go => &[GO, CASES_WITH_SETTINGS],
-            Self::Js => &[JS, &[CONTRACT], CASES_WITH_SETTINGS],
-            Self::JsText => &[JS_TEXT, &[CONTRACT], CASES_WITH_SETTINGS],
-            Self::Ts => &[TS, &[CONTRACT], CASES_WITH_SETTINGS],
+            Self::Js => &[JS, CONTRACT, CASES_WITH_SETTINGS],
+            Self::JsText => &[JS_TEXT, CONTRACT, CASES_WITH_SETTINGS],
+            Self::Ts => &[TS, CONTRACT, CASES_WITH_SETTINGS],
             Self::C => &[C],
             Self::Zig => &[ZIG, CASES_WITH_SETTINGS],
             Self::Wat => &[WAT],
@@ -339,7 +344,7 @@ mod tests {
         };
         let (ts, zig) = (example!("ts/pacer.d.ts"), example!("zig/pacer.zig"));
         let mut fields = 0;
-        for line in CONTRACT.1.lines().map(str::trim) {
+        for line in CONTRACT[0].1.lines().map(str::trim) {
             if let Some(record) = line.strip_prefix("record ").and_then(|line| line.strip_suffix(" {")) {
                 let name = camel(record, true);
                 // Each interface has its own request.

@@ -134,8 +134,9 @@ fn a_text_decides_whether_jobs_run_again_by_their_whole_identifiers() {
     let Answer::Recover(verdicts) = answer else { panic!("{answer:?}") };
     let said: Vec<(&str, &str)> = verdicts.iter().map(|verdict| (verdict.action.as_str(), verdict.reason.as_str())).collect();
     assert_eq!(said, [("rerun", "18446744073709551614 of 18446744073709551615"), ("rerun", told.as_str())]);
-    let refused = load("export function recover({ jobs }) { return jobs.map((_, index) => ({ index })); }").unwrap_err();
-    assert!(refused.message.contains("verdicts[0] without action"), "{}", refused.message);
+    let careless = load("export function recover({ jobs }) { return jobs.map((_, index) => ({ index })); }").unwrap();
+    let fault = careless.answer(jail(), &Inquiry::typical(Decision::Recover, 2), "{}", &Limits::default()).answer.unwrap_err();
+    assert!(fault.to_string().contains("verdicts[0] without action"), "{fault}");
 }
 
 /// The policies among the examples that are text.
@@ -149,7 +150,9 @@ fn texts_of_the_examples_are_accepted() {
             "node-neighbours, node-price",
         ),
         (include_str!("../../../examples/policies/text/avoid-failing-node.js"), "avoid-failing-node", "failures"),
+        (include_str!("../../../examples/policies/text/priority-lanes.js"), "priority-lanes", "job"),
         (include_str!("../../../examples/policies/text/second-chance.js"), "second-chance", ""),
+        (include_str!("../../../examples/policies/text/warm-by-label.js"), "warm-by-label", ""),
     ] {
         let policy = load(source).unwrap_or_else(|error| panic!("{name}: {error}"));
         let description = policy.description();

@@ -13,9 +13,10 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::github::Scope;
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::webhook::hooked_world;
+use pacer_suites::webhook::{hook, hooked_world, receive};
 use pacer_suites::{
     NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, queue, scale, settled, succeeded,
     until, with_spec,
@@ -310,7 +311,14 @@ async fn further_facts_are_told_to_the_policy_that_asks_for_them_and_to_no_other
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), "m5.large: 0.096\nm5.large/spot: 0.035\n")?;
     let prices = format!("--node-prices={}", file.path().display());
-    let world = hooked_world(&[&prices, "--policy-annotations=example.com/", "--policy-labels=example.com/"]).await?;
+    // Who has worked is asked about soon, and may not be busy in GitHub's eyes for a minute more.
+    let world = brisk_world(&[&prices, "--policy-annotations=example.com/", "--policy-labels=example.com/"], |options| {
+        receive(options);
+        options.github.busy_late = Duration::ZERO..=Duration::ZERO;
+        options.github.busy_drops = 0.0;
+    })
+    .await?;
+    hook(&world, Scope::repository("acme", "app"))?;
     for node in ["node-0", "node-1", "node-2", "node-3"] {
         let capacity = if node == "node-2" { "spot" } else { "on-demand" };
         let labels = json!({

@@ -84,7 +84,7 @@ mod tests {
         let cases = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/default/cases"));
         let report = test(&Arguments { file: Source::Builtin, cases, settings: SettingsArgument::default() }).unwrap();
         assert_eq!(report.failure, None, "{}", report.text);
-        assert!(report.text.contains("4 passed, 0 failed"), "{}", report.text);
+        assert!(report.text.contains("5 passed, 0 failed"), "{}", report.text);
     }
 
     #[test]

@@ -50,20 +50,23 @@ missing() {
     esac
 }
 
-for language in wat js-text c zig go js ts rust; do
+# Each language twice: as the template that makes one decision, and as the one that makes all.
+for language in wat js-text js-text--all c c--all zig zig--all go go--all js js--all ts ts--all rust rust--all; do
+    name=example-in-${language/--/-}
+    all=${language#"${language%--all}"}
+    language=${language%--all}
     why=$(missing $language)
-    name=example-in-$language
     rm -rf "${out:?}/$name"
-    "$pacer" policy new --lang $language --directory "$out" "$name" >/dev/null
+    "$pacer" policy new --lang $language ${all:+"$all"} --directory "$out" "$name" >/dev/null
     if [[ $language = js || $language = ts ]] && [ -z "$why" ] && ! (cd "$out/$name" && npm install --no-audit --no-fund --loglevel=error >/dev/null); then
         why="npm could not install what package.json names"
     fi
     if [ -n "$why" ]; then
-        echo "skipped $language: $why"
+        echo "skipped $language $all: $why"
         skipped=$((skipped + 1))
         continue
     fi
-    echo "== $language"
+    echo "== $language $all"
     sed -n '/^```sh$/,/^```$/p' "$out/$name/README.md" | sed '1d;$d' |
         sed "s|\(componentize \)target/|\1$CARGO_TARGET_DIR/|" > "$out/$name/build.sh"
     (cd "$out/$name" && bash -euo pipefail build.sh)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract pacer:policy@0.1.0 for C, without a library: the structs lie in memory exactly as the host writes and reads them on wasm32.
- * What the fields mean is in wit/policy/v0.1.0/policy.wit.
+ * The contract pacer:policy@0.1.0, and recover of 0.2.0, for C, without a library: the structs lie in memory exactly as the host writes and reads them on wasm32.
+ * What the fields mean is in wit/policy/v0.2.0/policy.wit.
  *
  * A policy defines one function and names it once:
  *
@@ -24,6 +24,7 @@
 typedef struct { const char *at; uint32_t len; } pacer_text;
 typedef struct { bool some; uint32_t value; } pacer_option_u32;
 typedef struct { bool some; int32_t value; } pacer_option_s32;
+typedef struct { bool some; uint64_t value; } pacer_option_u64;
 typedef struct { bool some; pacer_text value; } pacer_option_text;
 typedef struct { pacer_text key, value; } pacer_attribute;
 typedef PACER_LIST(pacer_attribute) pacer_attributes;
@@ -159,6 +160,29 @@ typedef struct {
 
 typedef struct { bool is_error; union { pacer_capacity_plan plan; pacer_text error; }; } pacer_plan;
 
+/* Whether a job that died with its runner shall run again. The answer is a pacer_verdicts with the actions rerun and leave. */
+
+typedef struct {
+    uint64_t id;
+    pacer_option_u64 run;
+    uint32_t attempt;
+    pacer_text repository, workflow;
+    pacer_texts labels;
+    pacer_text runner, cause, message;
+    uint32_t since, ran, recoveries;
+    pacer_option_u32 node;
+    pacer_attributes attributes;
+} pacer_dead_job;
+
+typedef struct {
+    double now;
+    pacer_text settings;
+    pacer_pool pool;
+    pacer_nodes nodes;
+    PACER_LIST(pacer_dead_job) jobs;
+    pacer_attributes attributes;
+} pacer_recover_request;
+
 /* The whole module shares one memory, whose end is moved and never moved back. */
 
 extern unsigned char __heap_base;
@@ -202,14 +226,87 @@ static inline int pacer_compare(pacer_text a, pacer_text b) {
     return a.len < b.len ? -1 : a.len > b.len;
 }
 
-/* The number in decimal, followed by `unit`. */
-static inline pacer_text pacer_number(uint32_t number, pacer_text unit) {
+/* The number in decimal, between two texts. */
+static inline pacer_text pacer_told(pacer_text before, uint64_t number, pacer_text after) {
     uint32_t digits = 1;
-    for (uint32_t rest = number; rest >= 10; rest /= 10) digits++;
-    char *at = pacer_alloc(digits + unit.len, 1);
-    for (uint32_t i = digits; i-- > 0; number /= 10) at[i] = (char)('0' + number % 10);
-    for (uint32_t i = 0; i < unit.len; i++) at[digits + i] = unit.at[i];
-    return (pacer_text){ at, digits + unit.len };
+    for (uint64_t rest = number; rest >= 10; rest /= 10) digits++;
+    char *at = pacer_alloc(before.len + digits + after.len, 1), *digit = at + before.len;
+    for (uint32_t i = 0; i < before.len; i++) at[i] = before.at[i];
+    for (uint32_t i = digits; i-- > 0; number /= 10) digit[i] = (char)('0' + number % 10);
+    for (uint32_t i = 0; i < after.len; i++) digit[digits + i] = after.at[i];
+    return (pacer_text){ at, before.len + digits + after.len };
+}
+
+/* The number in decimal, followed by `unit`. */
+static inline pacer_text pacer_number(uint32_t number, pacer_text unit) { return pacer_told(PACER_TEXT(""), number, unit); }
+
+/* The number that a text is in decimal; `standard` where it is none. */
+static inline uint32_t pacer_parsed(pacer_text text, uint32_t standard) {
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < text.len; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9' || number > (UINT32_MAX - 9) / 10) return standard;
+        number = number * 10 + (uint32_t)(text.at[i] - '0');
+    }
+    return text.len > 0 ? number : standard;
+}
+
+/* A further fact; of no length where there is none of this key. */
+static inline pacer_text pacer_fact(pacer_attributes facts, pacer_text key) {
+    for (uint32_t i = 0; i < facts.len; i++)
+        if (pacer_compare(facts.at[i].key, key) == 0) return facts.at[i].value;
+    return (pacer_text){ "", 0 };
+}
+
+/* Orders. */
+
+typedef bool pacer_before(const void *all, uint32_t one, uint32_t other);
+
+/* Sinks the index at `parent` to its place in a heap whose top is the last to go. */
+static void pacer_sink(uint32_t *heap, uint32_t len, uint32_t parent, const void *all, pacer_before *before) {
+    for (uint32_t child = 2 * parent + 1; child < len; child = 2 * parent + 1) {
+        if (child + 1 < len && before(all, heap[child], heap[child + 1])) child++;
+        if (!before(all, heap[parent], heap[child])) return;
+        uint32_t swapped = heap[parent];
+        heap[parent] = heap[child];
+        heap[child] = swapped;
+        parent = child;
+    }
+}
+
+/* The indices of `count` things, ordered: `before` says which of two of `all` is first. */
+static inline uint32_t *pacer_order(const void *all, uint32_t count, pacer_before *before) {
+    uint32_t *order = pacer_alloc(count * sizeof *order, _Alignof(uint32_t));
+    for (uint32_t i = 0; i < count; i++) order[i] = i;
+    for (uint32_t i = count / 2; i-- > 0;) pacer_sink(order, count, i, all, before);
+    for (uint32_t left = count; left-- > 1;) {
+        uint32_t last = order[0];
+        order[0] = order[left];
+        order[left] = last;
+        pacer_sink(order, left, 0, all, before);
+    }
+    return order;
+}
+
+/* One runner for each job for as long as GitHub has not told its end: a day in the queue and five days in progress at most, which are GitHub's own limits.
+ * What others reserved without naming jobs stays until it expires. */
+static inline pacer_capacity_plan pacer_one_per_job(const pacer_capacity_request *request) {
+    uint32_t most = request->reservations.len + request->jobs.len, len = 0;
+    uint32_t life = pacer_parsed(pacer_fact(request->attributes, PACER_TEXT("reservation-seconds")), 600), soonest = life;
+    pacer_reservation *held = pacer_alloc(most * sizeof *held, _Alignof(pacer_reservation));
+    for (uint32_t i = 0; i < request->reservations.len; i++)
+        if (request->reservations.at[i].jobs.len == 0) held[len++] = request->reservations.at[i];
+    for (uint32_t i = 0; i < request->jobs.len; i++) {
+        pacer_job *job = &request->jobs.at[i];
+        bool runs = pacer_compare(job->state, PACER_TEXT("in-progress")) == 0, waits = pacer_compare(job->state, PACER_TEXT("queued")) == 0;
+        uint32_t limit = runs ? 432000 : waits ? 86400 : 0, spent = waits ? job->queued : job->started.some ? job->started.value : 0;
+        if (spent >= limit) continue;
+        uint32_t expires = limit - spent < life ? limit - spent : life;
+        pacer_text reason = runs ? PACER_TEXT("in progress") : pacer_told(PACER_TEXT("queued "), job->queued, PACER_TEXT(" s ago"));
+        held[len++] = (pacer_reservation){ pacer_told(PACER_TEXT("job-"), job->id, PACER_TEXT("")), { &job->id, 1 }, 1, 0, expires, reason, { 0, 0 } };
+    }
+    for (uint32_t i = 0; i < len; i++)
+        if (held[i].expires < soonest) soonest = held[i].expires;
+    return (pacer_capacity_plan){ { held, len }, { false, 0 }, { len > 0, soonest }, { 0, 0 } };
 }
 
 /* A line for the operator's log: 0 debug, 1 info, 2 warn. */
@@ -250,6 +347,8 @@ typedef struct {
     PACER_DECISION("pacer:policy/restart@0.1.0#decide", function, pacer_restart_request, pacer_verdicts, pacer_decide)
 #define PACER_CAPACITY(function) \
     PACER_DECISION("pacer:policy/capacity@0.1.0#plan", function, pacer_capacity_request, pacer_plan, pacer_make_plan)
+#define PACER_RECOVER(function) \
+    PACER_DECISION("pacer:policy/recover@0.2.0#decide", function, pacer_recover_request, pacer_verdicts, pacer_recover)
 
 _Static_assert(sizeof(pacer_scale_down_request) == 216 && sizeof(pacer_candidate) == 44 && sizeof(pacer_choice) == 20, "wasm32 only");
 

@@ -3,10 +3,10 @@ package main
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 
 	"newest-first/pacer"
+	"newest-first/pacer/scaledown"
 )
 
 // settings of policies.yaml.
@@ -19,29 +19,26 @@ func readSettings(given *pacer.Settings) settings {
 	return settings{minIdleSeconds: given.Uint32("minIdleSeconds", 0)}
 }
 
-func selectRunners(request pacer.ScaleDownRequest, settings settings) ([]pacer.Choice, error) {
-	youngest := make([]uint32, 0, len(request.Candidates))
-	for index, runner := range request.Candidates {
-		if runner.Idle >= settings.minIdleSeconds {
-			youngest = append(youngest, uint32(index))
-		}
-	}
-	slices.SortFunc(youngest, func(a, b uint32) int {
-		one, other := request.Candidates[a], request.Candidates[b]
+func selectRunners(request scaledown.Request, settings settings) ([]scaledown.Choice, error) {
+	youngest := pacer.Ordered(request.Candidates, func(one, other scaledown.Candidate) int {
 		return cmp.Or(cmp.Compare(one.Age, other.Age), cmp.Compare(one.Name, other.Name))
 	})
-	youngest = youngest[:min(len(youngest), int(request.Surplus))]
-	choices := make([]pacer.Choice, 0, len(youngest))
+	choices := []scaledown.Choice{}
 	for _, index := range youngest {
-		reason := strconv.FormatUint(uint64(request.Candidates[index].Age), 10) + " s old"
-		choices = append(choices, pacer.Choice{Index: index, Reason: reason})
+		runner := request.Candidates[index]
+		if len(choices) == int(request.Surplus) {
+			break
+		}
+		if runner.Idle >= settings.minIdleSeconds {
+			choices = append(choices, scaledown.Choice{Index: index, Reason: strconv.FormatUint(uint64(runner.Age), 10) + " s old"})
+		}
 	}
 	return choices, nil
 }
 
 func init() {
 	pacer.Describe("newest-first", "0.1.0", "Removes the youngest runners and keeps those with warm caches")
-	pacer.ScaleDown(readSettings, selectRunners)
+	scaledown.Export(readSettings, selectRunners)
 }
 
 // The host calls the exports; there is nothing to do in main.

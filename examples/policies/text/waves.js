@@ -1,4 +1,4 @@
-// All three decisions in one text, for a pool whose jobs come in waves:
+// Three decisions in one text, for a pool whose jobs come in waves:
 // runners that worked last stay longest, one more runner than there are jobs is held, and what an eviction took is made again at once.
 
 export const name = "waves";

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract pacer:policy@0.1.0 as JavaScript sees it. What the fields mean is in wit/policy/v0.1.0/policy.wit.
+// The contract pacer:policy as JavaScript sees it. What the fields mean is in wit/policy/v0.2.0/policy.wit.
 //
 // A policy is a module that exports `lifecycle` and the decisions that it takes; package.json names the world:
 //
 //   export const lifecycle: Lifecycle = { ... };
 //   export const scaleDown: ScaleDown = { ... };      world scale-down-policy
 //   export const restart: Restart = { ... };          world restart-policy
-//   export const capacity: Capacity = { ... };        world capacity-policy; policy for all three
+//   export const capacity: Capacity = { ... };        world capacity-policy
+//   export const recover: Recover = { ... };          world recover-policy of wit/policy/v0.2.0; policy there for all four
 //
 // A decision that throws declines: the shipped policy decides then, and people read what was thrown.
+//
+// What is absent is `null`, in requests and in answers. Numbers are those of componentize-qjs 0.4.5: of identifiers of jobs and runs, which have 64 bits,
+// it keeps the first 53, which is far beyond GitHub's; any other number of 2^31 and more arrives as a negative one, which `number >>> 0` undoes.
 
 /** Key and value. */
 type Attribute = [string, string];
@@ -39,18 +43,18 @@ interface Pool {
   name: string;
   kind: string;
   labels: string[];
-  minReplicas?: number;
-  maxReplicas?: number;
+  minReplicas: number | null;
+  maxReplicas: number | null;
   desired: number;
   counts: Counts;
-  lastScaleUp?: number;
-  lastScaleDown?: number;
+  lastScaleUp: number | null;
+  lastScaleDown: number | null;
   revision: string;
   ephemeral: boolean;
-  budget?: ApiBudget;
-  startTime?: Quantiles;
-  runTime?: Quantiles;
-  arrivals: ArrayLike<number>;
+  budget: ApiBudget | null;
+  startTime: Quantiles | null;
+  runTime: Quantiles | null;
+  arrivals: number[];
   attributes: Attribute[];
 }
 
@@ -59,7 +63,7 @@ interface Node {
   runners: number;
   busy: number;
   draining: boolean;
-  age?: number;
+  age: number | null;
   attributes: Attribute[];
 }
 
@@ -67,9 +71,9 @@ interface Candidate {
   name: string;
   idle: number;
   age: number;
-  node?: number;
+  node: number | null;
   current: boolean;
-  lastJobEnd?: number;
+  lastJobEnd: number | null;
   attributes: Attribute[];
 }
 
@@ -98,7 +102,7 @@ interface Subject {
   name: string;
   situation: string;
   cause: string;
-  exitCode?: number;
+  exitCode: number | null;
   message: string;
   github: string;
   wasRegistered: boolean;
@@ -108,7 +112,7 @@ interface Subject {
   ephemeral: boolean;
   standAlone: boolean;
   current: boolean;
-  node?: number;
+  node: number | null;
   attributes: Attribute[];
 }
 
@@ -124,7 +128,7 @@ interface RestartRequest {
 interface Verdict {
   index: number;
   action: "keep" | "look-again" | "recreate" | "replace" | "quarantine";
-  after?: number;
+  after: number | null;
   reason: string;
   attributes: Attribute[];
 }
@@ -135,21 +139,21 @@ interface Restart {
 }
 
 interface Job {
-  id: bigint;
+  id: number;
   state: string;
   queued: number;
-  started?: number;
+  started: number | null;
   repository: string;
   workflow: string;
   labels: string[];
   attempt: number;
-  runner?: string;
+  runner: string | null;
   attributes: Attribute[];
 }
 
 interface Reservation {
   id: string;
-  jobs: ArrayLike<bigint>;
+  jobs: number[];
   replicas: number;
   effective: number;
   expires: number;
@@ -168,8 +172,8 @@ interface CapacityRequest {
 
 interface CapacityPlan {
   reservations: Reservation[];
-  ceiling?: number;
-  lookAgain?: number;
+  ceiling: number | null;
+  lookAgain: number | null;
   attributes: Attribute[];
 }
 
@@ -178,11 +182,50 @@ interface Capacity {
   plan(request: CapacityRequest): CapacityPlan;
 }
 
+interface DeadJob {
+  id: number;
+  run: number | null;
+  attempt: number;
+  repository: string;
+  workflow: string;
+  labels: string[];
+  runner: string;
+  cause: string;
+  message: string;
+  since: number;
+  ran: number;
+  recoveries: number;
+  node: number | null;
+  attributes: Attribute[];
+}
+
+interface RecoverRequest {
+  now: number;
+  settings: string;
+  pool: Pool;
+  nodes: Node[];
+  jobs: DeadJob[];
+  attributes: Attribute[];
+}
+
+interface RecoverVerdict {
+  index: number;
+  action: "rerun" | "leave";
+  after: number | null;
+  reason: string;
+  attributes: Attribute[];
+}
+
+/** Whether jobs that died with their runners run again. */
+interface Recover {
+  decide(request: RecoverRequest): RecoverVerdict[];
+}
+
 interface Description {
   name: string;
   version: string;
   summary: string;
-  settingsSchema?: string;
+  settingsSchema: string | null;
   attributes: Attribute[];
 }
 

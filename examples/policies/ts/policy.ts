@@ -21,6 +21,7 @@ export const lifecycle: Lifecycle = {
     name: "newest-first",
     version: "0.1.0",
     summary: "Removes the youngest runners and keeps those with warm caches",
+    settingsSchema: null,
     attributes: [],
   }),
   validateSettings(text) {

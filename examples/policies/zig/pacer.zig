@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The contract pacer:policy@0.1.0 for Zig: the structs lie in memory exactly as the host writes and reads them on wasm32.
-//! What the fields mean is in wit/policy/v0.1.0/policy.wit.
+//! The contract pacer:policy@0.1.0, and recover of 0.2.0, for Zig: the structs lie in memory exactly as the host writes and reads them on wasm32.
+//! What the fields mean is in wit/policy/v0.2.0/policy.wit.
 //!
 //! A policy is one function and its settings, a struct with a default for every field:
 //!
@@ -195,6 +195,80 @@ pub const Plan = extern struct {
     attributes: Attributes = .of(&.{}),
 };
 
+// Whether a job that died with its runner shall run again. The answer is verdicts with the actions rerun and leave.
+
+pub const DeadJob = extern struct {
+    id: u64,
+    run: Option(u64),
+    attempt: u32,
+    repository: Text,
+    workflow: Text,
+    labels: List(Text),
+    runner: Text,
+    cause: Text,
+    message: Text,
+    since: u32,
+    ran: u32,
+    recoveries: u32,
+    node: Option(u32),
+    attributes: Attributes,
+};
+
+pub const RecoverRequest = extern struct {
+    now: f64,
+    settings: Text,
+    pool: Pool,
+    nodes: List(Node),
+    jobs: List(DeadJob),
+    attributes: Attributes,
+};
+
+/// A further fact; none where there is none of this key.
+pub fn attribute(facts: Attributes, key: []const u8) ?[]const u8 {
+    for (facts.slice()) |fact| if (std.mem.eql(u8, fact.key.slice(), key)) return fact.value.slice();
+    return null;
+}
+
+/// The indices of things, ordered: `before(items, one, other)` says which of two is first.
+pub fn order(comptime Item: type, items: []const Item, comptime before: fn ([]const Item, u32, u32) bool) []u32 {
+    const indices = allocator.alloc(u32, items.len) catch @trap();
+    for (indices, 0..) |*index, place| index.* = @intCast(place);
+    std.sort.heap(u32, indices, items, before);
+    return indices;
+}
+
+/// One runner for each job for as long as GitHub has not told its end: a day in the queue and five days in progress at most, which are GitHub's own
+/// limits. What others reserved without naming jobs stays until it expires.
+pub fn onePerJob(request: *const CapacityRequest) Plan {
+    const given = attribute(request.attributes, "reservation-seconds") orelse "600";
+    const life = std.fmt.parseInt(u32, given, 10) catch 600;
+    const held = allocator.alloc(Reservation, request.reservations.len + request.jobs.len) catch @trap();
+    var count: usize = 0;
+    for (request.reservations.slice()) |reservation| {
+        if (reservation.jobs.len != 0) continue;
+        held[count] = reservation;
+        count += 1;
+    }
+    for (request.jobs.slice()) |*job| {
+        const runs = std.mem.eql(u8, job.state.slice(), "in-progress");
+        const waits = std.mem.eql(u8, job.state.slice(), "queued");
+        const left = if (runs) 432_000 -| (job.started.get() orelse 0) else if (waits) 86_400 -| job.queued else 0;
+        if (left == 0) continue;
+        held[count] = .{
+            .id = text("job-{d}", .{job.id}),
+            .jobs = .{ .at = @ptrCast(&job.id), .len = 1 },
+            .replicas = 1,
+            .effective = 0,
+            .expires = @min(life, left),
+            .reason = if (runs) .of("in progress") else text("queued {d} s ago", .{job.queued}),
+        };
+        count += 1;
+    }
+    var soonest = life;
+    for (held[0..count]) |reservation| soonest = @min(soonest, reservation.expires);
+    return .{ .reservations = .of(held[0..count]), .look_again = .of(if (count == 0) null else soonest) };
+}
+
 /// A line of text, as `std.fmt` makes it.
 pub fn text(comptime format: []const u8, values: anytype) Text {
     return .of(std.fmt.allocPrint(allocator, format, values) catch @trap());
@@ -265,6 +339,11 @@ pub fn restart(comptime Settings: type, comptime function: anytype) void {
 /// Exports `function(*const CapacityRequest, Settings) Refused!Plan`.
 pub fn capacity(comptime Settings: type, comptime function: anytype) void {
     decision("pacer:policy/capacity@0.1.0#plan", CapacityRequest, Plan, Settings, function);
+}
+
+/// Exports `function(*const RecoverRequest, Settings) Refused![]const Verdict`.
+pub fn recover(comptime Settings: type, comptime function: anytype) void {
+    decision("pacer:policy/recover@0.2.0#decide", RecoverRequest, List(Verdict), Settings, function);
 }
 
 fn decision(comptime name: []const u8, comptime Request: type, comptime Answer: type, comptime Settings: type, comptime function: anytype) void {

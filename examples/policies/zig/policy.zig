@@ -9,19 +9,15 @@ const Settings = struct {
 
 fn select(request: *const pacer.ScaleDownRequest, settings: Settings) pacer.Refused![]const pacer.Choice {
     const all = request.candidates.slice();
-    const order = pacer.allocator.alloc(u32, all.len) catch @trap();
-    var ready: usize = 0;
-    for (all, 0..) |runner, index| {
-        if (runner.idle < settings.minIdleSeconds) continue;
-        order[ready] = @intCast(index);
-        ready += 1;
+    const choices = pacer.allocator.alloc(pacer.Choice, @min(all.len, request.surplus)) catch @trap();
+    var chosen: usize = 0;
+    for (pacer.order(pacer.Candidate, all, goesBefore)) |index| {
+        if (chosen == choices.len) break;
+        if (all[index].idle < settings.minIdleSeconds) continue;
+        choices[chosen] = .{ .index = index, .reason = pacer.text("{d} s old", .{all[index].age}) };
+        chosen += 1;
     }
-    std.sort.heap(u32, order[0..ready], all, goesBefore);
-    const choices = pacer.allocator.alloc(pacer.Choice, @min(ready, request.surplus)) catch @trap();
-    for (choices, order[0..choices.len]) |*choice, index| {
-        choice.* = .{ .index = index, .reason = pacer.text("{d} s old", .{all[index].age}) };
-    }
-    return choices;
+    return choices[0..chosen];
 }
 
 fn goesBefore(all: []const pacer.Candidate, one: u32, other: u32) bool {

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff;
 use kube::CustomResource;
-use pacer_core::ledger::{About, Job, Ledger, RUNNING, State, TOMBSTONE};
+use pacer_core::ledger::{About, Job, Ledger, Origin, RUNNING, State, TOMBSTONE};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -99,6 +99,21 @@ pub struct LedgerJob {
     /// When a job that ended is forgotten; absent for five minutes after its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forget: Option<Time>,
+    /// GitHub's id of its workflow run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<i64>,
+    /// Branch of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// Event that started the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
+    /// Login of whoever started the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// Environment that it deploys to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
 }
 
 /// Name of one of the objects that hold an autoscaler's jobs: never that of another autoscaler's, nor of an earlier one with the same name.
@@ -176,7 +191,19 @@ impl LedgerJob {
             State::Completed => time(&self.forget).unwrap_or_else(|| after(since, TOMBSTONE)),
         };
         let runner = self.runner.as_deref().map(Arc::from);
-        Some(Job { state, since, queued: time(&self.queued).unwrap_or(since), expires, about, runner })
+        let queued = time(&self.queued).unwrap_or(since);
+        Some(Job { state, since, queued, expires, about, runner, origin: Arc::new(self.origin()) })
+    }
+
+    fn origin(&self) -> Origin {
+        let text = |text: &Option<String>| text.as_deref().map(Arc::from).unwrap_or_default();
+        Origin {
+            run: self.run.and_then(|run| u64::try_from(run).ok()),
+            branch: text(&self.branch),
+            event: text(&self.event),
+            actor: text(&self.actor),
+            environment: text(&self.environment),
+        }
     }
 }
 
@@ -206,6 +233,19 @@ impl Additions {
         }
         if let Some(runner) = &job.runner {
             set("runner", json!(text(runner)));
+        }
+        let origin = job.origin.bounded();
+        if let Some(run) = origin.run {
+            set("run", json!(run));
+        }
+        let texts = [
+            ("branch", &origin.branch),
+            ("event", &origin.event),
+            ("actor", &origin.actor),
+            ("environment", &origin.environment),
+        ];
+        for (name, value) in texts.into_iter().filter(|(_, value)| !value.is_empty()) {
+            set(name, json!(value));
         }
         match job.state {
             State::Queued => set("until", json!(Time(job.expires))),

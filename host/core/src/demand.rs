@@ -203,6 +203,7 @@ fn of_event(event: &JobEvent, life: SignedDuration, now: Timestamp) -> Job {
         expires: now.checked_add(life).unwrap_or(Timestamp::MAX),
         about: Arc::new(about),
         runner: event.runner.clone(),
+        origin: event.origin.clone(),
     }
 }
 

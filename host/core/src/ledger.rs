@@ -12,9 +12,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 mod group;
+mod origin;
 mod spread;
 
 pub use group::Group;
+pub use origin::Origin;
 pub use spread::{SHARDS, shard, shards};
 
 /// How far a job is; it only ever moves on.
@@ -49,6 +51,8 @@ pub struct JobEvent {
     pub attempt: u32,
     /// Runner it was given to.
     pub runner: Option<Arc<str>>,
+    /// Where it comes from.
+    pub origin: Arc<Origin>,
 }
 
 /// One job.
@@ -66,6 +70,8 @@ pub struct Job {
     pub about: Arc<About>,
     /// Runner it was given to.
     pub runner: Option<Arc<str>>,
+    /// Where it comes from.
+    pub origin: Arc<Origin>,
 }
 
 /// What does not change about a job.
@@ -90,7 +96,8 @@ pub struct Terms {
     pub limit: usize,
 }
 
-/// Jobs one ledger holds at most. Spread over [`SHARDS`] objects at some 300 bytes each, they keep every object below 64 KiB.
+/// Jobs one ledger holds at most. Spread over [`SHARDS`] objects at some 400 bytes each, 600 at worst, they keep every object
+/// below 128 KiB.
 pub const LIMIT: usize = 50_000;
 
 /// A running job that nobody tells the end of. GitHub stops jobs on self-hosted runners after five days; the evidence of the runner that
@@ -150,6 +157,10 @@ impl Ledger {
                 job.runner.clone_from(&event.runner);
                 change = Change::Advanced;
             }
+            // Where it comes from is no news of its own: it would cost a write for every job that is heard of twice.
+            if change == Change::Advanced && job.origin != event.origin {
+                job.origin = Arc::new(job.origin.or(&event.origin.bounded()));
+            }
             return change;
         }
         if self.jobs.len() >= terms.limit && !self.make_room() {
@@ -163,7 +174,8 @@ impl Ledger {
         };
         let about = self.shared(about);
         let queued = whole(event.queued_at);
-        self.jobs.insert(event.id, Job { state: event.state, since, queued, expires, about, runner: event.runner.clone() });
+        let (runner, origin) = (event.runner.clone(), Arc::new(event.origin.bounded()));
+        self.jobs.insert(event.id, Job { state: event.state, since, queued, expires, about, runner, origin });
         Change::Added
     }
 
@@ -245,10 +257,11 @@ impl Job {
     /// Adds what another account of the same job says.
     fn join(&mut self, other: Self) {
         let runner = self.runner.take().or_else(|| other.runner.clone());
+        let origin = if self.origin == other.origin { self.origin.clone() } else { Arc::new(self.origin.or(&other.origin)) };
         if (self.state, self.since, self.expires) < (other.state, other.since, other.expires) {
             *self = other;
         }
-        self.runner = runner;
+        (self.runner, self.origin) = (runner, origin);
     }
 }
 

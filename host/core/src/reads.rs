@@ -35,11 +35,13 @@ pub enum Fact {
     LastJob,
     /// Jobs that wait for the pool.
     WaitingJobs,
+    /// What started the run of a job.
+    Job,
 }
 
 impl Fact {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NodeLabels,
         Self::NodeSize,
         Self::NodeNeighbours,
@@ -50,6 +52,7 @@ impl Fact {
         Self::Pool,
         Self::LastJob,
         Self::WaitingJobs,
+        Self::Job,
     ];
 
     /// Its name in `reads`.
@@ -66,6 +69,7 @@ impl Fact {
             Self::Pool => "pool",
             Self::LastJob => "last-job",
             Self::WaitingJobs => "waiting-jobs",
+            Self::Job => "job",
         }
     }
 }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Container, Disruption, PodFacts, PodPhase};
 use crate::ledger::{Job, Ledger, State};
 use crate::policy::{DeadJob, Recovery};
+use crate::reads::{Fact, Reads};
 use crate::scale_down::since;
 
 /// How long until GitHub is looked at for the first time, and then again; doubled from look to look. GitHub finds a lost runner after some ten minutes
@@ -166,13 +167,13 @@ impl Victim {
         Some(Self { job, known: known.clone(), runner: runner.to_owned(), proof, message, died: died(pod, now) })
     }
 
-    /// What a policy is told of it.
+    /// What a policy that reads this is told of it.
     #[must_use]
-    pub fn dead_job(&self, node: Option<u32>, now: Timestamp) -> DeadJob {
-        let about = &self.known.about;
+    pub fn dead_job(&self, node: Option<u32>, reads: &Reads, now: Timestamp) -> DeadJob {
+        let (about, origin) = (&self.known.about, &self.known.origin);
         DeadJob {
             id: self.job,
-            run: None,
+            run: origin.run,
             attempt: about.attempt,
             repository: about.repository.to_string(),
             workflow: about.workflow.to_string(),
@@ -184,7 +185,7 @@ impl Victim {
             ran: since(self.known.since, self.died),
             recoveries: about.attempt.saturating_sub(1),
             node,
-            attributes: Vec::new(),
+            attributes: if reads.has(Fact::Job) { origin.attributes() } else { Vec::new() },
         }
     }
 }

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::ledger::{Job as LedgerJob, State};
 use crate::policy::{CapacityPlan, Job, Reservation};
+use crate::reads::{Fact, Reads};
 use crate::scale_down::since;
 
 /// A reservation of an earlier answer.
@@ -71,9 +72,9 @@ impl InForce {
     }
 }
 
-/// A job as the contract has it.
+/// A job as the contract has it, for a policy that reads this.
 #[must_use]
-pub fn job(id: u64, job: &LedgerJob, now: Timestamp) -> Job {
+pub fn job(id: u64, job: &LedgerJob, reads: &Reads, now: Timestamp) -> Job {
     Job {
         id,
         state: match job.state {
@@ -89,7 +90,7 @@ pub fn job(id: u64, job: &LedgerJob, now: Timestamp) -> Job {
         labels: job.about.labels.iter().map(ToString::to_string).collect(),
         attempt: job.about.attempt,
         runner: job.runner.as_ref().map(ToString::to_string),
-        attributes: Vec::new(),
+        attributes: if reads.has(Fact::Job) { job.origin.attributes() } else { Vec::new() },
     }
 }
 

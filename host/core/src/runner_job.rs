@@ -37,7 +37,15 @@ mod tests {
     fn job(state: State, since: i64, repository: &str) -> Job {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let about = About { repository: repository.into(), workflow: "build".into(), labels: [].into(), attempt: 1 };
-        Job { state, since: at(since), queued: at(0), expires: at(9_999), about: Arc::new(about), runner: None }
+        Job {
+            state,
+            since: at(since),
+            queued: at(0),
+            expires: at(9_999),
+            about: Arc::new(about),
+            runner: None,
+            origin: Arc::default(),
+        }
     }
 
     #[test]

@@ -95,6 +95,12 @@ pub struct RemoteJob {
     pub workflow: Arc<str>,
     /// `owner/name` of the repository.
     pub repository: Arc<str>,
+    /// Branch of the run; empty where GitHub does not say.
+    pub branch: Arc<str>,
+    /// Event that started the run; empty where GitHub does not say.
+    pub event: Arc<str>,
+    /// Login of whoever started the run; empty where GitHub does not say.
+    pub actor: Arc<str>,
 }
 
 /// Workflow runs in a listing by what GitHub said of them; ended runs are only in it when they ended meanwhile.
@@ -163,6 +169,8 @@ struct Run {
     updated_at: Option<Timestamp>,
     created_at: Option<Timestamp>,
     workflow: Option<Arc<str>>,
+    event: Arc<str>,
+    actor: Arc<str>,
 }
 
 /// What is known about a run's jobs.
@@ -209,6 +217,8 @@ struct WireJob {
     runner_name: Option<String>,
     #[serde(default)]
     workflow_name: Option<String>,
+    #[serde(default)]
+    head_branch: Option<String>,
 }
 
 impl Repository {
@@ -277,6 +287,8 @@ impl RunCounts {
 struct Described {
     workflow: Option<Arc<str>>,
     created_at: Option<Timestamp>,
+    event: Arc<str>,
+    actor: Arc<str>,
 }
 
 impl WireJob {
@@ -295,6 +307,9 @@ impl WireJob {
             runner: self.runner_name.filter(|name| !name.is_empty()).map(Arc::from),
             workflow: self.workflow_name.map(Arc::from).or_else(|| run.workflow.clone()).unwrap_or_default(),
             repository: Arc::clone(repository),
+            branch: self.head_branch.map(Arc::from).unwrap_or_default(),
+            event: run.event.clone(),
+            actor: run.actor.clone(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! imports `wasi_snapshot_preview1` gets answers from inside the component ([`PREVIEW1`]), because policies have no WASI.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use pacer_policy::{CONTRACTS, Decision, LoadError, Refusal};
 use wasmparser::{Parser, Payload};
@@ -87,10 +88,12 @@ struct Module {
     typed: bool,
     /// It imports old WASI.
     preview1: bool,
-    /// What it exports under the contract's names.
-    decisions: Vec<Decision>,
-    /// The version of the contract that these are of, and its text.
-    contract: Option<(&'static str, &'static str)>,
+    /// What it exports under the contract's names, each with the version of the contract.
+    decisions: Vec<(Decision, &'static str)>,
+    /// Version of the lifecycle that it exports.
+    lifecycle: Option<&'static str>,
+    /// Versions of the log that it imports.
+    logs: BTreeSet<&'static str>,
     /// A function of another version of the contract.
     foreign: Option<String>,
 }
@@ -104,7 +107,9 @@ impl Module {
                 Payload::CustomSection(section) => found.typed |= section.name().starts_with("component-type"),
                 Payload::ImportSection(imports) => {
                     for import in imports.into_imports() {
-                        found.preview1 |= import.map_err(malformed)?.module == PREVIEW1;
+                        let module = import.map_err(malformed)?.module;
+                        found.preview1 |= module == PREVIEW1;
+                        found.logs.extend(module.strip_prefix("pacer:policy/log@").and_then(served));
                     }
                 }
                 Payload::ExportSection(exports) => {
@@ -121,21 +126,19 @@ impl Module {
     fn export(&mut self, name: &str) {
         let Some((interface, _)) = name.strip_prefix("pacer:policy/").and_then(|name| name.split_once('#')) else { return };
         let Some((interface, version)) = interface.split_once('@') else { return };
-        let Some(decision) = Decision::ALL.into_iter().find(|decision| decision.as_str() == interface) else { return };
-        let contract = CONTRACTS.into_iter().zip(WITS).find(|(known, _)| known.strip_prefix("pacer:policy@") == Some(version));
-        // The lifecycle is that of the same version, so that one module speaks one.
-        match contract {
-            Some(contract) if self.contract.is_none_or(|earlier| earlier == contract) => {
-                self.contract = Some(contract);
-                self.decisions.push(decision);
-            }
-            _ => self.foreign = Some(name.to_owned()),
+        let decision = Decision::ALL.into_iter().find(|decision| decision.as_str() == interface);
+        match (decision, served(version)) {
+            (None, version) if interface == "lifecycle" => self.lifecycle = version.or(self.lifecycle),
+            (None, _) => {}
+            // The decision came with the later version.
+            (Some(Decision::Recover), Some("0.1.0")) | (Some(_), None) => self.foreign = Some(name.to_owned()),
+            (Some(decision), Some(version)) => self.decisions.push((decision, version)),
         }
     }
 
     /// The contract with a world of exactly what the module exports.
     fn world(&self) -> Result<(Resolve, WorldId), LoadError> {
-        let Some((_, wit)) = self.contract else {
+        let Some((_, first)) = self.decisions.first() else {
             return Err(match &self.foreign {
                 Some(name) => LoadError::new(
                     Refusal::Contract,
@@ -151,14 +154,26 @@ impl Module {
                 ),
             });
         };
-        let exports: String = self.decisions.iter().map(|decision| format!("export {decision};")).collect();
-        let text = format!("{wit}\nworld {WORLD} {{ import log; export lifecycle; {exports} }}\n");
+        let imports: String = self.logs.iter().map(|version| format!("import pacer:policy/log@{version};")).collect();
+        let decisions = self.decisions.iter().map(|(decision, version)| (decision.as_str(), *version));
+        let exports = decisions.chain([("lifecycle", self.lifecycle.unwrap_or(first))]);
+        let exports: String = exports.map(|(interface, version)| format!("export pacer:policy/{interface}@{version};")).collect();
+        let text = format!("package pacer:detected;\nworld {WORLD} {{ {imports} {exports} }}\n");
         let broken = |what: String| LoadError::new(Refusal::Invalid, format!("the contract can't be read: {what}"));
         let mut contract = Resolve::default();
-        let package = contract.push_str("policy.wit", &text).map_err(|error| broken(format!("{error:#}")))?;
+        for wit in WITS {
+            contract.push_str("policy.wit", wit).map_err(|error| broken(format!("{error:#}")))?;
+        }
+        let package = contract.push_str("detected.wit", &text).map_err(|error| broken(format!("{error:#}")))?;
         let world = contract.select_world(&[package], Some(WORLD)).map_err(|error| broken(format!("{error:#}")))?;
         Ok((contract, world))
     }
+}
+
+/// The version, where this host speaks it.
+fn served(version: &str) -> Option<&'static str> {
+    let mut versions = CONTRACTS.into_iter().filter_map(|contract| contract.strip_prefix("pacer:policy@"));
+    versions.find(|served| *served == version)
 }
 
 #[cfg(test)]
@@ -195,7 +210,10 @@ mod tests {
     fn text_of_the_newer_contract_becomes_a_policy_that_takes_its_decision() {
         let recover = keeper("").replace("0.1.0", "0.2.0").replace("scale-down@0.2.0#select", "recover@0.2.0#decide");
         let scale_down = keeper("").replace("0.1.0", "0.2.0");
-        for (source, decision) in [(recover, Decision::Recover), (scale_down, Decision::ScaleDown)] {
+        // With the lifecycle and the log of the version before.
+        let beside = keeper(r#"(import "pacer:policy/log@0.1.0" "write" (func (param i32 i32 i32)))"#)
+            .replace("scale-down@0.1.0#select", "recover@0.2.0#decide");
+        for (source, decision) in [(recover, Decision::Recover), (scale_down, Decision::ScaleDown), (beside, Decision::Recover)] {
             let component = componentize(source.as_bytes()).unwrap();
             let (policy, _) = load::load(&Engine::new().unwrap(), &component).unwrap();
             let takes = policy.linked.takes();

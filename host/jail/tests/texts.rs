@@ -117,6 +117,28 @@ fn a_text_declares_the_facts_that_it_reads() {
     }
 }
 
+#[test]
+fn a_text_decides_whether_jobs_run_again_by_their_whole_identifiers() {
+    let source = "export function recover({ jobs }) {
+      return jobs.map((job, index) => {
+        const known = typeof job.id === 'bigint' && (job.run === null || typeof job.run === 'bigint');
+        return { index, action: known ? 'rerun' : 'leave', after: null, reason: `${job.id} of ${job.run}` };
+      });
+    }";
+    let policy = load(source).unwrap();
+    assert_eq!(policy.decisions(), [Decision::Recover]);
+    let Inquiry::Recover(mut dead) = Inquiry::typical(Decision::Recover, 2) else { panic!() };
+    (dead.jobs[0].id, dead.jobs[0].run, dead.jobs[1].run) = (u64::MAX - 1, Some(u64::MAX), None);
+    let told = format!("{} of null", dead.jobs[1].id);
+    let answer = policy.answer(jail(), &Inquiry::Recover(dead), "{}", &Limits::default()).answer.unwrap();
+    let Answer::Recover(verdicts) = answer else { panic!("{answer:?}") };
+    let said: Vec<(&str, &str)> = verdicts.iter().map(|verdict| (verdict.action.as_str(), verdict.reason.as_str())).collect();
+    assert_eq!(said, [("rerun", "18446744073709551614 of 18446744073709551615"), ("rerun", told.as_str())]);
+    let careless = load("export function recover({ jobs }) { return jobs.map((_, index) => ({ index })); }").unwrap();
+    let fault = careless.answer(jail(), &Inquiry::typical(Decision::Recover, 2), "{}", &Limits::default()).answer.unwrap_err();
+    assert!(fault.to_string().contains("verdicts[0] without action"), "{fault}");
+}
+
 /// The policies among the examples that are text.
 #[test]
 fn texts_of_the_examples_are_accepted() {
@@ -128,6 +150,9 @@ fn texts_of_the_examples_are_accepted() {
             "node-neighbours, node-price",
         ),
         (include_str!("../../../examples/policies/text/avoid-failing-node.js"), "avoid-failing-node", "failures"),
+        (include_str!("../../../examples/policies/text/priority-lanes.js"), "priority-lanes", "job"),
+        (include_str!("../../../examples/policies/text/second-chance.js"), "second-chance", ""),
+        (include_str!("../../../examples/policies/text/warm-by-label.js"), "warm-by-label", ""),
     ] {
         let policy = load(source).unwrap_or_else(|error| panic!("{name}: {error}"));
         let description = policy.description();
@@ -145,7 +170,7 @@ fn a_text_that_can_not_be_used_is_refused_with_its_place() {
     assert!(message.contains("missing is not defined"), "{message}");
     let (code, message) = refused("export function scaledown() { return []; }");
     assert_eq!(code, Refusal::Instantiate);
-    assert!(message.contains("exports none of the functions scaleDown, restart and capacity"), "{message}");
+    assert!(message.contains("exports none of the functions scaleDown, restart, capacity and recover"), "{message}");
     assert_eq!(refused("import { x } from 'y'; export function scaleDown() { return []; }").0, Refusal::Instantiate);
     assert_eq!(refused("await new Promise(() => {}); export function scaleDown() { return []; }").0, Refusal::Instantiate);
     let long = format!("{YOUNGEST}//{}", " ".repeat(TEXT_BYTES));

@@ -421,5 +421,6 @@ fn event(job: &Job, state: State, now: Moment, runner: Option<Arc<str>>) -> JobE
         labels: job.labels.clone(),
         attempt: job.attempt,
         runner,
+        origin: Arc::default(),
     }
 }

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::bindings::exports::pacer::policy::capacity::{CapacityPlan, Reservation};
+use crate::bindings::exports::pacer::policy0_1_0::capacity::{CapacityPlan, Reservation};
 
 /// A list of records, in each of which the fields `needed` have to be.
 pub(crate) fn list<T: DeserializeOwned>(name: &str, needed: &[&str], value: Value) -> Result<Vec<T>, String> {

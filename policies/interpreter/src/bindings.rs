@@ -1,7 +1,7 @@
 //! The contract as wit-bindgen sees it, with the field names that JavaScript has.
 
 wit_bindgen::generate!({
-    path: ["../../wit/policy/v0.1.0", "../../wit/interpreter/v0.1.0"],
+    path: ["../../wit/policy/v0.1.0", "../../wit/policy/v0.2.0", "../../wit/interpreter/v0.1.0"],
     world: "pacer:interpreter/interpreter",
     generate_all,
     pub_export_macro: true,
@@ -25,5 +25,13 @@ wit_bindgen::generate!({
         "pacer:policy/capacity@0.1.0/capacity-plan": [#[serde(rename_all = "camelCase", default)]],
         "pacer:policy/lifecycle@0.1.0/description": [#[serde(rename_all = "camelCase", default)]],
         "pacer:policy/lifecycle@0.1.0/problem": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/types@0.2.0/counts": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/types@0.2.0/quantiles": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/types@0.2.0/api-budget": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/types@0.2.0/pool": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/types@0.2.0/node": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/recover@0.2.0/dead-job": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/recover@0.2.0/request": [#[serde(rename_all = "camelCase", default)]],
+        "pacer:policy/recover@0.2.0/verdict": [#[serde(rename_all = "camelCase", default)]],
     },
 });

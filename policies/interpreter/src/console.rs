@@ -4,7 +4,7 @@ use boa_engine::object::ObjectInitializer;
 use boa_engine::property::Attribute;
 use boa_engine::{Context, JsNativeError, JsResult, JsValue, NativeFunction, js_string};
 
-use crate::bindings::pacer::policy::log::{Level, write};
+use crate::bindings::pacer::policy0_1_0::log::{Level, write};
 
 /// Gives a text `console`, and takes `Math.random` away.
 pub(crate) fn furnish(context: &mut Context) -> JsResult<()> {

@@ -11,10 +11,11 @@ mod program;
 mod request;
 
 use bindings::exports::pacer::interpreter::program::{Guest as Checked, Problem as Wrong};
-use bindings::exports::pacer::policy::capacity::{CapacityPlan, Guest as Capacity, Request as CapacityRequest};
-use bindings::exports::pacer::policy::lifecycle::{Description, Guest as Lifecycle, Problem};
-use bindings::exports::pacer::policy::restart::{Guest as Restart, Request as RestartRequest, Verdict};
-use bindings::exports::pacer::policy::scale_down::{Choice, Guest as ScaleDown, Request as ScaleDownRequest};
+use bindings::exports::pacer::policy0_1_0::capacity::{CapacityPlan, Guest as Capacity, Request as CapacityRequest};
+use bindings::exports::pacer::policy0_1_0::lifecycle::{Description, Guest as Lifecycle, Problem};
+use bindings::exports::pacer::policy0_1_0::restart::{Guest as Restart, Request as RestartRequest, Verdict};
+use bindings::exports::pacer::policy0_1_0::scale_down::{Choice, Guest as ScaleDown, Request as ScaleDownRequest};
+use bindings::exports::pacer::policy0_2_0::recover::{Guest as Recover, Request as RecoverRequest, Verdict as Recovery};
 use program::Program;
 
 struct Interpreter;
@@ -57,6 +58,14 @@ impl Capacity for Interpreter {
         let mut program = Program::load(request.now)?;
         let asked = request::capacity(&request);
         answer::plan(program.ask("capacity", "plan", &request.settings, &asked)?)
+    }
+}
+
+impl Recover for Interpreter {
+    fn decide(request: RecoverRequest) -> Result<Vec<Recovery>, String> {
+        let mut program = Program::load(request.now)?;
+        let asked = request::recover(&request);
+        answer::list("verdicts", &["index", "action"], program.ask("recover", "decide", &request.settings, &asked)?)
     }
 }
 

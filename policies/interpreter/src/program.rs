@@ -12,7 +12,7 @@ use boa_engine::{Context, JsBigInt, JsError, JsObject, JsString, JsValue, Module
 use serde_json::{Map, Number, Value};
 
 use crate::bindings::exports::pacer::interpreter::program::Problem as Wrong;
-use crate::bindings::exports::pacer::policy::lifecycle::{Description, Problem};
+use crate::bindings::exports::pacer::policy0_1_0::lifecycle::{Description, Problem};
 use crate::bindings::pacer::interpreter::source;
 use crate::console;
 use crate::request::Asked;
@@ -27,8 +27,12 @@ const NAMELESS: &str = "javascript";
 const DEPTH: usize = 8;
 
 /// What a text may export, with the method of the object that it may be instead of a function.
-const DECISIONS: [(&str, &str, &str); 3] =
-    [("scale-down", "scaleDown", "select"), ("restart", "restart", "decide"), ("capacity", "capacity", "plan")];
+const DECISIONS: [(&str, &str, &str); 4] = [
+    ("scale-down", "scaleDown", "select"),
+    ("restart", "restart", "decide"),
+    ("capacity", "capacity", "plan"),
+    ("recover", "recover", "decide"),
+];
 
 /// A text that was parsed and evaluated, with what it exports.
 pub(crate) struct Program {
@@ -51,7 +55,7 @@ impl Program {
         let taken = DECISIONS.iter().filter(|(_, export, method)| program.function(export, method).is_some());
         let taken: Vec<String> = taken.map(|(name, ..)| (*name).to_owned()).collect();
         if taken.is_empty() {
-            let message = "it exports none of the functions scaleDown, restart and capacity".to_owned();
+            let message = "it exports none of the functions scaleDown, restart, capacity and recover".to_owned();
             return Err(Wrong { syntax: false, message });
         }
         Ok(taken)

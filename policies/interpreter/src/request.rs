@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::bindings::exports::pacer::policy::{capacity, restart, scale_down};
+use crate::bindings::exports::pacer::policy0_1_0::{capacity, restart, scale_down};
+use crate::bindings::exports::pacer::policy0_2_0::recover;
 
 /// A request, and the lists in it whose members have numbers of 64 bits.
 pub(crate) struct Asked {
@@ -22,6 +23,10 @@ pub(crate) fn restart(request: &restart::Request) -> Asked {
 
 pub(crate) fn capacity(request: &capacity::Request) -> Asked {
     Asked { value: json(request), wide: &[("jobs", "id"), ("reservations", "jobs")] }
+}
+
+pub(crate) fn recover(request: &recover::Request) -> Asked {
+    Asked { value: json(request), wide: &[("jobs", "id"), ("jobs", "run")] }
 }
 
 /// Plain records always serialise.

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::types::{Node, Pool};
-use crate::{Capacity, Restart, ScaleDown, capacity, contract, restart, scale_down};
+use crate::{Capacity, Recover, Restart, ScaleDown, capacity, contract, recover, restart, scale_down};
 
 /// A pool and what is to be decided about it. Unset facts are zero, empty or absent.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,7 @@ pub struct Scenario {
     subjects: Vec<restart::Subject>,
     jobs: Vec<capacity::Job>,
     reservations: Vec<capacity::Reservation>,
+    dead: Vec<recover::DeadJob>,
     now: f64,
     settings: String,
 }
@@ -42,6 +43,19 @@ pub struct Picked {
 pub struct Decided {
     /// Of the subject.
     pub name: String,
+    /// The contract's name of the action.
+    pub action: String,
+    /// Seconds to wait first.
+    pub after: Option<u32>,
+    /// What the people on call will read.
+    pub reason: String,
+}
+
+/// What a policy decided about a job that died with its runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Of the job.
+    pub id: u64,
     /// The contract's name of the action.
     pub action: String,
     /// Seconds to wait first.
@@ -171,6 +185,15 @@ impl Scenario {
         self
     }
 
+    /// Adds a job that died with its runner, in the first attempt of its run.
+    #[must_use]
+    pub fn dead_job(mut self, id: u64, cause: &str, change: impl FnOnce(&mut recover::DeadJob)) -> Self {
+        let mut job = recover::DeadJob { id, cause: cause.to_owned(), attempt: 1, ..Default::default() };
+        change(&mut job);
+        self.dead.push(job);
+        self
+    }
+
     /// The request of a scale-down decision.
     #[must_use]
     pub fn scale_down(&self) -> scale_down::Request {
@@ -207,6 +230,19 @@ impl Scenario {
             pool: self.pool.clone(),
             jobs: self.jobs.clone(),
             reservations: self.reservations.clone(),
+            attributes: Vec::new(),
+        }
+    }
+
+    /// The request of a recover decision.
+    #[must_use]
+    pub fn recover(&self) -> recover::Request {
+        recover::Request {
+            now: self.now,
+            settings: self.settings.clone(),
+            pool: self.pool.clone(),
+            nodes: self.nodes.clone(),
+            jobs: self.dead.clone(),
             attributes: Vec::new(),
         }
     }
@@ -248,6 +284,21 @@ impl Scenario {
         let plan = capacity::answer::<P>(&self.capacity())?;
         contract::plan(&plan)?;
         Ok(plan)
+    }
+
+    /// Asks `P` which of the jobs that died with their runners run again.
+    ///
+    /// # Errors
+    /// What the policy says, or the rule of the contract that its answer breaks.
+    pub fn recovered<P: Recover>(&self) -> Result<Vec<Recovered>, String> {
+        let request = self.recover();
+        let verdicts = recover::answer::<P>(&request)?;
+        contract::recoveries(&request, &verdicts)?;
+        let named = |verdict: recover::Verdict| {
+            let id = request.jobs.get(verdict.index as usize)?.id;
+            Some(Recovered { id, action: verdict.action, after: verdict.after, reason: verdict.reason })
+        };
+        Ok(verdicts.into_iter().filter_map(named).collect())
     }
 
     fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) -> u32 {

@@ -3,8 +3,8 @@
 use pacer_policy_sdk::capacity::{Plan, Reservation};
 use pacer_policy_sdk::restart::{Action, Verdict};
 use pacer_policy_sdk::scale_down::Choice;
-use pacer_policy_sdk::scenario::{Decided, Scenario};
-use pacer_policy_sdk::{Capacity, Policy, Restart, ScaleDown, capacity, lifecycle, log, restart, scale_down};
+use pacer_policy_sdk::scenario::{Decided, Recovered, Scenario};
+use pacer_policy_sdk::{Capacity, Policy, Recover, Restart, ScaleDown, capacity, lifecycle, log, recover, restart, scale_down};
 
 /// Answers what its settings say, right or wrong.
 struct Parrot;
@@ -14,6 +14,7 @@ struct Parrot;
 struct Says {
     choices: Vec<Choice>,
     verdicts: Vec<Verdict>,
+    recoveries: Vec<recover::Verdict>,
     plan: Plan,
 }
 
@@ -40,7 +41,13 @@ impl Capacity for Parrot {
     }
 }
 
-pacer_policy_sdk::export!(Parrot: scale_down, restart, capacity);
+impl Recover for Parrot {
+    fn recover(_: &recover::Request, settings: &Says) -> Result<Vec<recover::Verdict>, String> {
+        Ok(settings.recoveries.clone())
+    }
+}
+
+pacer_policy_sdk::export!(Parrot: scale_down, restart, capacity, recover);
 
 fn select(settings: &str) -> Result<Vec<String>, String> {
     let scenario = Scenario::pool("ci").candidate("a", |_| ()).candidate("b", |_| ()).surplus(2).settings(settings);
@@ -75,6 +82,18 @@ fn verdicts_are_checked() {
     assert_eq!(says(r#"{"action":"restart"}"#), Err("`restart` is no action".into()));
     assert_eq!(says(r#"{"action":"keep","index":1}"#), Err("there is no subject 1, only 1 of them".into()));
     assert_eq!(says(r#"{"action":"keep"},{"action":"keep"}"#), Err("subject 0 is there twice".into()));
+}
+
+#[test]
+fn recoveries_are_checked() {
+    let scenario = Scenario::pool("ci").dead_job(7, "evicted", |job| job.ran = 60);
+    let says = |verdict: &str| scenario.clone().settings(&format!(r#"{{"recoveries":[{verdict}]}}"#)).recovered::<Parrot>();
+    let recovered = Recovered { id: 7, action: "rerun".into(), after: Some(5), reason: "why".into() };
+    assert_eq!(says(r#"{"action":"rerun","after":5,"reason":"why"}"#), Ok(vec![recovered]));
+    assert_eq!(says(r#"{"action":"keep"}"#), Err("`keep` is no action".into()));
+    assert_eq!(says(r#"{"action":"leave","index":1}"#), Err("there is no job 1, only 1 of them".into()));
+    assert_eq!(says(r#"{"action":"leave"},{"action":"rerun"}"#), Err("job 0 is there twice".into()));
+    assert_eq!(scenario.recover().jobs[0].attempt, 1);
 }
 
 #[test]

@@ -2,20 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::github::Scope;
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::webhook::hooked_world;
+use pacer_suites::webhook::{hook, hooked_world, receive};
 use pacer_suites::{
     NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, queue, scale, settled, succeeded,
     until, with_spec,
@@ -273,6 +274,139 @@ async fn policies_are_told_of_nodes_jobs_and_limits() -> Result<()> {
     let (pool, subject) = (&failed["input"]["pool"], &failed["input"]["subjects"][0]);
     let node = usize::try_from(subject["node"].as_u64().context("a node")?)?;
     ensure!(has(pool) && failed["input"]["nodes"][node]["age"].is_u64(), "{failed:#}");
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+/// Reads everything, and takes runners on spot nodes first.
+const CURIOUS: &str = r#"
+export const name = "curious";
+export const reads = ["node-labels", "node-size", "node-price", "node-neighbours", "failures", "annotations", "labels", "pool", "last-job",
+  "waiting-jobs", "the-weather"];
+export function scaleDown({ candidates, nodes, surplus }) {
+  const spot = ({ node }) => node !== null && nodes[node].attributes.some(([key, value]) => key === "capacity-type" && value === "spot");
+  return candidates
+    .map((runner, index) => ({ index, first: spot(runner) }))
+    .sort((a, b) => b.first - a.first)
+    .slice(0, surplus)
+    .map(({ index, first }) => ({ index, reason: first ? "on a spot node" : "not on a spot node" }));
+}
+"#;
+
+/// Attributes of a part of a request, by key.
+fn attributes(of: &Value) -> BTreeMap<&str, &str> {
+    let pairs = of["attributes"].as_array().into_iter().flatten();
+    pairs.filter_map(|pair| Some((pair[0].as_str()?, pair[1].as_str()?))).collect()
+}
+
+async fn label_node(world: &World, node: &str, labels: Value) -> Result<()> {
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    nodes.patch(node, &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": labels}}))).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn further_facts_are_told_to_the_policy_that_asks_for_them_and_to_no_other() -> Result<()> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), "m5.large: 0.096\nm5.large/spot: 0.035\n")?;
+    let prices = format!("--node-prices={}", file.path().display());
+    // Who has worked is asked about soon, and may not be busy in GitHub's eyes for a minute more.
+    let world = brisk_world(&[&prices, "--policy-annotations=example.com/", "--policy-labels=example.com/"], |options| {
+        receive(options);
+        options.github.busy_late = Duration::ZERO..=Duration::ZERO;
+        options.github.busy_drops = 0.0;
+    })
+    .await?;
+    hook(&world, Scope::repository("acme", "app"))?;
+    for node in ["node-0", "node-1", "node-2", "node-3"] {
+        let capacity = if node == "node-2" { "spot" } else { "on-demand" };
+        let labels = json!({
+            "karpenter.sh/capacity-type": capacity, "node.kubernetes.io/instance-type": "m5.large",
+            "topology.kubernetes.io/zone": "zone-a", "example.com/owner": "somebody",
+        });
+        label_node(&world, node, labels).await?;
+    }
+    let mut web = with_spec(deployment("web", 4), "ephemeral", json!(false));
+    web["metadata"]["annotations"] = json!({annotation::PRIORITY: "7"});
+    web["spec"]["template"]["metadata"] = json!({
+        "annotations": {"example.com/team": "web", "other.com/team": "x"}, "labels": {"example.com/tier": "gold"},
+    });
+    apply(&world, &web).await?;
+    apply(&world, &autoscaler(4, 4)).await?;
+    settled(&world, 4).await?;
+    apply(&world, &deployment("other", 1)).await?;
+    settled(&world, 5).await?;
+    queue(&world, "web", 2, Duration::from_secs(5))?;
+    busy(&world, 2).await?;
+    succeeded(&world, 2).await?;
+    busy(&world, 0).await?;
+
+    // The shipped policy asks for nothing.
+    apply(&world, &autoscaler(3, 4)).await?;
+    settled(&world, 4).await?;
+    let told = newest(&world, "scale-down")?;
+    let input = &told["input"];
+    let parts = input["nodes"].as_array().into_iter().chain(input["candidates"].as_array()).flatten();
+    let silent = parts.chain([input, &input["pool"]]).all(|part| attributes(part).is_empty());
+    ensure!(silent && input["nodes"].as_array().is_some_and(|nodes| nodes.len() == 4), "{input:#}");
+
+    let set = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
+        "data": {"policies.yaml": "scale-down: {module: policy.js}\n", "policy.js": CURIOUS},
+    });
+    apply(&world, &set).await?;
+    let curious = json!({annotation::POLICIES: "opinions", annotation::PRIORITY: "7"});
+    let patch = Patch::Merge(json!({"metadata": {"annotations": curious}}));
+    api::<RunnerDeployment>(&world).patch("web", &PatchParams::default(), &patch).await?;
+    let outcome = objects::until(api::<ConfigMap>(&world), "", PATIENCE, |all| {
+        let status = |object: &&ConfigMap| object.annotations().get(annotation::POLICY_STATUS).cloned().unwrap_or_default();
+        all.iter().any(|object| object.name_any() == "opinions" && status(object).contains("\"Active\""))
+    })
+    .await;
+    world.check(outcome).await.context("waiting for the policy that asks")?;
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+    let is_of_web = |name: &String| name.starts_with("web-");
+    let on_spot: BTreeSet<String> = nodes.pods_on("node-2").iter().map(|pod| pod.name_any()).filter(is_of_web).collect();
+    let before = names(&world).await?;
+    apply(&world, &autoscaler(2, 4)).await?;
+    settled(&world, 3).await?;
+    let gone: BTreeSet<String> = before.difference(&names(&world).await?).cloned().collect();
+    let told = newest(&world, "scale-down")?;
+    let input = &told["input"];
+    ensure!(gone.len() == 1 && (on_spot.is_empty() || gone.is_subset(&on_spot)), "{gone:?} went, on the spot node: {on_spot:?}");
+
+    let about: Vec<(&str, BTreeMap<&str, &str>)> = input["nodes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|node| (node["name"].as_str().unwrap_or_default(), attributes(node)))
+        .collect();
+    ensure!(about.len() == 3, "{input:#}");
+    for (node, facts) in &about {
+        let spot = *node == "node-2";
+        ensure!(facts.get("capacity-type") == Some(&if spot { "spot" } else { "on-demand" }), "{node}: {facts:?}");
+        ensure!(facts.get("price-per-hour") == Some(&if spot { "0.035" } else { "0.096" }), "{node}: {facts:?}");
+        ensure!(facts.get("label:topology.kubernetes.io/zone") == Some(&"zone-a"), "{node}: {facts:?}");
+        ensure!(!facts.contains_key("label:example.com/owner") && facts.contains_key("other-runners"), "{node}: {facts:?}");
+        ensure!(facts.get("failures") == Some(&"0"), "{node}: {facts:?}");
+        ensure!(
+            facts.get("allocatable-cpu-millis").is_some_and(|cpu| cpu.parse::<u64>().is_ok_and(|cpu| cpu > 0)),
+            "{node}: {facts:?}"
+        );
+    }
+    let candidates: Vec<BTreeMap<&str, &str>> = input["candidates"].as_array().into_iter().flatten().map(attributes).collect();
+    for facts in &candidates {
+        ensure!(facts.get("example.com/team") == Some(&"web") && !facts.contains_key("other.com/team"), "{facts:?}");
+        ensure!(facts.get("label:example.com/tier") == Some(&"gold"), "{facts:?}");
+    }
+    // Two have worked, and one may be gone by now.
+    let worked = candidates.iter().filter(|facts| facts.get("last-job-repository") == Some(&"acme/app")).count();
+    ensure!((1..=2).contains(&worked), "{input:#}");
+    let pool = attributes(&input["pool"]);
+    let of_pool = ["repository", "priority", "image-failures"].map(|key| pool.get(key).copied());
+    ensure!(of_pool == [Some("acme/app"), Some("7"), Some("0")] && pool.contains_key("image"), "{pool:?}");
+    ensure!(attributes(input) == BTreeMap::from([("waiting-jobs", "0")]), "{:?}", attributes(input));
     no_busy_kill(&world).await?;
     world.stop().await;
     Ok(())

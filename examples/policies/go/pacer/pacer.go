@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pacer is the scale-down decision of the contract pacer:policy@0.1.0 for the standard Go toolchain. What the fields mean is in
-// wit/policy/v0.1.0/policy.wit.
+// Package pacer is the contract pacer:policy@0.1.0, and recover of 0.2.0, for the standard Go toolchain. What the fields mean is in
+// wit/policy/v0.2.0/policy.wit. Each decision is a package below this one, because a program exports all that it imports.
 package pacer
+
+import (
+	"cmp"
+	"slices"
+
+	"newest-first/pacer/internal/memory"
+)
 
 // Attribute is a further fact; unknown keys must be ignored.
 type Attribute struct{ Key, Value string }
@@ -41,37 +48,29 @@ type Node struct {
 	Attributes    []Attribute
 }
 
-// Candidate is a runner that may be removed.
-type Candidate struct {
-	Name       string
-	Idle, Age  uint32
-	Node       *uint32
-	Current    bool
-	LastJobEnd *uint32
-	Attributes []Attribute
+// Fact is the value of an attribute, and whether there is one of this key.
+func Fact(attributes []Attribute, key string) (string, bool) {
+	for _, attribute := range attributes {
+		if attribute.Key == key {
+			return attribute.Value, true
+		}
+	}
+	return "", false
 }
 
-// ScaleDownRequest asks which candidates go first.
-type ScaleDownRequest struct {
-	Now        float64
-	Pool       Pool
-	Nodes      []Node
-	Candidates []Candidate
-	Surplus    uint32
-	Attributes []Attribute
-}
-
-// Choice is a candidate that goes, with a reason of one line for the people on call.
-type Choice struct {
-	Index      uint32
-	Reason     string
-	Attributes []Attribute
+// Ordered are the indices of items, by an order of the items; of equal ones the first is first.
+func Ordered[T any](items []T, order func(one, other T) int) []uint32 {
+	indices := make([]uint32, len(items))
+	for index := range indices {
+		indices[index] = uint32(index)
+	}
+	slices.SortFunc(indices, func(a, b uint32) int { return cmp.Or(order(items[a], items[b]), cmp.Compare(a, b)) })
+	return indices
 }
 
 var (
 	name, version, summary string
-	validate               func(settings string) []Problem
-	answer                 func(request ScaleDownRequest, settings string) ([]Choice, error)
+	validators             []func(settings string) []Problem
 )
 
 // Describe says what the policy is.
@@ -79,19 +78,50 @@ func Describe(policyName, policyVersion, policySummary string) {
 	name, version, summary = policyName, policyVersion, policySummary
 }
 
-// ScaleDown makes a function the policy. read takes what it knows from the settings of the policy set; what it leaves there is refused.
-func ScaleDown[S any](read func(settings *Settings) S, decide func(request ScaleDownRequest, settings S) ([]Choice, error)) {
-	validate = func(text string) []Problem {
-		settings := parse(text)
-		read(settings)
-		return settings.problems()
-	}
-	answer = func(request ScaleDownRequest, text string) ([]Choice, error) {
+// Reading makes of a function that takes what it knows from the settings of the policy set one that reads them; what it leaves there is refused. The
+// packages of the decisions call it.
+func Reading[S any](read func(settings *Settings) S) func(text string) (S, error) {
+	reading := func(text string) (S, []Problem) {
 		settings := parse(text)
 		known := read(settings)
-		for _, problem := range settings.problems() {
-			return nil, problem
-		}
-		return decide(request, known)
+		return known, settings.problems()
 	}
+	validators = append(validators, func(text string) []Problem {
+		_, problems := reading(text)
+		return problems
+	})
+	return func(text string) (known S, err error) {
+		known, problems := reading(text)
+		for _, problem := range problems {
+			return known, problem
+		}
+		return known, nil
+	}
+}
+
+//go:wasmexport pacer:policy/lifecycle@0.1.0#describe
+func describe() uint32 {
+	p := memory.Allocate(44)
+	p.SetString(name)
+	(p + 8).SetString(version)
+	(p + 16).SetString(summary)
+	return uint32(p)
+}
+
+//go:wasmexport pacer:policy/lifecycle@0.1.0#validate-settings
+func validateSettings(at, length uint32) uint32 {
+	p := memory.Allocate(12)
+	for _, validate := range validators {
+		problems := validate(memory.Text(at, length))
+		if len(problems) == 0 {
+			continue
+		}
+		p.Set(1)
+		memory.SetList(p+4, 16, problems, func(p memory.Place, problem Problem) {
+			p.SetString(problem.Path)
+			(p + 8).SetString(problem.Message)
+		})
+		break
+	}
+	return uint32(p)
 }

@@ -22,6 +22,7 @@ fn event(id: u64, state: State, second: i64) -> JobEvent {
         labels: Arc::from([Arc::from("self-hosted"), Arc::from("linux")]),
         attempt: 2,
         runner: (state != State::Queued).then(|| Arc::from("web-abcde")),
+        origin: Arc::new(Origin { run: Some(7_000_000_001), branch: "main".into(), ..Origin::default() }),
     }
 }
 
@@ -73,14 +74,14 @@ fn job_reads_as_a_person_would_write_it() {
         shown(&[queued.clone(), started.clone()]),
         json!({
             "workflow": workflow, "attempt": 2, "queued": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:10:30Z",
-            "started": "2026-01-01T00:00:05Z", "runner": "web-abcde",
+            "started": "2026-01-01T00:00:05Z", "runner": "web-abcde", "run": 7_000_000_001_u64, "branch": "main",
         })
     );
     assert_eq!(
         shown(&[queued, started, completed]),
         json!({
             "workflow": workflow, "attempt": 2, "queued": "2026-01-01T00:00:00Z", "runner": "web-abcde",
-            "ended": "2026-01-01T00:00:20Z", "forget": "2026-01-01T00:05:30Z",
+            "ended": "2026-01-01T00:00:20Z", "forget": "2026-01-01T00:05:30Z", "run": 7_000_000_001_u64, "branch": "main",
         })
     );
 }
@@ -116,7 +117,14 @@ fn texts_of_any_length_are_cut() {
         repository: long.clone(),
         workflow: long.clone(),
         labels: std::iter::repeat_n(long.clone(), 1_000).collect(),
-        runner: Some(long),
+        runner: Some(long.clone()),
+        origin: Arc::new(Origin {
+            run: Some(u64::MAX >> 1),
+            branch: long.clone(),
+            event: long.clone(),
+            actor: long.clone(),
+            environment: long,
+        }),
         ..event(1, State::InProgress, 0)
     };
     let size = serde_json::to_string(&addition(&huge).patch()).unwrap().len();
@@ -136,7 +144,18 @@ fn jobs_of_long_names_take_little_room() {
         additions.extend(addition(&event));
     }
     let size = serde_json::to_string(&additions.spec("web").unwrap()).unwrap().len();
-    assert!(size < 20_000, "{size} bytes for 100 jobs");
+    assert!(size < 25_000, "{size} bytes for 100 jobs");
+}
+
+#[test]
+fn writers_who_know_different_things_of_an_origin_put_them_together() {
+    let webhook = Origin { run: Some(9), branch: "main".into(), environment: "live".into(), ..Origin::default() };
+    let listing = Origin { run: Some(9), branch: "main".into(), event: "push".into(), ..Origin::default() };
+    let told = |origin: &Origin, step: usize| addition(&JobEvent { origin: Arc::new(origin.clone()), ..steps(1)[step].clone() });
+    for patches in [[told(&webhook, 0), told(&listing, 1)], [told(&listing, 1), told(&webhook, 0)]] {
+        let job = stored(&patches).job(1).unwrap();
+        assert_eq!((job.state, &*job.origin), (State::InProgress, &webhook.or(&listing)));
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub(crate) fn event(id: u64, state: State, second: i64, runner: Option<&str>) ->
         labels: Arc::from([Arc::from("self-hosted")]),
         attempt: 1,
         runner: runner.map(Arc::from),
+        origin: Arc::default(),
     }
 }
 

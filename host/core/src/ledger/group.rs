@@ -30,7 +30,7 @@ impl Ledger {
         Self::from_jobs(groups.into_iter().flat_map(|group| {
             let (since, queued, expires) = (whole(group.since), whole(group.queued), whole(group.expires));
             let (state, about) = (group.state, group.about);
-            let job = move |runner| Job { state, since, queued, expires, about: about.clone(), runner };
+            let job = move |runner| Job { state, since, queued, expires, about: about.clone(), runner, origin: Arc::default() };
             group.jobs.into_iter().map(move |(id, runner)| (id, job(runner)))
         }))
     }

@@ -20,6 +20,7 @@ fn event(id: u64, state: State, second: i64) -> JobEvent {
         labels: Arc::from([Arc::from("self-hosted")]),
         attempt: 1,
         runner,
+        origin: Arc::default(),
     }
 }
 
@@ -185,5 +186,25 @@ proptest! {
             ledger.apply(&life(id)[step], &terms, at(0));
             prop_assert!(ledger.len() <= 10);
         }
+    }
+}
+
+#[test]
+fn where_a_job_comes_from_is_put_together_and_is_no_news() {
+    let terms = Terms { queued: Duration::from_secs(600), limit: 10 };
+    let origin = |branch: &str, event: &str| {
+        Arc::new(Origin { run: Some(9), branch: branch.into(), event: event.into(), ..Origin::default() })
+    };
+    let told = |state, branch: &str, heard: &str| JobEvent { origin: origin(branch, heard), ..event(1, state, 0) };
+    let mut ledger = Ledger::default();
+    assert_eq!(ledger.apply(&told(State::Queued, "main", ""), &terms, at(1)), Change::Added);
+    assert_eq!(ledger.apply(&told(State::Queued, "", "push"), &terms, at(1)), Change::None);
+    assert_eq!(ledger.get(1).unwrap().origin, origin("main", ""));
+    assert_eq!(ledger.apply(&told(State::InProgress, "other", "push"), &terms, at(1)), Change::Advanced);
+    assert_eq!(ledger.get(1).unwrap().origin, origin("main", "push"));
+    let other = Job { origin: origin("", "push"), ..ledger.get(1).unwrap().clone() };
+    let first = Job { origin: origin("main", ""), state: State::Queued, ..other.clone() };
+    for jobs in [[(1, first.clone()), (1, other.clone())], [(1, other), (1, first)]] {
+        assert_eq!(Ledger::from_jobs(jobs).get(1).unwrap().origin, origin("main", "push"));
     }
 }

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::{JobEvent, Terms};
+use crate::ledger::{JobEvent, Origin, Terms};
+use crate::reads::{Fact, Reads};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -40,6 +41,7 @@ fn event(id: u64, state: State, runner: Option<&str>, attempt: u32) -> JobEvent 
         labels: Arc::from([Arc::from("linux")]),
         attempt,
         runner: runner.map(Arc::from),
+        origin: Arc::default(),
     }
 }
 
@@ -121,7 +123,12 @@ fn only_the_one_job_that_runs_on_it_died_with_a_runner() {
     ] {
         assert_eq!(job_of(&ledger(&events), "r").map(|(id, _)| id), expected, "{case}");
     }
-    let job = victim(7, 2).dead_job(Some(0), at(20));
+    let origin = Origin { run: Some(9), branch: "main".into(), ..Origin::default() };
+    let mut dead = victim(7, 2);
+    dead.known.origin = Arc::new(origin);
+    assert!(dead.dead_job(Some(0), &Reads::default(), at(20)).attributes.is_empty());
+    let job = dead.dead_job(Some(0), &Reads::from_iter([Fact::Job]), at(20));
+    assert_eq!((job.run, job.attributes.first()), (Some(9), Some(&("branch".to_owned(), "main".to_owned()))));
     assert_eq!((job.id, job.attempt, job.recoveries, job.since, job.ran), (7, 2, 1, 30, 90));
     assert_eq!((job.cause.as_str(), job.repository.as_str(), job.runner.as_str()), ("evicted", "acme/app", "r"));
 }

@@ -19,6 +19,7 @@ fn event(id: u64, state: State, second: i64) -> Edit {
         labels: Arc::from(["linux".into()]),
         attempt: 1,
         runner: None,
+        origin: Arc::default(),
     };
     Edit::Event { event, life: LIFE }
 }

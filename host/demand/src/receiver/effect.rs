@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pacer_core::ledger::{JobEvent, State};
+use pacer_core::ledger::{JobEvent, Origin, State};
 use pacer_github::webhook::{JobAction, WorkflowJob};
 
 /// What is to be done about an event.
@@ -35,6 +35,7 @@ pub(super) fn of(job: &WorkflowJob, now: Timestamp) -> Effect {
             labels: job.labels.iter().map(|label| Arc::from(label.as_str())).collect(),
             attempt: job.attempt,
             runner: job.runner_name.as_deref().filter(|_| state != State::Queued).map(Arc::from),
+            origin: Arc::new(origin(job)),
         }
     };
     match job.action {
@@ -48,6 +49,17 @@ pub(super) fn of(job: &WorkflowJob, now: Timestamp) -> Effect {
             }
         }
         JobAction::Waiting | JobAction::Other => Effect::Nothing,
+    }
+}
+
+/// GitHub does not say which event started a run.
+fn origin(job: &WorkflowJob) -> Origin {
+    Origin {
+        run: job.run,
+        branch: Arc::from(job.branch.as_str()),
+        event: Arc::default(),
+        actor: Arc::from(job.actor.as_str()),
+        environment: Arc::from(job.environment.as_str()),
     }
 }
 
@@ -69,6 +81,9 @@ mod tests {
             workflow: "ci".to_owned(),
             name: "build".to_owned(),
             branch: "main".to_owned(),
+            run: Some(3),
+            actor: "octocat".to_owned(),
+            environment: "live".to_owned(),
             labels: vec!["linux".to_owned()],
             conclusion: None,
             runner_id: Some(5),
@@ -101,6 +116,8 @@ mod tests {
                 (state, moment(at), moment(10), runner)
             );
             assert_eq!((event.id, event.attempt, &*event.repository, &*event.workflow), (7, 2, "acme/app", "ci"));
+            let origin = &event.origin;
+            assert_eq!((origin.run, &*origin.branch, &*origin.actor, &*origin.environment), (Some(3), "main", "octocat", "live"));
         }
         assert_eq!(of(&job(JobAction::Waiting), moment(99)), Effect::Nothing);
         assert_eq!(of(&job(JobAction::Other), moment(99)), Effect::Nothing);

@@ -56,6 +56,16 @@ struct WireRun {
     created_at: Option<Timestamp>,
     #[serde(default)]
     updated_at: Option<Timestamp>,
+    #[serde(default)]
+    event: Option<String>,
+    #[serde(default)]
+    triggering_actor: Option<WireActor>,
+}
+
+#[derive(Deserialize)]
+struct WireActor {
+    #[serde(default)]
+    login: Option<String>,
 }
 
 /// One listing while it is made.
@@ -235,7 +245,8 @@ impl Reading<'_> {
         if wire.workflow_runs.len() as u64 > PER_PAGE {
             return Err(read.absurd("a page has more runs than were asked for"));
         }
-        let names: usize = wire.workflow_runs.iter().filter_map(|run| run.name.as_ref().map(String::len)).sum();
+        let texts = wire.workflow_runs.iter().flat_map(WireRun::texts);
+        let names: usize = texts.map(String::len).sum();
         let room = read.room(names.saturating_add(wire.workflow_runs.len().saturating_mul(ENTRY)))?;
         let runs = wire.workflow_runs.into_iter().map(WireRun::run).collect();
         let page = RunsPage { version: read.version, total: wire.total_count, runs, _room: room };
@@ -295,7 +306,12 @@ impl Reading<'_> {
         let mut rooms = vec![room];
         let total = first.total_count;
         let last = total.div_ceil(page_size(first.jobs.len(), total)).clamp(1, JOB_PAGES);
-        let described = Described { workflow: run.workflow.clone(), created_at: run.created_at };
+        let described = Described {
+            workflow: run.workflow.clone(),
+            created_at: run.created_at,
+            event: run.event.clone(),
+            actor: run.actor.clone(),
+        };
         let mut pages = vec![first];
         for number in 2..=last {
             let (page, room, more) = self.jobs_page(run, number).await?;
@@ -332,7 +348,7 @@ impl Reading<'_> {
             return Err(read.absurd("a page has more jobs than were asked for"));
         }
         let texts = |job: &WireJob| {
-            let names = job.runner_name.iter().chain(&job.workflow_name).chain(&job.labels);
+            let names = job.runner_name.iter().chain(&job.workflow_name).chain(&job.head_branch).chain(&job.labels);
             names.fold(ENTRY, |sum, text| sum.saturating_add(text.len()))
         };
         let room = read.room(page.jobs.iter().map(texts).fold(0, usize::saturating_add))?;
@@ -345,6 +361,11 @@ impl Reading<'_> {
 }
 
 impl WireRun {
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let actor = self.triggering_actor.iter().filter_map(|actor| actor.login.as_ref());
+        self.name.iter().chain(&self.event).chain(actor)
+    }
+
     fn run(self) -> Run {
         Run {
             id: self.id,
@@ -353,6 +374,8 @@ impl WireRun {
             updated_at: self.updated_at,
             created_at: self.created_at,
             workflow: self.name.map(Arc::from),
+            event: self.event.map(Arc::from).unwrap_or_default(),
+            actor: self.triggering_actor.and_then(|actor| actor.login).map(Arc::from).unwrap_or_default(),
         }
     }
 }

@@ -18,8 +18,14 @@ pub struct WorkflowJob {
     pub workflow: String,
     /// Name of the job; empty where GitHub does not say.
     pub name: String,
+    /// GitHub's id of its run.
+    pub run: Option<u64>,
     /// Branch of its run; empty where GitHub does not say.
     pub branch: String,
+    /// Login of whoever started its run; empty where GitHub does not say.
+    pub actor: String,
+    /// Environment that it deploys to; empty for most.
+    pub environment: String,
     /// Labels that it asks for, as written.
     pub labels: Vec<String>,
     /// How it ended.
@@ -118,11 +124,29 @@ struct WireEvent {
     enterprise: Option<WireEnterprise>,
     #[serde(default)]
     organization: Option<WireOrganization>,
+    #[serde(default)]
+    sender: Option<WireSender>,
+    #[serde(default)]
+    deployment: Option<WireDeployment>,
+}
+
+#[derive(Deserialize)]
+struct WireSender {
+    #[serde(default)]
+    login: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireDeployment {
+    #[serde(default)]
+    environment: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct WireJob {
     id: u64,
+    #[serde(default)]
+    run_id: Option<u64>,
     #[serde(default)]
     run_attempt: Option<u32>,
     #[serde(default)]
@@ -214,7 +238,10 @@ pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, Misread> {
         attempt: job.run_attempt.unwrap_or(1),
         workflow: job.workflow_name.unwrap_or_default(),
         name: job.name.unwrap_or_default(),
+        run: job.run_id.filter(|run| *run != 0),
         branch: job.head_branch.unwrap_or_default(),
+        actor: event.sender.and_then(|sender| sender.login).unwrap_or_default(),
+        environment: event.deployment.and_then(|deployment| deployment.environment).unwrap_or_default(),
         labels: job.labels.unwrap_or_default(),
         conclusion: job.conclusion,
         runner_id: job.runner_id,

@@ -112,12 +112,13 @@ impl Autoscalers {
         // Those of its own policy set, or of its target's.
         let generation = self.decisions.policies.generation_for(&namespace, asked.map(String::as_str));
         let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now);
-        pool.attributes.extend(self.told_of(&spec.target, &generation.reads(PolicyDecision::Capacity), now));
+        let reads = generation.reads(PolicyDecision::Capacity);
+        pool.attributes.extend(self.told_of(&spec.target, &reads, now));
         let request = CapacityRequest {
             now: unix(now),
             settings: String::new(),
             pool,
-            jobs: jobs.map(|(id, job)| reservation::job(*id, job, now)).collect(),
+            jobs: jobs.map(|(id, job)| reservation::job(*id, job, &reads, now)).collect(),
             reservations: held.iter().filter_map(|held| held.at(now)).collect(),
             attributes: vec![(LIFE.to_owned(), spec.life.as_secs().to_string())],
         };

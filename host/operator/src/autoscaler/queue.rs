@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use pacer_cluster::object::{ObjectKey, Uid};
 use pacer_core::demand::Listing;
-use pacer_core::ledger::{JobEvent, Ledger, State};
+use pacer_core::ledger::{JobEvent, Ledger, Origin, State};
 use pacer_core::scope::Scope;
 use pacer_core::target;
 use pacer_github::queues;
@@ -177,6 +177,13 @@ pub(super) fn event(job: &RemoteJob) -> Option<JobEvent> {
         labels: job.labels.clone(),
         attempt: job.attempt,
         runner: job.runner.clone(),
+        origin: Arc::new(Origin {
+            run: Some(job.run_id).filter(|run| *run != 0),
+            branch: job.branch.clone(),
+            event: job.event.clone(),
+            actor: job.actor.clone(),
+            environment: Arc::default(),
+        }),
     })
 }
 

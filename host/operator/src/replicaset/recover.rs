@@ -22,14 +22,15 @@ use pacer_core::scale_down;
 use pacer_core::scope::Scope;
 use pacer_demand::ledger::Ledgers;
 use pacer_github::{ErrorKind, Repository};
-use pacer_policy::Mode;
 use pacer_policy::record::{Done, Item};
+use pacer_policy::{Decision, Mode};
 use pacer_policyset::receipts::{Draft, Owner};
 use serde_json::json;
 
 use super::observe::Fleet;
 use super::{ReplicaSets, Subject};
 use crate::access::Access;
+use crate::attributes::Audience;
 use crate::ended::EndedPods;
 use crate::error::Error;
 use crate::pool;
@@ -141,17 +142,23 @@ impl ReplicaSets {
         let now = of.clock.now;
         let known =
             self.decisions.nodes.about(&fleet.members.iter().filter_map(|(facts, _)| scale_down::node_of(facts)).collect()).await;
-        let (nodes, index) = scale_down::nodes(&fleet.members, &known, now);
+        let (mut nodes, index) = scale_down::nodes(&fleet.members, &known, now);
+        let (reads, namespace) = (of.generation.reads(Decision::Recover), of.set.namespace().unwrap_or_default());
+        let to = Audience { reads: &reads, namespace: &namespace, members: &fleet.members, now };
+        self.decisions.facts.tell_nodes(to, &known, &mut nodes);
         let node = |victim: &Victim| {
             let (facts, _) = fleet.members.iter().find(|(facts, _)| facts.name == victim.runner)?;
             index.get(facts.pod.as_ref()?.node.as_ref()?).copied()
         };
         let budget = of.access.and_then(Access::budget);
+        let mut pool = pool::of_set(of.set, &fleet.members, budget, fleet.scaled, self.past(of), now);
+        let (spec, priority) = (&of.set.spec.template.spec, self.priority(of));
+        pool.attributes.extend(self.decisions.facts.pool(&reads, spec, priority.as_deref(), now));
         let request = RecoverRequest {
             now: scale_down::unix(now),
-            pool: pool::of_set(of.set, &fleet.members, budget, fleet.scaled, self.past(of), now),
+            pool,
             nodes,
-            jobs: victims.iter().map(|victim| victim.dead_job(node(victim), now)).collect(),
+            jobs: victims.iter().map(|victim| victim.dead_job(node(victim), &reads, now)).collect(),
             ..RecoverRequest::default()
         };
         let evaluation = of.generation.recover(request).await;

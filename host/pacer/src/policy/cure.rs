@@ -74,7 +74,7 @@ fn cure(code: Refusal) -> Option<&'static str> {
             "leave out whatever asks for files, clocks or randomness; a core module for wasip1 gets rid of WASI by `pacer policy componentize`"
         }
         Refusal::Exports => {
-            "export lifecycle and at least one of scale-down, restart, capacity and recover (a text: function scaleDown, restart or capacity); see wit/policy"
+            "export lifecycle and at least one of scale-down, restart, capacity and recover (a text: function scaleDown, restart, capacity or recover); see wit/policy"
         }
         Refusal::Contract | Refusal::Types => "build it against wit/policy/v0.1.0 as it is released, without changes",
         Refusal::Compile | Refusal::CompileTimeout => {

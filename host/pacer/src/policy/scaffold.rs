@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// What it is written in.
     #[arg(long, value_enum, value_name = "rust|go|js|js-text|ts|c|zig|wat")]
     lang: Language,
+    /// Makes all four decisions, and not only which runners go first.
+    #[arg(long)]
+    all: bool,
     /// Where the directory is made.
     #[arg(long, default_value = ".", value_name = "DIRECTORY")]
     directory: PathBuf,
@@ -61,7 +64,10 @@ macro_rules! sdk {
     };
 }
 
-const CONTRACT: File = ("wit/policy/v0.1.0/policy.wit", include_str!("../../../../wit/policy/v0.1.0/policy.wit"));
+const CONTRACT: &[File] = &[
+    ("wit/policy/v0.1.0/policy.wit", include_str!("../../../../wit/policy/v0.1.0/policy.wit")),
+    ("wit/policy/v0.2.0/policy.wit", include_str!("../../../../wit/policy/v0.2.0/policy.wit")),
+];
 
 /// Cases that the example passes in every language.
 const CASES: &[File] = &[
@@ -70,14 +76,24 @@ const CASES: &[File] = &[
     ("cases/nobody-there.json", example!("cases/nobody-there.json")),
 ];
 
+/// Cases of the example that makes all decisions, but in Rust, whose SDK plans capacity as the shipped policy does.
+const CASES_OF_ALL: &[File] = &[
+    ("cases/dead-jobs.json", example!("all/cases/dead-jobs.json")),
+    ("cases/ended-runners.json", example!("all/cases/ended-runners.json")),
+];
+
+/// What the helpers of the other languages plan.
+const CASES_OF_CAPACITY: &[File] = &[("cases/one-runner-per-job.json", example!("all/cases/one-runner-per-job.json"))];
+
 /// Cases for the languages in which the example has settings.
 const CASES_WITH_SETTINGS: &[File] = &[("cases/idle-long-enough.json", example!("cases-with-settings/idle-long-enough.json"))];
 
 const RUST: &[File] = &[
     ("Cargo.toml", example!("rust/Cargo.toml")),
-    ("src/lib.rs", example!("rust/src/lib.rs")),
     ("cases/settings-are-checked.json", example!("rust/cases/settings-are-checked.json")),
 ];
+const RUST_SOURCE: File = ("src/lib.rs", example!("rust/src/lib.rs"));
+const RUST_ALL: File = ("src/lib.rs", example!("all/rust/src/lib.rs"));
 
 const SDK: &[File] = sdk![
     "Cargo.toml",
@@ -103,26 +119,36 @@ const SDK: &[File] = sdk![
 
 const GO: &[File] = &[
     ("go.mod", example!("go/go.mod")),
-    ("policy.go", example!("go/policy.go")),
     ("pacer/pacer.go", example!("go/pacer/pacer.go")),
+    ("pacer/read.go", example!("go/pacer/read.go")),
     ("pacer/settings.go", example!("go/pacer/settings.go")),
-    ("pacer/wasm.go", example!("go/pacer/wasm.go")),
+    ("pacer/internal/memory/memory.go", example!("go/pacer/internal/memory/memory.go")),
+    ("pacer/capacity/capacity.go", example!("go/pacer/capacity/capacity.go")),
+    ("pacer/recovery/recovery.go", example!("go/pacer/recovery/recovery.go")),
+    ("pacer/restart/restart.go", example!("go/pacer/restart/restart.go")),
+    ("pacer/scaledown/scaledown.go", example!("go/pacer/scaledown/scaledown.go")),
 ];
+const GO_SOURCE: File = ("policy.go", example!("go/policy.go"));
+const GO_ALL: File = ("policy.go", example!("all/go/policy.go"));
 
 const JS: &[File] = &[("package.json", example!("js/package.json")), ("policy.js", example!("js/policy.js"))];
 
+const JS_ALL: &[File] = &[("package.json", example!("all/js/package.json")), ("policy.js", example!("all/js/policy.js"))];
+
 const JS_TEXT: &[File] = &[("policy.js", example!("js-text/policy.js"))];
+const JS_TEXT_ALL: &[File] = &[("policy.js", example!("all/js-text/policy.js"))];
 
-const TS: &[File] = &[
-    ("package.json", example!("ts/package.json")),
-    ("tsconfig.json", example!("ts/tsconfig.json")),
-    ("pacer.d.ts", example!("ts/pacer.d.ts")),
-    ("policy.ts", example!("ts/policy.ts")),
-];
+const TS: &[File] = &[("tsconfig.json", example!("ts/tsconfig.json")), ("pacer.d.ts", example!("ts/pacer.d.ts"))];
+const TS_SOURCE: &[File] = &[("package.json", example!("ts/package.json")), ("policy.ts", example!("ts/policy.ts"))];
+const TS_ALL: &[File] = &[("package.json", example!("all/ts/package.json")), ("policy.ts", example!("all/ts/policy.ts"))];
 
-const ZIG: &[File] = &[("policy.zig", example!("zig/policy.zig")), ("pacer.zig", example!("zig/pacer.zig"))];
+const ZIG: File = ("pacer.zig", example!("zig/pacer.zig"));
+const ZIG_SOURCE: File = ("policy.zig", example!("zig/policy.zig"));
+const ZIG_ALL: File = ("policy.zig", example!("all/zig/policy.zig"));
 
-const C: &[File] = &[("policy.c", example!("c/policy.c")), ("pacer.h", example!("c/pacer.h"))];
+const C: File = ("pacer.h", example!("c/pacer.h"));
+const C_SOURCE: File = ("policy.c", example!("c/policy.c"));
+const C_ALL: File = ("policy.c", example!("all/c/policy.c"));
 
 const WAT: &[File] = &[("policy.wat", example!("wat/policy.wat"))];
 
@@ -155,16 +181,24 @@ strip = true
 "#;
 
 impl Language {
-    fn files(self) -> Vec<File> {
-        let own: &[&[File]] = match self {
-            Self::Rust => &[RUST, SDK, &[CONTRACT], CASES_WITH_SETTINGS],
-            Self::Go => &[GO, CASES_WITH_SETTINGS],
-            Self::Js => &[JS, &[CONTRACT], CASES_WITH_SETTINGS],
-            Self::JsText => &[JS_TEXT, &[CONTRACT], CASES_WITH_SETTINGS],
-            Self::Ts => &[TS, &[CONTRACT], CASES_WITH_SETTINGS],
-            Self::C => &[C],
-            Self::Zig => &[ZIG, CASES_WITH_SETTINGS],
-            Self::Wat => &[WAT],
+    /// The files of a policy that makes `all` decisions, or one.
+    fn files(self, all: bool) -> Vec<File> {
+        let own: &[&[File]] = match (self, all) {
+            (Self::Rust, false) => &[RUST, &[RUST_SOURCE], SDK, CONTRACT, CASES_WITH_SETTINGS],
+            (Self::Rust, true) => &[RUST, &[RUST_ALL], SDK, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL],
+            (Self::Go, false) => &[GO, &[GO_SOURCE], CASES_WITH_SETTINGS],
+            (Self::Go, true) => &[GO, &[GO_ALL], CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::Js, false) => &[JS, CONTRACT, CASES_WITH_SETTINGS],
+            (Self::Js, true) => &[JS_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::JsText, false) => &[JS_TEXT, CONTRACT, CASES_WITH_SETTINGS],
+            (Self::JsText, true) => &[JS_TEXT_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::Ts, false) => &[TS, TS_SOURCE, CONTRACT, CASES_WITH_SETTINGS],
+            (Self::Ts, true) => &[TS, TS_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::C, false) => &[&[C, C_SOURCE]],
+            (Self::C, true) => &[&[C, C_ALL], CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::Zig, false) => &[&[ZIG, ZIG_SOURCE], CASES_WITH_SETTINGS],
+            (Self::Zig, true) => &[&[ZIG, ZIG_ALL], CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::Wat, _) => &[WAT],
         };
         own.iter().chain(&[CASES]).flat_map(|files| files.iter().copied()).collect()
     }
@@ -219,16 +253,21 @@ fn name(text: &str) -> Result<String, String> {
 
 /// `pacer policy new`.
 pub(crate) fn new(arguments: &Arguments) -> Result<Report> {
-    let Arguments { name, lang, directory } = arguments;
+    let Arguments { name, lang, all, directory } = arguments;
+    ensure!(
+        !(*all && *lang == Language::Wat),
+        "the example in WebAssembly text makes one decision: leave out --all, or choose another language"
+    );
     let root = directory.join(name);
     let taken = root.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || root.is_file();
     ensure!(!taken, "{} is there already: choose another name, or remove it", root.display());
-    for (path, text) in lang.files() {
+    for (path, text) in lang.files(*all) {
         write(&root.join(path), &named(path, text, name))?;
     }
     let (build, module) = (lang.build(name), lang.module(name));
     let readme = format!(
-        "# {name}\n\nStarts as the example `{EXAMPLE}`: it removes the youngest idle runners.\n\n```sh\n{}\npacer policy test {module} cases\n```\n",
+        "# {name}\n\nStarts as the example `{EXAMPLE}`: it {}.\n\n```sh\n{}\npacer policy test {module} cases\n```\n",
+        if *all { "makes all four decisions" } else { "removes the youngest idle runners" },
         build.join("\n")
     );
     write(&root.join("README.md"), &readme)?;
@@ -285,9 +324,9 @@ mod tests {
 
     use super::*;
 
-    fn made(lang: Language, name: &str) -> tempfile::TempDir {
+    fn made(lang: Language, all: bool, name: &str) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        let arguments = Arguments { name: name.to_owned(), lang, directory: directory.path().to_owned() };
+        let arguments = Arguments { name: name.to_owned(), lang, all, directory: directory.path().to_owned() };
         let report = new(&arguments).unwrap();
         assert!(report.text.contains(&format!("pacer policy test {} cases", lang.module(name))), "{}", report.text);
         assert!(new(&arguments).unwrap_err().to_string().contains("is there already"));
@@ -296,9 +335,10 @@ mod tests {
 
     #[test]
     fn nothing_of_the_example_is_left() {
-        for lang in Language::value_variants() {
-            let directory = made(*lang, "my-policy");
-            for (path, _) in lang.files() {
+        let both = Language::value_variants().iter().flat_map(|lang| [(lang, false), (lang, true)]);
+        for (lang, all) in both.filter(|(lang, all)| !(*all && **lang == Language::Wat)) {
+            let directory = made(*lang, all, "my-policy");
+            for (path, _) in lang.files(all) {
                 let text = fs::read_to_string(directory.path().join("my-policy").join(path)).unwrap();
                 let padded = path == "policy.wat";
                 assert!(padded || !text.contains(EXAMPLE), "{path}");
@@ -341,7 +381,7 @@ mod tests {
         };
         let (ts, zig) = (example!("ts/pacer.d.ts"), example!("zig/pacer.zig"));
         let mut fields = 0;
-        for line in CONTRACT.1.lines().map(str::trim) {
+        for line in CONTRACT[1].1.lines().map(str::trim) {
             if let Some(record) = line.strip_prefix("record ").and_then(|line| line.strip_suffix(" {")) {
                 let name = camel(record, true);
                 // Each interface has its own request.
@@ -353,20 +393,20 @@ mod tests {
             }) {
                 fields += 1;
                 let name = camel(field, false);
-                let there = [": ", "?: "].iter().any(|colon| ts.contains(&format!("  {name}{colon}")));
+                let there = ts.contains(&format!("  {name}: "));
                 assert!(there, "TypeScript has no field {field}");
                 // Zig's own record of `describe` is private to it.
                 let name = field.replace('-', "_").replace("settings_schema", "schema");
                 assert!(zig.contains(&format!("{name}: ")), "Zig has no field {field}");
             }
         }
-        assert!(fields > 80, "{fields} fields were found");
+        assert!(fields > 100, "{fields} fields were found");
     }
 
     #[test]
     fn text_becomes_a_policy_of_the_new_name() {
         for name in ["x", "a-much-longer-name-than-the-example-has"] {
-            let directory = made(Language::Wat, name);
+            let directory = made(Language::Wat, false, name);
             let text = fs::read(directory.path().join(name).join("policy.wat")).unwrap();
             let jail = jail().unwrap();
             let component = jail.componentize(&text).unwrap();

@@ -11,6 +11,7 @@ use pacer_core::fleet::{self, Fleet, Member, Plan, Shrink};
 use pacer_core::ledger::State;
 use pacer_core::phase::{self, Assessment, Cause};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool, Reservation, RestartRequest};
+use pacer_core::reads::Reads;
 use pacer_core::replacement::{Accounted, Replicas};
 use pacer_core::reservation::{self, Held, InForce};
 use pacer_core::restart::{self, Remedy, RestartLimits};
@@ -164,7 +165,11 @@ impl Run<'_> {
         if self.policies.go_by_jobs_alone() && pool.answered.as_ref().is_some_and(holds) {
             return CapacityPlan { reservations, ceiling: pool.ceiling, ..CapacityPlan::default() };
         }
-        let told = demand.jobs.iter().filter(|_| pool.settings.webhooks).map(|(id, job)| reservation::job(*id, job, now));
+        let told = demand
+            .jobs
+            .iter()
+            .filter(|_| pool.settings.webhooks)
+            .map(|(id, job)| reservation::job(*id, job, &Reads::default(), now));
         let request = CapacityRequest {
             now: unix(now),
             settings: String::new(),

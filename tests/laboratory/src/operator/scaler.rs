@@ -12,6 +12,7 @@ use pacer_core::demand::{self, Counted, Demand, Finding};
 use pacer_core::gate;
 use pacer_core::ledger::{Ledger, State, Terms};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool};
+use pacer_core::reads::Reads;
 use pacer_core::replacement::Accounted;
 use pacer_core::reservation::{self, InForce};
 use pacer_core::runner_job::RunnerJob;
@@ -184,7 +185,7 @@ impl Operator {
     ) -> (u32, Option<Timestamp>) {
         let request = CapacityRequest {
             pool: Pool { min_replicas: Some(spec.min), max_replicas: Some(spec.max), ..Pool::default() },
-            jobs: demand.jobs.iter().map(|(id, job)| reservation::job(*id, job, now)).collect(),
+            jobs: demand.jobs.iter().map(|(id, job)| reservation::job(*id, job, &Reads::default(), now)).collect(),
             ..CapacityRequest::default()
         };
         let reservations = crate::policy::one_per_job(demand.jobs.keys().copied());

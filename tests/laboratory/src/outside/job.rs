@@ -66,6 +66,7 @@ impl Outside {
             labels: Arc::from([Arc::from("self-hosted")]),
             attempt: 1,
             runner: job.runner.filter(|_| state != State::Queued).map(|runner| Arc::from(name_of(runner))),
+            origin: Arc::default(),
         })
     }
 

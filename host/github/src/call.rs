@@ -1,11 +1,13 @@
 //! The closed set of calls that pacer makes at GitHub.
 
 use std::fmt;
+use std::sync::Arc;
 
 use pacer_core::allowance::Purpose;
 use pacer_core::scope::Scope;
 
 use crate::credentials::CredentialKind;
+use crate::payer::Payer;
 
 /// What a call is for. Closed, so that it can label metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -317,11 +319,13 @@ pub(crate) struct Call {
     pub(crate) subject: Subject,
     /// Its turn was granted together with others'.
     pub(crate) granted: bool,
+    /// Whose quota it counts in; nobody's when none.
+    pub(crate) payer: Option<Arc<dyn Payer>>,
 }
 
 impl Call {
     pub(crate) fn new(endpoint: Endpoint, subject: impl Into<Subject>) -> Self {
-        Self { endpoint, subject: subject.into(), granted: false }
+        Self { endpoint, subject: subject.into(), granted: false, payer: None }
     }
 
     /// Whether the call is made by the App itself, with a JWT, not by its installation.

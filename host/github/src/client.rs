@@ -26,6 +26,7 @@ use crate::error::{Attempt, Error, ErrorKind, Fault};
 use crate::jobs;
 use crate::json;
 use crate::memory::{AnswerMemory, Room, Share};
+use crate::payer::Payer;
 use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
@@ -107,7 +108,7 @@ pub enum ClientError {
 ///
 /// Calls never sleep on rate limits, are never repeated, and end within [`ClientOptions::deadline`].
 #[derive(Clone)]
-pub struct GitHub(Arc<Shared>);
+pub struct GitHub(Arc<Shared>, Option<Arc<dyn Payer>>);
 
 struct Shared {
     octocrab: Octocrab,
@@ -202,7 +203,23 @@ impl GitHub {
             runners,
             queues,
         };
-        Ok(Self(Arc::new(shared)))
+        Ok(Self(Arc::new(shared), None))
+    }
+
+    /// The same client, whose calls from here on are paid by somebody, or by nobody.
+    #[must_use]
+    pub fn paid_by(&self, payer: Option<Arc<dyn Payer>>) -> Self {
+        Self(Arc::clone(&self.0), payer)
+    }
+
+    /// Who pays.
+    #[must_use]
+    pub fn payer(&self) -> Option<&Arc<dyn Payer>> {
+        self.1.as_ref()
+    }
+
+    fn call(&self, endpoint: Endpoint, subject: impl Into<Subject>) -> Call {
+        Call { payer: self.1.clone(), ..Call::new(endpoint, subject) }
     }
 
     /// Identifies credentials and instance, to share what belongs to both.
@@ -288,14 +305,14 @@ impl GitHub {
         subject: impl Into<Subject>,
         resource: &str,
     ) -> Result<(Answer, Attempt), Error> {
-        self.dispatch(method, Call::new(endpoint, subject), resource).await
+        self.dispatch(method, self.call(endpoint, subject), resource).await
     }
 
     /// Asks for the turns of several GETs at once, of which none has to wait once the others are made; `part` tells those of one subject apart.
     pub(crate) fn turn(&self, endpoint: Endpoint, subject: impl Into<Subject>, part: &str, calls: u32) -> Result<Turn, Error> {
-        let call = Call::new(endpoint, subject);
+        let call = self.call(endpoint, subject);
         let cost = Cost { points: calls, creations: 0 };
-        Turn::take(&self.0.ledger, &self.0.counters, &call, (&call.subject, part), cost).map_err(|fault| {
+        Turn::take(&self.0.ledger, &self.0.counters, &call, (&call.subject, part), cost, calls).map_err(|fault| {
             let url = format!("{}{}/{part}", self.0.endpoints.api(), call.subject.path());
             Attempt { call, method: Method::GET, url, credentials: self.0.credentials }.stopped(fault)
         })
@@ -325,7 +342,7 @@ impl GitHub {
 
     /// Reads a resource, conditionally.
     pub(crate) async fn get(&self, endpoint: Endpoint, subject: impl Into<Subject>, resource: &str) -> Result<Read, Error> {
-        self.read(Call::new(endpoint, subject), resource).await
+        self.read(self.call(endpoint, subject), resource).await
     }
 
     /// The same for one of several whose turns were asked for together.

@@ -157,7 +157,12 @@ impl Runners {
             Some(wait) => next.min(wait),
             None => next,
         };
-        let status = self.memory.statuses.write(subject, &observed, &assessment, None).await?;
+        // Of others, their set says it.
+        let alone = observed.facts.pod.is_none() && controller::<RunnerReplicaSet>(&*runner).is_none();
+        let waits = alone.then(|| self.github.tenancies().calls_put_off(&namespace)).flatten();
+        let waits = waits.map(|refusal| (refusal.reason(), refusal.to_string()));
+        let refused = waits.as_ref().map(|(reason, message)| (*reason, message.as_str()));
+        let status = self.memory.statuses.write(subject, &observed, &assessment, refused).await?;
         match failed {
             Some(error) => Err(error),
             None => Ok(Action::requeue(next.min(status).min(self.settings.sync_period))),

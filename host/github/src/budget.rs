@@ -169,7 +169,8 @@ impl Ledger {
             return Some(Block { until: timestamp, wait: until - now, secondary: true });
         }
         // Registrations mostly have a budget of their own; until an answer says which, one of them is let through to find out.
-        let usual = (call.endpoint != Endpoint::RegistrationToken).then_some(Resource::Core);
+        let registers = matches!(call.endpoint, Endpoint::RegistrationToken | Endpoint::JitConfig);
+        let usual = (!registers).then_some(Resource::Core);
         let resource = state.resources.get(&call.endpoint).copied().or(usual)?;
         book.windows
             .iter()

@@ -14,6 +14,8 @@ use crate::payer::Payer;
 pub enum Endpoint {
     /// `POST .../actions/runners/registration-token`.
     RegistrationToken,
+    /// `POST .../actions/runners/generate-jitconfig`.
+    JitConfig,
     /// `GET .../actions/runners`, one page.
     ListRunners,
     /// `GET .../actions/runners/{id}`.
@@ -64,8 +66,9 @@ enum Right {
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::RegistrationToken,
+        Self::JitConfig,
         Self::ListRunners,
         Self::GetRunner,
         Self::RemoveRunner,
@@ -91,6 +94,7 @@ impl Endpoint {
     pub fn name(self) -> &'static str {
         match self {
             Self::RegistrationToken => "registration_token",
+            Self::JitConfig => "jit_config",
             Self::ListRunners => "list_runners",
             Self::GetRunner => "get_runner",
             Self::RemoveRunner => "remove_runner",
@@ -115,9 +119,12 @@ impl Endpoint {
     /// What it is for, and so whose turn it is.
     pub(crate) fn purpose(self) -> Purpose {
         match self {
-            Self::RegistrationToken | Self::FindInstallation | Self::InstallationToken | Self::GetRunner | Self::GetJob => {
-                Purpose::Start
-            }
+            Self::RegistrationToken
+            | Self::JitConfig
+            | Self::FindInstallation
+            | Self::InstallationToken
+            | Self::GetRunner
+            | Self::GetJob => Purpose::Start,
             Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups | Self::ListAgents => {
                 Purpose::Listing
             }
@@ -150,6 +157,7 @@ impl Endpoint {
     pub(crate) fn deed(self) -> &'static str {
         match self {
             Self::RegistrationToken => "create a registration token for",
+            Self::JitConfig => "register a runner just in time for",
             Self::ListRunners => "list the runners of",
             Self::GetRunner => "look at a runner of",
             Self::RemoveRunner => "remove a runner from",
@@ -178,6 +186,7 @@ impl Endpoint {
             }
             Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Right::Hooks,
             Self::RegistrationToken
+            | Self::JitConfig
             | Self::ListRunners
             | Self::GetRunner
             | Self::RemoveRunner
@@ -191,7 +200,7 @@ impl Endpoint {
 
     /// Whether an App's permission to read is enough.
     fn reads(self) -> bool {
-        !matches!(self, Self::RegistrationToken | Self::RemoveRunner | Self::RerunJob | Self::Redeliver)
+        !matches!(self, Self::RegistrationToken | Self::JitConfig | Self::RemoveRunner | Self::RerunJob | Self::Redeliver)
     }
 
     /// The permission that the call needs, as GitHub's pages name it.

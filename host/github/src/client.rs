@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
 use pacer_core::allowance::{Cost, Purpose};
 use pacer_core::scope::Scope;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::{ServiceBuilder, ServiceExt};
 
@@ -305,7 +306,19 @@ impl GitHub {
         subject: impl Into<Subject>,
         resource: &str,
     ) -> Result<(Answer, Attempt), Error> {
-        self.dispatch(method, self.call(endpoint, subject), resource).await
+        self.dispatch(method, self.call(endpoint, subject), resource, None::<&()>).await
+    }
+
+    /// The same with a body.
+    pub(crate) async fn send_with<B: Serialize + ?Sized>(
+        &self,
+        method: Method,
+        endpoint: Endpoint,
+        subject: impl Into<Subject>,
+        resource: &str,
+        body: &B,
+    ) -> Result<(Answer, Attempt), Error> {
+        self.dispatch(method, self.call(endpoint, subject), resource, Some(body)).await
     }
 
     /// Asks for the turns of several GETs at once, of which none has to wait once the others are made; `part` tells those of one subject apart.
@@ -318,7 +331,13 @@ impl GitHub {
         })
     }
 
-    async fn dispatch(&self, method: Method, call: Call, resource: &str) -> Result<(Answer, Attempt), Error> {
+    async fn dispatch<B: Serialize + ?Sized>(
+        &self,
+        method: Method,
+        call: Call,
+        resource: &str,
+        body: Option<&B>,
+    ) -> Result<(Answer, Attempt), Error> {
         let url = format!("{}{}/{resource}", self.0.endpoints.api(), call.subject.path());
         let attempt = Attempt { call: call.clone(), method: method.clone(), url, credentials: self.0.credentials };
         if !call.subject.names().into_iter().all(is_name) {
@@ -330,7 +349,7 @@ impl GitHub {
             return Err(attempt.failed(ErrorKind::Invalid, "only the App itself may do this, and these are no App's credentials"));
         }
         let builder = http::Request::builder().method(method).uri(attempt.url.as_str()).header(ACCEPT, ACCEPTED).extension(call);
-        let answer = match self.0.octocrab.build_request(builder, None::<&()>) {
+        let answer = match self.0.octocrab.build_request(builder, body) {
             Ok(request) => self.0.octocrab.execute(request).await,
             Err(error) => Err(error),
         };
@@ -357,7 +376,7 @@ impl GitHub {
     }
 
     async fn read(&self, call: Call, resource: &str) -> Result<Read, Error> {
-        let (answer, attempt) = self.dispatch(Method::GET, call, resource).await?;
+        let (answer, attempt) = self.dispatch(Method::GET, call, resource, None::<&()>).await?;
         let answer = success(answer, &attempt).await?;
         let status = answer.status();
         let version = answer.extensions().get::<Version>().copied();

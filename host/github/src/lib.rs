@@ -50,6 +50,6 @@ pub use jwt::AppKey;
 pub use limit::Resource;
 pub use memory::AnswerMemory;
 pub use payer::Payer;
-pub use runners::{Listing, RegistrationToken, RemoteRunner, Removal};
+pub use runners::{JitAnswer, JitRequest, JustInTime, Listing, RegistrationToken, RemoteRunner, Removal};
 pub use secret::Secret;
 pub use stack::transport::{ProxyRules, Transport, TransportError};

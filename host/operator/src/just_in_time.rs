@@ -134,7 +134,7 @@ pub(crate) fn request<'a>(runner: &'a Runner, name: &'a str, runner_group_id: u6
         _ => "X64",
     };
     // Those that an agent would add by itself.
-    let mut labels: Vec<String> = ["self-hosted", "Linux", arch].map(str::to_owned).to_vec();
+    let mut labels: Vec<String> = ["self-hosted", "linux", arch].map(str::to_owned).to_vec();
     for label in config.labels() {
         if !labels.iter().any(|known| known.eq_ignore_ascii_case(label)) {
             labels.push(label.clone());
@@ -176,8 +176,8 @@ mod tests {
             (request.labels.join(" "), request.work_folder.to_owned())
         };
         let plain = asked(json!({"repository": "acme/app", "labels": ["big", "linux"]}));
-        assert_eq!(plain, ("self-hosted Linux X64 big".to_owned(), "_work".to_owned()));
+        assert_eq!(plain, ("self-hosted linux X64 big".to_owned(), "_work".to_owned()));
         let arm = asked(json!({"repository": "acme/app", "workDir": "/w", "nodeSelector": {"kubernetes.io/arch": "arm64"}}));
-        assert_eq!(arm, ("self-hosted Linux ARM64".to_owned(), "/w".to_owned()));
+        assert_eq!(arm, ("self-hosted linux ARM64".to_owned(), "/w".to_owned()));
     }
 }

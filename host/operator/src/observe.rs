@@ -223,7 +223,8 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let known_id = known_id.filter(|id| namesake::owns(&own, namesakes, *id));
     let registered = known_id.or(claimed).is_some();
     // Once its agent was seen, its status says so.
-    let is_awaited = crate::just_in_time::is_wanted(runner) && claimed.is_none() && seen.online.is_none();
+    let was_seen = claimed.is_some() || seen.online.is_some() || seen.worked || job.is_some();
+    let is_awaited = crate::just_in_time::is_wanted(runner) && !was_seen;
     let refused_busy = removed.refused_busy.map(|at| clock.instant.saturating_duration_since(at));
     let made =
         known.creation.made_here || known.creation.sent.is_some() || known.creation.unanswered || known.creation.registering;

@@ -77,6 +77,9 @@ pub mod annotation {
     /// Declared by ARC and never used.
     pub const LAST_REGISTRATION_CHECK: &str = "actions-runner-controller/last-registration-check-time";
 
+    /// On Runners, and so in the templates of RunnerDeployments and RunnerSets, `true`: each is registered ahead, and its pod gets a just-in-time
+    /// configuration that is good for one runner, instead of a registration token. Not in ARC.
+    pub const JUST_IN_TIME: &str = "actions.summerwind.dev/just-in-time";
     /// On RunnerReplicaSets: jobs that died with their runners and are to run again, as JSON. Written by the operator only. Not in ARC.
     pub const RERUNS: &str = "actions.summerwind.dev/reruns";
     /// On RunnerDeployments, RunnerSets and HorizontalRunnerAutoscalers: name of the policy ConfigMap of the same namespace. Not in ARC.
@@ -128,6 +131,8 @@ pub mod env {
     pub const RUNNER_NAME: &str = "RUNNER_NAME";
     /// Registration token.
     pub const RUNNER_TOKEN: &str = "RUNNER_TOKEN";
+    /// Just-in-time configuration; the agent itself reads it. Not in ARC.
+    pub const JIT_CONFIG: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
     /// Organization login, or empty.
     pub const RUNNER_ORG: &str = "RUNNER_ORG";
     /// Repository as `owner/name`, or empty.

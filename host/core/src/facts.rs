@@ -253,6 +253,8 @@ pub enum Refuser {
     Quota,
     /// A quota of the tenancy file that is used up.
     Tenancy,
+    /// Another Runner with the same name at the same place.
+    Namesake,
     /// GitHub, which gives these credentials no registration token.
     Credentials,
 }
@@ -289,6 +291,8 @@ pub struct RunnerFacts {
     pub deleting: Option<Timestamp>,
     /// GitHub's id from an earlier observation: proof that it registered.
     pub known_id: Option<u64>,
+    /// It was registered ahead of its agent, just in time, and no listing has shown the agent connected: its registration alone says nothing of it.
+    pub awaited: bool,
     /// A pod has existed for it, whether or not one exists now.
     pub had_pod: bool,
     /// Its pod.
@@ -398,9 +402,10 @@ impl RunnerFacts {
         self.job_over.zip(ended).is_some_and(follows)
     }
 
-    /// Whether it was ever seen at GitHub.
+    /// Whether its agent was ever seen at GitHub.
     #[must_use]
     pub fn was_registered(&self) -> bool {
-        self.known_id.is_some() || self.remote.id().is_some() || self.worked
+        let is_listed = || self.known_id.is_some() || self.remote.id().is_some();
+        self.worked || (!self.awaited && is_listed())
     }
 }

@@ -21,6 +21,7 @@ pub mod gate;
 pub mod last_job;
 pub mod ledger;
 pub mod name;
+pub mod namesake;
 pub mod node;
 pub mod phase;
 pub mod policy;

@@ -305,6 +305,7 @@ fn without_pod(runner: &RunnerFacts, now: Timestamp) -> Assessment {
         let cause = match refusal.by {
             Refuser::Pod => Cause::ConfigError,
             Refuser::Quota | Refuser::Tenancy => Cause::Quota,
+            Refuser::Namesake => Cause::ConfigError,
             Refuser::Credentials => Cause::BadCredentials,
         };
         trouble(Situation::NotStarting, cause, refusal.since, &refusal.message)
@@ -404,6 +405,10 @@ fn running(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Assessment {
         _ if runner.says_busy(now) => fine(Phase::Busy),
         Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. } => fine(Phase::Busy),
         Remote::Online { idle, .. } => fine(Phase::Idle(idle)),
+        // Its agent is still to come.
+        Remote::Offline { .. } if runner.awaited => {
+            Assessment { phase: Phase::Starting, trouble: not_registering(pod, cause, now) }
+        }
         Remote::Offline { since, .. } => Assessment {
             phase: Phase::Offline,
             trouble: Some(trouble(Situation::Offline, cause, ago(now, since), "GitHub lost contact with the runner")),

@@ -235,7 +235,8 @@ fn registration(
         (Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. }, _) if !over && !overdue => Some(draining),
         // A listed registration goes before anything else, also when the pod is over: a stopped agent has not always removed itself.
         (Remote::Online { id, .. } | Remote::Offline { id, .. }, _) => unregister(id),
-        (Remote::Absent { .. }, None) => None,
+        // The listing may be older than a registration that was made ahead of the agent.
+        (Remote::Absent { .. }, None) => runner.known_id.filter(|_| runner.awaited).and_then(unregister),
         (Remote::Absent { .. }, Some(pod)) => match runner.known_id {
             // A listing is a picture of the past; while the agent lives only GitHub's answer to a removal is proof.
             Some(id) => unregister(id),

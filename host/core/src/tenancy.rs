@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 
 use crate::scope::Scope;
 
+mod calls;
 mod pattern;
 mod quota;
 mod refusal;
 
+pub use calls::Calls;
 pub use pattern::{Host, PatternError, ScopePattern};
 pub use quota::{Quota, Quotas};
 pub use refusal::Refusal;

@@ -58,6 +58,14 @@ pub(crate) struct Deferral {
     pub(crate) wait: Duration,
 }
 
+impl Deferral {
+    /// From now on.
+    pub(crate) fn of(wait: Duration) -> Self {
+        let now = Timestamp::now();
+        Self { until: now.saturating_add(wait).unwrap_or(now), wait }
+    }
+}
+
 /// Whose budget a call is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Account {
@@ -111,10 +119,7 @@ impl Ledger {
         }
         match book.allowance.ask(who, call.endpoint.purpose(), cost, instant.duration_since(self.made)) {
             Ok(grant) => Ok(Some((account, grant))),
-            Err(wait) => {
-                let now = Timestamp::now();
-                Err(Deferral { until: now.saturating_add(wait).unwrap_or(now), wait })
-            }
+            Err(wait) => Err(Deferral::of(wait)),
         }
     }
 
@@ -164,7 +169,8 @@ impl Ledger {
             return Some(Block { until: timestamp, wait: until - now, secondary: true });
         }
         // Registrations mostly have a budget of their own; until an answer says which, one of them is let through to find out.
-        let usual = (call.endpoint != Endpoint::RegistrationToken).then_some(Resource::Core);
+        let registers = matches!(call.endpoint, Endpoint::RegistrationToken | Endpoint::JitConfig);
+        let usual = (!registers).then_some(Resource::Core);
         let resource = state.resources.get(&call.endpoint).copied().or(usual)?;
         book.windows
             .iter()

@@ -1,17 +1,21 @@
 //! The closed set of calls that pacer makes at GitHub.
 
 use std::fmt;
+use std::sync::Arc;
 
 use pacer_core::allowance::Purpose;
 use pacer_core::scope::Scope;
 
 use crate::credentials::CredentialKind;
+use crate::payer::Payer;
 
 /// What a call is for. Closed, so that it can label metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Endpoint {
     /// `POST .../actions/runners/registration-token`.
     RegistrationToken,
+    /// `POST .../actions/runners/generate-jitconfig`.
+    JitConfig,
     /// `GET .../actions/runners`, one page.
     ListRunners,
     /// `GET .../actions/runners/{id}`.
@@ -62,8 +66,9 @@ enum Right {
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::RegistrationToken,
+        Self::JitConfig,
         Self::ListRunners,
         Self::GetRunner,
         Self::RemoveRunner,
@@ -89,6 +94,7 @@ impl Endpoint {
     pub fn name(self) -> &'static str {
         match self {
             Self::RegistrationToken => "registration_token",
+            Self::JitConfig => "jit_config",
             Self::ListRunners => "list_runners",
             Self::GetRunner => "get_runner",
             Self::RemoveRunner => "remove_runner",
@@ -113,9 +119,12 @@ impl Endpoint {
     /// What it is for, and so whose turn it is.
     pub(crate) fn purpose(self) -> Purpose {
         match self {
-            Self::RegistrationToken | Self::FindInstallation | Self::InstallationToken | Self::GetRunner | Self::GetJob => {
-                Purpose::Start
-            }
+            Self::RegistrationToken
+            | Self::JitConfig
+            | Self::FindInstallation
+            | Self::InstallationToken
+            | Self::GetRunner
+            | Self::GetJob => Purpose::Start,
             Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListRunnerGroups | Self::ListAgents => {
                 Purpose::Listing
             }
@@ -148,6 +157,7 @@ impl Endpoint {
     pub(crate) fn deed(self) -> &'static str {
         match self {
             Self::RegistrationToken => "create a registration token for",
+            Self::JitConfig => "register a runner just in time for",
             Self::ListRunners => "list the runners of",
             Self::GetRunner => "look at a runner of",
             Self::RemoveRunner => "remove a runner from",
@@ -176,6 +186,7 @@ impl Endpoint {
             }
             Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Right::Hooks,
             Self::RegistrationToken
+            | Self::JitConfig
             | Self::ListRunners
             | Self::GetRunner
             | Self::RemoveRunner
@@ -189,7 +200,7 @@ impl Endpoint {
 
     /// Whether an App's permission to read is enough.
     fn reads(self) -> bool {
-        !matches!(self, Self::RegistrationToken | Self::RemoveRunner | Self::RerunJob | Self::Redeliver)
+        !matches!(self, Self::RegistrationToken | Self::JitConfig | Self::RemoveRunner | Self::RerunJob | Self::Redeliver)
     }
 
     /// The permission that the call needs, as GitHub's pages name it.
@@ -317,11 +328,13 @@ pub(crate) struct Call {
     pub(crate) subject: Subject,
     /// Its turn was granted together with others'.
     pub(crate) granted: bool,
+    /// Whose quota it counts in; nobody's when none.
+    pub(crate) payer: Option<Arc<dyn Payer>>,
 }
 
 impl Call {
     pub(crate) fn new(endpoint: Endpoint, subject: impl Into<Subject>) -> Self {
-        Self { endpoint, subject: subject.into(), granted: false }
+        Self { endpoint, subject: subject.into(), granted: false, payer: None }
     }
 
     /// Whether the call is made by the App itself, with a JWT, not by its installation.

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
 use pacer_core::allowance::{Cost, Purpose};
 use pacer_core::scope::Scope;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::{ServiceBuilder, ServiceExt};
 
@@ -26,6 +27,7 @@ use crate::error::{Attempt, Error, ErrorKind, Fault};
 use crate::jobs;
 use crate::json;
 use crate::memory::{AnswerMemory, Room, Share};
+use crate::payer::Payer;
 use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
@@ -107,7 +109,7 @@ pub enum ClientError {
 ///
 /// Calls never sleep on rate limits, are never repeated, and end within [`ClientOptions::deadline`].
 #[derive(Clone)]
-pub struct GitHub(Arc<Shared>);
+pub struct GitHub(Arc<Shared>, Option<Arc<dyn Payer>>);
 
 struct Shared {
     octocrab: Octocrab,
@@ -202,7 +204,23 @@ impl GitHub {
             runners,
             queues,
         };
-        Ok(Self(Arc::new(shared)))
+        Ok(Self(Arc::new(shared), None))
+    }
+
+    /// The same client, whose calls from here on are paid by somebody, or by nobody.
+    #[must_use]
+    pub fn paid_by(&self, payer: Option<Arc<dyn Payer>>) -> Self {
+        Self(Arc::clone(&self.0), payer)
+    }
+
+    /// Who pays.
+    #[must_use]
+    pub fn payer(&self) -> Option<&Arc<dyn Payer>> {
+        self.1.as_ref()
+    }
+
+    fn call(&self, endpoint: Endpoint, subject: impl Into<Subject>) -> Call {
+        Call { payer: self.1.clone(), ..Call::new(endpoint, subject) }
     }
 
     /// Identifies credentials and instance, to share what belongs to both.
@@ -288,20 +306,38 @@ impl GitHub {
         subject: impl Into<Subject>,
         resource: &str,
     ) -> Result<(Answer, Attempt), Error> {
-        self.dispatch(method, Call::new(endpoint, subject), resource).await
+        self.dispatch(method, self.call(endpoint, subject), resource, None::<&()>).await
+    }
+
+    /// The same with a body.
+    pub(crate) async fn send_with<B: Serialize + ?Sized>(
+        &self,
+        method: Method,
+        endpoint: Endpoint,
+        subject: impl Into<Subject>,
+        resource: &str,
+        body: &B,
+    ) -> Result<(Answer, Attempt), Error> {
+        self.dispatch(method, self.call(endpoint, subject), resource, Some(body)).await
     }
 
     /// Asks for the turns of several GETs at once, of which none has to wait once the others are made; `part` tells those of one subject apart.
     pub(crate) fn turn(&self, endpoint: Endpoint, subject: impl Into<Subject>, part: &str, calls: u32) -> Result<Turn, Error> {
-        let call = Call::new(endpoint, subject);
+        let call = self.call(endpoint, subject);
         let cost = Cost { points: calls, creations: 0 };
-        Turn::take(&self.0.ledger, &self.0.counters, &call, (&call.subject, part), cost).map_err(|fault| {
+        Turn::take(&self.0.ledger, &self.0.counters, &call, (&call.subject, part), cost, calls).map_err(|fault| {
             let url = format!("{}{}/{part}", self.0.endpoints.api(), call.subject.path());
             Attempt { call, method: Method::GET, url, credentials: self.0.credentials }.stopped(fault)
         })
     }
 
-    async fn dispatch(&self, method: Method, call: Call, resource: &str) -> Result<(Answer, Attempt), Error> {
+    async fn dispatch<B: Serialize + ?Sized>(
+        &self,
+        method: Method,
+        call: Call,
+        resource: &str,
+        body: Option<&B>,
+    ) -> Result<(Answer, Attempt), Error> {
         let url = format!("{}{}/{resource}", self.0.endpoints.api(), call.subject.path());
         let attempt = Attempt { call: call.clone(), method: method.clone(), url, credentials: self.0.credentials };
         if !call.subject.names().into_iter().all(is_name) {
@@ -313,7 +349,7 @@ impl GitHub {
             return Err(attempt.failed(ErrorKind::Invalid, "only the App itself may do this, and these are no App's credentials"));
         }
         let builder = http::Request::builder().method(method).uri(attempt.url.as_str()).header(ACCEPT, ACCEPTED).extension(call);
-        let answer = match self.0.octocrab.build_request(builder, None::<&()>) {
+        let answer = match self.0.octocrab.build_request(builder, body) {
             Ok(request) => self.0.octocrab.execute(request).await,
             Err(error) => Err(error),
         };
@@ -325,7 +361,7 @@ impl GitHub {
 
     /// Reads a resource, conditionally.
     pub(crate) async fn get(&self, endpoint: Endpoint, subject: impl Into<Subject>, resource: &str) -> Result<Read, Error> {
-        self.read(Call::new(endpoint, subject), resource).await
+        self.read(self.call(endpoint, subject), resource).await
     }
 
     /// The same for one of several whose turns were asked for together.
@@ -340,7 +376,7 @@ impl GitHub {
     }
 
     async fn read(&self, call: Call, resource: &str) -> Result<Read, Error> {
-        let (answer, attempt) = self.dispatch(Method::GET, call, resource).await?;
+        let (answer, attempt) = self.dispatch(Method::GET, call, resource, None::<&()>).await?;
         let answer = success(answer, &attempt).await?;
         let status = answer.status();
         let version = answer.extensions().get::<Version>().copied();

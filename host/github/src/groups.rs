@@ -9,6 +9,8 @@ use crate::error::Error;
 /// A runner group that a repository may use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct RunnerGroup {
+    /// GitHub's id.
+    pub id: u64,
     /// Its name.
     pub name: String,
     /// Whether it is the group that runners are in unless they name another.

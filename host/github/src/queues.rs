@@ -14,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::client::{ClientId, GitHub};
 use crate::jobs::{QueueListing, Reading, Repository};
 use crate::pace::Pace;
+use crate::payer::{Payer, Payers};
 use crate::pollers::Pollers;
 use crate::runner_list::Health;
 use poller::Poller;
@@ -57,13 +58,20 @@ struct Lease {
     _stop: DropGuard,
 }
 
+/// What an interest wants, and whose it is.
+struct Wanted {
+    reading: Reading,
+    payer: Option<Arc<dyn Payer>>,
+}
+
 /// What poller and interests share.
 #[derive(Default)]
 struct Board {
     listing: watch::Sender<Option<Arc<QueueListing>>>,
     health: watch::Sender<Health>,
     /// What each interest wants.
-    readings: Mutex<BTreeMap<u64, Reading>>,
+    readings: Mutex<BTreeMap<u64, Wanted>>,
+    payers: Payers,
     numbers: AtomicU64,
     /// Calls of the last listing.
     calls: AtomicU32,
@@ -87,10 +95,13 @@ impl Queues {
     pub fn want(&self, github: &GitHub, repository: &Repository, reading: Reading) -> Interest {
         let lease = self.0.pollers.lease((github.id().clone(), repository.clone()), |stop| {
             let board = Arc::new(Board::default());
+            if let Some(payer) = github.payer() {
+                board.payers.add(payer);
+            }
             let poller = Poller::new(github.clone(), repository.clone(), Arc::clone(&board), &self.0);
             (Lease { board, client: github.id().clone(), repository: repository.clone(), _stop: stop }, poller.run())
         });
-        Interest::new(lease, reading)
+        Interest::new(lease, Wanted { reading, payer: github.payer().cloned() })
     }
 
     /// Number of pollers that run.
@@ -122,9 +133,12 @@ impl Registry {
 }
 
 impl Interest {
-    fn new(lease: Arc<Lease>, reading: Reading) -> Self {
+    fn new(lease: Arc<Lease>, wanted: Wanted) -> Self {
         let number = lease.board.numbers.fetch_add(1, Ordering::Relaxed);
-        lock(&lease.board.readings).insert(number, reading);
+        if let Some(payer) = &wanted.payer {
+            lease.board.payers.add(payer);
+        }
+        lock(&lease.board.readings).insert(number, wanted);
         lease.board.stirred.notify_one();
         Self { lease, number }
     }
@@ -168,7 +182,11 @@ impl Interest {
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        lock(&self.lease.board.readings).remove(&self.number);
+        let mut readings = lock(&self.lease.board.readings);
+        readings.remove(&self.number);
+        let payers: Vec<&str> = readings.values().filter_map(|wanted| Some(wanted.payer.as_ref()?.name())).collect();
+        self.lease.board.payers.keep(&payers);
+        drop(readings);
         self.lease.board.stirred.notify_one();
     }
 }
@@ -176,7 +194,7 @@ impl Drop for Interest {
 impl Board {
     /// What satisfies all; none when nobody wants it any more.
     fn reading(&self) -> Option<Reading> {
-        lock(&self.readings).values().copied().reduce(Reading::and)
+        lock(&self.readings).values().map(|wanted| wanted.reading).reduce(Reading::and)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pacer_core::allowance::Purpose;
 use pacer_core::scope::Scope;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
@@ -16,6 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::client::{ClientId, GitHub};
 use crate::error::Error;
 use crate::pace::Pace;
+use crate::payer::{Payer, Payers};
 use crate::pollers::Pollers;
 
 use poller::Poller;
@@ -48,8 +50,9 @@ struct Board {
     view: watch::Sender<Option<Arc<RunnerListView>>>,
     health: watch::Sender<Health>,
     changes: broadcast::Sender<Changes>,
-    /// Since when whoever began last to wait does so, and for what.
-    haste: Mutex<Option<(Instant, Haste)>>,
+    /// Since when whoever began last to wait does so, for what, and who pays for that.
+    haste: Mutex<Option<(Instant, Haste, Option<String>)>>,
+    payers: Payers,
     /// Pages of the last listing.
     pages: AtomicU32,
     hurried: Notify,
@@ -107,9 +110,13 @@ impl RunnerLists {
                 health: watch::Sender::new(Health::default()),
                 changes: broadcast::Sender::new(BACKLOG),
                 haste: Mutex::default(),
+                payers: Payers::default(),
                 pages: AtomicU32::new(1),
                 hurried: Notify::new(),
             });
+            if let Some(payer) = github.payer() {
+                board.payers.add(payer);
+            }
             let registry = Arc::downgrade(&self.0);
             let poller = Poller::new(github.clone(), scope.clone(), self.0.pace.clone(), Arc::clone(&board), registry);
             (Lease { board, scope: scope.clone(), _stop: stop }, poller.run())
@@ -163,6 +170,18 @@ impl RunnerListHandle {
         self.0.board.health.subscribe()
     }
 
+    /// One more pays for listings.
+    pub fn share(&self, payer: &Arc<dyn Payer>) {
+        if self.0.board.payers.add(payer) {
+            self.0.board.hurried.notify_one();
+        }
+    }
+
+    /// Only those with these names pay from now on.
+    pub fn keep_payers(&self, names: &[&str]) {
+        self.0.board.payers.keep(names);
+    }
+
     /// Changes from now on.
     #[must_use]
     pub fn changes(&self) -> ChangeStream {
@@ -170,13 +189,17 @@ impl RunnerListHandle {
     }
 
     /// Asks for listings in quick succession for somebody who has `waited` so long already: the longer that is, the slower they come, so that
-    /// one may ask again for as long as what was awaited is missing.
-    pub fn hurry(&self, why: Haste, waited: Duration) {
+    /// one may ask again for as long as what was awaited is missing. `payer` pays for the next one; one that may make no call now hurries nothing,
+    /// or others would have to pay for it.
+    pub fn hurry(&self, why: Haste, waited: Duration, payer: Option<&Arc<dyn Payer>>) {
+        if payer.is_some_and(|payer| !payer.wait(Purpose::Listing).is_zero()) {
+            return;
+        }
         let now = Instant::now();
         let since = now.checked_sub(waited).unwrap_or(now);
         let mut haste = self.0.board.haste.lock().unwrap_or_else(PoisonError::into_inner);
-        if haste.is_none_or(|(known, _)| known < since) {
-            *haste = Some((since, why));
+        if haste.as_ref().is_none_or(|(known, ..)| *known < since) {
+            *haste = Some((since, why, payer.map(|payer| payer.name().to_owned())));
         }
         drop(haste);
         self.0.board.hurried.notify_one();
@@ -190,7 +213,7 @@ impl RunnerListHandle {
     pub async fn newer_than(&self, after: Instant, why: Haste) -> Result<Arc<RunnerListView>, Error> {
         let (mut views, mut health) = (self.latest(), self.health());
         health.mark_unchanged();
-        self.hurry(why, Duration::ZERO);
+        self.hurry(why, Duration::ZERO, None);
         loop {
             let fresh = views.borrow_and_update().clone().filter(|view| view.listing().fetched_at > after);
             if let Some(view) = fresh {

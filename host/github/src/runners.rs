@@ -5,6 +5,7 @@ mod requests;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::memory::Room;
@@ -26,6 +27,42 @@ pub struct RemoteRunner {
     pub labels: Arc<[String]>,
     /// Operating system as registered: `linux`, `Linux`, `unknown`.
     pub os: Arc<str>,
+}
+
+/// A runner that is to be registered ahead of its agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JitRequest<'a> {
+    /// Its name, unique in its scope.
+    pub name: &'a str,
+    /// GitHub's id of its group; [`JitRequest::DEFAULT_GROUP`] for the default one, and for runners of repositories.
+    pub runner_group_id: u64,
+    /// All labels, from 1 to 100: GitHub adds none of its own.
+    pub labels: Vec<String>,
+    /// Working directory of jobs, absolute or relative to the agent's own.
+    pub work_folder: &'a str,
+}
+
+impl JitRequest<'_> {
+    /// GitHub's id of the default group.
+    pub const DEFAULT_GROUP: u64 = 1;
+}
+
+/// A runner that is registered and has no agent yet.
+#[derive(Clone, Debug)]
+pub struct JustInTime {
+    /// GitHub's id of it.
+    pub id: u64,
+    /// What its agent is started with. Good for this runner alone, once.
+    pub config: Secret,
+}
+
+/// What GitHub says to a [`JitRequest`].
+#[derive(Clone, Debug)]
+pub enum JitAnswer {
+    /// It is registered.
+    Registered(JustInTime),
+    /// A runner with that name is registered already; perhaps by a request whose answer was lost.
+    NameTaken,
 }
 
 /// All runners of a scope at one time.

@@ -74,6 +74,8 @@ pub struct Outage {
 #[derive(Clone)]
 pub struct Access {
     shared: Arc<Shared>,
+    /// Its calls are paid by the namespace.
+    github: GitHub,
     key: Arc<str>,
 }
 
@@ -108,7 +110,7 @@ impl Access {
     /// The client.
     #[must_use]
     pub fn github(&self) -> &GitHub {
-        &self.shared.github
+        &self.github
     }
 
     /// The scope.
@@ -151,7 +153,7 @@ impl Access {
     /// less so the longer it has waited.
     pub fn await_listing(&self, name: &str, why: Haste, waited: Duration) {
         lock(&self.shared.waiting).insert(name.to_owned());
-        self.shared.runner_list.hurry(why, waited);
+        self.shared.runner_list.hurry(why, waited, self.github.payer());
     }
 }
 
@@ -343,8 +345,11 @@ impl Accesses {
         let key: Arc<str> = Arc::from(credentials_key(namespace, config));
         let id = (github.id().clone(), scope.clone());
         let mut held = lock(&self.held);
-        let shared = held.entry(id).or_insert_with(|| self.open(key.clone(), github, scope)).clone();
-        Ok(Access { shared, key })
+        let shared = held.entry(id).or_insert_with(|| self.open(key.clone(), github.clone(), scope)).clone();
+        if let Some(payer) = github.payer() {
+            shared.runner_list.share(payer);
+        }
+        Ok(Access { shared, github, key })
     }
 
     /// [`Access::permit`], for calls about several scopes.
@@ -358,16 +363,17 @@ impl Accesses {
         lock(&self.permits).entry(github.id().clone()).or_insert_with(new).clone()
     }
 
-    /// The client of a credentials Secret, or the operator's own.
+    /// The client of a credentials Secret, or the operator's own; the namespace pays for its calls.
     ///
     /// # Errors
     ///
     /// When the credentials are missing or unusable.
     pub async fn github(&self, namespace: &str, secret: Option<&str>) -> Result<GitHub, Error> {
-        match secret {
-            Some(secret) => self.read_secret(namespace, secret).await,
-            None => self.default(),
-        }
+        let github = match secret {
+            Some(secret) => self.read_secret(namespace, secret).await?,
+            None => self.default()?,
+        };
+        Ok(github.paid_by(Some(self.tenancies.payer(namespace))))
     }
 
     fn default(&self) -> Result<GitHub, Error> {
@@ -488,8 +494,16 @@ impl Accesses {
 
     /// Drops the listings that none of these uses.
     pub fn retain(&self, used: &[Access]) {
-        let used: HashSet<*const Shared> = used.iter().map(|used| Arc::as_ptr(&used.shared)).collect();
-        lock(&self.held).retain(|_, shared| used.contains(&Arc::as_ptr(shared)));
+        let mut by_listing: HashMap<*const Shared, (&Shared, Vec<&str>)> = HashMap::new();
+        for access in used {
+            let (_, payers) = by_listing.entry(Arc::as_ptr(&access.shared)).or_insert_with(|| (&access.shared, Vec::new()));
+            payers.extend(access.github.payer().map(|payer| payer.name()));
+        }
+        let used = by_listing;
+        lock(&self.held).retain(|_, shared| used.contains_key(&Arc::as_ptr(shared)));
+        for (shared, payers) in used.values() {
+            shared.runner_list.keep_payers(payers);
+        }
         lock(&self.permits).retain(|_, permits| Arc::strong_count(permits) > 1);
     }
 

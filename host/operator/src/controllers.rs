@@ -39,6 +39,7 @@ use crate::decisions::Decisions;
 use crate::deployment::{TargetMemory, Targets};
 use crate::ended::EndedPods;
 use crate::error::Error;
+use crate::just_in_time::Configurations;
 use crate::metrics::Metrics;
 use crate::origin::origins;
 use crate::published::Published;
@@ -118,6 +119,7 @@ impl Operator {
         let removals = Arc::new(Removals::new(cluster.client.clone(), fence.clone()));
         let supplies = Arc::new(Supplies {
             tokens: Tokens::new(cluster.client.clone(), fence.clone()),
+            configurations: Configurations::new(cluster.client.clone()),
             accounts,
             claims: Claims::new(cluster.clone(), removals.clone(), settings.clone()),
         });

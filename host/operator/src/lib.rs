@@ -21,6 +21,7 @@ pub mod decisions;
 pub mod deployment;
 mod ended;
 pub mod error;
+mod just_in_time;
 pub mod metrics;
 pub mod observe;
 mod origin;

@@ -440,7 +440,14 @@ fn tenancy(encoder: &mut DescriptorEncoder<'_>, tenancies: &Tenancies) -> Result
         .into_iter()
         .map(|standing| (vec![("state", standing.as_str().to_owned())], i64::from(standing == now)))
         .collect();
-    gauge(encoder, "pacer_tenancy", "1 for whether a tenancy is in force: none is asked for, active, last_good, closed", &rows)
+    gauge(encoder, "pacer_tenancy", "1 for whether a tenancy is in force: none is asked for, active, last_good, closed", &rows)?;
+    let rows: Vec<_> = tenancies.put_off().into_iter().map(|(name, count)| (vec![("namespace", name)], count)).collect();
+    counter(
+        encoder,
+        "pacer_tenancy_deferred",
+        "GitHub calls put off because a namespace has made as many in a minute as its quota allows",
+        &rows,
+    )
 }
 
 fn policies(encoder: &mut DescriptorEncoder<'_>, counters: &PolicyCounters) -> Result<(), std::fmt::Error> {

@@ -16,6 +16,7 @@ use pacer_cluster::object::Uid;
 use pacer_core::facts::{PodFacts, Refusal, Refuser, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::ledger::{Job, State};
+use pacer_core::namesake::{self, Namesake};
 use pacer_core::runner_job::RunnerJob;
 use pacer_core::stop::BUSY_RETRY;
 use pacer_github::runner_list::RunnerListView;
@@ -68,6 +69,8 @@ pub struct Creation {
     pub sent: Option<Instant>,
     /// The API server was asked to create it and did not answer: it may be there.
     pub unanswered: bool,
+    /// GitHub was asked to register it ahead and did not answer: it may be registered under its name.
+    pub registering: bool,
     /// This process created it, and so has seen it from its beginning.
     pub made_here: bool,
     /// The API server, or this operator, refused it.
@@ -83,6 +86,8 @@ pub struct Known {
     pub seen: Seen,
     /// About making its pod.
     pub creation: Creation,
+    /// Base URL of the GitHub that it registers at.
+    pub api: Option<Arc<str>>,
 }
 
 impl Known {
@@ -92,6 +97,18 @@ impl Known {
         if observed.facts.pod.is_some() {
             self.creation = Creation { made_here: self.creation.made_here, ..Creation::default() };
         }
+    }
+
+    /// It was registered under this id, ahead of its agent.
+    pub fn registered(&mut self, id: u64) {
+        self.seen.known_id = Some(id);
+        self.creation.registering = false;
+    }
+
+    /// Whether this is its id.
+    #[must_use]
+    pub fn is_registered_as(&self, id: u64) -> bool {
+        self.seen.known_id == Some(id)
     }
 
     /// A refusal to make its pod. The first one stays the beginning of the trouble.
@@ -122,6 +139,8 @@ pub struct Observed {
     pub pod_unanswered: bool,
     /// How long ago GitHub answered *busy*.
     pub refused_busy: Option<Duration>,
+    /// The Runner whose its name is at GitHub, if that is another one.
+    pub rival: Option<String>,
     /// What is seen by now, for [`Known::record`].
     pub seen: Seen,
 }
@@ -173,6 +192,8 @@ pub struct Sources<'a> {
     pub job: Option<RunnerJob>,
     /// What was done to remove it.
     pub removed: Removed,
+    /// Others with its name at the same place.
+    pub namesakes: &'a [Namesake],
     /// What is known beside.
     pub known: &'a Known,
 }
@@ -180,7 +201,7 @@ pub struct Sources<'a> {
 /// Puts together what is known about a runner. The same sources give the same facts.
 #[must_use]
 pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
-    let Sources { uid, pod, node, runner_list, set, hooked, job, removed, known } = sources;
+    let Sources { uid, pod, node, runner_list, set, hooked, job, removed, namesakes, known } = sources;
     let name = runner.name_any();
     let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
     let status = runner.status.as_ref();
@@ -199,12 +220,26 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let claimed = known_id(runner);
     // An id is what a removal names. A job that may write the status could put another runner's there, so that only listings count then.
     let known_id = seen.known_id.or(claimed.filter(|_| !hooked)).or(noted);
+    let own = Namesake { known_id, has_pod: pod.is_some(), ..namesake_of(runner, uid) };
+    let known_id = known_id.filter(|id| namesake::owns(&own, namesakes, *id));
     let registered = known_id.or(claimed).is_some();
+    // Once its agent was seen, its status says so.
+    let was_seen = claimed.is_some() || seen.online.is_some() || seen.worked || job.is_some();
+    let is_awaited = crate::just_in_time::is_wanted(runner) && !was_seen;
     let refused_busy = removed.refused_busy.map(|at| clock.instant.saturating_duration_since(at));
-    let made = known.creation.made_here || known.creation.sent.is_some() || known.creation.unanswered;
+    let made =
+        known.creation.made_here || known.creation.sent.is_some() || known.creation.unanswered || known.creation.registering;
     let had_pod = seen.pod || status.is_some_and(had_pod);
-    let registration =
-        Registration { name: &name, has_pod: pod.is_some(), is_own: had_pod || registered || made, registered, refused_busy };
+    let registration = Registration {
+        name: &name,
+        has_pod: pod.is_some(),
+        is_own: had_pod || registered || made,
+        registered,
+        is_awaited,
+        refused_busy,
+        own: &own,
+        namesakes,
+    };
     let remote = seen.remote(&registration, runner_list, clock.instant);
     if matches!(remote, Remote::Online { .. }) {
         seen.online.get_or_insert(clock.now);
@@ -218,6 +253,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         seen.last_job.listed(busy, idle, clock.now);
     }
     seen.known_id = remote.id().or(known_id);
+    let awaited = is_awaited && seen.online.is_none();
     let sent = known.creation.sent.filter(|_| pod.is_none());
     let facts = RunnerFacts {
         created: runner.metadata.creation_timestamp.as_ref().map_or(clock.now, |time| time.0),
@@ -227,6 +263,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         quarantined: status.is_some_and(|status| condition::holds(&status.conditions, ConditionType::Quarantined)),
         deleting: runner.meta().deletion_timestamp.as_ref().map(|time| time.0).or(removed.deleted),
         known_id: seen.known_id,
+        awaited,
         had_pod,
         refusal: known.creation.refusal.clone().filter(|_| pod.is_none()),
         worked: job.is_some() || claimed.is_some() || seen.worked,
@@ -252,7 +289,10 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     };
     let pod_sent = sent.map(|sent| clock.instant.saturating_duration_since(sent));
     let pod_unanswered = known.creation.unanswered && facts.pod.is_none();
-    Observed { facts, pod_sent, pod_unanswered, refused_busy, seen }
+    let registered = namesakes.iter().filter(|other| other.may_be_registered()).chain([&own]);
+    let holder = namesake::holder(registered).filter(|holder| own.may_be_registered() && **holder != own);
+    let rival = holder.map(|holder| format!("{}/{}", holder.namespace, facts.name));
+    Observed { facts, pod_sent, pod_unanswered, refused_busy, rival, seen }
 }
 
 /// Observes runners, whose ever they are.
@@ -303,6 +343,7 @@ impl Observer {
             None => None,
         };
         let set = self.stores.set_of(object);
+        let namesakes: Vec<Namesake> = self.namesakes(object, &uid, access).into_iter().map(|(other, _)| other).collect();
         let sources = Sources {
             uid: &uid,
             pod: pod.as_deref(),
@@ -312,9 +353,51 @@ impl Observer {
             hooked: self.hooked,
             job: self.jobs.get(&uid),
             removed: self.removals.of(&uid),
+            namesakes: &namesakes,
             known,
         };
         Ok(runner(object, sources, clock))
+    }
+
+    /// Other Runners with the same name at the same place.
+    #[must_use]
+    pub fn namesakes(&self, runner: &Runner, uid: &Uid, access: Option<&Access>) -> Vec<(Namesake, Arc<Runner>)> {
+        let Ok(scope) = runner.spec.config.scope() else { return Vec::new() };
+        let named = self.stores.runners_named(&runner.name_any());
+        if named.len() < 2 {
+            return Vec::new();
+        }
+        let secret = runner.spec.config.credentials_secret();
+        let is_there = |other: &Runner, api: Option<&str>| {
+            let config = &other.spec.config;
+            let same_api = match (api, access) {
+                (Some(api), Some(access)) => api == access.github().endpoints().api(),
+                // Nobody has called it yet.
+                _ => (config.credentials_secret(), secret) == (None, None),
+            };
+            same_api && config.scope().is_ok_and(|other| other == scope)
+        };
+        let others = named.into_iter().filter_map(|other| {
+            let other_uid = Uid::of(&*other).ok().filter(|other| other != uid)?;
+            let api = self.known.get(&other_uid).and_then(|known| known.api);
+            is_there(&other, api.as_deref()).then(|| (self.namesake(&other, &other_uid), other))
+        });
+        others.collect()
+    }
+
+    /// A Runner as one of those with its name.
+    #[must_use]
+    pub fn namesake(&self, runner: &Runner, uid: &Uid) -> Namesake {
+        let known = self.known.get(uid).unwrap_or_default();
+        let pod = self.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&runner.namespace().unwrap_or_default()));
+        let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
+        // What a job may have written counts for nothing.
+        let claimed = known_id(runner).filter(|_| !self.hooked);
+        Namesake {
+            known_id: known.seen.known_id.or(claimed).or_else(|| pod.as_deref().and_then(finalizer::runner_id)),
+            has_pod: pod.is_some(),
+            ..namesake_of(runner, uid)
+        }
     }
 
     /// Looks at the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
@@ -334,6 +417,17 @@ impl Observer {
         let lost = overdue || facts.silent_since.is_some() || out_of_contact;
         let node = facts.node.as_deref().filter(|_| lost)?;
         self.nodes.state(node, clock.instant).await
+    }
+}
+
+/// One of which nothing is known but its object.
+fn namesake_of(runner: &Runner, uid: &Uid) -> Namesake {
+    Namesake {
+        namespace: runner.namespace().unwrap_or_default(),
+        uid: uid.to_string(),
+        known_id: None,
+        has_pod: false,
+        created: runner.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
     }
 }
 
@@ -374,10 +468,20 @@ struct Registration<'a> {
     is_own: bool,
     /// It is known to have registered.
     registered: bool,
+    /// Registered ahead of its agent, which has not been seen.
+    is_awaited: bool,
     refused_busy: Option<Duration>,
+    own: &'a Namesake,
+    namesakes: &'a [Namesake],
 }
 
 impl Seen {
+    /// Whether GitHub's id of it is known.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known_id.is_some()
+    }
+
     fn see_pod(&mut self, pod: Option<&PodFacts>, now: Instant) {
         let digest = digest(pod);
         if self.pod_state.is_none_or(|state| state.digest != digest) {
@@ -411,13 +515,13 @@ impl Seen {
         }
         let listed = view.listing().fetched_at.into_std();
         let fresh = self.is_fresh(view, now);
-        let Some(entry) = view.get(of.name).filter(|_| of.is_own) else {
+        let Some(entry) = view.get(of.name).filter(|entry| of.is_own && namesake::owns(of.own, of.namesakes, entry.id)) else {
             // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
             if !view.listing().complete || (!fresh && (of.has_pod || self.pod || of.registered)) {
                 return Remote::Unknown;
             }
             // One that was never listed may be about to be.
-            if self.pod && !of.registered && !self.is_listed_after(view, VISIBLE, now) {
+            if self.pod && (!of.registered || of.is_awaited) && !self.is_listed_after(view, VISIBLE, now) {
                 return Remote::Unknown;
             }
             let since = *self.absent_since.get_or_insert(listed);
@@ -464,6 +568,7 @@ mod tests {
             hooked: false,
             job: None,
             removed: Removed::default(),
+            namesakes: &[],
             known,
         }
     }

@@ -21,6 +21,8 @@ pub(crate) async fn origins(stores: &Stores, github: &Accesses) -> Vec<Origin> {
         let secret = autoscaler.spec.credentials_secret().or_else(|| config.credentials_secret());
         // What is wrong with them is reported by the autoscaler.
         let (Ok(github), Ok(scope)) = (github.github(&namespace, secret).await, config.scope()) else { continue };
+        // Webhooks of a scope are everybody's who may use it with the same credentials.
+        let github = if secret.is_some() { github } else { github.paid_by(None) };
         origins.push(Origin { github, scope });
     }
     origins

@@ -99,15 +99,29 @@ pub struct PodDefaults {
     pub version: Option<String>,
 }
 
-/// The Secret entry that holds the registration token: one per credentials and scope, kept fresh by the operator.
+/// The Secret entry that holds what a runner registers with.
 ///
-/// It lives in the namespace of the pod. The pod refers to it; the token itself is never part of a pod spec.
+/// It lives in the namespace of the pod. The pod refers to it; its value is never part of a pod spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenSource {
+    /// What it holds.
+    pub holds: Held,
     /// Name of the Secret.
     pub name: String,
     /// Key within its data.
     pub key: String,
+}
+
+/// What a runner registers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// A registration token: one per credentials and scope, kept fresh by the operator.
+    Token,
+    /// The just-in-time configuration of this one runner, which is registered already.
+    JustInTime {
+        /// GitHub's id of it.
+        id: u64,
+    },
 }
 
 /// A pod that is ready to be created, and what its author should know about it.

@@ -217,7 +217,7 @@ impl ReplicaSets {
             Plan::Create(count) => not_created = self.create(of, fleet, count).await.err(),
             Plan::Shrink(plan) => next = next.min(self.scale_down(of, fleet, &plan).await?),
         }
-        if let Some(refusal) = full.filter(|_| trouble.is_none()) {
+        if let Some(refusal) = full.or_else(|| self.waits_for_calls(of, fleet)).filter(|_| trouble.is_none()) {
             // Others of the namespace make room without telling.
             next = next.min(ROOM_RECHECK);
             trouble = Some(GitHubTrouble::refused(&refusal));

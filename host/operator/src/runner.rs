@@ -27,9 +27,10 @@ use crate::access::{Access, Accesses};
 use crate::cluster::Cluster;
 use crate::decisions::Decisions;
 use crate::error::Error;
+use crate::just_in_time;
 use crate::observe::node::Nodes;
 use crate::observe::{Known, Observed, Observer};
-use crate::pod;
+use crate::pod::{self, Held};
 use crate::published::{JobHistory, Owned, Published};
 use crate::removal::Removals;
 use crate::settings::{PHASE_DELAY, Settings};
@@ -116,6 +117,7 @@ impl Runners {
             Err(refusal) if !self.was_served(&runner) => Err(refusal.clone().into()),
             _ => self.github.get(&namespace, &runner.spec.config).await,
         };
+        self.recall(subject).await?;
         let observed = self.observe(subject, access.as_ref().ok()).await?;
         let deleting = observed.facts.deleting.is_some();
         let held = runner.finalizers().iter().any(|name| name == finalizer::RUNNER);
@@ -158,7 +160,12 @@ impl Runners {
             Some(wait) => next.min(wait),
             None => next,
         };
-        let status = self.memory.statuses.write(subject, &observed, &assessment, None).await?;
+        // Of others, their set says it.
+        let alone = observed.facts.pod.is_none() && controller::<RunnerReplicaSet>(&*runner).is_none();
+        let waits = alone.then(|| self.github.tenancies().calls_put_off(&namespace)).flatten();
+        let waits = waits.map(|refusal| (refusal.reason(), refusal.to_string()));
+        let refused = waits.as_ref().map(|(reason, message)| (*reason, message.as_str()));
+        let status = self.memory.statuses.write(subject, &observed, &assessment, refused).await?;
         match failed {
             Some(error) => Err(error),
             None => Ok(Action::requeue(next.min(status).min(self.settings.sync_period))),
@@ -176,7 +183,12 @@ impl Runners {
 
     async fn observe(&self, of: Subject<'_>, access: Option<&Access>) -> Result<Observed, Error> {
         let observed = self.memory.observer.observe(of.runner, access, of.clock).await?;
-        self.memory.known.change(of.uid, |known| known.record(&observed));
+        self.memory.known.change(of.uid, |known| {
+            known.record(&observed);
+            if let Some(access) = access {
+                known.api = Some(Arc::from(access.github().endpoints().api()));
+            }
+        });
         // Whoever replaces the others says where they stand.
         if controller::<RunnerReplicaSet>(&**of.runner).is_none() {
             let assessment = phase::assess(&observed.facts, of.clock.now);
@@ -200,6 +212,21 @@ impl Runners {
         let namespace = runner.namespace().unwrap_or_default();
         let has_pod = self.cluster.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&namespace)).is_some();
         has_pod || runner.status.as_ref().is_some_and(|status| status.runner_id.is_some() || status.pod_uid.is_some())
+    }
+
+    /// Learns under which id a Runner was registered ahead, by this process or one before it, as long as it has no pod that says so.
+    async fn recall(&self, of: Subject<'_>) -> Result<(), Error> {
+        let namespace = of.runner.namespace().unwrap_or_default();
+        let has_pod = || self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace)).is_some();
+        if !just_in_time::is_wanted(of.runner) || self.memory.known.get(of.uid).seen.is_known() || has_pod() {
+            return Ok(());
+        }
+        if let Some(source) = self.supplies.configurations.recall(of.runner, of.uid).await?
+            && let Held::JustInTime { id } = source.holds
+        {
+            self.memory.known.change(of.uid, |known| known.registered(id));
+        }
+        Ok(())
     }
 
     async fn add_finalizer(&self, runner: &Runner) -> Result<(), Error> {
@@ -250,11 +277,12 @@ impl Runners {
                 if let Some(wait) = self.supplies.claims.replace_unreachable(of.runner, &observed.facts, of.clock).await? {
                     return Ok(wait);
                 }
-                if assessment.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::ConfigError) {
+                let uses_token = !just_in_time::is_wanted(of.runner);
+                if uses_token && assessment.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::ConfigError) {
                     // Perhaps the Secret with the token is not there any more.
                     self.supplies.tokens.doubt(&namespace, &Tokens::source(access).name).await;
                 }
-                if admitted {
+                if admitted && uses_token {
                     self.supplies.tokens.ensure(&namespace, access, of.clock.now).await?;
                 }
             }

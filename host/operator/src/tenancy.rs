@@ -18,6 +18,7 @@ use pacer_core::tenancy::{Namespace, Quota, Quotas, Refusal, Request, Tenancy};
 use pacer_github::Endpoints;
 use tokio::sync::watch;
 
+mod bills;
 mod follow;
 mod room;
 
@@ -61,6 +62,7 @@ pub struct Tenancies {
     /// It was looked at once.
     settled: watch::Sender<bool>,
     pub(crate) rooms: Rooms,
+    bills: bills::Bills,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +79,7 @@ impl Tenancies {
     #[must_use]
     pub fn new(key: Option<ObjectKey>) -> Self {
         let settled = watch::Sender::new(key.is_none());
-        Self { key, state: RwLock::default(), settled, rooms: Rooms::default() }
+        Self { key, state: RwLock::default(), settled, rooms: Rooms::default(), bills: bills::Bills::default() }
     }
 
     /// Whether one is asked for.
@@ -224,6 +226,26 @@ mod tests {
         }
         assert!(off.quotas("a").is_ok() && closed.quotas("a").is_err());
         assert!(*off.settled().borrow() && !*closed.settled().borrow());
+    }
+
+    #[test]
+    fn namespace_at_its_quota_of_calls_waits_and_no_other_does() {
+        use pacer_core::allowance::Purpose;
+        let tenancies = Arc::new(of("{namespaces: [{names: [a], quotas: {callsPerMinute: 2}}]}", &[]));
+        let (bounded, free) = (tenancies.payer("a"), tenancies.payer("b"));
+        assert!(bounded.ask(Purpose::Start, 1).is_ok() && bounded.wait(Purpose::Start).is_zero());
+        assert!(bounded.ask(Purpose::Start, 1).is_ok() && tenancies.calls_put_off("a").is_none());
+        assert!(bounded.ask(Purpose::Start, 1).is_err() && !bounded.wait(Purpose::Start).is_zero());
+        assert!((0..9).all(|_| free.ask(Purpose::Start, 9).is_ok()));
+        assert_eq!(tenancies.calls_put_off("a").map(|refusal| refusal.reason()), Some("QuotaExceeded"));
+        assert_eq!(tenancies.calls_put_off("b"), None);
+        assert_eq!(tenancies.put_off(), [("a".to_owned(), 1)]);
+        bounded.give_back(1);
+        assert!(bounded.ask(Purpose::Start, 1).is_ok());
+        tenancies.change(|state| state.tenancy = Some(Arc::new(Tenancy::default())));
+        assert!(bounded.ask(Purpose::Start, 1).is_ok(), "the quota is gone");
+        tenancies.forget_bills();
+        assert_eq!(tenancies.put_off().len(), 1, "what was called a moment ago counts if the quota comes back");
     }
 
     #[test]

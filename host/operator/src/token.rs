@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 
 use crate::access::Access;
 use crate::error::Error;
-use crate::pod::TokenSource;
+use crate::pod::{Held, TokenSource};
 
 /// A token is renewed when it has less than this left; ARC's margin. GitHub issues them for an hour.
 const MARGIN: SignedDuration = SignedDuration::from_mins(30);
@@ -95,7 +95,7 @@ impl Tokens {
     /// The Secret for a scope and credentials.
     #[must_use]
     pub fn source(access: &Access) -> TokenSource {
-        TokenSource { name: Self::name(access.credentials_key(), access.scope()), key: KEY.to_owned() }
+        TokenSource { holds: Held::Token, name: Self::name(access.credentials_key(), access.scope()), key: KEY.to_owned() }
     }
 
     /// Name of the Secret for a scope and credentials.

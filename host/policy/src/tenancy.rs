@@ -8,7 +8,7 @@
 //!     scopes: [acme, acme/*, other/app, enterprise:corp]
 //!     groups: [Default, big]
 //!     hosts: [github.com, ghe.example.com:8443]
-//!     quotas: {runners: 50, fleets: 10, policySets: 2}
+//!     quotas: {runners: 50, fleets: 10, policySets: 2, callsPerMinute: 200}
 //! ```
 
 use std::collections::BTreeMap;
@@ -100,14 +100,22 @@ fn entry(path: &str, value: &Value) -> Result<Entry, TenancyError> {
 }
 
 fn quotas(path: &str, value: &Value) -> Result<Quotas, TenancyError> {
-    let fields = Fields::of(path, value.clone(), &["runners", "fleets", "policySets"])?;
+    let fields = Fields::of(path, value.clone(), &["runners", "fleets", "policySets", "callsPerMinute"])?;
     let number = |key| {
         fields.read(key, |path, value| {
             let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
             number.ok_or_else(|| wrong(path, "write a whole number, 0 or more"))
         })
     };
-    Ok(Quotas { runners: number("runners")?, fleets: number("fleets")?, policy_sets: number("policySets")? })
+    let calls_per_minute = number("callsPerMinute")?;
+    if calls_per_minute == Some(0) {
+        // What is registered could not even be removed.
+        return Err(wrong(
+            &format!("{path}.callsPerMinute"),
+            "write a whole number, 1 or more; scopes: [] lets it register nothing",
+        ));
+    }
+    Ok(Quotas { runners: number("runners")?, fleets: number("fleets")?, policy_sets: number("policySets")?, calls_per_minute })
 }
 
 fn labels(path: &str, value: &Value) -> Result<BTreeMap<String, String>, TenancyError> {
@@ -182,7 +190,7 @@ namespaces:
     scopes: [acme, acme/*, other/app, enterprise:corp]
     groups: [Default, big]
     hosts: [github.com, 'ghe.example.com:8443']
-    quotas: {runners: 50, fleets: 10, policySets: 2}
+    quotas: {runners: 50, fleets: 10, policySets: 2, callsPerMinute: 200}
   - labels: {tenant: b}
     quotas: {}
 ";
@@ -198,7 +206,10 @@ namespaces:
         assert_eq!(scopes, ["acme", "acme/*", "other/app", "enterprise:corp"]);
         assert_eq!(first.groups.as_deref().unwrap(), ["Default", "big"]);
         assert_eq!(first.hosts.as_ref().map(Vec::len), Some(2));
-        assert_eq!(first.quotas, Quotas { runners: Some(50), fleets: Some(10), policy_sets: Some(2) });
+        assert_eq!(
+            first.quotas,
+            Quotas { runners: Some(50), fleets: Some(10), policy_sets: Some(2), calls_per_minute: Some(200) }
+        );
         assert_eq!((second.scopes.as_ref(), second.quotas), (None, Quotas::default()));
         assert_eq!(read("namespaces: []").unwrap(), Tenancy::default());
     }
@@ -217,6 +228,10 @@ namespaces:
             ("namespaces: [{names: [a], hosts: ['https://x']}]", "namespaces[0].hosts[0]: \"https://x\" is no host"),
             ("namespaces: [{names: [a], quotas: {runners: -1}}]", "namespaces[0].quotas.runners: write a whole number"),
             ("namespaces: [{names: [a], quotas: {pods: 1}}]", "namespaces[0].quotas.pods: there is no such key"),
+            (
+                "namespaces: [{names: [a], quotas: {callsPerMinute: 0}}]",
+                "namespaces[0].quotas.callsPerMinute: write a whole number, 1",
+            ),
             ("namespaces: [{names: ['']}]", "namespaces[0].names[0]: write a name"),
             ("namespaces: [{labels: {a: 1}}]", "namespaces[0].labels.a: write its value as a text"),
             ("namespaces: [", "line"),

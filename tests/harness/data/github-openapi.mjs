@@ -32,6 +32,7 @@ const operations = [
   ...scoped("get", "actions/runners/{runner_id}"),
   ...scoped("delete", "actions/runners/{runner_id}"),
   ...scoped("post", "actions/runners/registration-token"),
+  ...scoped("post", "actions/runners/generate-jitconfig"),
   ...scoped("post", "actions/runners/remove-token"),
   ...scoped("get", "actions/runner-groups"),
   ...scoped("get", "actions/runs"),

@@ -464,6 +464,16 @@ impl SimGitHub {
         Ok(Session::new(Arc::clone(&self.0.shared), opened))
     }
 
+    /// Connects the agent of a runner that was registered ahead, with its just-in-time configuration.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration was used, or its registration is gone.
+    pub fn connect(&self, config: &str) -> Result<Session, RegistrationRefused> {
+        let opened = self.with(|state| state.connect(config))?;
+        Ok(Session::new(Arc::clone(&self.0.shared), opened))
+    }
+
     /// Registers a runner without an agent, as `config.sh` alone does: it is offline until somebody runs it.
     ///
     /// # Errors

@@ -8,6 +8,10 @@ mod claims;
 mod credentials;
 #[path = "tenants/hostile.rs"]
 mod hostile;
+#[path = "tenants/just_in_time.rs"]
+mod just_in_time;
+#[path = "tenants/namesakes.rs"]
+mod namesakes;
 #[path = "tenants/policies.rs"]
 mod policies;
 #[path = "tenants/tenancy.rs"]

@@ -397,6 +397,28 @@ fn runners_that_github_misses() {
 }
 
 #[test]
+fn runner_registered_just_in_time_starts_until_its_agent_is_seen() {
+    let awaited = |facts| RunnerFacts { awaited: true, ..facts };
+    for (remote, expected) in [(OFFLINE, Phase::Starting), (Remote::Unknown, Phase::Starting), (IDLE, Phase::Idle(secs(40)))] {
+        assert_eq!(assess(&awaited(listed(remote.clone())), at(NOW)).phase, expected, "{remote:?}");
+    }
+    let ready = PodFacts { ready_since: Some(ago_s(30)), ..running_pod() };
+    check([
+        (
+            "its agent never comes",
+            awaited(listed_on(ready, OFFLINE)),
+            (Phase::Starting, Situation::NeverRegistered, Cause::Unknown, 30),
+        ),
+        ("somebody removed it", awaited(listed(ABSENT)), (Phase::Dead, Situation::Unregistered, Cause::Unknown, 30)),
+    ]);
+    // An image that does not know what to do with its configuration ends well, and did no job.
+    let ended = |facts: RunnerFacts| assess(&facts, at(NOW)).trouble.map(|trouble| trouble.cause);
+    let over = listed_on(ended_pod(PodPhase::Succeeded, 0), ABSENT);
+    assert_eq!(ended(over.clone()), Some(Cause::Completed));
+    assert_eq!(ended(awaited(over)), Some(Cause::UnregisteredExit));
+}
+
+#[test]
 fn words_of_the_contract_are_distinct() {
     use std::collections::HashSet;
     let situations = [

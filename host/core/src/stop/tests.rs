@@ -103,6 +103,18 @@ fn check(cases: impl IntoIterator<Item = (&'static str, RunnerFacts, Option<u64>
     }
 }
 
+#[test]
+fn registration_that_was_made_ahead_is_removed_though_no_listing_shows_it() {
+    let awaited = |facts| RunnerFacts { awaited: true, had_pod: false, ..facts };
+    check([
+        ("no pod, an old listing", awaited(known(None, ABSENT)), None, ASK),
+        ("no pod, no listing", awaited(known(None, Remote::Unknown)), None, ASK),
+        ("its pod never started", awaited(known(pending(), OFFLINE)), None, ASK),
+        ("removed", removed(awaited(known(None, ABSENT))), None, Step::Release),
+        ("its agent was seen and is gone", known(None, ABSENT), None, Step::Release),
+    ]);
+}
+
 /// arc-behaviour 2.9 by row. Rows 10, 11 and 14 (rate limit, 403, anything else) are answers after which the step is simply asked again:
 /// they never make `unregistered` true, see the simulation below.
 #[test]

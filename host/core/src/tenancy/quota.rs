@@ -11,6 +11,8 @@ pub struct Quotas {
     pub fleets: Option<u32>,
     /// Policy sets that are staged or in force.
     pub policy_sets: Option<u32>,
+    /// GitHub calls in a minute, with whatever credentials; at least 1. See [`super::Calls`].
+    pub calls_per_minute: Option<u32>,
 }
 
 /// What a quota is of.

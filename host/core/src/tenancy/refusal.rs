@@ -69,6 +69,18 @@ pub enum Refusal {
         /// The limit.
         most: u32,
     },
+    /// GitHub calls had to wait.
+    #[error(
+        "GitHub calls wait, since namespace {namespace} makes more than its {most} a minute: what waits goes on by itself; to have it sooner, use \
+         fewer scopes and shorter lists of repositories, or let whoever runs the operator raise quotas.callsPerMinute of the \
+         namespace in the tenancy file"
+    )]
+    Calls {
+        /// Its name.
+        namespace: String,
+        /// The limit.
+        most: u32,
+    },
     /// The entry of the namespace depends on labels that can't be read.
     #[error(
         "the labels of namespace {namespace} can't be read, and the tenancy file selects namespaces by labels: grant the operator list \
@@ -92,7 +104,7 @@ impl Refusal {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unlisted { .. } | Self::Scope { .. } | Self::Group { .. } | Self::Host { .. } => "NotAllowed",
-            Self::Quota { .. } => "QuotaExceeded",
+            Self::Quota { .. } | Self::Calls { .. } => "QuotaExceeded",
             Self::Labels { .. } | Self::NoFile { .. } => "TenancyUnknown",
         }
     }

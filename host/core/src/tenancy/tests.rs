@@ -125,6 +125,9 @@ fn refusal_says_who_can_cure_it_and_where() {
     let quota = Refusal::Quota { namespace: "team-a".to_owned(), quota: Quota::PolicySets, most: 2 };
     assert_eq!(quota.reason(), "QuotaExceeded");
     assert!(quota.to_string().contains("may have 2 policy sets") && quota.to_string().contains("quotas.policySets"), "{quota}");
+    let calls = Refusal::Calls { namespace: "team-a".to_owned(), most: 30 };
+    assert_eq!(calls.reason(), "QuotaExceeded");
+    assert!(calls.to_string().contains("its 30 a minute") && calls.to_string().contains("quotas.callsPerMinute"), "{calls}");
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn patterns_are_read_as_they_are_written() {
 
 #[test]
 fn quotas_count_what_there_is() {
-    let quotas = Quotas { runners: Some(5), fleets: Some(2), policy_sets: None };
+    let quotas = Quotas { runners: Some(5), fleets: Some(2), policy_sets: None, calls_per_minute: None };
     let more = [0, 4, 5, 9].map(|present| quotas.more_runners(present));
     assert_eq!(more, [Some(5), Some(1), Some(0), Some(0)]);
     assert_eq!([0, 1, 2].map(|place| quotas.exceeds_fleets(place)), [false, false, true]);

@@ -130,7 +130,7 @@ mod tests {
             (true, true, Group { level: Level::Enterprise, name: None }),
             (false, true, Group { level: Level::Enterprise, name: Some("gpu".to_owned()) }),
         ] {
-            assert_eq!(super::group(RunnerGroup { name: "gpu".to_owned(), default, inherited }), expected);
+            assert_eq!(super::group(RunnerGroup { id: 1, name: "gpu".to_owned(), default, inherited }), expected);
         }
     }
 

@@ -41,6 +41,11 @@ impl Rhythm {
         self.imposed = Some(imposed);
     }
 
+    /// It has to wait no longer.
+    pub(crate) fn resume(&mut self) {
+        self.imposed = None;
+    }
+
     /// A listing succeeded with `pages` calls, `paid` of them charged. Gives the failures before it.
     pub(crate) fn succeed(&mut self, pages: u32, paid: u32) -> u32 {
         self.imposed = None;

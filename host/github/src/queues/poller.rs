@@ -26,13 +26,15 @@ pub(super) struct Poller {
     rhythm: Rhythm,
     /// Whether the last listing covered anything that is missing; none before the first.
     covers: Option<bool>,
+    /// The last listing waits for somebody who can pay.
+    unpaid: bool,
 }
 
 impl Poller {
     pub(super) fn new(github: GitHub, repository: Repository, board: Arc<Board>, registry: &Arc<Registry>) -> Self {
         let (scope, pace, news) = (repository.scope(), registry.pace.clone(), registry.news.clone());
         let registry = Arc::downgrade(registry);
-        Self { github, repository, scope, pace, board, registry, news, rhythm: Rhythm::default(), covers: None }
+        Self { github, repository, scope, pace, board, registry, news, rhythm: Rhythm::default(), covers: None, unpaid: false }
     }
 
     /// Polls until dropped.
@@ -43,11 +45,13 @@ impl Poller {
             self.take_haste();
             self.rhythm.begin(started);
             let (most, patience) = (self.affordable(), self.reading().patience);
-            let tell = match self.github.queue_within(&self.repository, most, patience).await {
+            let github = self.github.paid_by(self.board.payers.next(None));
+            let tell = match github.queue_within(&self.repository, most, patience).await {
                 Ok(listing) => self.succeed(listing),
                 Err(error) => match error.deferral() {
                     Some(wait) => {
                         self.rhythm.defer(started.elapsed() + wait);
+                        self.unpaid = !self.board.payers.can_pay();
                         false
                     }
                     None => self.fail(error, started),
@@ -80,6 +84,10 @@ impl Poller {
     }
 
     fn take_haste(&mut self) {
+        if self.unpaid && self.board.payers.can_pay() {
+            self.unpaid = false;
+            self.rhythm.resume();
+        }
         if self.board.hasty.swap(false, Ordering::Relaxed) {
             self.rhythm.hurry(Instant::now());
             tracing::trace!(repository = %self.repository, "job listing hurried");

@@ -21,11 +21,15 @@ pub(super) struct Poller {
     board: Arc<Board>,
     registry: Weak<Registry>,
     rhythm: Rhythm,
+    /// Who pays for the next listing.
+    hurried: Option<String>,
+    /// The last one waits for somebody who can pay.
+    unpaid: bool,
 }
 
 impl Poller {
     pub(super) fn new(github: GitHub, scope: Scope, pace: Pace, board: Arc<Board>, registry: Weak<Registry>) -> Self {
-        Self { github, scope, pace, board, registry, rhythm: Rhythm::default() }
+        Self { github, scope, pace, board, registry, rhythm: Rhythm::default(), hurried: None, unpaid: false }
     }
 
     /// Polls until dropped.
@@ -35,10 +39,14 @@ impl Poller {
             // Whoever hurries from here on wants a listing that starts later than this one.
             self.take_haste();
             self.rhythm.begin(started);
-            match self.github.list_runners(&self.scope).await {
+            let payer = self.board.payers.next(self.hurried.take().as_deref());
+            match self.github.paid_by(payer).list_runners(&self.scope).await {
                 Ok(listing) => self.succeed(listing),
                 Err(error) => match error.deferral() {
-                    Some(wait) => self.rhythm.defer(started.elapsed() + wait),
+                    Some(wait) => {
+                        self.rhythm.defer(started.elapsed() + wait);
+                        self.unpaid = !self.board.payers.can_pay();
+                    }
                     None => self.fail(error, started),
                 },
             }
@@ -70,9 +78,14 @@ impl Poller {
     }
 
     fn take_haste(&mut self) {
+        if self.unpaid && self.board.payers.can_pay() {
+            self.unpaid = false;
+            self.rhythm.resume();
+        }
         let haste = self.board.haste.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((since, why)) = haste {
+        if let Some((since, why, payer)) = haste {
             self.rhythm.hurry(since);
+            self.hurried = payer;
             tracing::trace!(scope = %self.scope, why = why.name(), "runner listing hurried");
         }
     }

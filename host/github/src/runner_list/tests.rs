@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use pacer_core::allowance::Purpose;
@@ -143,7 +143,7 @@ async fn haste_wakes_the_poller_and_fades() {
     let handle = runner_lists.subscribe(&fake.client("t"), &acme());
     viewed(&handle).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    handle.hurry(Haste::Registration, Duration::ZERO);
+    handle.hurry(Haste::Registration, Duration::ZERO, None);
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(fake.gaps(), [10, 1, 2, 3, 4, 6, 8, 12, 18, 26, 30, 30, 30, 30]);
 }
@@ -158,7 +158,7 @@ async fn whoever_keeps_waiting_costs_a_dozen_listings_and_then_two_a_minute() {
     while began.elapsed() < Duration::from_secs(600) {
         views.changed().await.unwrap();
         for why in [Haste::Registration, Haste::Removal] {
-            handle.hurry(why, began.elapsed());
+            handle.hurry(why, began.elapsed(), None);
         }
     }
     let calls = fake.calls.lock().unwrap();
@@ -179,7 +179,7 @@ async fn changes_are_named_and_overflow_means_all() {
     assert_eq!(named(&mut changes).await, ["r1", "r2", "r3"]);
     for round in 0..40 {
         fake.set(&[(2, round % 2 == 0), (3, false), (4 + round, false)]);
-        handle.hurry(Haste::JobEnd, Duration::ZERO);
+        handle.hurry(Haste::JobEnd, Duration::ZERO, None);
         assert!(named(&mut changes).await.contains(&format!("r{}", 4 + round)));
     }
     assert_eq!(sleeper.next().await, Some(Changes::All));
@@ -201,15 +201,61 @@ async fn failures_slow_down_keep_the_view_and_heal() {
     let failed = health.wait_for(|health| health.failures == 1).await.unwrap().clone();
     assert!(matches!(failed.error.unwrap().kind(), ErrorKind::RateLimited { secondary: true, .. }));
     assert!(viewed(&handle).await.get("r1").is_some(), "the last good view stays");
-    handle.hurry(Haste::Removal, Duration::ZERO);
+    handle.hurry(Haste::Removal, Duration::ZERO, None);
     fake.refuse(None);
     health.wait_for(|health| health.failures == 0).await.unwrap();
     assert_eq!(fake.gaps(), [30, 100], "haste does not shorten GitHub's wait");
 
-    handle.hurry(Haste::Removal, Duration::ZERO);
+    handle.hurry(Haste::Removal, Duration::ZERO, None);
     fake.refuse(Some((500, "")));
     health.wait_for(|health| health.failures == 6).await.unwrap();
     assert_eq!(fake.gaps()[2..], [1, 2, 4, 8, 16, 32], "failures outweigh the haste that still fades");
+}
+
+/// Somebody who may make so many calls.
+#[derive(Debug)]
+struct Purse(&'static str, AtomicU32);
+
+impl Payer for Purse {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn wait(&self, _: Purpose) -> Duration {
+        if self.1.load(Ordering::Relaxed) == 0 { Duration::from_secs(60) } else { Duration::ZERO }
+    }
+
+    fn ask(&self, purpose: Purpose, calls: u32) -> Result<(), Duration> {
+        let paid = self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(calls));
+        paid.map(drop).map_err(|_| self.wait(purpose))
+    }
+
+    fn give_back(&self, calls: u32) {
+        self.1.fetch_add(calls, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn listing_of_one_without_calls_goes_on_as_soon_as_another_can_pay() {
+    let purse = |name, calls| -> Arc<dyn Payer> { Arc::new(Purse(name, AtomicU32::new(calls))) };
+    let (poor, rich) = (purse("poor", 1), purse("rich", 100));
+    let fake = Fake::default();
+    fake.set(&[(1, false)]);
+    let (runner_lists, _shutdown) = runner_lists();
+    let handle = runner_lists.subscribe(&fake.client("t").paid_by(Some(poor.clone())), &acme());
+    viewed(&handle).await;
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    handle.hurry(Haste::Registration, Duration::ZERO, Some(&poor));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(fake.count(), 1, "nobody can pay for another");
+    let health = handle.health().borrow().clone();
+    assert!(health.error.is_none() && health.failures == 0);
+    handle.share(&rich);
+    let asked = Instant::now();
+    handle.hurry(Haste::Registration, Duration::ZERO, Some(&rich));
+    let mut views = handle.latest();
+    views.wait_for(|view| view.as_ref().is_some_and(|view| view.listing().fetched_at >= asked)).await.unwrap();
+    assert!(asked.elapsed() <= Duration::from_secs(2), "{:?}", asked.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,7 +269,7 @@ async fn a_listing_that_has_to_wait_for_its_turn_is_no_failure() {
     viewed(&handle).await;
     let others = github.turn(crate::Endpoint::ListRunners, acme(), "others", 719).unwrap();
     drop(others);
-    handle.hurry(Haste::Removal, Duration::ZERO);
+    handle.hurry(Haste::Removal, Duration::ZERO, None);
     tokio::time::sleep(Duration::from_secs(120)).await;
     let health = handle.health().borrow().clone();
     assert!(health.error.is_none() && health.failures == 0);

@@ -12,7 +12,7 @@ use pacer_core::scope::Scope;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Listing, Page, RegistrationToken, RemoteRunner, Removal};
+use super::{JitAnswer, JitRequest, JustInTime, Listing, Page, RegistrationToken, RemoteRunner, Removal};
 use crate::call::Endpoint;
 use crate::client::{GitHub, body, success};
 use crate::error::{Error, ErrorKind};
@@ -49,6 +49,12 @@ struct WireRunner {
 }
 
 #[derive(Deserialize)]
+struct WireJit {
+    runner: WireRunner,
+    encoded_jit_config: String,
+}
+
+#[derive(Deserialize)]
 struct WireLabel {
     name: String,
 }
@@ -70,6 +76,26 @@ impl GitHub {
         let expires_at = Timestamp::from_second(token.expires_at.timestamp())
             .map_err(|error| attempt.misanswered(ErrorKind::Decode, status, error.to_string()))?;
         Ok(RegistrationToken { token: Secret::new(token.token), expires_at })
+    }
+
+    /// Registers a runner ahead of its agent. It takes one job, and is offline until the agent comes.
+    ///
+    /// # Errors
+    ///
+    /// As GitHub refuses; see [`ErrorKind`]. After [`ErrorKind::Server`], [`ErrorKind::Timeout`], [`ErrorKind::Network`] and
+    /// [`ErrorKind::Decode`] it may be registered, and only its name tells.
+    pub async fn register_just_in_time(&self, scope: &Scope, request: &JitRequest<'_>) -> Result<JitAnswer, Error> {
+        let resource = runners("/generate-jitconfig");
+        let (answer, attempt) = self.send_with(Method::POST, Endpoint::JitConfig, scope, &resource, request).await?;
+        if answer.status() == StatusCode::CONFLICT {
+            return Ok(JitAnswer::NameTaken);
+        }
+        let answer = success(answer, &attempt).await?;
+        let status = answer.status();
+        let body = body(answer, &attempt).await?;
+        let made: WireJit =
+            json::read(&body).map_err(|error| attempt.misanswered(ErrorKind::Decode, status, json::without_values(&error)))?;
+        Ok(JitAnswer::Registered(JustInTime { id: made.runner.id, config: Secret::new(made.encoded_jit_config) }))
     }
 
     /// Reads all runners of a scope, pages after the first in parallel, all conditionally. Pages that did not change are not

@@ -8,7 +8,7 @@ use pacer_core::allowance::{Cost, Grant};
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt};
 
-use crate::budget::{Account, Ledger};
+use crate::budget::{Account, Deferral, Ledger};
 use crate::call::Call;
 use crate::counters::Counters;
 use crate::error::Fault;
@@ -23,18 +23,26 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Asks for calls; `who` is the same for whoever asks again.
+    /// Asks for so many calls; `who` is the same for whoever asks again.
     pub(crate) fn take(
         ledger: &Arc<Ledger>,
         counters: &Counters,
         call: &Call,
         who: impl Hash,
         cost: Cost,
+        calls: u32,
     ) -> Result<Self, Fault> {
         let mut hasher = DefaultHasher::new();
         (call.endpoint, who).hash(&mut hasher);
+        let purpose = call.endpoint.purpose();
+        if let Some(payer) = &call.payer {
+            payer.ask(purpose, calls).map_err(|wait| Fault::Deferred(Deferral::of(wait)))?;
+        }
         let grant = ledger.ask(call, hasher.finish(), cost).map_err(|deferral| {
-            counters.defer(call.endpoint.purpose());
+            if let Some(payer) = &call.payer {
+                payer.give_back(calls);
+            }
+            counters.defer(purpose);
             Fault::Deferred(deferral)
         })?;
         Ok(Self { ledger: Arc::clone(ledger), grant })
@@ -55,7 +63,8 @@ pub(crate) fn layer(ledger: Arc<Ledger>, counters: Arc<Counters>) -> impl Layer<
         let (ledger, counters) = (Arc::clone(&ledger), Arc::clone(&counters));
         service(move |request: Request| {
             let call = request.extensions().get::<Call>().filter(|call| !call.granted);
-            let turn = call.map(|call| Turn::take(&ledger, &counters, call, request.uri(), cost(request.method()))).transpose();
+            let turn =
+                call.map(|call| Turn::take(&ledger, &counters, call, request.uri(), cost(request.method()), 1)).transpose();
             let next = next.clone();
             async move {
                 let _turn = turn?;

@@ -96,6 +96,7 @@ impl Operator {
             self.github.retain(&accesses);
         }
         self.github.forget_unused().await;
+        tenancies.forget_bills();
         let need = |namespace: &str, name: &str| {
             let secret = (namespace.to_owned(), name.to_owned());
             match (used.contains(&secret), awaited.contains(&secret)) {

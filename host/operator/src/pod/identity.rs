@@ -4,9 +4,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use pacer_api::Runner;
-use pacer_api::names::env as var;
+use pacer_api::names::{annotation, env as var};
 
-use super::{PodError, TokenSource, containers, env};
+use super::{Held, PodError, TokenSource, containers, env};
 
 /// Name and owner of a pod. The runner registers under the name of its pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,9 +55,17 @@ pub(super) fn apply(pod: &mut Pod, identity: PodIdentity, token: &TokenSource) -
         if !registers_as(container, &name) {
             return Err(PodError::RunnerRenamed { pod: name.clone() });
         }
-        env::supply(container, env::of_secret(var::RUNNER_TOKEN, token));
+        let variable = match token.holds {
+            Held::Token => var::RUNNER_TOKEN,
+            Held::JustInTime { .. } => var::JIT_CONFIG,
+        };
+        env::supply(container, env::of_secret(variable, token));
         Ok(())
     })?;
+    if let Held::JustInTime { id } = token.holds {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::RUNNER_ID.to_owned(), id.to_string());
+    }
     // Only with a host name of its own is a pod found under its subdomain; a name with dots is none.
     if spec.subdomain.is_some() && !name.contains('.') {
         spec.hostname.get_or_insert_with(|| name.clone());

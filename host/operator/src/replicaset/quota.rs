@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use kube::{Resource, ResourceExt};
 use pacer_api::RunnerReplicaSet;
 use pacer_core::fleet::Plan;
+use pacer_core::phase::Phase;
 use pacer_core::tenancy::{Quota, Refusal};
 
+use super::observe::Fleet;
 use super::{ReplicaSets, Subject};
 use crate::target::owner_of;
 
@@ -46,6 +48,13 @@ impl ReplicaSets {
         let bounded = plan.clone().within(Some(most.saturating_sub(taken)));
         let full = (bounded != plan).then_some(Refusal::Quota { namespace, quota: Quota::Runners, most });
         (bounded, full)
+    }
+
+    /// Why a RunnerReplicaSet that is not as wanted may have to wait for GitHub, if that is its namespace's own doing.
+    pub(super) fn waits_for_calls(&self, of: Subject<'_>, fleet: &Fleet) -> Option<Refusal> {
+        let settled = fleet.members.len() == usize::try_from(of.set.spec.replicas_or_default()).unwrap_or(usize::MAX)
+            && fleet.members.iter().all(|(_, assessment)| matches!(assessment.phase, Phase::Idle(_) | Phase::Busy));
+        (!settled).then(|| self.github.tenancies().calls_put_off(&of.set.namespace().unwrap_or_default()))?
     }
 
     /// Of these new runners, those that the namespace has room for, whoever else makes some at the same time.

@@ -1,9 +1,10 @@
 //! The pod of a Runner: what has to be there first, then the pod itself.
 //!
 //! ```text
-//! token -> account -> claims -> Supply -> pod::build -> create -> Made
+//! token | registration just in time -> account -> claims -> Supply -> pod::build -> create -> Made
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -11,17 +12,23 @@ use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::Runner;
+use pacer_api::names::annotation;
 use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
 use pacer_core::facts::Refuser;
+use pacer_core::namesake::{self, Namesake};
+use pacer_github::runner_list::Haste;
+use pacer_github::{JitAnswer, Removal};
 
+use super::status::taken;
 use super::{Runners, Subject};
 use crate::access::{Access, NEXT_PERMIT};
 use crate::account::{AccountError, Accounts};
 use crate::arc::statefulset;
 use crate::claim::{Claims, Secured};
 use crate::error::Error;
+use crate::just_in_time::{self, Configurations};
 use crate::pod::{self, ClaimedVolume, GeneratedAccess, PodInput, PodPlan, TokenSource};
 use crate::published::IN_FLIGHT;
 use crate::token::Tokens;
@@ -30,6 +37,8 @@ use crate::token::Tokens;
 pub struct Supplies {
     /// Registration tokens.
     pub tokens: Tokens,
+    /// Just-in-time configurations.
+    pub configurations: Configurations,
     /// Service accounts.
     pub accounts: Accounts,
     /// Claims of RunnerSets.
@@ -41,6 +50,12 @@ const HANDOVER: Duration = Duration::from_secs(2);
 
 /// A pod that was refused is tried again after this.
 const REFUSAL_RETRY: Duration = Duration::from_secs(10);
+
+/// A registration that has been without an agent for so long is nobody's: pods start sooner, as a rule.
+const ABANDONED: Duration = Duration::from_secs(300);
+
+/// How soon a registration is tried again whose name was taken.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// What one pod is made with.
 struct Supply {
@@ -137,10 +152,16 @@ impl Runners {
     /// Sees to all that has to exist before the pod.
     async fn supply(&self, of: Subject<'_>, access: &Access) -> Result<Supply, Hindrance> {
         let of_namespace = |namespace: &str| self.cluster.stores.runners_in(namespace);
+        if let Some(rival) = self.rival(of, access)? {
+            return Err(Hindrance::Refused(PodRefusal::new(Refuser::Namesake, taken(&rival))));
+        }
         if let Err(refusal) = self.github.tenancies().admits_pod(of.runner, of_namespace) {
             return Err(Hindrance::Refused(PodRefusal::new(Refuser::Tenancy, refusal.to_string())));
         }
-        let token = self.token(of, access).await?;
+        let token = match just_in_time::is_wanted(of.runner) {
+            true => self.register(of, access).await?,
+            false => self.token(of, access).await?,
+        };
         let account = match self.account(of.runner).await {
             Ok(account) => account,
             Err(AccountError::Kube(error)) => return Err(Error::Kube(error).into()),
@@ -150,6 +171,114 @@ impl Runners {
             Secured::Ready(claims) => Ok(Supply { token, account, claims }),
             Secured::Later(wait) => Err(Hindrance::Later(wait)),
             Secured::Refused { by, message } => Err(Hindrance::Refused(PodRefusal::new(by, message))),
+        }
+    }
+
+    /// The Runner that may register under this one's name, if that is another one.
+    fn rival(&self, of: Subject<'_>, access: &Access) -> Result<Option<String>, Error> {
+        let observer = &self.memory.observer;
+        let others = observer.namesakes(of.runner, of.uid, Some(access));
+        if others.is_empty() {
+            return Ok(None);
+        }
+        let tenancies = self.github.tenancies();
+        // One that may not register leaves the name to others.
+        let admitted = |other: &&(Namesake, Arc<Runner>)| {
+            other.0.may_be_registered() || tenancies.admits(&other.0.namespace, &other.1.spec.config).is_ok()
+        };
+        let own = observer.namesake(of.runner, of.uid);
+        let holder = namesake::holder(others.iter().filter(admitted).map(|(other, _)| other).chain([&own]));
+        let rival = holder.filter(|holder| **holder != own);
+        Ok(rival.map(|rival| format!("{}/{}", rival.namespace, of.runner.name_any())))
+    }
+
+    /// Registers the runner ahead of its pod.
+    async fn register(&self, of: Subject<'_>, access: &Access) -> Result<TokenSource, Hindrance> {
+        let refused = |by, message: String| Hindrance::Refused(PodRefusal::new(by, message));
+        if !of.runner.spec.config.is_ephemeral() {
+            let message = format!(
+                "a runner that is registered just in time takes one job: remove ephemeral: false, or the annotation {}",
+                annotation::JUST_IN_TIME
+            );
+            return Err(refused(Refuser::Pod, message));
+        }
+        if let Some(source) = self.supplies.configurations.recall(of.runner, of.uid).await? {
+            return Ok(source);
+        }
+        let Some(_permit) = access.permit() else { return Err(Hindrance::Later(NEXT_PERMIT)) };
+        let name = of.runner.name_any();
+        let answer = async {
+            let Some(group) = just_in_time::group(of.runner, access).await? else { return Ok(None) };
+            let request = just_in_time::request(of.runner, &name, group);
+            Ok::<_, Error>(Some(access.github().register_just_in_time(access.scope(), &request).await?))
+        };
+        match answer.await {
+            Ok(Some(JitAnswer::Registered(made))) => {
+                self.memory.known.change(of.uid, |known| known.registered(made.id));
+                tracing::info!(runner = name, namespace = of.runner.namespace(), id = made.id, "runner registered just in time");
+                Ok(self.supplies.configurations.keep(of.runner, of.uid, &made).await?)
+            }
+            Ok(Some(JitAnswer::NameTaken)) => self.reclaim(of, access, &name).await,
+            Ok(None) => {
+                let group = of.runner.spec.config.group().unwrap_or_default();
+                Err(refused(
+                    Refuser::Credentials,
+                    format!("{} has no runner group {group:?}: make it, or name another one", access.scope()),
+                ))
+            }
+            Err(error) => {
+                if let Some(wait) = error.deferral() {
+                    return Err(Hindrance::Later(wait));
+                }
+                let message = format!("not registered just in time at {}: {error}", access.scope());
+                match &error {
+                    Error::GitHub(answer) if !answer.is_transient() => Err(refused(Refuser::Credentials, message)),
+                    _ => {
+                        // Nobody says that it is not registered.
+                        self.memory.known.change(of.uid, |known| known.creation.registering = true);
+                        Err(error.into())
+                    }
+                }
+            }
+        }
+    }
+
+    /// The name is taken: what this Runner registered and nobody heard of, or what has long been without an agent, is removed.
+    async fn reclaim(&self, of: Subject<'_>, access: &Access, name: &str) -> Result<TokenSource, Hindrance> {
+        let listed = access.view().and_then(|view| {
+            let entry = view.get(name)?;
+            let offline = view.presence(entry.id).and_then(|presence| presence.offline_since).map(|since| since.elapsed());
+            Some((entry.id, entry.online || entry.busy, offline.unwrap_or_default()))
+        });
+        let known = self.memory.known.get(of.uid);
+        match listed {
+            Some((id, false, offline)) if known.creation.registering || known.is_registered_as(id) || offline >= ABANDONED => {
+                match access.github().remove_runner(access.scope(), id).await {
+                    Ok(Removal::Removed | Removal::Absent) => {
+                        tracing::info!(
+                            runner = name,
+                            namespace = of.runner.namespace(),
+                            id,
+                            "registration without an agent removed"
+                        );
+                        Err(Hindrance::Later(AGAIN))
+                    }
+                    Ok(Removal::Busy { .. }) => Err(Hindrance::Later(REFUSAL_RETRY)),
+                    Err(error) if let Some(wait) = error.deferral() => Err(Hindrance::Later(wait)),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Some((id, true, _)) => {
+                let message = format!(
+                    "runner {id} of {} has the name {name} and is connected: remove it there, or give this Runner another name",
+                    access.scope()
+                );
+                Err(Hindrance::Refused(PodRefusal::new(Refuser::Namesake, message)))
+            }
+            Some(_) | None => {
+                access.await_listing(name, Haste::Registration, Duration::ZERO);
+                Err(Hindrance::Later(AGAIN))
+            }
         }
     }
 

@@ -22,6 +22,7 @@ use crate::access::{Access, NEXT_PERMIT};
 use crate::arc::finalizer;
 use crate::decisions::RestartQuestion;
 use crate::error::Error;
+use crate::just_in_time;
 use crate::observe::Observed;
 use crate::pool;
 use crate::removal::Registered;
@@ -130,6 +131,9 @@ impl Runners {
         }}));
         let runners = self.cluster.beside::<Runner>(&**of.runner);
         ignore_not_found(runners.patch_status(&name, &PatchParams::default(), &patch).await)?;
+        if just_in_time::is_wanted(of.runner) {
+            self.supplies.configurations.discard(of.runner, of.uid).await?;
+        }
         self.memory.forget(of.uid);
         Ok(())
     }

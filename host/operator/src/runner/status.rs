@@ -40,6 +40,9 @@ pub(crate) struct RunnerStatuses {
     written: Owned<Uid, Option<Box<WrittenStatus>>>,
 }
 
+/// Reason of a Runner that may not register, since another one has its name at the same place.
+const NAME_TAKEN: &str = "NameTaken";
+
 impl RunnerStatuses {
     /// None written yet.
     pub(crate) fn new(client: Client, settings: Arc<Settings>) -> Self {
@@ -72,9 +75,12 @@ impl RunnerStatuses {
         let pod_refused = observed.facts.refusal.as_ref().map(|refusal| match refusal.by {
             Refuser::Pod | Refuser::Quota => ("PodRefused", refusal.message.as_str()),
             Refuser::Tenancy => ("QuotaExceeded", refusal.message.as_str()),
+            Refuser::Namesake => (NAME_TAKEN, refusal.message.as_str()),
             Refuser::Credentials => ("CredentialsRefused", refusal.message.as_str()),
         });
-        match refused.or(pod_refused) {
+        let rival = observed.rival.as_deref().map(taken);
+        let rival = rival.as_deref().map(|message| (NAME_TAKEN, message));
+        match refused.or(pod_refused).or(rival) {
             Some((reason, message)) => put(&mut new, of, (ConditionType::Accepted, false), reason, message),
             None => {
                 condition::remove(&mut new.conditions, ConditionType::Accepted);
@@ -207,7 +213,8 @@ fn mirror(of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &R
         .map(|trouble| trouble.message.clone())
         .or_else(|| pod.map(|pod| pod.message.clone()))
         .filter(|text| !text.is_empty());
-    new.runner_id = facts.known_id.and_then(|id| i64::try_from(id).ok()).or(old.runner_id);
+    // An id that was known ahead says nothing of the agent.
+    new.runner_id = facts.known_id.filter(|_| !facts.awaited).and_then(|id| i64::try_from(id).ok()).or(old.runner_id);
     if new.runner_id.is_some() && new.registered_at.is_none() {
         new.registered_at = Some(Time(of.clock.now));
     }
@@ -216,6 +223,14 @@ fn mirror(of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &R
     new.pod_uid = pod.and_then(|pod| pod.uid.clone()).or_else(|| old.pod_uid.clone());
     new.observed_generation = of.runner.metadata.generation;
     new
+}
+
+/// What a Runner is told whose name another one has.
+pub(super) fn taken(rival: &str) -> String {
+    format!(
+        "Runner {rival} has the same name and registers at the same place, where GitHub knows runners by their names alone: it keeps the \
+         registration; delete one of them, or give this one another name"
+    )
 }
 
 fn phase_word(pod: &PodFacts) -> &'static str {

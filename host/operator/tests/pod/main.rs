@@ -14,7 +14,7 @@ mod stateful;
 mod vectors;
 
 use pacer_api::{Runner, RunnerSpec};
-use pacer_operator::pod::{self, GeneratedAccess, PodDefaults, PodError, PodInput, PodPlan, TokenSource};
+use pacer_operator::pod::{self, GeneratedAccess, Held, PodDefaults, PodError, PodInput, PodPlan, TokenSource};
 
 /// The server of ARC's own vectors.
 const SERVER: &str = "api.github.com";
@@ -47,7 +47,7 @@ fn identify(runner: &mut Runner) {
 }
 
 fn build(runner: &Runner, defaults: &PodDefaults) -> Result<PodPlan, PodError> {
-    let token = TokenSource { name: "registration".to_owned(), key: "token".to_owned() };
+    let token = TokenSource { holds: Held::Token, name: "registration".to_owned(), key: "token".to_owned() };
     // Where it needs one, a Runner's own is named like it.
     let account = GeneratedAccess::of(&runner.spec, defaults.status_hook).and(runner.metadata.name.as_deref());
     pod::build(&PodInput { runner, defaults, server: SERVER, token: &token, account, claims: &[] })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use pacer_api::RunnerSet;
 use pacer_operator::deployment;
-use pacer_operator::pod::{self, ClaimedVolume, PodInput, PodPlan, PodWarning, TokenSource};
+use pacer_operator::pod::{self, ClaimedVolume, Held, PodInput, PodPlan, PodWarning, TokenSource};
 use pacer_operator::target::Target;
 use pacer_operator::template;
 
@@ -20,7 +20,7 @@ fn plan_of(yaml: &str, claims: &[ClaimedVolume]) -> PodPlan {
     let replica_set = deployment::replica_set(&target, &target.template(&[]), 1);
     let mut runner = template::runner(&replica_set, "cached-bcdfgh-3".to_owned(), Some(3));
     identify(&mut runner);
-    let token = TokenSource { name: "registration".to_owned(), key: "token".to_owned() };
+    let token = TokenSource { holds: Held::Token, name: "registration".to_owned(), key: "token".to_owned() };
     pod::build(&PodInput { runner: &runner, defaults: &defaults(), server: crate::SERVER, token: &token, account: None, claims })
         .unwrap()
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, ResourceExt as _};
 use pacer_api::Runner;
-use pacer_operator::pod::{self, ClaimedVolume, GeneratedAccess, PodInput, TokenSource};
+use pacer_operator::pod::{self, ClaimedVolume, GeneratedAccess, Held, PodInput, TokenSource};
 use pacer_operator::settings::Settings;
 
 use super::Checked;
@@ -64,7 +64,7 @@ fn plan(fleet: &Fleet, settings: &Settings) -> Result<Pod, pod::PodError> {
         runner.spec.claim_templates().iter().filter_map(|template| template.metadata.name.as_ref()).map(claim).collect();
     // Every namespace has it, and one of the operator's making is there only once a runner is.
     let account = GeneratedAccess::of(&runner.spec, settings.pod.status_hook).map(|_| "default");
-    let token = TokenSource { name: "pacer-doctor".to_owned(), key: "token".to_owned() };
+    let token = TokenSource { holds: Held::Token, name: "pacer-doctor".to_owned(), key: "token".to_owned() };
     let input = PodInput { runner: &runner, defaults: &settings.pod, server: SERVER, token: &token, account, claims: &claims };
     Ok(pod::build(&input)?.pod)
 }

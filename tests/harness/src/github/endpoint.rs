@@ -14,7 +14,7 @@ use super::{
     payload,
     place::{DeliveryId, Group, HookId, JobId, Place, PlaceId, RunId, RunnerId, Scope},
     route::{Route, RouteKind},
-    runner::{DeletionRefused, Runner},
+    runner::{DeletionRefused, RegistrationRefused, Runner},
     state::{RunnerToken, State},
 };
 
@@ -27,6 +27,7 @@ pub(super) struct Asked<'a> {
     pub(super) path: &'a str,
     pub(super) query: Query,
     pub(super) headers: &'a HeaderMap,
+    pub(super) body: &'a [u8],
 }
 
 impl Asked<'_> {
@@ -110,6 +111,7 @@ fn need_of(route: &Route) -> Option<Need> {
             | K::GetRunner
             | K::DeleteRunner
             | K::RegistrationToken
+            | K::JitConfig
             | K::RemoveToken
             | K::ListGroups
             | K::ListDownloads
@@ -270,6 +272,34 @@ impl State {
         self.perform_at(asked, route, place)
     }
 
+    fn register_just_in_time(&mut self, body: &[u8], place: PlaceId) -> Answer {
+        #[derive(serde::Deserialize)]
+        struct Wanted {
+            name: String,
+            runner_group_id: Option<u64>,
+            labels: Vec<String>,
+        }
+        let invalid = |message: &str| Answer::error(StatusCode::UNPROCESSABLE_ENTITY, message, DOCUMENTATION);
+        let Ok(wanted) = serde_json::from_slice::<Wanted>(body) else { return invalid("Invalid request.") };
+        let Some(group) = wanted.runner_group_id else {
+            return invalid("Invalid input: object is missing required key: runner_group_id");
+        };
+        if !(1..=100).contains(&wanted.labels.len()) {
+            return invalid("Invalid request. labels must have 1 to 100 items.");
+        }
+        match self.enroll_ahead(place, &wanted.name, group, &wanted.labels) {
+            Ok((runner, config)) => {
+                let runner = self.runners.get(&runner).map(payload::runner);
+                Answer::json(StatusCode::CREATED, &json!({"runner": runner, "encoded_jit_config": config}))
+            }
+            Err(RegistrationRefused::NameTaken(name)) => {
+                let message = format!("Already exists - A runner with the name {name} already exists.");
+                Answer::error(StatusCode::CONFLICT, &message, DOCUMENTATION)
+            }
+            Err(_) => Answer::not_found(),
+        }
+    }
+
     fn perform_at(&mut self, asked: &Asked<'_>, route: &Route, place: PlaceId) -> Option<Answer> {
         use RouteKind as K;
         match route.kind {
@@ -278,6 +308,7 @@ impl State {
                 let expires_at = expires_at.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string();
                 Some(Answer::json(StatusCode::CREATED, &json!({"token": token, "expires_at": expires_at})))
             }
+            K::JitConfig => Some(self.register_just_in_time(asked.body, place)),
             K::ListRunners => {
                 let name = asked.query.get("name").filter(|name| !name.is_empty()).map(str::to_lowercase);
                 self.list(asked, route, place, Listing::Runners { name })

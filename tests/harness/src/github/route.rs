@@ -17,6 +17,8 @@ pub enum RouteKind {
     DeleteRunner,
     /// POST for a registration token.
     RegistrationToken,
+    /// POST to register a runner ahead of its agent.
+    JitConfig,
     /// POST for a removal token.
     RemoveToken,
     /// GET an organization's or enterprise's runner groups.
@@ -111,6 +113,7 @@ impl Route {
             (Below::App, _) => return None,
             (_, ["actions", "runners"]) if get => (RouteKind::ListRunners, 0, 0),
             (_, ["actions", "runners", "registration-token"]) if post => (RouteKind::RegistrationToken, 0, 0),
+            (_, ["actions", "runners", "generate-jitconfig"]) if post => (RouteKind::JitConfig, 0, 0),
             (_, ["actions", "runners", "remove-token"]) if post => (RouteKind::RemoveToken, 0, 0),
             (_, ["actions", "runners", "downloads"]) if get => (RouteKind::ListDownloads, 0, 0),
             (_, ["actions", "runners", id]) if get => (RouteKind::GetRunner, number(id)?, 0),
@@ -155,6 +158,7 @@ impl Route {
             K::ListRunners => scoped!("actions/runners"),
             K::GetRunner | K::DeleteRunner => scoped!("actions/runners/{runner_id}"),
             K::RegistrationToken => scoped!("actions/runners/registration-token"),
+            K::JitConfig => scoped!("actions/runners/generate-jitconfig"),
             K::RemoveToken => scoped!("actions/runners/remove-token"),
             K::ListGroups => scoped!("actions/runner-groups"),
             K::ListRepositories => scoped!("repos"),

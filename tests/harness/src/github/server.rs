@@ -147,9 +147,9 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
 
 async fn exchange(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
     let (parts, body) = request.into_parts();
-    // No route reads its body; it is drained so that the connection can be used again.
     let Ok(body) = Limited::new(body, LONGEST_BODY).collect().await else { return Err(Cut) };
-    let has_body = !body.to_bytes().is_empty();
+    let body = body.to_bytes();
+    let has_body = !body.is_empty();
     let full = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let (prefix, path) = match parts.uri.path().strip_prefix(ENTERPRISE_PREFIX) {
         Some(rest) if rest.starts_with('/') => (ENTERPRISE_PREFIX, rest),
@@ -171,6 +171,7 @@ async fn exchange(shared: &Shared, request: Request<Incoming>) -> Result<Respons
         path,
         query: Query::parse(parts.uri.query().unwrap_or_default()),
         headers: &parts.headers,
+        body: &body,
     };
     let conditional = parts.headers.contains_key(header::IF_NONE_MATCH);
     let record = |status: u16, caller: &str| {

@@ -99,6 +99,8 @@ pub(super) struct State {
     pub(super) idle: BTreeMap<Pool, BTreeSet<RunnerId>>,
     pub(super) jobs: Jobs,
     pub(super) runner_tokens: HashMap<String, RunnerToken>,
+    /// Runners that were registered ahead, by what their agents are started with.
+    pub(super) ahead: HashMap<String, RunnerId>,
     pub(super) credentials: Credentials,
     pub(super) budgets: Budgets,
     pub(super) faults: Faults,
@@ -133,6 +135,7 @@ impl State {
             idle: BTreeMap::new(),
             jobs: Jobs::default(),
             runner_tokens: HashMap::new(),
+            ahead: HashMap::new(),
             credentials: Credentials::default(),
             faults: Faults::default(),
             lies: Lies::default(),

@@ -50,7 +50,7 @@ impl Exit {
 }
 
 /// What the environment configures.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Configuration {
     server: Option<String>,
     url_path: String,
@@ -148,6 +148,9 @@ impl<'a, N: Fn(Progress)> Agent<'a, N> {
     ///
     /// The graceful stop waits until the agent is registered, however long that takes.
     pub(super) async fn run(&mut self, terminated: &CancellationToken) -> Exit {
+        if let Some(config) = self.environment.get("ACTIONS_RUNNER_INPUT_JITCONFIG") {
+            return self.run_just_in_time(config, terminated).await;
+        }
         let Some(configuration) = Configuration::read(self.environment) else { return Exit::MASKED };
         sleep(self.pace.second * configuration.startup_delay).await;
         if let Some(seconds) = configuration.docker_wait
@@ -163,6 +166,15 @@ impl<'a, N: Fn(Progress)> Agent<'a, N> {
         }
         let Some(session) = self.register(&configuration).await else { return Exit::MASKED };
         (self.tell)(Progress::Registered);
+        self.serve(&configuration, session, terminated).await
+    }
+
+    /// As the agent itself does, without an entry point of an image before it: its registration is there, and stays when it is told to end.
+    async fn run_just_in_time(&mut self, config: &str, terminated: &CancellationToken) -> Exit {
+        (self.tell)(Progress::Registering);
+        let Ok(session) = self.github.connect(config) else { return Exit::MASKED };
+        (self.tell)(Progress::Registered);
+        let configuration = Configuration { ephemeral: true, disable_update: true, ..Configuration::default() };
         self.serve(&configuration, session, terminated).await
     }
 
@@ -197,7 +209,11 @@ impl<'a, N: Fn(Progress)> Agent<'a, N> {
             tokio::select! {
                 biased;
                 () = terminated.cancelled(), if patience.is_none() => {
-                    if session.remove(&configuration.token).is_ok() {
+                    let ends = match configuration.token.as_str() {
+                        "" => self.job.is_none(),
+                        token => session.remove(token).is_ok(),
+                    };
+                    if ends {
                         return Exit::MASKED;
                     }
                     patience = Some(Instant::now() + self.pace.second * configuration.graceful_stop);

@@ -162,7 +162,7 @@ async fn runner_that_never_had_a_pod_does_not_unregister_its_namesake() -> Resul
     online_in(&world, &acme, 1).await?;
     let own: Api<Runner> = Api::namespaced(world.client.clone(), "owner");
     let name = only(own.list(&ListParams::default()).await?.items)?.name_any();
-    // The API server refuses its pod: there is no such volume.
+    // Its pod would be refused as well: there is no such volume.
     let namesake = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "metadata": {"name": name, "namespace": "thief"},
         "spec": {"repository": "acme/app", "dockerEnabled": false, "volumeMounts": [{"name": "none", "mountPath": "/none"}]},
@@ -171,10 +171,10 @@ async fn runner_that_never_had_a_pod_does_not_unregister_its_namesake() -> Resul
     let theirs: Api<Runner> = Api::namespaced(world.client.clone(), "thief");
     let refused = objects::until(theirs.clone(), "", PATIENCE, |all| {
         let conditions = all.iter().filter_map(|one| one.status.as_ref()).flat_map(|status| &status.conditions);
-        conditions.into_iter().any(|condition| condition.reason == "PodRefused")
+        conditions.into_iter().any(|condition| condition.reason == "NameTaken")
     })
     .await;
-    world.check(refused).await.context("waiting for a pod to be refused")?;
+    world.check(refused).await.context("waiting for the Runner to be refused")?;
     // A listing has shown the name while the Runner was there.
     let listed = world.github.count(RouteKind::ListRunners).requests;
     let again = world.github.wait_for(PATIENCE, |view| view.calls(RouteKind::ListRunners).requests > listed + 1).await;

@@ -229,6 +229,64 @@ async fn quotas_bound_runners_and_fleets_of_a_namespace() -> Result<()> {
     end_as_it_is(world).await
 }
 
+const CALLS: &str = "
+strict: true
+namespaces:
+  - names: [a]
+    scopes: [acme/*]
+    quotas: {callsPerMinute: 4}
+  - names: [b]
+    scopes: [acme/*, other/*]
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespace_at_its_quota_of_calls_waits_while_another_gets_its_runners() -> Result<()> {
+    let world = tenants().await?;
+    let (acme, other) = (Scope::repository("acme", "app"), Scope::repository("other", "app"));
+    for number in 1..=4 {
+        world.github.add(&Scope::repository("acme", &format!("lib-{number}")));
+    }
+    file(&world, CALLS).await?;
+    // A token and a listing each: more than four calls.
+    for number in 1..=4 {
+        let repository = format!("acme/lib-{number}");
+        put(&world, &deployment("a", &format!("lib-{number}"), &json!({"repository": repository}), 1)).await?;
+    }
+    let late = async |number: u32| says(&world, "a", &format!("lib-{number}"), "QuotaExceeded", "quotas.callsPerMinute").await;
+    let (one, two, three, four) = (late(1), late(2), late(3), late(4));
+    tokio::select! {
+        said = one => said?,
+        said = two => said?,
+        said = three => said?,
+        said = four => said?,
+    }
+    let metrics = world.operator.as_ref().context("no operator")?.metrics().await?;
+    let put_off = metrics.lines().any(|line| line.starts_with("pacer_tenancy_deferred_total{namespace=\"a\"} "));
+    ensure!(put_off && !metrics.contains("pacer_tenancy_deferred_total{namespace=\"b\"}"), "{metrics}");
+
+    // The same scope as one of its fleets, with the same credentials, and another one.
+    put(&world, &deployment("b", "web", &json!({"repository": "acme/app"}), 2)).await?;
+    put(&world, &deployment("b", "too", &json!({"repository": "acme/lib-1"}), 1)).await?;
+    put(&world, &deployment("b", "own", &json!({"repository": "other/app"}), 1)).await?;
+    online_in(&world, &acme, 2).await?;
+    online_in(&world, &other, 1).await?;
+    for name in ["web", "too", "own"] {
+        says(&world, "b", name, "AllOnline", "").await?;
+    }
+    // Nothing failed, and with more room everything goes on without a word.
+    file(&world, &CALLS.replace("callsPerMinute: 4", "callsPerMinute: 600")).await?;
+    for number in 1..=4 {
+        says(&world, "a", &format!("lib-{number}"), "AllOnline", "").await?;
+    }
+    let api: Api<Runner> = Api::namespaced(world.client.clone(), "a");
+    let failed = api.list(&ListParams::default()).await?.items.into_iter().filter(|runner| {
+        let status = runner.status.clone().unwrap_or_default();
+        status.conditions.iter().any(|condition| condition.type_ == "Accepted")
+    });
+    ensure!(failed.count() == 0 && runners(&world, "a").await? == 4);
+    end_as_it_is(world).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_name_no_host_that_the_file_does_not_list() -> Result<()> {
     let world = tenants().await?;

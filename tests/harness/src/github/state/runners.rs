@@ -38,6 +38,56 @@ impl State {
         Ok(opened)
     }
 
+    /// The agent of a runner that was registered ahead connects.
+    pub(in crate::github) fn connect(&mut self, config: &str) -> Result<Opened, RegistrationRefused> {
+        // Good for one start.
+        let id = self.ahead.remove(config).ok_or(RegistrationRefused::NotFound)?;
+        let session = self.number();
+        let runner = self.runners.get_mut(&id).ok_or(RegistrationRefused::NotFound)?;
+        runner.session = Some(session);
+        let opened = Opened { runner: id, session, wake: Arc::clone(&runner.wake) };
+        let late = self.chance.within(&self.settings.behaviour.online_late);
+        if late.is_zero() {
+            self.listens(id, session);
+        } else {
+            self.after(late, Due::Listens { runner: id, session });
+        }
+        Ok(opened)
+    }
+
+    /// Registers a runner ahead of its agent, in a group by its number. Gives what the agent is started with.
+    pub(in crate::github) fn enroll_ahead(
+        &mut self,
+        place: PlaceId,
+        name: &str,
+        group: u64,
+        labels: &[String],
+    ) -> Result<(RunnerId, String), RegistrationRefused> {
+        let group = GroupId(group);
+        let known = self.accounts.get(place).ok_or(RegistrationRefused::NotFound)?;
+        let is_default = group == Group::OF_REPOSITORIES;
+        let group = match (&known.scope, known.group(group)) {
+            (Scope::Repository { .. }, _) if is_default => group,
+            (_, Some(group)) => group.id,
+            // The simulation numbers the groups of all accounts; at GitHub the default one of each is 1.
+            (_, None) if is_default => self.group_of(place, None)?,
+            (_, None) => return Err(RegistrationRefused::NotFound),
+        };
+        let registration = Registration {
+            name: name.to_owned(),
+            labels: labels.to_vec(),
+            ephemeral: true,
+            disable_update: true,
+            ..Registration::default()
+        };
+        let id = self.enter(place, group, &registration)?.runner;
+        self.disconnect(id);
+        self.go_offline(id);
+        let config = format!("jit-{}-{}", id.0, self.number());
+        self.ahead.insert(config.clone(), id);
+        Ok((id, config))
+    }
+
     /// The agent of a session listens from now on.
     pub(in crate::github) fn listens(&mut self, id: RunnerId, session: u64) {
         let Some(runner) = self.runners.get_mut(&id).filter(|runner| runner.session == Some(session)) else { return };
@@ -91,6 +141,11 @@ impl State {
             return Err(RegistrationRefused::VersionDeprecated);
         }
         let group = self.group_of(place, request.group.as_deref())?;
+        self.enter(place, group, request)
+    }
+
+    fn enter(&mut self, place: PlaceId, group: GroupId, request: &Registration) -> Result<Opened, RegistrationRefused> {
+        let now = self.now();
         let key = request.name.to_lowercase();
         let taken = self.accounts.get(place).and_then(|place| place.names.get(&key).copied());
         if taken.is_some() && !request.replace {

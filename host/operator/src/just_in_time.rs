@@ -1,0 +1,183 @@
+//! Runners that are registered ahead of their agents: one registration for each, whose configuration lies in a Secret of its own.
+//!
+//! ```text
+//! recall (a Secret of an earlier try) -> register -> Secret -> pod, which refers to it
+//!                                           `-> name taken: by an answer that was lost -> remove, and again
+//! ```
+//!
+//! GitHub's id is known from the answer, and so the registration of a runner whose pod never starts is removed like any other.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Api, Client, Resource, ResourceExt};
+use pacer_api::Runner;
+use pacer_api::names::annotation;
+use pacer_cluster::answer::ignore_not_found;
+use pacer_cluster::object::Uid;
+use pacer_core::scope::Scope;
+use pacer_github::{JitRequest, JustInTime};
+
+use crate::access::Access;
+use crate::error::Error;
+use crate::pod::{Held, TokenSource, is_registration_only};
+
+/// Key within the Secret.
+const KEY: &str = "config";
+
+/// Working directory of jobs where the spec names none: the agent's own default, below its directory.
+const WORK_FOLDER: &str = "_work";
+
+/// Whether a Runner wants to be registered ahead.
+#[must_use]
+pub(crate) fn is_wanted(runner: &Runner) -> bool {
+    let wanted = runner.annotations().get(annotation::JUST_IN_TIME).is_some_and(|value| value == "true");
+    wanted && !is_registration_only(runner)
+}
+
+/// The Secrets with the configurations.
+pub struct Configurations {
+    client: Client,
+}
+
+impl Configurations {
+    /// Of this cluster.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The configuration that a Runner was given, if any.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not answer.
+    pub async fn recall(&self, runner: &Runner, uid: &Uid) -> Result<Option<TokenSource>, Error> {
+        let name = name(uid);
+        let secret = self.secrets(runner).get_opt(&name).await?;
+        let own = secret.filter(|secret| secret.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
+        let id = own.and_then(|secret| secret.annotations().get(annotation::RUNNER_ID)?.parse().ok());
+        Ok(id.map(|id| TokenSource { holds: Held::JustInTime { id }, name, key: KEY.to_owned() }))
+    }
+
+    /// Keeps the configuration of a Runner, for as long as the Runner lives.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not take it.
+    pub async fn keep(&self, runner: &Runner, uid: &Uid, made: &JustInTime) -> Result<TokenSource, Error> {
+        let name = name(uid);
+        let owner = runner.controller_owner_ref(&()).ok_or(Error::Incomplete("Runner", "UID"))?;
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                annotations: Some(BTreeMap::from([(annotation::RUNNER_ID.to_owned(), made.id.to_string())])),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            string_data: Some(BTreeMap::from([(KEY.to_owned(), made.config.expose().to_owned())])),
+            type_: Some("Opaque".to_owned()),
+            ..Secret::default()
+        };
+        self.secrets(runner).create(&PostParams::default(), &secret).await?;
+        Ok(TokenSource { holds: Held::JustInTime { id: made.id }, name, key: KEY.to_owned() })
+    }
+
+    /// Deletes the configuration of a Runner, whose registration is gone.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not do so.
+    pub async fn discard(&self, runner: &Runner, uid: &Uid) -> Result<(), Error> {
+        ignore_not_found(self.secrets(runner).delete(&name(uid), &DeleteParams::default()).await)?;
+        Ok(())
+    }
+
+    fn secrets(&self, runner: &Runner) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &runner.namespace().unwrap_or_default())
+    }
+}
+
+/// Name of a Runner's Secret.
+fn name(uid: &Uid) -> String {
+    format!("runner-jit-{}", uid.as_str())
+}
+
+/// GitHub's id of the group that a Runner is to be in; none when there is no such group.
+///
+/// # Errors
+///
+/// When GitHub does not list its groups.
+pub(crate) async fn group(runner: &Runner, access: &Access) -> Result<Option<u64>, Error> {
+    let Some(wanted) = runner.spec.config.group() else { return Ok(Some(JitRequest::DEFAULT_GROUP)) };
+    match access.scope() {
+        Scope::Repository { .. } => Ok(Some(JitRequest::DEFAULT_GROUP)),
+        Scope::Organization(organization) => {
+            let groups = access.github().runner_groups(organization).await?;
+            Ok(groups.into_iter().find(|group| group.name.eq_ignore_ascii_case(wanted)).map(|group| group.id))
+        }
+        // GitHub's agents find an enterprise's groups by name; nobody here lists them.
+        Scope::Enterprise(_) => Ok(wanted.eq_ignore_ascii_case("default").then_some(JitRequest::DEFAULT_GROUP)),
+    }
+}
+
+/// What GitHub is asked for a Runner.
+#[must_use]
+pub(crate) fn request<'a>(runner: &'a Runner, name: &'a str, runner_group_id: u64) -> JitRequest<'a> {
+    let config = &runner.spec.config;
+    let selector = runner.spec.pod.node_selector.as_ref();
+    let arch = match selector.and_then(|labels| labels.get("kubernetes.io/arch")).map(String::as_str) {
+        Some("arm64") => "ARM64",
+        Some("arm") => "ARM",
+        _ => "X64",
+    };
+    // Those that an agent would add by itself.
+    let mut labels: Vec<String> = ["self-hosted", "linux", arch].map(str::to_owned).to_vec();
+    for label in config.labels() {
+        if !labels.iter().any(|known| known.eq_ignore_ascii_case(label)) {
+            labels.push(label.clone());
+        }
+    }
+    let work_folder = config.work_dir.as_deref().filter(|dir| !dir.is_empty()).unwrap_or(WORK_FOLDER);
+    JitRequest { name, runner_group_id, labels, work_folder }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn runner(annotations: &serde_json::Value, spec: &serde_json::Value) -> Runner {
+        serde_json::from_value(json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner",
+            "metadata": {"name": "a", "annotations": annotations}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn runner_is_registered_ahead_when_it_asks_for_that() {
+        let wanted = |annotations| is_wanted(&runner(&annotations, &json!({"repository": "acme/app"})));
+        assert!(wanted(json!({"actions.summerwind.dev/just-in-time": "true"})));
+        assert!(!wanted(json!({})) && !wanted(json!({"actions.summerwind.dev/just-in-time": "false"})));
+        let registers =
+            json!({"actions.summerwind.dev/just-in-time": "true", "actions-runner-controller/registration-only": "true"});
+        assert!(!wanted(registers));
+    }
+
+    #[test]
+    fn request_has_the_labels_that_an_agent_would_add() {
+        let asked = |spec| {
+            let runner = runner(&json!({}), &spec);
+            let request = request(&runner, "a", 1);
+            (request.labels.join(" "), request.work_folder.to_owned())
+        };
+        let plain = asked(json!({"repository": "acme/app", "labels": ["big", "linux"]}));
+        assert_eq!(plain, ("self-hosted linux X64 big".to_owned(), "_work".to_owned()));
+        let arm = asked(json!({"repository": "acme/app", "workDir": "/w", "nodeSelector": {"kubernetes.io/arch": "arm64"}}));
+        assert_eq!(arm, ("self-hosted linux ARM64".to_owned(), "/w".to_owned()));
+    }
+}

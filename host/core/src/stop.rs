@@ -163,7 +163,7 @@ fn end_of_agent(runner: &RunnerFacts, pod: &PodFacts, overdue: bool, limits: &St
         return graceful;
     }
     // One that did not register within its time never had a job, and may not end by itself.
-    if !runner.was_registered() {
+    if !runner.was_registered() && runner.known_id.is_none() {
         return graceful;
     }
     let patient = Step::DeletePod(PodDeletion::Patient);

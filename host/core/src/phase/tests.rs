@@ -400,7 +400,7 @@ fn runners_that_github_misses() {
 fn runner_registered_just_in_time_starts_until_its_agent_is_seen() {
     let awaited = |facts| RunnerFacts { awaited: true, ..facts };
     for (remote, expected) in [(OFFLINE, Phase::Starting), (Remote::Unknown, Phase::Starting), (IDLE, Phase::Idle(secs(40)))] {
-        assert_eq!(assess(&awaited(listed(remote.clone())), at(NOW)).phase, expected, "{remote:?}");
+        assert_eq!(assess(&awaited(listed(remote)), at(NOW)).phase, expected, "{remote:?}");
     }
     let ready = PodFacts { ready_since: Some(ago_s(30)), ..running_pod() };
     check([

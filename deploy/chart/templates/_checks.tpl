@@ -6,6 +6,9 @@
 {{- if and (not .Values.enableLeaderElection) (gt (int .Values.replicaCount) 1) }}
 {{- fail (printf "enableLeaderElection is false and replicaCount is %d: all replicas would act at once and delete each other's runners. Set enableLeaderElection=true, or replicaCount=1" (int .Values.replicaCount)) }}
 {{- end }}
+{{- if and (not .Values.enableLeaderElection) (gt (int .Values.pacer.shards) 1) }}
+{{- fail (printf "enableLeaderElection is false and pacer.shards is %d: nothing would say which replica acts for which shard. Set enableLeaderElection=true, or pacer.shards=1" (int .Values.pacer.shards)) }}
+{{- end }}
 {{- if and .Values.scope.watchNamespace (not .Values.scope.singleNamespace) }}
 {{- fail (printf "scope.watchNamespace is %q and scope.singleNamespace is false: all namespaces would be served. Set scope.singleNamespace=true, or leave scope.watchNamespace empty" .Values.scope.watchNamespace) }}
 {{- end }}

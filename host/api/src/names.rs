@@ -54,6 +54,8 @@ pub mod label {
 
 /// Annotations, as keys of `metadata.annotations`.
 pub mod annotation {
+    /// On the Lease of replicas that share the work: what one of them wrote last, its identity and when. Followed by a number of its own. Not ARC's.
+    pub const REPLICA_PREFIX: &str = "actions.summerwind.dev/replica-";
     /// On Runners: when the object was created, RFC 3339.
     pub const SYNC_TIME: &str = "sync-time";
     /// On pods: GitHub's runner id in decimal, proof that the runner registered.

@@ -6,15 +6,15 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::fence::Fence;
+use seat::{Seat, Standing};
+
+mod seat;
+pub mod shards;
 
 /// client-go's defaults: 15 s lease, renewed every 2 s, lost after 10 s without success. The five seconds between are for calls that
 /// were under way when the right ended.
@@ -49,17 +49,19 @@ pub struct LeaseConfig {
 
 /// Takes and keeps the lease.
 pub struct Election {
-    leases: Api<Lease>,
+    seat: Seat,
     config: LeaseConfig,
     fence: Fence,
-    observed: Option<(String, Instant)>,
+    /// Who was seen to hold it last.
+    holder: Option<String>,
 }
 
 impl Election {
     /// An election through this client, which must not be fenced or throttled by anything else.
     #[must_use]
     pub fn new(client: Client, config: LeaseConfig, fence: Fence) -> Self {
-        Self { leases: Api::namespaced(client, &config.namespace), config, fence, observed: None }
+        let seat = Seat::new(client, &config.namespace, &config.name, &config.identity, config.timing.duration);
+        Self { seat, config, fence, holder: None }
     }
 
     /// Runs until `stop`: announces on `leading` when the lease is ours and when it is lost, and gives it back at the end.
@@ -102,7 +104,7 @@ impl Election {
         }
         if deadline.is_some() {
             self.lose(&leading);
-            let release = tokio::time::timeout(self.config.timing.retry, self.release());
+            let release = tokio::time::timeout(self.config.timing.retry, self.seat.release(|_| {}));
             if !matches!(release.await, Ok(Ok(()))) {
                 tracing::warn!(lease = %self.config.name, "lease not given back; others wait until it expires");
             }
@@ -116,73 +118,16 @@ impl Election {
 
     /// One try to create, renew or take over. False: another process holds it.
     async fn attempt(&mut self) -> Result<bool, kube::Error> {
-        let Some(lease) = self.leases.get_opt(&self.config.name).await? else {
-            return conflict_is_false(self.leases.create(&PostParams::default(), &self.ours(None)).await);
-        };
-        let version = lease.metadata.resource_version.clone().unwrap_or_default();
-        let spec = lease.spec.clone().unwrap_or_default();
-        let holder = spec.holder_identity.as_deref().unwrap_or_default();
-        if holder != self.config.identity && !holder.is_empty() && !self.expired(&version, &spec) {
-            return Ok(false);
-        }
-        let renewed = self.ours(Some(lease));
-        conflict_is_false(self.leases.replace(&self.config.name, &PostParams::default(), &renewed).await)
-    }
-
-    /// Whether the lease has not changed for its duration since this process first saw it like this.
-    fn expired(&mut self, version: &str, spec: &LeaseSpec) -> bool {
-        let duration = spec
-            .lease_duration_seconds
-            .and_then(|seconds| u64::try_from(seconds).ok())
-            .map_or(self.config.timing.duration, Duration::from_secs);
-        match &self.observed {
-            Some((seen, since)) if seen == version => since.elapsed() >= duration,
-            _ => {
-                self.observed = Some((version.to_owned(), Instant::now()));
-                false
+        match self.seat.look().await? {
+            Standing::Held { holder, .. } => {
+                if self.holder.as_ref() != Some(&holder) {
+                    tracing::info!(lease = %self.config.name, holder, "another operator leads; waiting for the lease");
+                }
+                self.holder = Some(holder);
+                Ok(false)
             }
+            Standing::Missing => self.seat.write(None, |_| {}).await,
+            Standing::Ours(lease) | Standing::Free(lease) => self.seat.write(Some(lease), |_| {}).await,
         }
-    }
-
-    fn ours(&self, old: Option<Lease>) -> Lease {
-        let now = MicroTime(Timestamp::now());
-        let mut lease = old.unwrap_or_else(|| Lease {
-            metadata: ObjectMeta {
-                name: Some(self.config.name.clone()),
-                namespace: Some(self.config.namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            ..Lease::default()
-        });
-        let spec = lease.spec.get_or_insert_default();
-        if spec.holder_identity.as_deref() != Some(self.config.identity.as_str()) {
-            spec.holder_identity = Some(self.config.identity.clone());
-            spec.acquire_time = Some(now.clone());
-            spec.lease_transitions = Some(spec.lease_transitions.map_or(0, |transitions| transitions.saturating_add(1)));
-        }
-        // Rounded up: a lease that others may take earlier than we give it up would let two act at once.
-        let seconds = self.config.timing.duration.as_millis().div_ceil(1000);
-        spec.lease_duration_seconds = i32::try_from(seconds).ok();
-        spec.renew_time = Some(now);
-        lease
-    }
-
-    async fn release(&self) -> Result<(), kube::Error> {
-        let mut lease = self.leases.get(&self.config.name).await?;
-        let spec = lease.spec.get_or_insert_default();
-        if spec.holder_identity.as_deref() == Some(self.config.identity.as_str()) {
-            spec.holder_identity = Some(String::new());
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
-            self.leases.replace(&self.config.name, &PostParams::default(), &lease).await?;
-        }
-        Ok(())
-    }
-}
-
-fn conflict_is_false(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
-    match result {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
-        Err(error) => Err(error),
     }
 }

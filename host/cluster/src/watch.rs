@@ -14,6 +14,7 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
+use pacer_core::shard::Share;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 
@@ -54,11 +55,36 @@ impl Filled {
     }
 }
 
+/// Which namespaces are watched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Range<'a> {
+    /// Only this one; all when none.
+    pub namespace: Option<&'a str>,
+    /// Of them those of this share; all when none. The API server sends the others as well, and they are dropped as they come.
+    pub share: Option<Share>,
+}
+
+impl<'a> From<Option<&'a str>> for Range<'a> {
+    fn from(namespace: Option<&'a str>) -> Self {
+        Self { namespace, share: None }
+    }
+}
+
+/// Whether an event is of an object in the share, or of no object.
+fn concerns<K: Resource>(event: &watcher::Event<K>, share: Option<Share>) -> bool {
+    let (Some(share), watcher::Event::Apply(object) | watcher::Event::Delete(object) | watcher::Event::InitApply(object)) =
+        (share, event)
+    else {
+        return true;
+    };
+    object.meta().namespace.as_deref().is_some_and(|namespace| share.has(namespace))
+}
+
 /// Prepares a watch and its store, in one namespace or in all. `trim` drops what is never read before an object is stored; `filled` learns of
 /// the store.
-pub fn watch<K>(
+pub fn watch<'a, K>(
     client: &Client,
-    namespace: Option<&str>,
+    range: impl Into<Range<'a>>,
     config: watcher::Config,
     trim: impl FnMut(&mut K) + Send + 'static,
     filled: &mut Filled,
@@ -68,14 +94,14 @@ where
     K::DynamicType: Default + Eq + Hash + Clone,
 {
     let (store, writer) = reflector::store();
-    let changes = fill(client, namespace, config, trim, |_| {}, (store.clone(), writer), filled);
+    let changes = fill(client, range.into(), config, trim, |_| {}, (store.clone(), writer), filled);
     (store, changes)
 }
 
 /// As [`watch`], with an [index](crate::index) of the store by what `keys` says.
-pub fn watch_with_index<K, Key>(
+pub fn watch_with_index<'a, K, Key>(
     client: &Client,
-    namespace: Option<&str>,
+    range: impl Into<Range<'a>>,
     config: watcher::Config,
     trim: impl FnMut(&mut K) + Send + 'static,
     keys: Keys<K, Key>,
@@ -89,14 +115,14 @@ where
     let mut indexer = Indexer::new(store.clone(), keys);
     let index = indexer.index();
     let note = move |event: &watcher::Event<K>| indexer.note(event);
-    let changes = fill(client, namespace, config, trim, note, (store.clone(), writer), filled);
+    let changes = fill(client, range.into(), config, trim, note, (store.clone(), writer), filled);
     (store, index, changes)
 }
 
 /// The events of a watch, each of which `note` sees before it is in the store.
 fn fill<K>(
     client: &Client,
-    namespace: Option<&str>,
+    Range { namespace, share }: Range<'_>,
     config: watcher::Config,
     trim: impl FnMut(&mut K) + Send + 'static,
     mut note: impl FnMut(&watcher::Event<K>) + Send + 'static,
@@ -113,7 +139,9 @@ where
     };
     let (is_filled, receiver) = tokio::sync::watch::channel(false);
     filled.0.push(receiver);
-    let noted = watcher(api, config).backoff(WatchBackoff::default()).modify(trim).inspect_ok(move |event| note(event));
+    let watched = watcher(api, config).backoff(WatchBackoff::default());
+    let ours = watched.try_filter(move |event| std::future::ready(concerns(event, share)));
+    let noted = ours.modify(trim).inspect_ok(move |event| note(event));
     let events = noted.reflect(writer).inspect_ok(move |event| {
         if matches!(event, watcher::Event::InitDone) {
             is_filled.send_replace(true);
@@ -215,6 +243,25 @@ mod tests {
     use pacer_api::Runner;
 
     use super::*;
+
+    #[test]
+    fn objects_of_other_shards_are_dropped_and_the_ends_of_listings_are_not() {
+        let shards = pacer_core::shard::Shards::new(2).unwrap();
+        let of = |shard| {
+            let share = Some(Share { shards, shard });
+            let object = || {
+                let mut object = runner("a");
+                object.metadata.namespace = Some("team-a".to_owned());
+                object
+            };
+            let events =
+                [Event::Apply(object()), Event::Delete(object()), Event::InitApply(object()), Event::Init, Event::InitDone];
+            events.map(|event| concerns(&event, share))
+        };
+        assert_eq!(shards.of("team-a"), 1);
+        assert_eq!((of(0), of(1)), ([false, false, false, true, true], [true; 5]));
+        assert!(concerns(&Event::Apply(runner("a")), None));
+    }
 
     fn runner(name: &str) -> Runner {
         let mut runner = Runner::default();

@@ -84,6 +84,12 @@ struct Limit {
 }
 
 impl Limit {
+    /// That of one of so many. Nobody has nothing.
+    fn part(self, sharers: u32) -> Self {
+        let of = |amount: u32| amount / sharers.max(1);
+        Self { most: of(self.most).max(1), kept: self.kept.map(of) }
+    }
+
     /// Whether `used` leaves room for `amount`. Of what others use or have kept for them, no more counts than leaves this purpose its own share:
     /// `used` may name calls that are not made yet.
     fn fits(&self, used: &Amounts, purpose: Purpose, amount: u32) -> bool {
@@ -179,6 +185,8 @@ struct Waiting<K> {
 /// What one account may do in a minute, and who waits for a turn. Every `now` is the time since a fixed moment, on a clock that never goes back.
 #[derive(Debug)]
 pub struct Allowance<K> {
+    /// Who has as much of the account as this one, itself included.
+    sharers: u32,
     points: Window,
     creations: Window,
     /// In the order in which they have their turns: by purpose, then as they came.
@@ -188,7 +196,18 @@ pub struct Allowance<K> {
 
 impl<K> Default for Allowance<K> {
     fn default() -> Self {
-        Self { points: Window::new(POINTS), creations: Window::new(CREATIONS), waiting: BTreeMap::new(), numbers: 0 }
+        Self { sharers: 1, points: Window::new(POINTS), creations: Window::new(CREATIONS), waiting: BTreeMap::new(), numbers: 0 }
+    }
+}
+
+impl<K> Allowance<K> {
+    /// From now on so many have the account's minute among them, each the same part. What was used before counts as it did.
+    pub fn share(&mut self, sharers: u32) {
+        if self.sharers != sharers.max(1) {
+            self.sharers = sharers.max(1);
+            self.points.limit = POINTS.part(self.sharers);
+            self.creations.limit = CREATIONS.part(self.sharers);
+        }
     }
 }
 

@@ -42,6 +42,7 @@ pub mod running;
 pub mod scale_down;
 pub mod schedule;
 pub mod scope;
+pub mod shard;
 pub mod stop;
 pub mod target;
 pub mod tenancy;

@@ -1,6 +1,7 @@
 //! How much GitHub still lets us ask.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -90,6 +91,10 @@ struct Book {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     per_owner: bool,
+    /// Processes that use the same credentials, this one included.
+    sharers: AtomicU32,
+    /// Sets of listings that are made with them, each of which knows of its own only.
+    registries: AtomicU32,
     /// From when allowances count their time.
     made: Instant,
     state: Mutex<State>,
@@ -106,7 +111,18 @@ impl Ledger {
     /// `per_owner` when the credentials act through a different installation for each owner.
     pub(crate) fn new(per_owner: bool) -> Self {
         let state = Mutex::new(State { books: BTreeMap::new(), resources: BTreeMap::new() });
-        Self { per_owner, made: Instant::now(), state }
+        Self { per_owner, sharers: AtomicU32::new(1), registries: AtomicU32::new(1), made: Instant::now(), state }
+    }
+
+    /// So many processes use the same credentials, and so many registries of listings.
+    pub(crate) fn share(&self, sharers: u32, registries: u32) {
+        self.sharers.store(sharers.max(1), Ordering::Relaxed);
+        self.registries.store(registries.max(1), Ordering::Relaxed);
+    }
+
+    /// See [`Self::share`].
+    pub(crate) fn registries(&self) -> u32 {
+        self.registries.load(Ordering::Relaxed)
     }
 
     /// Whether a call may be made now: if so, what to give back to [`Ledger::answered`] once it is answered, unless nobody counts.
@@ -117,6 +133,7 @@ impl Ledger {
         if book.unlimited {
             return Ok(None);
         }
+        book.allowance.share(self.sharers.load(Ordering::Relaxed));
         match book.allowance.ask(who, call.endpoint.purpose(), cost, instant.duration_since(self.made)) {
             Ok(grant) => Ok(Some((account, grant))),
             Err(wait) => Err(Deferral::of(wait)),

@@ -248,6 +248,17 @@ impl GitHub {
         self.0.ledger.of(scope)
     }
 
+    /// So many processes use these credentials, this one included, and have the same part of what GitHub allows in a minute; and so many
+    /// shards list with them, each of which leaves as much of an hour's budget to every other one as it takes.
+    pub fn share(&self, processes: u32, shards: u32) {
+        self.0.ledger.share(processes, shards);
+    }
+
+    /// Shards that list with these credentials; each knows of its own listings only.
+    pub(crate) fn shards(&self) -> u32 {
+        self.0.ledger.registries()
+    }
+
     /// Every budget known, for metrics.
     #[must_use]
     pub fn budgets(&self) -> Vec<Budget> {

@@ -123,6 +123,13 @@ struct Traffic {
     calls: u32,
 }
 
+impl Traffic {
+    /// That of all shards, each of which does as much.
+    fn of_all(self, shards: u32) -> Self {
+        Self { pollers: self.pollers.saturating_mul(shards), calls: self.calls.saturating_mul(shards) }
+    }
+}
+
 impl Registry {
     fn traffic(&self, client: &ClientId) -> Traffic {
         self.pollers.of(client).iter().fold(Traffic { pollers: 0, calls: 0 }, |sum, lease| Traffic {

@@ -142,6 +142,13 @@ struct Traffic {
     pages: u32,
 }
 
+impl Traffic {
+    /// That of all shards, each of which does as much.
+    fn of_all(self, shards: u32) -> Self {
+        Self { pollers: self.pollers.saturating_mul(shards), pages: self.pages.saturating_mul(shards) }
+    }
+}
+
 impl Registry {
     fn traffic(&self, client: &ClientId) -> Traffic {
         self.pollers.of(client).iter().fold(Traffic { pollers: 0, pages: 0 }, |sum, lease| Traffic {

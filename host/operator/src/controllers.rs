@@ -234,10 +234,11 @@ impl Operator {
             "the policy sets",
             policies::run(self.policies.clone(), self.cluster.clone(), self.settings.sync_period, stop.clone()),
         );
-        let (tenancies, cluster) = (self.github.tenancies().clone(), self.cluster.clone());
+        let (tenancies, cluster, settings) = (self.github.tenancies().clone(), self.cluster.clone(), self.settings.clone());
         tasks.until_stop("the tenancy", async move {
             let (client, events) = (cluster.client.clone(), cluster.events.clone());
-            tenancy::follow(tenancies, client, events, || dispatch::everything(&cluster)).await;
+            let serves = |namespace: &str| settings.serves(namespace);
+            tenancy::follow(tenancies, client, events, serves, || dispatch::everything(&cluster)).await;
         });
         let operator = self.clone();
         tasks.until_stop("housekeeping", async move {

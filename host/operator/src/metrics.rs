@@ -1,8 +1,10 @@
 //! What `/metrics` shows. Gauges about objects are read from the stores at the moment of the scrape, so that a deleted object leaves nothing
 //! behind; every other label is one of a closed set.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context as TaskContext, Poll};
 
 use http::Request;
@@ -13,15 +15,15 @@ use pacer_core::phase::Cause;
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::{ReceiverMetrics, WAITS};
 use pacer_demand::redelivery::RedeliveryMetrics;
-use pacer_github::{AnswerMemory, GitHub};
+use pacer_github::GitHub;
 use pacer_policy::{Counters as PolicyCounters, Decision, Fault, IsolationLevel};
 use pacer_policyset::receipts::{Counters as ReceiptCounters, Recent};
-use pacer_policyset::{Phase, PolicySets};
+use pacer_policyset::{Phase, PolicySets, Totals, View};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
@@ -77,17 +79,28 @@ pub struct Metrics {
     registry: Registry,
     reconciles: Family<ReconcileLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
-    leading: Gauge,
+    leading: Arc<RwLock<Leading>>,
     connections: connections::Connections,
     receiver: ReceiverMetrics,
     redelivery: RedeliveryMetrics,
     recording: RecordingMetrics,
     estimate_errors: Histogram,
-    sources: Arc<OnceLock<Sources>>,
+    sources: Arc<RwLock<Vec<Arc<Sources>>>>,
 }
 
-/// Where figures come from that are read at the scrape.
+/// For what this process may act.
+#[derive(Clone, Debug)]
+pub enum Leading {
+    /// For everything or nothing.
+    Whole(bool),
+    /// For these shards and no others.
+    Shards(BTreeMap<u16, bool>),
+}
+
+/// Where figures come from that are read at the scrape. In a process that acts for several shards there is one of each.
 pub struct Sources {
+    /// Of which shard.
+    pub shard: u16,
     /// Objects.
     pub stores: Stores,
     /// The operator's own client, when it has credentials.
@@ -127,8 +140,7 @@ impl Default for Metrics {
         registry.register("pacer_reconciles", "Reconciles by kind and outcome", reconciles.clone());
         let requests = Family::default();
         registry.register("pacer_kubernetes_requests", "Requests to the Kubernetes API", requests.clone());
-        let leading = Gauge::default();
-        registry.register("pacer_leading", "1 while this process may act", leading.clone());
+        let leading = Arc::new(RwLock::new(Leading::Whole(false)));
         let connections = connections::Connections::register(&mut registry);
         let receiver = ReceiverMetrics::register(&mut registry);
         let redelivery = RedeliveryMetrics::register(&mut registry);
@@ -136,16 +148,23 @@ impl Default for Metrics {
         let estimate_errors = Histogram::new(WAITS);
         let help = "By how much the likely start of a job that waits missed its start";
         registry.register("pacer_wait_estimate_error_seconds", help, estimate_errors.clone());
-        let sources = Arc::new(OnceLock::new());
-        registry.register_collector(Box::new(Scrape { sources: sources.clone() }));
+        let sources = Arc::new(RwLock::new(Vec::new()));
+        registry.register_collector(Box::new(Scrape { leading: leading.clone(), sources: sources.clone() }));
         Self { registry, reconciles, requests, leading, connections, receiver, redelivery, recording, estimate_errors, sources }
     }
 }
 
 impl Metrics {
-    /// Says where to read from at scrapes; only the first call counts.
+    /// Says where to read from at scrapes, until [`Self::forget`].
     pub fn read_from(&self, sources: Sources) {
-        let _first = self.sources.set(sources);
+        let mut all = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::new(sources));
+        all.sort_by_key(|one| one.shard);
+    }
+
+    /// Nothing is read of a shard any more.
+    pub fn forget(&self, shard: u16) {
+        self.sources.write().unwrap_or_else(PoisonError::into_inner).retain(|one| one.shard != shard);
     }
 
     /// By how much estimates of starts were wrong, seconds.
@@ -153,9 +172,9 @@ impl Metrics {
         &self.estimate_errors
     }
 
-    /// Where to read from; none while this process does not act.
-    pub(crate) fn sources(&self) -> Option<&Sources> {
-        self.sources.get()
+    /// Where to read from, by shard; nowhere while this process does not act.
+    pub(crate) fn sources(&self) -> Vec<Arc<Sources>> {
+        self.sources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts a reconcile.
@@ -187,9 +206,9 @@ impl Metrics {
         &self.recording
     }
 
-    /// Whether this process may act.
-    pub fn leading(&self, leading: bool) {
-        self.leading.set(i64::from(leading));
+    /// For what this process may act.
+    pub fn leading(&self, leading: Leading) {
+        *self.leading.write().unwrap_or_else(PoisonError::into_inner) = leading;
     }
 
     /// The text of `/metrics`.
@@ -272,23 +291,27 @@ where
 /// Figures that are read when asked for.
 #[derive(Debug)]
 struct Scrape {
-    sources: Arc<OnceLock<Sources>>,
+    leading: Arc<RwLock<Leading>>,
+    sources: Arc<RwLock<Vec<Arc<Sources>>>>,
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(sources) = self.sources.get() else { return Ok(()) };
-        targets(&mut encoder, sources)?;
-        claims(&mut encoder, sources)?;
-        runners(&mut encoder, sources)?;
-        failures(&mut encoder, &sources.standings)?;
-        autoscaling::encode(&mut encoder, sources)?;
-        github(&mut encoder, sources)?;
-        answers(&mut encoder, sources.accesses.answer_memory())?;
-        policies(&mut encoder, &sources.policies)?;
-        receipts(&mut encoder, &sources.receipts)?;
-        policy_sets(&mut encoder, &sources.sets)?;
-        tenancy(&mut encoder, &sources.tenancies)
+        leading(&mut encoder, &self.leading.read().unwrap_or_else(PoisonError::into_inner))?;
+        let all = self.sources.read().unwrap_or_else(PoisonError::into_inner).clone();
+        // What the whole process has once is the same in all of them.
+        let Some(any) = all.first() else { return Ok(()) };
+        targets(&mut encoder, &all)?;
+        claims(&mut encoder, &all)?;
+        runners(&mut encoder, &all)?;
+        failures(&mut encoder, &all)?;
+        autoscaling::encode(&mut encoder, &all)?;
+        github(&mut encoder, any)?;
+        answers(&mut encoder, &all)?;
+        policies(&mut encoder, &any.policies)?;
+        receipts(&mut encoder, &any.receipts)?;
+        policy_sets(&mut encoder, &all)?;
+        tenancy(&mut encoder, &any.tenancies)
     }
 }
 
@@ -320,9 +343,19 @@ fn counter(
     Ok(())
 }
 
+fn leading(encoder: &mut DescriptorEncoder<'_>, leading: &Leading) -> Result<(), std::fmt::Error> {
+    let rows = match leading {
+        Leading::Whole(leads) => vec![(vec![], i64::from(*leads))],
+        Leading::Shards(shards) => {
+            shards.iter().map(|(shard, leads)| (vec![("shard", shard.to_string())], i64::from(*leads))).collect()
+        }
+    };
+    gauge(encoder, "pacer_leading", "1 while this process may act", &rows)
+}
+
 /// The numbers asked for, under ARC's names.
-fn targets(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
-    let targets = sources.stores.targets();
+fn targets(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+    let targets: Vec<Target> = all.iter().flat_map(|sources| sources.stores.targets()).collect();
     let kinds = [
         (ScaleTargetKind::RunnerDeployment, "runnerdeployment", "replicas of RunnerDeployment"),
         (ScaleTargetKind::RunnerSet, "runnerset", "replicas of RunnerSet"),
@@ -339,10 +372,10 @@ fn targets(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(),
 }
 
 /// Claims of RunnerSets by what can be done with them.
-fn claims(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
-    let counts = sources.supplies.claims.census();
-    let rows: Vec<_> = counts
-        .into_iter()
+fn claims(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+    let rows: Vec<_> = all
+        .iter()
+        .flat_map(|sources| sources.supplies.claims.census())
         .map(|((namespace, set, state), count)| {
             (
                 vec![("runnerset", set), ("namespace", namespace), ("state", state.to_owned())],
@@ -354,20 +387,20 @@ fn claims(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), 
 }
 
 /// One that did its job is no failure. Every cause has a series from the start, so that the first failure is an increase.
-fn failures(encoder: &mut DescriptorEncoder<'_>, standings: &Standings) -> Result<(), std::fmt::Error> {
-    let tallies = standings.tallies();
+fn failures(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+    let tallies: Vec<_> = all.iter().map(|sources| sources.standings.tallies()).collect();
     let causes = Cause::ALL.into_iter().filter(|cause| *cause != Cause::Completed).map(Cause::as_str);
     let row = |cause: &'static str| {
-        let total = tallies.get(cause).map_or(0, |tally| tally.total);
+        let total = tallies.iter().filter_map(|tallies| tallies.get(cause)).map(|tally| tally.total).sum::<u64>();
         (vec![("cause", cause.to_owned())], total)
     };
     let rows: Vec<_> = causes.map(row).collect();
     counter(encoder, "pacer_runner_failures", "Runners that did not start or ended without having done a job, by cause", &rows)
 }
 
-fn runners(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
+fn runners(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
     let mut rows = Vec::new();
-    for set in sources.stores.sets.state() {
+    for set in all.iter().flat_map(|sources| sources.stores.sets.state()) {
         let Some(status) = &set.status else { continue };
         let states = [("pending", status.pending_replicas), ("idle", status.idle_replicas), ("busy", status.busy_replicas)];
         for (state, count) in states {
@@ -419,18 +452,20 @@ fn github(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), 
     )
 }
 
-fn answers(encoder: &mut DescriptorEncoder<'_>, memory: &AnswerMemory) -> Result<(), std::fmt::Error> {
+fn answers(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+    let memories = || all.iter().map(|sources| sources.accesses.answer_memory());
+    let held: usize = memories().map(|memory| memory.held()).sum();
     gauge(
         encoder,
         "pacer_github_foreign_bytes",
         "Bytes that answers of GitHub servers hold in memory that credentials of namespaces name",
-        &[(vec![], i64::try_from(memory.held()).unwrap_or(i64::MAX))],
+        &[(vec![], i64::try_from(held).unwrap_or(i64::MAX))],
     )?;
     counter(
         encoder,
         "pacer_github_foreign_refused",
         "Answers of such servers that were not read, because all of them together hold as much memory as they may",
-        &[(vec![], memory.refused())],
+        &[(vec![], memories().map(|memory| memory.refused()).sum::<u64>())],
     )
 }
 
@@ -487,8 +522,9 @@ fn receipts(encoder: &mut DescriptorEncoder<'_>, counters: &ReceiptCounters) -> 
     counter(encoder, "pacer_policy_receipts", "Receipts of decisions by what became of them", &rows)
 }
 
-fn policy_sets(encoder: &mut DescriptorEncoder<'_>, policies: &PolicySets) -> Result<(), std::fmt::Error> {
-    let views = policies.views();
+fn policy_sets(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+    // Each shard has the default set, and they are told of it once.
+    let views: BTreeMap<ObjectKey, View> = all.iter().rev().flat_map(|sources| sources.sets.views()).collect();
     let set = |key: &ObjectKey| vec![("namespace", key.namespace.clone()), ("set", key.name.clone())];
     let rows: Vec<_> = views
         .iter()
@@ -518,20 +554,21 @@ fn policy_sets(encoder: &mut DescriptorEncoder<'_>, policies: &PolicySets) -> Re
         })
         .collect();
     gauge(encoder, "pacer_policy_breaker_open", "1 while a policy keeps failing and is not asked", &rows)?;
-    let isolation = policies.host().isolation().map(|isolation| isolation.level);
+    let isolation = all.first().and_then(|sources| sources.sets.host().isolation()).map(|isolation| isolation.level);
     let rows: Vec<_> = IsolationLevel::ALL
         .into_iter()
         .map(|level| (vec![("level", level.as_str().to_owned())], i64::from(isolation == Some(level))))
         .collect();
     gauge(encoder, "pacer_policy_isolation", "1 for how well the processes that run policies are locked in", &rows)?;
-    let totals = policies.totals();
-    let counts = [
-        ("pacer_policy_set_activations", "Contents of policy sets that came into force", &totals.activations),
-        ("pacer_policy_set_refusals", "Contents of policy sets that were refused", &totals.refusals),
-        ("pacer_policy_set_rollbacks", "Contents of policy sets that were rolled back", &totals.rollbacks),
+    type Total = fn(&Totals) -> &AtomicU64;
+    let counts: [(&str, &str, Total); 3] = [
+        ("pacer_policy_set_activations", "Contents of policy sets that came into force", |totals| &totals.activations),
+        ("pacer_policy_set_refusals", "Contents of policy sets that were refused", |totals| &totals.refusals),
+        ("pacer_policy_set_rollbacks", "Contents of policy sets that were rolled back", |totals| &totals.rollbacks),
     ];
-    for (name, help, count) in counts {
-        counter(encoder, name, help, &[(vec![], count.load(std::sync::atomic::Ordering::Relaxed))])?;
+    for (name, help, total) in counts {
+        let count = all.iter().map(|sources| total(sources.sets.totals()).load(Ordering::Relaxed)).sum::<u64>();
+        counter(encoder, name, help, &[(vec![], count)])?;
     }
     Ok(())
 }

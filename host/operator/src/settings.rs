@@ -7,6 +7,7 @@ use std::time::Duration;
 pub use pacer_cluster::FAN_OUT;
 use pacer_core::recovery::Budget;
 use pacer_core::restart::RestartLimits;
+use pacer_core::shard::Share;
 use pacer_core::stop::StopLimits;
 use pacer_demand::redelivery;
 
@@ -17,6 +18,8 @@ use crate::pod::PodDefaults;
 pub struct Settings {
     /// Only this namespace; all when none.
     pub namespace: Option<String>,
+    /// Only the namespaces of this shard (`--shards`); all when none.
+    pub share: Option<Share>,
     /// Defaults of runner pods.
     pub pod: PodDefaults,
     /// Labels appended to those of every RunnerDeployment (`--common-runner-labels`).
@@ -44,6 +47,14 @@ pub struct Settings {
     pub recovery: Option<Budget>,
     /// Which missed webhooks are asked for again.
     pub redelivery: redelivery::Settings,
+}
+
+impl Settings {
+    /// Whether a namespace is one of those that are acted for.
+    #[must_use]
+    pub fn serves(&self, namespace: &str) -> bool {
+        self.share.is_none_or(|share| share.has(namespace))
+    }
 }
 
 /// Time between passes over a set whose runners change all the time, from the smallest sets to the largest ones: bursts of pod changes become

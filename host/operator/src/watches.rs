@@ -7,7 +7,7 @@ use kube::runtime::watcher;
 use kube::{Client, Resource};
 use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
-use pacer_cluster::watch::{Changes, Filled, trim, watch, watch_with_index};
+use pacer_cluster::watch::{Changes, Filled, Range, trim, watch, watch_with_index};
 
 use crate::stores::{
     CommonParts, Stores, autoscaler_keys, namespace_key, runner_keys, runner_set_key, set_keys, trim_claim, trim_pod,
@@ -66,26 +66,26 @@ where
 
 /// Prepares the watches and their stores. Nothing is decided before the tenancy is known as well.
 #[must_use]
-pub fn watches(client: &Client, namespace: Option<&str>, tenancies: &Tenancies) -> (Watches, Stores) {
+pub fn watches(client: &Client, range: Range<'_>, tenancies: &Tenancies) -> (Watches, Stores) {
     let mut filled = Filled::default();
     filled.also(tenancies.settled());
     let mut common = CommonParts::default();
     let trim_runner = move |runner: &mut Runner| common.trim(runner);
     let all = watcher::Config::default;
-    let (runner_store, runners_by, runners) = watch_with_index(client, namespace, all(), trim_runner, runner_keys, &mut filled);
+    let (runner_store, runners_by, runners) = watch_with_index(client, range, all(), trim_runner, runner_keys, &mut filled);
     let only_runner_pods = all().labels(label::RUNNER_POD);
-    let (pod_store, pods_by, pods) = watch_with_index(client, namespace, only_runner_pods, trim_pod, runner_set_key, &mut filled);
-    let (set_store, sets_by, sets) = watch_with_index(client, namespace, all(), trim, set_keys, &mut filled);
+    let (pod_store, pods_by, pods) = watch_with_index(client, range, only_runner_pods, trim_pod, runner_set_key, &mut filled);
+    let (set_store, sets_by, sets) = watch_with_index(client, range, all(), trim, set_keys, &mut filled);
     let (deployment_store, deployments_by, deployments) =
-        watch_with_index(client, namespace, all(), trim, namespace_key, &mut filled);
+        watch_with_index(client, range, all(), trim, namespace_key, &mut filled);
     let (runner_set_store, runner_sets_by, runner_sets) =
-        watch_with_index(client, namespace, all(), trim, namespace_key, &mut filled);
+        watch_with_index(client, range, all(), trim, namespace_key, &mut filled);
     let only_claims_of_sets = all().labels(label::RUNNER_SET_NAME);
     let (claim_store, claims_by, claims) =
-        watch_with_index(client, namespace, only_claims_of_sets, trim_claim, runner_set_key, &mut filled);
+        watch_with_index(client, range, only_claims_of_sets, trim_claim, runner_set_key, &mut filled);
     let (autoscaler_store, autoscalers_by, autoscalers) =
-        watch_with_index(client, namespace, all(), trim, autoscaler_keys, &mut filled);
-    let (job_ledger_store, job_ledgers) = watch(client, namespace, all(), trim, &mut filled);
+        watch_with_index(client, range, all(), trim, autoscaler_keys, &mut filled);
+    let (job_ledger_store, job_ledgers) = watch(client, range, all(), trim, &mut filled);
     (
         Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers, job_ledgers },
         Stores {

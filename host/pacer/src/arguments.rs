@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use pacer_api::duration;
+use pacer_core::shard::Shards;
 use pacer_demand::receiver::JobLabel;
 
 /// Arguments of `pacer run`.
@@ -392,6 +393,10 @@ pub(crate) struct ElectionArguments {
     /// How long a leader goes on without renewing.
     #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_renew_deadline: Duration,
+    /// Parts into which namespaces are divided, so that as many replicas act at once; 1: one replica acts, the others stand by. The same for all
+    /// replicas. docs/operations.md says how a change goes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(Shards::MOST)))]
+    pub(crate) shards: u16,
     /// Time between attempts to renew or take the lease.
     #[arg(long, default_value = "2s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_retry_period: Duration,

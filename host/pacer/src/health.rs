@@ -1,5 +1,6 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -8,7 +9,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use pacer_operator::metrics::{HttpServer, Metrics};
+use pacer_operator::metrics::{HttpServer, Leading, Metrics};
 use pacer_operator::snapshot::Role;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +50,13 @@ impl Health {
     /// Says what the process is doing now.
     pub(crate) fn set(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
-        self.metrics.leading(matches!(phase, Phase::Filling | Phase::Acting));
+        self.metrics.leading(Leading::Whole(matches!(phase, Phase::Filling | Phase::Acting)));
+    }
+
+    /// The same in a process that acts for some shards.
+    pub(crate) fn set_of_shards(&self, phase: Phase, shards: BTreeMap<u16, bool>) {
+        self.phase.store(phase as u8, Ordering::Release);
+        self.metrics.leading(Leading::Shards(shards));
     }
 
     /// Says whether webhooks can be recorded, in a process that is to receive some.

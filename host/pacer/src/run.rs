@@ -3,18 +3,23 @@
 //! ```text
 //! health -> webhooks -> policies -> election -> (leading) watches, controllers -> SIGTERM: controllers finish, lease is given back
 //! ```
+//!
+//! With `--shards` all from the watches on is there once for each shard that this process acts for; see [`shards`].
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use kube::{Client, Config};
+use kube::Config;
 use pacer_cluster::events::Events;
 use pacer_cluster::fence::Fence;
 use pacer_cluster::lease::{Election, LeaseConfig};
 use pacer_cluster::nodes::Nodes;
 use pacer_cluster::seed::Seed;
+use pacer_cluster::watch::Range;
+use pacer_core::shard::{Shards, Share};
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::Proof;
+use pacer_github::GitHub;
 use pacer_github::pace::Pace;
 use pacer_github::queues::Queues;
 use pacer_operator::access::Accesses;
@@ -24,6 +29,7 @@ use pacer_operator::cluster::Cluster;
 use pacer_operator::controllers::{self, EndedEarly, News, Operator};
 use pacer_operator::decisions::Decisions;
 use pacer_operator::metrics::{HttpServer, Metrics, Sources};
+use pacer_operator::settings::Settings;
 use pacer_operator::stores::Stores;
 use pacer_operator::tenancy::Tenancies;
 use pacer_operator::{wake, watches};
@@ -41,6 +47,7 @@ use crate::record::Recorder;
 use crate::{connection, default_github, listen, signal, telemetry, ui, webhook};
 
 mod settings;
+mod shards;
 
 pub(crate) use settings::settings;
 
@@ -60,7 +67,6 @@ struct Process {
     config: Config,
     /// Unique per process: in the lease and in Events.
     identity: String,
-    fence: Fence,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 }
@@ -80,34 +86,22 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
     serve_health(&arguments, &health, &mut parts, &stop).await?;
     serve_page(&arguments, &health, &metrics, &mut parts, &stop).await?;
 
-    let process = Process {
+    let shards = settings::shards(&arguments.election)?;
+    let process = Arc::new(Process {
         config: connection::config(arguments.kubeconfig.as_deref()).await?,
         identity: format!("{}_{:016x}", hostname(), Seed::default().draw()),
-        fence: if arguments.election.enable_leader_election { Fence::closed() } else { Fence::open() },
         arguments,
         metrics,
         stop,
-    };
+    });
     let webhooks = process.receive_webhooks(&health, &mut parts).await?;
     let policies = Policies::start().await?;
     isolated(&policies.host, process.arguments.require_policy_isolation)?;
-    let (resign, mut election) = (CancellationToken::new(), JoinSet::new());
-    let mut leading = process.elect(&resign, &mut election)?;
-
-    health.set(Phase::Standby);
-    let stopped = tokio::select! {
-        () = process.stop.cancelled() => true,
-        lead = leading.wait_for(|leading| *leading) => lead.is_err(),
-    };
-    let outcome = if stopped {
-        Ok(())
+    let outcome = if shards == Shards::ONE {
+        process.stand(policies, &health, webhooks).await
     } else {
-        health.set(Phase::Filling);
-        process.lead(policies, &health, leading, webhooks).await
+        process.stand_for_shards(shards, policies, &health).await
     };
-    // The lease is given back only when nothing acts any more.
-    resign.cancel();
-    while election.join_next().await.is_some() {}
     process.stop.cancel();
     while let Some(part) = parts.join_next().await {
         part.context("a part panicked")??;
@@ -190,14 +184,49 @@ impl Policies {
     }
 }
 
+/// What there is once in a process, for however many shards it acts.
+#[derive(Clone)]
+struct Common {
+    policies: Arc<PolicyHost>,
+    counters: Arc<Counters>,
+    /// The operator's own client, where it has credentials.
+    github: Option<GitHub>,
+    receipts: Arc<receipts::Counters>,
+}
+
+/// The right to act, and for what.
+struct Mandate {
+    fence: Fence,
+    /// The namespaces of this shard; all when none.
+    share: Option<Share>,
+    /// When it is to end.
+    stop: CancellationToken,
+}
+
 /// The controllers, and what ends after them.
 struct Started {
     running: Controllers,
     stores: Stores,
-    policies: Arc<PolicySets>,
     github: Arc<Accesses>,
     queues: Arc<Queues>,
     recorder: Option<Recorder>,
+    /// Writes receipts until `written`.
+    writing: JoinSet<()>,
+    written: CancellationToken,
+}
+
+impl Started {
+    /// Ends what is left when the controllers have ended.
+    async fn finish(mut self) {
+        // What was decided last is written as well.
+        self.written.cancel();
+        while self.writing.join_next().await.is_some() {}
+        if let Some(recorder) = self.recorder {
+            recorder.stop().await;
+        }
+        self.github.join().await;
+        self.queues.join().await;
+    }
 }
 
 /// Why this process acts no longer.
@@ -235,20 +264,52 @@ impl Process {
         Ok(Some(source))
     }
 
+    /// Waits for the lease, and acts until `stop` or until it is lost.
+    async fn stand(&self, policies: Policies, health: &Health, webhooks: Option<webhook::Source>) -> anyhow::Result<()> {
+        let (resign, mut election) = (CancellationToken::new(), JoinSet::new());
+        let fence = if self.arguments.election.enable_leader_election { Fence::closed() } else { Fence::open() };
+        let mut leading = self.elect(&fence, &resign, &mut election)?;
+        health.set(Phase::Standby);
+        let stopped = tokio::select! {
+            () = self.stop.cancelled() => true,
+            lead = leading.wait_for(|leading| *leading) => lead.is_err(),
+        };
+        let outcome = if stopped {
+            Ok(())
+        } else {
+            health.set(Phase::Filling);
+            self.lead(fence, policies, health, leading, webhooks).await
+        };
+        // The lease is given back only when nothing acts any more.
+        resign.cancel();
+        while election.join_next().await.is_some() {}
+        outcome
+    }
+
+    /// Which lease is stood for.
+    fn lease(&self) -> anyhow::Result<LeaseConfig> {
+        let arguments = &self.arguments.election;
+        let namespace = arguments.leader_election_namespace.clone();
+        Ok(LeaseConfig {
+            namespace: namespace.unwrap_or_else(|| self.config.default_namespace.clone()),
+            name: arguments.leader_election_id.clone(),
+            identity: self.identity.clone(),
+            timing: settings::timing(arguments)?,
+        })
+    }
+
     /// Stands for election until `resign`. What is returned says whether this process leads; without election it always does.
-    fn elect(&self, resign: &CancellationToken, election: &mut JoinSet<()>) -> anyhow::Result<watch::Receiver<bool>> {
+    fn elect(
+        &self,
+        fence: &Fence,
+        resign: &CancellationToken,
+        election: &mut JoinSet<()>,
+    ) -> anyhow::Result<watch::Receiver<bool>> {
         let arguments = &self.arguments.election;
         let (leading, led) = watch::channel(!arguments.enable_leader_election);
         if arguments.enable_leader_election {
-            let namespace = arguments.leader_election_namespace.clone();
-            let config = LeaseConfig {
-                namespace: namespace.unwrap_or_else(|| self.config.default_namespace.clone()),
-                name: arguments.leader_election_id.clone(),
-                identity: self.identity.clone(),
-                timing: settings::timing(arguments)?,
-            };
             let client = connection::builder(&self.config)?.build();
-            election.spawn(Election::new(client, config, self.fence.clone()).run(leading, resign.clone()));
+            election.spawn(Election::new(client, self.lease()?, fence.clone()).run(leading, resign.clone()));
         }
         Ok(led)
     }
@@ -256,51 +317,45 @@ impl Process {
     /// Acts until `stop`, or until the lease is lost.
     async fn lead(
         &self,
+        fence: Fence,
         policies: Policies,
         health: &Health,
         led: watch::Receiver<bool>,
         webhooks: Option<webhook::Source>,
     ) -> anyhow::Result<()> {
-        let client = connection::fenced_client(&self.config, self.fence.clone(), self.metrics.clone())?;
-        let counters = Arc::new(receipts::Counters::default());
-        let (receipts, writer) = Receipts::new(client.clone(), settings::receipt_bounds(&self.arguments), counters.clone());
-        let (mut writing, written) = (JoinSet::new(), CancellationToken::new());
-        if let Some(writer) = writer {
-            writing.spawn(writer.run(written.clone()));
-        }
-        let started = self.start_controllers(client, policies, (receipts, counters))?;
-        let Started { running, stores, policies, github, queues, recorder } = started;
-        let outcome = match self.supervise(&stores, running, (health, webhooks), led).await {
+        let common = self.common(policies)?;
+        let mut started = self.start(&common, Mandate { fence, share: None, stop: self.stop.clone() })?;
+        let running = std::mem::take(&mut started.running);
+        let outcome = match self.supervise(&started.stores, running, (health, webhooks), led).await {
             // As controller-runtime does: a process that lost its lease starts anew, with nothing remembered.
             End::LeaseLost => bail!("the lease was lost"),
             End::Stopped => Ok(()),
             End::Failed(error) => Err(error),
         };
-        // What was decided last is written as well.
-        written.cancel();
-        while writing.join_next().await.is_some() {}
-        if let Some(recorder) = recorder {
-            recorder.stop().await;
-        }
-        policies.host().join().await;
-        github.join().await;
-        queues.join().await;
+        started.finish().await;
+        common.policies.join().await;
         outcome
     }
 
-    /// Starts watches and controllers.
-    fn start_controllers(
-        &self,
-        client: Client,
-        policies: Policies,
-        (receipts, receipt_counters): (Receipts, Arc<receipts::Counters>),
-    ) -> anyhow::Result<Started> {
-        let Self { arguments, config, identity, fence, metrics, stop } = self;
-        let settings = Arc::new(settings::settings(arguments));
-        let github = default_github::client(&arguments.github)?;
+    fn common(&self, policies: Policies) -> anyhow::Result<Common> {
+        let github = default_github::client(&self.arguments.github)?;
         if github.is_none() {
             tracing::warn!("no GitHub credentials: only objects with githubAPICredentialsFrom are served");
         }
+        Ok(Common { policies: policies.host, counters: policies.counters, github, receipts: Arc::default() })
+    }
+
+    /// Starts watches and controllers.
+    fn start(&self, common: &Common, Mandate { fence, share, stop }: Mandate) -> anyhow::Result<Started> {
+        let Self { arguments, config, identity, metrics, .. } = self;
+        let client = connection::fenced_client(config, fence.clone(), metrics.clone())?;
+        let (receipts, writer) = Receipts::new(client.clone(), settings::receipt_bounds(arguments), common.receipts.clone());
+        let (mut writing, written) = (JoinSet::new(), CancellationToken::new());
+        if let Some(writer) = writer {
+            writing.spawn(writer.run(written.clone()));
+        }
+        let settings = Arc::new(Settings { share, ..settings::settings(arguments) });
+        let github = common.github.clone();
         let tenancies = Arc::new(Tenancies::new(settings::tenancy(arguments, &config.default_namespace)?));
         if !tenancies.is_asked_for() {
             tracing::info!(
@@ -309,15 +364,15 @@ impl Process {
         }
         let (allowed, prices) =
             (Arc::new(settings::allowed(&arguments.facts)), settings::prices(arguments.facts.node_prices.as_deref())?);
-        let (watches, stores) = watches::watches(&client, settings.namespace.as_deref(), &tenancies);
-        let (recorder, watches) = match settings::recording(arguments) {
+        let (watches, stores) = watches::watches(&client, Range { namespace: settings.namespace.as_deref(), share }, &tenancies);
+        let (recorder, watches) = match settings::recording(arguments, share) {
             Some(setting) => {
                 let (recorder, watches) = Recorder::start(setting, watches, stores.clone(), metrics.recording())?;
                 (Some(recorder), watches)
             }
             None => (None, watches),
         };
-        let options = settings::policy_options(arguments, &config.default_namespace)?;
+        let options = settings::policy_options(arguments, &config.default_namespace, share)?;
         match (&options.default, arguments.builtin_policies_only) {
             (_, true) => tracing::info!("--builtin-policies-only: the shipped policies decide, and no policy set is looked for"),
             (Some(set), false) => tracing::info!(
@@ -331,7 +386,7 @@ impl Process {
                 "no default policy set (--policies=): sets of pools are looked for in the ConfigMaps that the annotation names"
             ),
         }
-        let sets = Arc::new(PolicySets::new(policies.host, options));
+        let sets = Arc::new(PolicySets::new(common.policies.clone(), options));
         let bounds = tenancies.clone();
         sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
         let ledgers = Arc::new(Ledgers::new(client.clone(), stores.job_ledgers.clone()));
@@ -370,14 +425,15 @@ impl Process {
             queues: queues.clone(),
             settings,
             metrics: metrics.clone(),
-            fence: fence.clone(),
+            fence,
         }));
         metrics.read_from(Sources {
+            shard: share.map_or(0, |share| share.shard),
             stores: stores.clone(),
             github,
-            policies: policies.counters,
-            sets: sets.clone(),
-            receipts: receipt_counters,
+            policies: common.counters.clone(),
+            sets,
+            receipts: common.receipts.clone(),
             supplies: operator.supplies(),
             autoscalers: operator.autoscalers(),
             ledgers,
@@ -388,8 +444,8 @@ impl Process {
         });
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };
-        running.spawn(operator.run(watches, alarms, news, stop.clone()));
-        Ok(Started { running, stores, policies: sets, github: accesses, queues, recorder })
+        running.spawn(operator.run(watches, alarms, news, stop));
+        Ok(Started { running, stores, github: accesses, queues, recorder, writing, written })
     }
 
     /// Waits until the controllers have ended, or the lease is lost; says in between that the stores are full.

@@ -135,12 +135,19 @@ pub(super) struct History {
     api: Api<ConfigMap>,
     source: ObjectKey,
     label: String,
+    /// It is another process's, and only read here.
+    is_anothers: bool,
 }
 
 impl History {
     pub(super) fn new(client: Client, namespace: &str, source: ObjectKey) -> Self {
         let label = Digest::of(source.to_string().as_bytes()).hex(16);
-        Self { api: Api::namespaced(client, namespace), source, label }
+        Self { api: Api::namespaced(client, namespace), source, label, is_anothers: false }
+    }
+
+    /// The same, which changes nothing where it is another process's.
+    pub(super) fn kept_by(self, us: bool) -> Self {
+        Self { is_anothers: !us, ..self }
     }
 
     /// All of them, the newest first.
@@ -153,6 +160,9 @@ impl History {
 
     /// Writes down that this content is active since `at`, and removes what is too old.
     pub(super) async fn keep(&self, bundle: &Bundle, content: &ConfigMap, at: Timestamp) -> Result<(), kube::Error> {
+        if self.is_anothers {
+            return Ok(());
+        }
         let digest = bundle.digest();
         let used: Vec<&str> = bundle
             .entries()
@@ -210,12 +220,18 @@ impl History {
     }
 
     async fn annotate(&self, entry: &Entry, key: &str) -> Result<(), kube::Error> {
+        if self.is_anothers {
+            return Ok(());
+        }
         let patch = json!({"metadata": {"annotations": {key: VERSION}}});
         ignore_not_found(self.api.patch_metadata(&entry.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
     }
 
     /// Marks a content as rolled back.
     pub(super) async fn reject(&self, digest: &str, why: &str) -> Result<(), kube::Error> {
+        if self.is_anothers {
+            return Ok(());
+        }
         let Some(entry) = self.list().await?.into_iter().find(|entry| entry.digest == digest) else { return Ok(()) };
         let patch = json!({"metadata": {"annotations": {REJECTED: why}}});
         ignore_not_found(self.api.patch_metadata(&entry.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
@@ -223,6 +239,9 @@ impl History {
 
     /// Removes all.
     pub(super) async fn forget(&self) -> Result<(), kube::Error> {
+        if self.is_anothers {
+            return Ok(());
+        }
         for entry in self.list().await? {
             self.delete(&entry.name).await?;
         }

@@ -58,6 +58,8 @@ pub struct Options {
     pub namespace: String,
     /// Only the shipped policies decide, whatever ConfigMaps say.
     pub builtin_only: bool,
+    /// Another process tells how the default set fares: nothing about it is written here, neither its status nor its history nor Events.
+    pub default_is_anothers: bool,
 }
 
 /// Which content of a policy set decides, for conditions, metrics and people.
@@ -303,6 +305,11 @@ impl PolicySets {
         self.options.default.as_ref() == Some(key)
     }
 
+    /// Whether this process tells how a set fares.
+    fn tells(&self, key: &ObjectKey) -> bool {
+        !(self.options.default_is_anothers && self.is_default(key))
+    }
+
     /// Asks for a policy set, which the supervisor watches from then on.
     fn want(&self, key: &ObjectKey) {
         if self.wanted.borrow().contains(key) {
@@ -396,7 +403,12 @@ mod tests {
     fn namespace_gets_its_sets_watched_when_another_one_names_as_many_as_may_be() {
         let host = Arc::new(PolicyHost::new(Arc::new(Counters::default())));
         let default = ObjectKey::new("own", DEFAULT_NAME);
-        let options = Options { default: Some(default.clone()), namespace: "own".to_owned(), builtin_only: false };
+        let options = Options {
+            default: Some(default.clone()),
+            namespace: "own".to_owned(),
+            builtin_only: false,
+            default_is_anothers: false,
+        };
         let sets = &PolicySets::new(host, options);
         let ask = |namespace: &'static str| {
             (0..MOST).filter(move |number| {

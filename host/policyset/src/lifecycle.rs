@@ -120,7 +120,7 @@ pub(super) struct Lifecycle {
 
 impl Lifecycle {
     pub(super) fn new(key: ObjectKey, sets: Arc<PolicySets>, cluster: Cluster) -> Self {
-        let history = History::new(cluster.client.clone(), &sets.options.namespace, key.clone());
+        let history = History::new(cluster.client.clone(), &sets.options.namespace, key.clone()).kept_by(sets.tells(&key));
         Self {
             key,
             sets,
@@ -202,7 +202,8 @@ impl Lifecycle {
         let was_disabled = self.about.as_ref().is_some_and(|before| before.disabled);
         let disabled = about.disabled;
         let returned = self.about.is_none() && self.looked;
-        if self.about.is_none() && !self.looked {
+        // What others try ended none of our processes.
+        if self.about.is_none() && !self.looked && self.tells() {
             self.left = about.status.as_deref().and_then(Report::read);
         }
         self.about = Some(about);
@@ -329,7 +330,8 @@ impl Lifecycle {
 
     /// Has the next process know that this one tries a content. Without the right to write, the policy set works without.
     async fn write_trial(&mut self, trial: Trial) -> Result<(), kube::Error> {
-        let Some(about) = self.about.as_mut() else { return Ok(()) };
+        let tells = self.tells();
+        let Some(about) = self.about.as_mut().filter(|_| tells) else { return Ok(()) };
         let before = about.status.as_deref().and_then(Report::read);
         let mut report = before.unwrap_or_else(|| Report { phase: Phase::Staging.as_str().to_owned(), ..Report::default() });
         if report.content.as_ref() == Some(&trial.subject.content) {
@@ -358,6 +360,9 @@ impl Lifecycle {
     /// The process stops in an orderly way: what it was trying did it no harm.
     pub(super) async fn interrupted(mut self) {
         self.staging = None;
+        if !self.tells() {
+            return;
+        }
         let said = self.about.as_ref().and_then(|about| Report::read(about.status.as_deref()?));
         let judged = self.judged.map(|content| content.to_string());
         let is_open = |said: &Report| {
@@ -568,7 +573,14 @@ impl Lifecycle {
         let _stopping = self.cluster.changed.send(self.key.clone()).await;
     }
 
+    fn tells(&self) -> bool {
+        self.sets.tells(&self.key)
+    }
+
     async fn event(&mut self, reason: Reason, note: &str) {
+        if !self.tells() {
+            return;
+        }
         // Events that relate to different versions of the object are not merged, which would drop all notes but the first.
         let about = self.about.as_ref().map(|about| about.reference.clone());
         let object = about.clone().unwrap_or_else(|| self.key.reference::<ConfigMap>());
@@ -598,6 +610,9 @@ impl Lifecycle {
 
     /// When there may be something to write.
     fn next_write(&self) -> Option<Instant> {
+        if !self.tells() {
+            return None;
+        }
         if let (Some(_), Some(retry)) = (&self.unrecorded, self.retry) {
             return Some(retry);
         }

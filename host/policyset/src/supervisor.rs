@@ -89,6 +89,9 @@ pub async fn prime(sets: &PolicySets, referenced: BTreeSet<ObjectKey>) {
 
 async fn forget(sets: &PolicySets, cluster: &Cluster, key: &ObjectKey) {
     sets.withdraw(key);
+    if !sets.tells(key) {
+        return;
+    }
     let history = History::new(cluster.client.clone(), &sets.options.namespace, key.clone());
     match history.forget().await {
         Ok(()) => tracing::info!(set = %key, "policy set not asked for any more"),

@@ -40,13 +40,15 @@ async fn scrape(world: &World, rules: &str) -> Result<Scrape> {
     Ok(series.filter(|(series, _)| asked(series)).map(|(series, value)| (series.replace("{}", ""), value.to_owned())).collect())
 }
 
-/// Asks until the scrape has a series of this beginning with another value than zero.
-async fn scrape_with(world: &World, rules: &str, beginnings: &[&str]) -> Result<Scrape> {
+/// Asks until the scrape has a series of each of these names, with this label where one is given, and another value than zero.
+async fn scrape_with(world: &World, rules: &str, wanted: &[(&str, &str)]) -> Result<Scrape> {
     let found = async {
         loop {
             let scrape = scrape(world, rules).await?;
-            let has = |beginning: &&str| scrape.iter().any(|(series, value)| series.starts_with(*beginning) && value != "0");
-            if beginnings.iter().all(|beginning| has(&beginning)) {
+            let has = |(name, label): &(&str, &str)| {
+                scrape.iter().any(|(series, value)| series.starts_with(name) && series.contains(label) && value != "0")
+            };
+            if wanted.iter().all(has) {
                 return Ok(scrape);
             }
             // Another process announces nothing.
@@ -54,7 +56,7 @@ async fn scrape_with(world: &World, rules: &str, beginnings: &[&str]) -> Result<
         }
     };
     let outcome = tokio::time::timeout(PATIENCE, found).await;
-    world.check(outcome.map_err(|_| format!("no series of {beginnings:?}"))).await?
+    world.check(outcome.map_err(|_| format!("no series of {wanted:?}"))).await?
 }
 
 /// Posts an event that nobody has signed.
@@ -110,7 +112,9 @@ async fn alerts_fire_on_what_is_exported_after_faults_and_none_fires_before() ->
     queue(&world, "web", 1, std::time::Duration::ZERO)?;
     succeeded(&world, 1).await?;
     runners(&world, "two runners again", |count| count.online == 2).await?;
-    let well = scrape_with(&world, &rules, &["pacer_leading", "pacer_runners{", "runnerdeployment_spec_replicas"]).await?;
+    let well =
+        scrape_with(&world, &rules, &[("pacer_leading", ""), ("pacer_runners", ""), ("runnerdeployment_spec_replicas", "")])
+            .await?;
 
     for _ in 0..STRANGERS {
         post_unsigned(&world).await?;
@@ -135,7 +139,11 @@ async fn alerts_fire_on_what_is_exported_after_faults_and_none_fires_before() ->
     })
     .await?;
     event(&world, "PolicyRefused", |note| note.contains("line 1")).await?;
-    let wanted = ["pacer_policy_set_phase{", "pacer_webhook_events_total{outcome=\"refused\"", "runnerdeployment_spec_replicas"];
+    let wanted = [
+        ("pacer_policy_set_phase", "phase=\"Refused\""),
+        ("pacer_webhook_events_total", "outcome=\"refused\""),
+        ("runnerdeployment_spec_replicas", "stuck"),
+    ];
     let faulty = scrape_with(&world, &rules, &wanted).await?;
 
     let file = tempfile::Builder::new().suffix(".yaml").tempfile()?;

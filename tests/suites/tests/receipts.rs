@@ -16,7 +16,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerRepl
 use pacer_harness::github::Scope;
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::webhook::{hook, hooked_world, receive};
+use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{
     NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, queue, scale, settled, succeeded,
     until, with_spec,
@@ -227,9 +227,21 @@ async fn busy(world: &World, wanted: i32) -> Result<()> {
     Ok(())
 }
 
+/// Who has worked is asked about soon, and may not be busy in GitHub's eyes for a minute more.
+async fn hooked_world_of_prompt_flags(arguments: &[&str]) -> Result<World> {
+    let world = brisk_world(arguments, |options| {
+        receive(options);
+        options.github.behaviour.busy_late = Duration::ZERO..=Duration::ZERO;
+        options.github.behaviour.busy_drops = 0.0;
+    })
+    .await?;
+    hook(&world, Scope::repository("acme", "app"))?;
+    Ok(world)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_are_told_of_nodes_jobs_and_limits() -> Result<()> {
-    let world = hooked_world(&[]).await?;
+    let world = hooked_world_of_prompt_flags(&[]).await?;
     apply(&world, &with_spec(deployment("web", 4), "ephemeral", json!(false))).await?;
     apply(&world, &autoscaler(4, 4)).await?;
     settled(&world, 4).await?;
@@ -311,14 +323,8 @@ async fn further_facts_are_told_to_the_policy_that_asks_for_them_and_to_no_other
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), "m5.large: 0.096\nm5.large/spot: 0.035\n")?;
     let prices = format!("--node-prices={}", file.path().display());
-    // Who has worked is asked about soon, and may not be busy in GitHub's eyes for a minute more.
-    let world = brisk_world(&[&prices, "--policy-annotations=example.com/", "--policy-labels=example.com/"], |options| {
-        receive(options);
-        options.github.busy_late = Duration::ZERO..=Duration::ZERO;
-        options.github.busy_drops = 0.0;
-    })
-    .await?;
-    hook(&world, Scope::repository("acme", "app"))?;
+    let world =
+        hooked_world_of_prompt_flags(&[&prices, "--policy-annotations=example.com/", "--policy-labels=example.com/"]).await?;
     for node in ["node-0", "node-1", "node-2", "node-3"] {
         let capacity = if node == "node-2" { "spot" } else { "on-demand" };
         let labels = json!({

@@ -47,6 +47,28 @@ fn one_purpose_alone_uses_what_nothing_is_kept_of() {
 }
 
 #[test]
+fn processes_that_share_an_account_have_the_same_part_of_its_minute() {
+    for sharers in [1, 2, 3, 10] {
+        let most = |purpose, cost| {
+            let mut allowance = Allowance::default();
+            allowance.share(sharers);
+            burst(&mut allowance, purpose, cost, seconds(0))
+        };
+        let (starts, listings, removals) =
+            (most(Purpose::Start, POST), most(Purpose::Listing, GET), most(Purpose::Removal, DELETE));
+        assert!(starts * sharers <= 75 && listings * sharers <= 840 && removals * sharers * 5 <= 840, "{sharers}");
+        assert!(starts * sharers >= 40 && listings * sharers >= 600 && removals * sharers >= 90, "{sharers}");
+    }
+    let mut allowance = Allowance::default();
+    assert_eq!(burst(&mut allowance, Purpose::Listing, GET, seconds(0)), 720);
+    allowance.share(2);
+    assert_eq!(burst(&mut allowance, Purpose::Listing, GET, seconds(30)), 0, "what was used before counts");
+    assert!(burst(&mut allowance, Purpose::Listing, GET, seconds(60)) <= 420);
+    allowance.share(1);
+    assert_eq!(burst(&mut allowance, Purpose::Listing, GET, seconds(120)), 720, "the others are gone");
+}
+
+#[test]
 fn a_call_counts_until_a_minute_after_its_answer() {
     let mut allowance = Allowance::default();
     let grants: Vec<Grant> = (0..132).map(|who| allowance.ask(who, Purpose::Removal, DELETE, seconds(0)).unwrap()).collect();

@@ -104,7 +104,8 @@ impl Poller {
 
     fn traffic(&self) -> Traffic {
         let alone = Traffic { pollers: 1, calls: self.board.calls.load(Ordering::Relaxed) };
-        self.registry.upgrade().map_or(alone, |registry| registry.traffic(self.github.id()))
+        let traffic = self.registry.upgrade().map_or(alone, |registry| registry.traffic(self.github.id()));
+        traffic.of_all(self.github.shards())
     }
 
     /// Runs whose jobs the next listing may ask for.

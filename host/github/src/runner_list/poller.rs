@@ -73,6 +73,7 @@ impl Poller {
         let budget = self.github.budget(&self.scope);
         let alone = || Traffic { pollers: 1, pages: self.board.pages.load(Ordering::Relaxed) };
         let traffic = self.registry.upgrade().map_or_else(alone, |registry| registry.traffic(self.github.id()));
+        let traffic = traffic.of_all(self.github.shards());
         let situation = self.rhythm.situation(budget.as_ref(), traffic.pollers);
         self.pace.interval(&Situation { all_pages: traffic.pages, ..situation })
     }

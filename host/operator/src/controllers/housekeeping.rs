@@ -99,6 +99,10 @@ impl Operator {
         tenancies.forget_bills();
         let need = |namespace: &str, name: &str| {
             let secret = (namespace.to_owned(), name.to_owned());
+            // Of other shards nothing is known here.
+            if !self.settings.serves(namespace) {
+                return Need::Now;
+            }
             match (used.contains(&secret), awaited.contains(&secret)) {
                 (true, _) => Need::Now,
                 (false, true) => Need::Soon,
@@ -113,7 +117,9 @@ impl Operator {
 
     async fn sweep_accounts(&self) {
         let used = self.cluster.stores.shared_accounts(self.settings.pod.status_hook);
-        let is_used = |namespace: &str, name: &str| used.contains(&(namespace.to_owned(), name.to_owned()));
+        let is_used = |namespace: &str, name: &str| {
+            !self.settings.serves(namespace) || used.contains(&(namespace.to_owned(), name.to_owned()))
+        };
         match self.supplies.accounts.sweep(self.settings.namespace.as_deref(), is_used).await {
             Ok(()) => {}
             // An installation may come without the right to make any.

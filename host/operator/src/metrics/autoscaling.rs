@@ -1,6 +1,7 @@
 //! Figures about autoscalers: ARC's under their names, and demand.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -9,6 +10,7 @@ use pacer_cluster::object::Uid;
 use pacer_core::estimate::Outcome;
 use pacer_core::ledger::State;
 use pacer_core::policy::Reservation;
+use pacer_demand::ledger::Ledgers;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 
@@ -34,8 +36,12 @@ const OF_METRICS: [(&str, &str); 10] = [
     ("workflow_runs_unknown", "Workflow runs that wait for something else than a runner, of those that were listed"),
 ];
 
-pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> Result<(), std::fmt::Error> {
-    let all = sources.stores.autoscalers.state();
+/// The autoscalers of a shard, with where to read of them.
+type OfShard = (Arc<Sources>, Vec<Arc<HorizontalRunnerAutoscaler>>);
+
+pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, sources: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+    let of_shards: Vec<OfShard> = sources.iter().map(|one| (one.clone(), one.stores.autoscalers.state())).collect();
+    let all: Vec<_> = of_shards.iter().flat_map(|(_, all)| all).collect();
     let of_spec = |field: fn(&HorizontalRunnerAutoscaler) -> Option<i32>| -> Rows {
         all.iter().filter_map(|one| Some((labels(one), i64::from(field(one)?)))).collect()
     };
@@ -57,23 +63,22 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, sources: &Sources) -> 
         "desiredReplicas of HorizontalRunnerAutoscaler",
         &of_spec(|one| one.status.as_ref().and_then(|status| status.desired_replicas)),
     )?;
-    demand(encoder, sources, &all)?;
-    of_metrics(encoder, sources, &all)
+    demand(encoder, &of_shards)?;
+    of_metrics(encoder, &of_shards)
 }
 
 fn labels(autoscaler: &HorizontalRunnerAutoscaler) -> Vec<(&'static str, String)> {
     vec![("horizontalrunnerautoscaler", autoscaler.name_any()), ("namespace", autoscaler.namespace().unwrap_or_default())]
 }
 
-fn demand(
-    encoder: &mut DescriptorEncoder<'_>,
-    sources: &Sources,
-    all: &[std::sync::Arc<HorizontalRunnerAutoscaler>],
-) -> Result<(), std::fmt::Error> {
+fn demand(encoder: &mut DescriptorEncoder<'_>, of_shards: &[OfShard]) -> Result<(), std::fmt::Error> {
     let now = Timestamp::now();
     let (mut jobs, mut waiting, mut reserved, mut came_online) = (Rows::new(), Rows::new(), Rows::new(), Vec::new());
     let mut outcomes = Vec::new();
-    for (one, ledger) in all.iter().zip(sources.ledgers.read_all(all)) {
+    let ledgers = of_shards.iter().flat_map(|(sources, all)| {
+        all.iter().zip(sources.ledgers.read_all(all)).map(move |(one, ledger)| (sources, one, ledger))
+    });
+    for (sources, one, ledger) in ledgers {
         let mut counts = BTreeMap::from([(State::Queued, 0_i64), (State::InProgress, 0), (State::Completed, 0)]);
         for (_, job) in ledger.all() {
             *counts.entry(job.state).or_default() += 1;
@@ -119,13 +124,13 @@ fn demand(
     }
     let help = "Jobs of which it was said when they will start, by how that turned out";
     counter(encoder, "pacer_wait_estimates", help, &outcomes)?;
-    let ledgers = &sources.ledgers;
-    counter(encoder, "pacer_ledger_writes", "Writes of ledgers by this process", &[(vec![], ledgers.writes())])?;
+    let total = |count: fn(&Ledgers) -> u64| of_shards.iter().map(|(sources, _)| count(&sources.ledgers)).sum::<u64>();
+    counter(encoder, "pacer_ledger_writes", "Writes of ledgers by this process", &[(vec![], total(Ledgers::writes))])?;
     counter(
         encoder,
         "pacer_ledger_overflows",
         "Jobs that were not kept because a ledger was full",
-        &[(vec![], ledgers.overflows())],
+        &[(vec![], total(Ledgers::overflows))],
     )
 }
 
@@ -172,13 +177,9 @@ fn word(state: State) -> &'static str {
     }
 }
 
-fn of_metrics(
-    encoder: &mut DescriptorEncoder<'_>,
-    sources: &Sources,
-    all: &[std::sync::Arc<HorizontalRunnerAutoscaler>],
-) -> Result<(), std::fmt::Error> {
+fn of_metrics(encoder: &mut DescriptorEncoder<'_>, of_shards: &[OfShard]) -> Result<(), std::fmt::Error> {
     let mut rows: BTreeMap<&str, Rows> = BTreeMap::new();
-    for one in all {
+    for (sources, one) in of_shards.iter().flat_map(|(sources, all)| all.iter().map(move |one| (sources, one))) {
         let gauges = Uid::of(&**one).ok().and_then(|uid| sources.autoscalers.read(&uid, |memo| memo.gauges().cloned()));
         let Some(gauges) = gauges.flatten() else { continue };
         let [enterprise, organization, repository] = &gauges.scope;

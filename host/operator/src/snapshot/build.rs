@@ -8,7 +8,7 @@ use pacer_cluster::object::Uid;
 use super::demand::jobs;
 use super::fleet::{self, Sets};
 use super::ledger::{Known, RunningJobs};
-use super::{Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown};
+use super::{Cause, Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown};
 use crate::autoscaler::AutoscalerMemo;
 use crate::metrics::{Metrics, Sources};
 
@@ -32,11 +32,38 @@ impl Builder {
         let missing_webhooks = self.metrics.redelivery().missing();
         let operator = Operator { role, version: self.version.clone(), missing_webhooks, left_out: LeftOut::default() };
         let empty = Snapshot { version: VERSION, number, at: now, operator, ..Snapshot::default() };
-        match self.metrics.sources() {
-            Some(sources) => of(sources, empty),
-            None => empty,
-        }
+        self.metrics
+            .sources()
+            .iter()
+            .fold(empty.clone(), |whole, sources| joined(whole, of(sources, empty.clone()), sources.shard))
     }
+}
+
+/// Both, where the second is of one more shard.
+fn joined(mut whole: Snapshot, part: Snapshot, shard: u16) -> Snapshot {
+    let Snapshot { operator, pools, runners, jobs, decisions, credentials, listings, failures, causes, .. } = part;
+    // Each shard counts its own from the start.
+    let numbered = |key: String| if shard == 0 { key } else { format!("{key}-{shard}") };
+    let LeftOut { runners: more_runners, jobs: more_jobs } = operator.left_out;
+    let left_out = &mut whole.operator.left_out;
+    left_out.runners = left_out.runners.saturating_add(more_runners);
+    left_out.jobs = left_out.jobs.saturating_add(more_jobs);
+    whole.pools.extend(pools);
+    whole.runners.extend(runners);
+    whole.jobs.extend(jobs);
+    whole.decisions.extend(decisions.into_iter().map(|(key, value)| (numbered(key), value)));
+    whole.failures.extend(failures.into_iter().map(|(key, value)| (numbered(key), value)));
+    whole.credentials.extend(credentials);
+    whole.listings.extend(listings);
+    for (key, cause) in causes {
+        let more = |known: Arc<Cause>| {
+            let (now, total) = (known.now.saturating_add(cause.now), known.total.saturating_add(cause.total));
+            Arc::new(Cause { now, total, last: known.last.max(cause.last), ..Cause::clone(&known) })
+        };
+        let sum = whole.causes.remove(&key).map_or_else(|| cause.clone(), more);
+        whole.causes.insert(key, sum);
+    }
+    whole
 }
 
 fn of(sources: &Sources, empty: Snapshot) -> Snapshot {

@@ -29,13 +29,17 @@ pub(crate) async fn follow<F: Future<Output = ()>>(
     tenancies: Arc<Tenancies>,
     client: Client,
     events: Events,
+    serves: impl Fn(&str) -> bool,
     changed: impl Fn() -> F,
 ) {
     let Some(key) = tenancies.key.clone() else { return std::future::pending().await };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key.namespace);
     let mut objects = pin!(watch_object(api, &key.name).default_backoff());
     let mut labels: Option<NamespaceEvents> = None;
-    let mut follower = Follower { tenancies, client, events, key, looked: false, listing: HashMap::new(), unlabelled: false };
+    // One of all shards tells of it.
+    let tells = serves(&key.namespace);
+    let mut follower =
+        Follower { tenancies, client, events, key, tells, looked: false, listing: HashMap::new(), unlabelled: false };
     loop {
         let before = (follower.tenancies.standing(), follower.places());
         tokio::select! {
@@ -79,6 +83,8 @@ struct Follower {
     client: Client,
     events: Events,
     key: ObjectKey,
+    /// What happens to the file is told in Events, and a good one is kept in it.
+    tells: bool,
     /// The file was read once, or could not be.
     looked: bool,
     /// Namespaces of a listing that is not complete.
@@ -116,8 +122,7 @@ impl Follower {
                 });
                 if news {
                     tracing::info!(tenancy = %self.key, "tenancy in force");
-                    let note = "the tenancy in this ConfigMap is in force";
-                    self.events.publish(Reason::TenancyActive, &about, None, note).await;
+                    self.tell(Reason::TenancyActive, &about, "the tenancy in this ConfigMap is in force").await;
                 }
                 self.remember(object, text).await;
             }
@@ -133,8 +138,14 @@ impl Follower {
                 let effect =
                     if stays { "the last good tenancy stays in force" } else { "nothing new is allowed until it is mended" };
                 tracing::warn!(tenancy = %self.key, %error, effect, "tenancy refused");
-                self.events.publish(Reason::TenancyRefused, &about, None, &format!("{effect}: {error}")).await;
+                self.tell(Reason::TenancyRefused, &about, &format!("{effect}: {error}")).await;
             }
+        }
+    }
+
+    async fn tell(&self, reason: Reason, about: &ObjectReference, note: &str) {
+        if self.tells {
+            self.events.publish(reason, about, None, note).await;
         }
     }
 
@@ -169,7 +180,7 @@ impl Follower {
 
     /// Keeps the good file for a restart at which it is not good any more.
     async fn remember(&self, object: &ConfigMap, text: &str) {
-        if object.annotations().get(annotation::TENANCY_IN_FORCE).is_some_and(|kept| kept == text) {
+        if !self.tells || object.annotations().get(annotation::TENANCY_IN_FORCE).is_some_and(|kept| kept == text) {
             return;
         }
         let patch = json!({"metadata": {"annotations": {annotation::TENANCY_IN_FORCE: text}}});

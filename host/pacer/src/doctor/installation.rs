@@ -9,6 +9,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Container, PodSpec, Secret};
 use kube::{Api, ResourceExt as _};
+use pacer_cluster::lease::shards::{group_holder, lease_name};
+use pacer_core::shard::Shards;
 
 use super::Checked;
 use super::finding::{Finding, Severity};
@@ -103,9 +105,15 @@ impl Installation {
                 let election = &arguments.election;
                 let namespace = election.leader_election_namespace.as_deref().unwrap_or(&self.namespace);
                 let leases: Vec<Lease> = reader.of_namespace(namespace).await;
-                let lease = leases.iter().find(|lease| lease.name_any() == election.leader_election_id);
-                let place = format!("{namespace}/{}", election.leader_election_id);
-                findings.extend(leading(lease, &place, logs(deployment), now));
+                let group = &election.leader_election_id;
+                let shards = Shards::new(election.shards).filter(|shards| *shards != Shards::ONE);
+                let of_shards = shards.iter().flat_map(|shards| shards.all()).map(|shard| lease_name(group, shard));
+                for name in [group.clone()].into_iter().chain(of_shards) {
+                    let lease = leases.iter().find(|lease| lease.name_any() == name);
+                    findings.extend(leading(lease, &format!("{namespace}/{name}"), logs(deployment), now));
+                }
+                let group = leases.iter().find(|lease| lease.name_any() == *group);
+                findings.extend(shards.and_then(|shards| of_others(group, namespace, shards)));
             }
             Ok(_) => {}
             Err(error) => findings.push(Finding {
@@ -169,6 +177,18 @@ fn ready(deployment: &Deployment) -> Option<Finding> {
     })
 }
 
+/// Whether replicas with another number of shards, or without any, act in place of these.
+fn of_others(group: Option<&Lease>, namespace: &str, shards: Shards) -> Option<Finding> {
+    let holder = group?.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    (holder != group_holder(shards)).then(|| Finding {
+        severity: Severity::Warning,
+        object: format!("Lease {namespace}/{}", group.map(kube::ResourceExt::name_any).unwrap_or_default()),
+        what: format!("it is held by {holder:?}, and this Deployment has --shards {}", shards.count()),
+        why: "its replicas wait until those with another number are gone".to_owned(),
+        cure: "give all replicas the same --shards, and end those that have another".to_owned(),
+    })
+}
+
 /// Whether somebody holds the lease, by the clock of whoever renewed it.
 fn leading(lease: Option<&Lease>, place: &str, logs: String, now: Timestamp) -> Option<Finding> {
     let finding = |severity, what: String, why: &str, cure: String| {
@@ -211,6 +231,14 @@ mod tests {
         assert!(run.election.enable_leader_election);
         assert_eq!((run.github.github_token.as_deref(), run.github.github_url.as_deref()), (Some("secret"), Some("https://b")));
         assert!(parse(&container(&["run", "--no-such-flag"]), &variables).is_err());
+    }
+
+    #[test]
+    fn replicas_with_another_number_of_shards_are_warned_of() {
+        let lease = |holder: &str| -> Lease { serde_json::from_value(json!({"spec": {"holderIdentity": holder}})).unwrap() };
+        let warns = |holder: &str| of_others(Some(&lease(holder)), "ns", Shards::new(2).unwrap()).is_some();
+        assert_eq!(["2 shards", "", "3 shards", "pacer-a_1"].map(warns), [false, false, true, true]);
+        assert!(of_others(None, "ns", Shards::new(2).unwrap()).is_none());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use pacer_core::price::Prices;
 use pacer_core::recovery::Budget;
 use pacer_core::restart::RestartLimits;
 use pacer_core::ring::Bounds;
+use pacer_core::shard::{Shards, Share};
 use pacer_core::stop::StopLimits;
 use pacer_demand::redelivery;
 use pacer_operator::pod::PodDefaults;
@@ -50,11 +51,25 @@ pub(super) fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTimin
     Ok(timing)
 }
 
-/// What the operator records of itself, where it was told to.
-pub(super) fn recording(arguments: &RunArguments) -> Option<Setting> {
+/// How many shards there are.
+pub(super) fn shards(arguments: &ElectionArguments) -> anyhow::Result<Shards> {
+    let shards = Shards::new(arguments.shards).with_context(|| format!("--shards: 1 to {}", Shards::MOST))?;
+    if shards != Shards::ONE && !arguments.enable_leader_election {
+        bail!("--shards {} needs --enable-leader-election: the Leases of the shards say who acts for which", shards.count());
+    }
+    Ok(shards)
+}
+
+/// What the operator records of itself, where it was told to: of a shard in a directory of its own.
+pub(super) fn recording(arguments: &RunArguments, share: Option<Share>) -> Option<Setting> {
+    let directory = arguments.record.clone()?;
+    let directory = match share {
+        Some(Share { shard, .. }) => directory.join(format!("shard-{shard}")),
+        None => directory,
+    };
     let labels = arguments.common_runner_labels.iter().filter(|label| !label.is_empty());
     Some(Setting {
-        directory: arguments.record.clone()?,
+        directory,
         limits: Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE },
         defaults: Defaults {
             idle_confirmation: Some(arguments.idle_confirmation),
@@ -81,6 +96,7 @@ pub(crate) fn settings(arguments: &RunArguments) -> Settings {
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         },
         common_labels: arguments.common_runner_labels.iter().filter(|label| !label.is_empty()).cloned().collect(),
+        share: None,
         sync_period: arguments.sync_period,
         concurrency: arguments.max_concurrent_reconciles,
         idle_confirmation: arguments.idle_confirmation,
@@ -138,9 +154,16 @@ pub(super) fn receipt_bounds(arguments: &RunArguments) -> Bounds {
     }
 }
 
-pub(super) fn policy_options(arguments: &RunArguments, own: &str) -> anyhow::Result<Options> {
+pub(super) fn policy_options(arguments: &RunArguments, own: &str, share: Option<Share>) -> anyhow::Result<Options> {
     let default = crate::default_set::parse(&arguments.policies, own)?;
-    Ok(Options { default, namespace: own.to_owned(), builtin_only: arguments.builtin_policies_only })
+    // Every shard follows the default set, and whoever has its namespace tells of it.
+    let elsewhere = |set: &ObjectKey| share.is_some_and(|share| !share.has(&set.namespace));
+    Ok(Options {
+        default_is_anothers: default.as_ref().is_some_and(elsewhere),
+        default,
+        namespace: own.to_owned(),
+        builtin_only: arguments.builtin_policies_only,
+    })
 }
 
 pub(super) fn tenancy(arguments: &RunArguments, own: &str) -> anyhow::Result<Option<ObjectKey>> {
@@ -156,7 +179,7 @@ mod tests {
 
     fn options(flags: &[&str]) -> anyhow::Result<Options> {
         match Pacer::parse_from(["pacer", "run"].iter().chain(flags)).command {
-            Command::Run(arguments) => policy_options(&arguments, "own"),
+            Command::Run(arguments) => policy_options(&arguments, "own", None),
             other => panic!("{other:?}"),
         }
     }

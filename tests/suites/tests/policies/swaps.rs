@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use pacer_api::RunnerDeployment;
+use pacer_harness::github::Behaviour;
 use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, api, apply, brisk_world, deployment, no_busy_kill, queue, running, scale, settled, succeeded};
 use serde_json::{Value, json};
@@ -40,7 +41,8 @@ fn removals(world: &World) -> Result<Vec<(String, String, String)>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_swap_every_second_loses_doubles_and_kills_nothing() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    // In a minute of swaps, runners that are busy by a late flag would leave nobody to decide about.
+    let world = brisk_world(&[], |options| options.github.behaviour = Behaviour::prompt()).await?;
     let enforced = "scale-down: {module: a.wasm}\n";
     let opinion = |swap: u32| Guest::choosing(&[(0, &format!("opinion {swap}"))]);
     let mut web = deployment("web", 40);

@@ -31,8 +31,8 @@ async fn visible_groups_of_all_pages() {
     .await;
     let github = server.client();
     let groups = github.runner_groups_visible_to("acme", "app").await.unwrap();
-    let group = |name: &str, default, inherited| RunnerGroup { id: 1, name: name.into(), default, inherited };
-    assert_eq!(groups, [group("Default", true, false), group("gpu", false, true)]);
+    let group = |id, name: &str, default, inherited| RunnerGroup { id, name: name.into(), default, inherited };
+    assert_eq!(groups, [group(1, "Default", true, false), group(2, "gpu", false, true)]);
     let error = github.runner_groups_visible_to("acme", "a&b").await.unwrap_err();
     assert!(error.to_string().contains("list the runner groups of organization acme"), "{error}");
 }

@@ -43,6 +43,8 @@ pub fn owns(own: &Namesake, others: &[Namesake], id: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     fn one(namespace: &str, known_id: Option<u64>, has_pod: bool, created: i64) -> Namesake {
@@ -72,11 +74,11 @@ mod tests {
     #[test]
     fn registration_belongs_to_the_one_whose_id_it_is() {
         let (first, second) = (one("a", Some(7), true, 2), one("b", None, true, 1));
-        assert!(owns(&first, &[second.clone()], 7) && !owns(&second, &[first.clone()], 7));
+        assert!(owns(&first, from_ref(&second), 7) && !owns(&second, from_ref(&first), 7));
         // Whoever registered it anew: one that has registered is followed, the other refused.
-        assert!(owns(&first, &[second.clone()], 9) && !owns(&second, &[first.clone()], 9));
+        assert!(owns(&first, from_ref(&second), 9) && !owns(&second, from_ref(&first), 9));
         let third = one("c", Some(9), true, 5);
-        assert!(owns(&third, &[first.clone(), second], 9) && !owns(&first, &[third.clone()], 9));
+        assert!(owns(&third, &[first.clone(), second], 9) && !owns(&first, from_ref(&third), 9));
         assert!(owns(&first, &[third], 7));
         assert!(owns(&first, &[], 7) && owns(&one("a", None, false, 2), &[], 1));
     }
@@ -84,6 +86,6 @@ mod tests {
     #[test]
     fn one_that_never_had_a_pod_takes_nothing_from_others() {
         let (bare, registered) = (one("a", None, false, 1), one("b", None, true, 9));
-        assert!(owns(&registered, &[bare.clone()], 7) && !owns(&bare, &[registered], 7));
+        assert!(owns(&registered, from_ref(&bare), 7) && !owns(&bare, &[registered], 7));
     }
 }

@@ -66,7 +66,7 @@ struct Held {
 impl ShardElection {
     /// An election through this client, which must not be fenced or throttled by anything else.
     #[must_use]
-    pub fn new(client: Client, config: LeaseConfig, shards: Shards) -> Self {
+    pub fn new(client: &Client, config: LeaseConfig, shards: Shards) -> Self {
         let LeaseConfig { namespace, name, identity, timing } = &config;
         let seat = |name: &str, holder: &str| Seat::new(client.clone(), namespace, name, holder, timing.duration);
         let group = seat(name, &group_holder(shards));

@@ -49,7 +49,7 @@ impl Process {
         let (acting, acts) = watch::channel(BTreeSet::new());
         let (resign, mut election) = (CancellationToken::new(), JoinSet::new());
         let client = connection::builder(&self.config)?.build();
-        election.spawn(ShardElection::new(client, self.lease()?, shards).run(told, acts, resign.clone()));
+        election.spawn(ShardElection::new(&client, self.lease()?, shards).run(told, acts, resign.clone()));
         let (full, filled) = mpsc::channel(usize::from(Shards::MOST));
         let mut tenures = Tenures { shards, running: JoinSet::new(), held: BTreeMap::new(), acting, full };
         let outcome = self.follow(&mut tenures, &common, health, (mandate, filled)).await;

@@ -244,7 +244,7 @@ async fn namespace_at_its_quota_of_calls_waits_while_another_gets_its_runners() 
     let world = tenants().await?;
     let (acme, other) = (Scope::repository("acme", "app"), Scope::repository("other", "app"));
     for number in 1..=4 {
-        world.github.add(&Scope::repository("acme", &format!("lib-{number}")));
+        world.github.add(&Scope::repository("acme", format!("lib-{number}")));
     }
     file(&world, CALLS).await?;
     // A token and a listing each: more than four calls.

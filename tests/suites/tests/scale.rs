@@ -11,8 +11,8 @@ use kube::api::{Patch, PatchParams};
 use pacer_api::condition::ConditionType;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
 use pacer_harness::controlplane::{ApiCalls, Audit};
-use pacer_harness::github::{RouteKind, Scope, View};
-use pacer_harness::world::World;
+use pacer_harness::github::{Behaviour, RouteKind, Scope, View};
+use pacer_harness::world::{Options, World};
 use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{PATIENCE, api, apply, change_template, deployment, end, queue, runners, running, succeeded, until, world};
 use serde_json::{Value, json};
@@ -80,8 +80,9 @@ async fn nothing_said(world: &World) -> Result<()> {
 }
 
 /// As it is shipped, with webhooks and an autoscaler from nothing to `most` runners.
-async fn autoscaled(most: usize) -> Result<World> {
+async fn autoscaled(most: usize, change: impl FnOnce(&mut Options)) -> Result<World> {
     let world = world(|options| {
+        change(options);
         options.plane.audit = Audit::All;
         if let Some(operator) = &mut options.operator {
             operator.args.clear();
@@ -117,8 +118,8 @@ async fn nothing_left(world: &World) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn single_job_takes_few_api_requests_from_webhook_to_nothing_left() -> Result<()> {
-    let world = autoscaled(10).await?;
+async fn single_job_takes_few_api_requests_where_github_answers_at_once() -> Result<()> {
+    let world = autoscaled(10, |options| options.github.behaviour = Behaviour::prompt()).await?;
     let mut outcome = Ok(());
     for (number, (lasting, most)) in [(1, FIRST_JOB), (1, SHORT_JOB), (20, LONG_JOB)].into_iter().enumerate() {
         let since = Timestamp::now();
@@ -147,7 +148,7 @@ const BURST_CALLS: u64 = 40;
 #[tokio::test(flavor = "multi_thread")]
 async fn burst_takes_few_github_calls() -> Result<()> {
     let jobs = usize::try_from(JOBS)?;
-    let world = autoscaled(jobs).await?;
+    let world = autoscaled(jobs, |_| {}).await?;
     world.github.reset_calls();
     let began = Instant::now();
     queue(&world, "web", jobs, JOB)?;

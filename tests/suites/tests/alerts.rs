@@ -112,9 +112,14 @@ async fn alerts_fire_on_what_is_exported_after_faults_and_none_fires_before() ->
     queue(&world, "web", 1, std::time::Duration::ZERO)?;
     succeeded(&world, 1).await?;
     runners(&world, "two runners again", |count| count.online == 2).await?;
-    let well =
-        scrape_with(&world, &rules, &[("pacer_leading", ""), ("pacer_runners", ""), ("runnerdeployment_spec_replicas", "")])
-            .await?;
+    // A series that begins with more than it tolerates has not grown in Prometheus' eyes.
+    post_unsigned(&world).await?;
+    let well = scrape_with(
+        &world,
+        &rules,
+        &[("pacer_leading", ""), ("pacer_webhook_events_total", "outcome=\"refused\""), ("runnerdeployment_spec_replicas", "")],
+    )
+    .await?;
 
     for _ in 0..STRANGERS {
         post_unsigned(&world).await?;

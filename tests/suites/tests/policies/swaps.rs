@@ -41,8 +41,8 @@ fn removals(world: &World) -> Result<Vec<(String, String, String)>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_swap_every_second_loses_doubles_and_kills_nothing() -> Result<()> {
-    // In a minute of swaps, runners that are busy by a late flag would leave nobody to decide about.
-    let world = brisk_world(&[], |options| options.github.behaviour = Behaviour::prompt()).await?;
+    // Every second somebody else decides: runners are not idle for the confirmation time, and GitHub has to tell at once who is busy.
+    let world = brisk_world(&["--idle-confirmation=0s"], |options| options.github.behaviour = Behaviour::prompt()).await?;
     let enforced = "scale-down: {module: a.wasm}\n";
     let opinion = |swap: u32| Guest::choosing(&[(0, &format!("opinion {swap}"))]);
     let mut web = deployment("web", 40);

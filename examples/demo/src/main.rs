@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use pacer_harness::github::Behaviour;
 use pacer_harness::nodes::StartDelay;
 use pacer_harness::world::{Options, World};
 
@@ -111,7 +112,7 @@ fn introduce(terminal: &Terminal) {
     for line in [
         "pacer demo",
         "  real:      etcd, kube-apiserver, kube-controller-manager, kubectl, and the pacer executable with the roles it is shipped with",
-        "  simulated: GitHub (API, jobs, runners' sessions) and the nodes (scheduler, kubelets, the runner agent in each pod)",
+        "  simulated: GitHub (API, jobs, runners' sessions; quicker to say who is busy than the real one) and the nodes (scheduler, kubelets, the runner agent in each pod)",
         "  signs:     # busy  o idle  + starting  . pending  x ended",
     ] {
         terminal.plain(line);
@@ -121,11 +122,13 @@ fn introduce(terminal: &Terminal) {
 /// Namespace and name of the operator's service account in deploy/base.
 const ACCOUNT: &str = "actions-runner-system/pacer";
 
-/// The operator as deploy/base runs it: same account, same roles, same flags. Pods take a moment to start, so that one can watch them.
+/// The operator as deploy/base runs it: same account, same roles, same flags. Pods take a moment to start, so that one can watch them. GitHub
+/// says at once who is busy, so that it takes two minutes: the real one is late by up to a minute, as it is in the suites.
 fn options() -> Options {
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base");
     let mut options =
         Options { manifests: ["namespace.yaml", "rbac.yaml"].map(|file| base.join(file)).into(), ..Options::default() };
+    options.github.behaviour = Behaviour::prompt();
     if let (Some(operator), Some((namespace, name))) = (&mut options.operator, ACCOUNT.split_once('/')) {
         operator.namespace = namespace.to_owned();
         operator.service_account = name.to_owned();

@@ -29,7 +29,7 @@ use crate::stage::Stage;
 use crate::terminal::{Style, Terminal};
 
 /// How long the acts may take together. With the start and the end of the processes that stays below three minutes; a quiet machine needs half of it.
-const TIME: Duration = Duration::from_secs(150);
+const TIME: Duration = Duration::from_secs(300);
 
 /// How often a start that takes long says that it goes on.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ fn introduce(terminal: &Terminal) {
 const ACCOUNT: &str = "actions-runner-system/pacer";
 
 /// The operator as deploy/base runs it: same account, same roles, same flags. Pods take a moment to start, so that one can watch them. GitHub
-/// says at once who is busy, so that it takes two minutes: the real one is late by up to a minute, as it is in the suites.
+/// says at once who is busy, so that it takes some three minutes: the real one is late by up to a minute, as it is in the suites.
 fn options() -> Options {
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base");
     let mut options =

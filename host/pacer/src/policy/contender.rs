@@ -23,9 +23,25 @@ pub(crate) fn load(path: &Path) -> Result<Arc<Generation>> {
         bail!("policies can't run here: {why}");
     }
     let staged = runtime.block_on(async {
-        let bundle = Bundle::parse(&host, "", &set.content.data, &set.content.modules).await?;
+        let (data, modules) = set.content.parts();
+        let bundle = Bundle::parse(&host, "", &data, &modules).await?;
         bundle.stage(&host).await
     });
     let staged = staged.map_err(|error| anyhow!("{} is refused: {}", file.display(), Refused::of(&error).text()))?;
     Ok(host.compose(&[&staged]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifest_may_hold_policies_as_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("set.yaml");
+        let manifest = "kind: ConfigMap\nmetadata: {name: ours}\ndata:\n  policies.yaml: 'capacity: {module: policy.js}'\n  policy.js: |\n    \
+             export const name = 'none';\n    export function capacity() { return { reservations: [] }; }\n";
+        std::fs::write(&file, manifest).unwrap();
+        load(&file).unwrap();
+    }
 }

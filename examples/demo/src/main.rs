@@ -28,7 +28,7 @@ use crate::proof::{Claim, Proofs};
 use crate::stage::Stage;
 use crate::terminal::{Style, Terminal};
 
-/// How long the acts may take together. With the start and the end of the processes that stays below three minutes; a quiet machine needs half of it.
+/// How long the acts may take together. On two quiet cores they take two and a half minutes.
 const TIME: Duration = Duration::from_secs(300);
 
 /// How often a start that takes long says that it goes on.

@@ -20,7 +20,7 @@ pub struct RunnerJob {
 impl RunnerJob {
     /// What is said of a runner once a job of it is as far as this.
     #[must_use]
-    pub fn heard(before: Option<&Self>, job: &Job) -> Self {
+    pub fn after(before: Option<&Self>, job: &Job) -> Self {
         let working = (job.state == State::InProgress).then_some(job.since);
         let before = before.cloned().unwrap_or_default();
         if job.state == State::Completed && before.ended.is_none_or(|ended| job.since > ended) {
@@ -59,11 +59,11 @@ mod tests {
             // Late, and of an earlier job.
             (job(State::Completed, 25, "acme/c"), Some((40, "acme/b"))),
         ] {
-            let heard = RunnerJob::heard(told.as_ref(), &event);
-            let last = heard.ended.zip(heard.last.as_ref()).map(|(ended, last)| (ended.as_second(), &*last.repository));
+            let after = RunnerJob::after(told.as_ref(), &event);
+            let last = after.ended.zip(after.last.as_ref()).map(|(ended, last)| (ended.as_second(), &*last.repository));
             assert_eq!(last, expected, "{event:?}");
-            assert_eq!(heard.working.is_some(), event.state == State::InProgress);
-            told = Some(heard);
+            assert_eq!(after.working.is_some(), event.state == State::InProgress);
+            told = Some(after);
         }
     }
 }

@@ -228,6 +228,12 @@ impl Repository {
         Self { owner: owner.into(), name: name.into() }
     }
 
+    /// The repository that a text of the form `owner/name` names; none of any other form.
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
+        text.split_once('/').map(|(owner, name)| Self::new(owner, name))
+    }
+
     /// The same as a place that has runners.
     #[must_use]
     pub fn scope(&self) -> Scope {

@@ -499,9 +499,8 @@ impl Accesses {
             let (_, payers) = by_listing.entry(Arc::as_ptr(&access.shared)).or_insert_with(|| (&access.shared, Vec::new()));
             payers.extend(access.github.payer().map(|payer| payer.name()));
         }
-        let used = by_listing;
-        lock(&self.held).retain(|_, shared| used.contains_key(&Arc::as_ptr(shared)));
-        for (shared, payers) in used.values() {
+        lock(&self.held).retain(|_, shared| by_listing.contains_key(&Arc::as_ptr(shared)));
+        for (shared, payers) in by_listing.values() {
             shared.runner_list.keep_payers(payers);
         }
         lock(&self.permits).retain(|_, permits| Arc::strong_count(permits) > 1);

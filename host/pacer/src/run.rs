@@ -16,6 +16,8 @@ use pacer_cluster::lease::{Election, LeaseConfig};
 use pacer_cluster::nodes::Nodes;
 use pacer_cluster::seed::Seed;
 use pacer_cluster::watch::Range;
+use pacer_core::allowed::Allowed;
+use pacer_core::price::Prices;
 use pacer_core::shard::{Shards, Share};
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::Proof;
@@ -192,6 +194,10 @@ struct Common {
     /// The operator's own client, where it has credentials.
     github: Option<GitHub>,
     receipts: Arc<receipts::Counters>,
+    /// What policies may be told of labels and annotations.
+    allowed: Arc<Allowed>,
+    /// The file `--node-prices`, read once.
+    prices: Prices,
 }
 
 /// The right to act, and for what.
@@ -339,10 +345,12 @@ impl Process {
 
     fn common(&self, policies: Policies) -> anyhow::Result<Common> {
         let github = default_github::client(&self.arguments.github)?;
+        let facts = &self.arguments.facts;
+        let (allowed, prices) = (Arc::new(settings::allowed(facts)), settings::prices(facts.node_prices.as_deref())?);
         if github.is_none() {
             tracing::warn!("no GitHub credentials: only objects with githubAPICredentialsFrom are served");
         }
-        Ok(Common { policies: policies.host, counters: policies.counters, github, receipts: Arc::default() })
+        Ok(Common { policies: policies.host, counters: policies.counters, github, receipts: Arc::default(), allowed, prices })
     }
 
     /// Starts watches and controllers.
@@ -362,8 +370,6 @@ impl Process {
                 "no tenancy is in force: every namespace may use the operator's credentials for whatever they reach; --tenancy bounds that"
             );
         }
-        let (allowed, prices) =
-            (Arc::new(settings::allowed(&arguments.facts)), settings::prices(arguments.facts.node_prices.as_deref())?);
         let (watches, stores) = watches::watches(&client, Range { namespace: settings.namespace.as_deref(), share }, &tenancies);
         let (recorder, watches) = match settings::recording(arguments, share) {
             Some(setting) => {
@@ -413,8 +419,13 @@ impl Process {
             ),
             decisions: Decisions {
                 policies: sets.clone(),
-                nodes: Arc::new(Nodes::new(client.clone(), allowed.clone())),
-                facts: Arc::new(FactSources::new(allowed, prices, stores.clone(), settings.pod.runner_image.clone())),
+                nodes: Arc::new(Nodes::new(client.clone(), common.allowed.clone())),
+                facts: Arc::new(FactSources::new(
+                    common.allowed.clone(),
+                    common.prices.clone(),
+                    stores.clone(),
+                    settings.pod.runner_image.clone(),
+                )),
                 receipts: Arc::new(receipts),
                 events: events.clone(),
                 limits: settings.restart,

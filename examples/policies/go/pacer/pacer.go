@@ -78,9 +78,9 @@ func Describe(policyName, policyVersion, policySummary string) {
 	name, version, summary = policyName, policyVersion, policySummary
 }
 
-// Reading makes of a function that takes what it knows from the settings of the policy set one that reads them; what it leaves there is refused. The
-// packages of the decisions call it.
-func Reading[S any](read func(settings *Settings) S) func(text string) (S, error) {
+// Deciding puts a decision together of a function that takes what it knows from the settings of the policy set, where what it leaves there is
+// refused, and one that answers. The packages of the decisions call it.
+func Deciding[R, S, A any](read func(settings *Settings) S, decide func(request R, settings S) (A, error)) func(request R, text string) (A, error) {
 	reading := func(text string) (S, []Problem) {
 		settings := parse(text)
 		known := read(settings)
@@ -90,12 +90,12 @@ func Reading[S any](read func(settings *Settings) S) func(text string) (S, error
 		_, problems := reading(text)
 		return problems
 	})
-	return func(text string) (known S, err error) {
+	return func(request R, text string) (answer A, err error) {
 		known, problems := reading(text)
 		for _, problem := range problems {
-			return known, problem
+			return answer, problem
 		}
-		return known, nil
+		return decide(request, known)
 	}
 }
 

@@ -37,7 +37,7 @@ pub struct Mandate {
     pub shards: BTreeMap<u16, Fence>,
     /// Replicas that are alive, this one included.
     pub replicas: u32,
-    /// The right to a shard ended before this process had let go of it.
+    /// The right to a shard ended before this process had stopped acting for it.
     pub lost: bool,
     /// Who holds the Lease of the group instead of this one: replicas with another number of shards.
     pub waits_for: Option<String>,

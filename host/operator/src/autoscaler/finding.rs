@@ -50,7 +50,7 @@ impl Autoscalers {
         match github {
             Some(_) if permit.is_none() => {}
             Some(github) => {
-                let about = |id| seen.ledger.get(id).and_then(|job| queue::repository(&job.about.repository));
+                let about = |id| seen.ledger.get(id).and_then(|job| Repository::named(&job.about.repository));
                 let asked: Vec<(u64, Option<Repository>)> = expired.into_iter().take(LOOKUPS).map(|id| (id, about(id))).collect();
                 let answers = stream::iter(asked).map(|(id, repository)| look_up(github, id, repository, life)).buffered(LOOKUPS);
                 edits.extend(answers.filter_map(std::future::ready).collect::<Vec<_>>().await);

@@ -100,7 +100,7 @@ impl Autoscalers {
             let Some(job) = named.get(runner.name_any().as_str()).copied() else { continue };
             let Ok(uid) = Uid::of(&**runner) else { continue };
             let before = self.memory.reports.jobs.read(&uid, RunnerJob::clone);
-            let told = RunnerJob::heard(before.as_ref(), job);
+            let told = RunnerJob::after(before.as_ref(), job);
             if before.as_ref() == Some(&told) {
                 continue;
             }

@@ -130,7 +130,7 @@ fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
             Scope::Organization(_) | Scope::Enterprise(_) => None,
         });
         let known: BTreeSet<&str> = ledger.open().map(|(_, job)| job.about.repository.as_ref()).collect();
-        let known = known.into_iter().filter_map(repository);
+        let known = known.into_iter().filter_map(Repository::named);
         wanted.extend(own.into_iter().chain(known).take(CHECKED).map(|repository| (repository, CHECK)));
     }
     wanted.extend(
@@ -152,11 +152,6 @@ fn of_listing(listing: &QueueListing, spec: &Spec) -> Listing {
         covers: listing.covers,
         jobs: listing.jobs.iter().filter(fits).filter_map(event).collect(),
     }
-}
-
-/// The repository that a job is of; none when nobody said which.
-pub(super) fn repository(text: &str) -> Option<Repository> {
-    text.split_once('/').map(|(owner, name)| Repository::new(owner, name))
 }
 
 /// What a listing says about a job, as an event would; none for one that waits for something else than a runner.

@@ -205,7 +205,7 @@ impl ReplicaSets {
         let (now, job) = (of.clock.now, due.job);
         let mut seen = due;
         let mut asks = None;
-        match of.access.zip(repository(&seen.repository)) {
+        match of.access.zip(Repository::named(&seen.repository)) {
             Some((access, repository)) if covers(access.scope(), &seen.repository) => {
                 match next(access, &repository, &seen, now).await {
                     Ok(next) => {
@@ -292,10 +292,6 @@ fn replace(reruns: &mut Reruns, seen: &Rerun) {
     if let Some(rerun) = reruns.get_mut(seen.job) {
         rerun.clone_from(seen);
     }
-}
-
-fn repository(name: &str) -> Option<Repository> {
-    name.split_once('/').map(|(owner, name)| Repository::new(owner, name))
 }
 
 /// Whether a repository is where runners of this scope may get jobs from. What belongs to an enterprise nobody can tell by its name.

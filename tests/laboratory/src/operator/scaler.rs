@@ -116,7 +116,7 @@ impl Operator {
         for (runner, job) in named.collect::<Vec<_>>() {
             let Some(set) = outside.runners.seen(runner).map(|runner| runner.set) else { continue };
             let before = self.jobs.get(&runner);
-            let told = RunnerJob::heard(before, job);
+            let told = RunnerJob::after(before, job);
             let changed = before.map(|before| before.working) != Some(told.working);
             self.jobs.insert(runner, told);
             if changed {

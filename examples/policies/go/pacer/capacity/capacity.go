@@ -104,14 +104,7 @@ var answer func(request Request, settings string) (Plan, error)
 
 // Export makes a function the decision. read takes what it knows from the settings of the policy set; what it leaves there is refused.
 func Export[S any](read func(settings *pacer.Settings) S, decide func(request Request, settings S) (Plan, error)) {
-	settings := pacer.Reading(read)
-	answer = func(request Request, text string) (Plan, error) {
-		known, err := settings(text)
-		if err != nil {
-			return Plan{}, err
-		}
-		return decide(request, known)
-	}
+	answer = pacer.Deciding(read, decide)
 }
 
 func job(p memory.Place) Job {

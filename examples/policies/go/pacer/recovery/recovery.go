@@ -44,14 +44,7 @@ var answer func(request Request, settings string) ([]Verdict, error)
 
 // Export makes a function the decision. read takes what it knows from the settings of the policy set; what it leaves there is refused.
 func Export[S any](read func(settings *pacer.Settings) S, decide func(request Request, settings S) ([]Verdict, error)) {
-	settings := pacer.Reading(read)
-	answer = func(request Request, text string) ([]Verdict, error) {
-		known, err := settings(text)
-		if err != nil {
-			return nil, err
-		}
-		return decide(request, known)
-	}
+	answer = pacer.Deciding(read, decide)
 }
 
 func write(p memory.Place, verdicts []Verdict) {

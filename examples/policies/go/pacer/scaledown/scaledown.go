@@ -39,14 +39,7 @@ var answer func(request Request, settings string) ([]Choice, error)
 
 // Export makes a function the decision. read takes what it knows from the settings of the policy set; what it leaves there is refused.
 func Export[S any](read func(settings *pacer.Settings) S, decide func(request Request, settings S) ([]Choice, error)) {
-	settings := pacer.Reading(read)
-	answer = func(request Request, text string) ([]Choice, error) {
-		known, err := settings(text)
-		if err != nil {
-			return nil, err
-		}
-		return decide(request, known)
-	}
+	answer = pacer.Deciding(read, decide)
 }
 
 func candidate(p memory.Place) Candidate {

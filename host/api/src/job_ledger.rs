@@ -1,6 +1,6 @@
 //! JobLedger: some of the jobs that a HorizontalRunnerAutoscaler knows from webhooks. Not in ARC.
 //!
-//! The jobs of one autoscaler are spread over several of these ([`pacer_core::ledger::shards`]). Whoever learns something about a job adds it by
+//! The jobs of one autoscaler are spread over several of these ([`pacer_core::ledger::place`]). Whoever learns something about a job adds it by
 //! a merge patch without having read the object: each step of a job has a field of its own, so that no writer undoes what another one wrote,
 //! in whatever order they come.
 

@@ -21,7 +21,8 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, status_ledger};
 use pacer_cluster::answer::{is_conflict, is_not_found, status};
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
-use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, Terms, shard, shards};
+use pacer_cluster::precedence::Precedence;
+use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, Terms};
 use serde_json::json;
 
 mod object;
@@ -119,6 +120,7 @@ impl LedgerError {
 /// The ledgers of all autoscalers.
 pub struct Ledgers {
     client: Client,
+    precedence: Precedence,
     stored: RwLock<Store<JobLedger>>,
     /// By UID of the autoscaler.
     books: Mutex<HashMap<Uid, Arc<Book>>>,
@@ -144,11 +146,11 @@ struct Planned {
 }
 
 impl Ledgers {
-    /// Writes through this client; the store shows what others wrote.
+    /// Writes through this client, before what waits for that by this precedence; the store shows what others wrote.
     #[must_use]
-    pub fn new(client: Client, stored: Store<JobLedger>) -> Self {
+    pub fn new(client: Client, precedence: Precedence, stored: Store<JobLedger>) -> Self {
         let stored = RwLock::new(stored);
-        Self { client, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
+        Self { client, precedence, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
     }
 
     /// From now on another store, which has to be full, shows what others wrote.
@@ -188,11 +190,12 @@ impl Ledgers {
         let owner = Owner::of(autoscaler).ok_or_else(|| LedgerError::Gone(autoscaler.name_any()))?;
         let now = Timestamp::now();
         let objects = self.objects(&owner);
+        let mut sizes = Sizes::of(&objects);
         let earlier = earlier(autoscaler);
         let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
         let mut changes = Vec::with_capacity(edits.len());
         for edit in edits {
-            let planned = plan(edit, &objects, &earlier, now);
+            let planned = plan(edit, &objects, &mut sizes, &earlier, now);
             planned.additions.into_iter().for_each(|(shard, more)| additions.entry(shard).or_default().extend(more));
             changes.push(planned.change);
         }
@@ -313,6 +316,7 @@ impl Ledgers {
         let writes = additions.into_iter().map(|(shard, additions)| async move {
             let object = book.object(shard);
             let stored = || self.stored().get(&owner.reference(shard));
+            let _first = self.precedence.storing();
             object.write(&self.writes, api, (owner, shard), stored, additions).await
         });
         join_all(writes).await.into_iter().collect()
@@ -321,10 +325,10 @@ impl Ledgers {
     async fn adopt(&self, owner: &Owner, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(), LedgerError> {
         let Some(status) = autoscaler.status.as_ref().filter(|status| !status.ledger.is_empty()) else { return Ok(()) };
         let earlier = earlier(autoscaler);
-        let objects = self.objects(owner);
+        let mut sizes = Sizes::of(&self.objects(owner));
         let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
         for (id, job) in earlier.all() {
-            additions.entry(place(id, &objects)).or_default().put(id, job);
+            additions.entry(sizes.place()).or_default().put(id, job);
         }
         self.write(owner, additions).await?;
         let api: Api<HorizontalRunnerAutoscaler> = Api::namespaced(self.client.clone(), &owner.namespace);
@@ -403,14 +407,14 @@ fn with_earlier(autoscaler: &HorizontalRunnerAutoscaler, jobs: impl Iterator<Ite
 }
 
 /// What an edit comes to, given what is known of the autoscaler's objects.
-fn plan(edit: &Edit, objects: &[(u16, Arc<JobLedger>)], earlier: &Ledger, now: Timestamp) -> Planned {
+fn plan(edit: &Edit, objects: &[(u16, Arc<JobLedger>)], sizes: &mut Sizes, earlier: &Ledger, now: Timestamp) -> Planned {
     let id = edit.job();
     let holders: Vec<_> = objects.iter().filter_map(|(shard, object)| Some((*shard, object.spec.job(id)?))).collect();
     let known = holders.iter().map(|(_, job)| job).chain(earlier.get(id)).map(|job| (id, Job::clone(job)));
     let mut ledger = Ledger::from_jobs(known);
     let is_new = ledger.is_empty();
     let change = edit.apply(&mut ledger, now);
-    if is_new && change != Change::None && count(objects) >= LIMIT {
+    if is_new && change != Change::None && sizes.all() >= LIMIT {
         return Planned { change: Change::Overflow, additions: Vec::new() };
     }
     let addition = |shard: u16| {
@@ -425,19 +429,31 @@ fn plan(edit: &Edit, objects: &[(u16, Arc<JobLedger>)], earlier: &Ledger, now: T
         (Change::None | Change::Overflow, _) => Vec::new(),
         (Change::Added | Change::Advanced, None) => holders.iter().map(|(shard, _)| addition(*shard)).collect(),
         (Change::Added | Change::Advanced, Some(_)) => {
-            vec![addition(holders.first().map_or_else(|| place(id, objects), |(shard, _)| *shard))]
+            vec![addition(holders.first().map_or_else(|| sizes.place(), |(shard, _)| *shard))]
         }
     };
     Planned { change, additions }
 }
 
-/// Where a job that is in none of the objects goes.
-fn place(job: u64, objects: &[(u16, Arc<JobLedger>)]) -> u16 {
-    shard(job, shards(count(objects)))
-}
+/// How many jobs are in each object, by shard; those that are about to be written are counted.
+struct Sizes(BTreeMap<u16, usize>);
 
-fn count(objects: &[(u16, Arc<JobLedger>)]) -> usize {
-    objects.iter().map(|(_, object)| object.spec.jobs.len()).sum()
+impl Sizes {
+    fn of(objects: &[(u16, Arc<JobLedger>)]) -> Self {
+        Self(objects.iter().map(|(shard, object)| (*shard, object.spec.jobs.len())).collect())
+    }
+
+    fn all(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    /// Into which object a job goes that is in none of them.
+    fn place(&mut self) -> u16 {
+        let shard = pacer_core::ledger::place(self.0.iter().map(|(shard, jobs)| (*shard, *jobs)));
+        let jobs = self.0.entry(shard).or_default();
+        *jobs = jobs.saturating_add(1);
+        shard
+    }
 }
 
 /// What an earlier version kept in the status.

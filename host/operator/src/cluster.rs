@@ -3,6 +3,7 @@
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use pacer_cluster::events::Events;
+use pacer_cluster::precedence::Precedence;
 
 use crate::stores::Stores;
 use crate::target::TargetRef;
@@ -19,6 +20,8 @@ pub struct Cluster {
     pub events: Events,
     /// Which objects are reconciled soon.
     pub wake: Wake,
+    /// What goes first where much is written.
+    pub precedence: Precedence,
 }
 
 impl Cluster {

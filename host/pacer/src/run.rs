@@ -14,6 +14,7 @@ use pacer_cluster::events::Events;
 use pacer_cluster::fence::Fence;
 use pacer_cluster::lease::{Election, LeaseConfig};
 use pacer_cluster::nodes::Nodes;
+use pacer_cluster::precedence::Precedence;
 use pacer_cluster::seed::Seed;
 use pacer_cluster::watch::Range;
 use pacer_core::allowed::Allowed;
@@ -70,6 +71,7 @@ struct Process {
     /// Unique per process: in the lease and in Events.
     identity: String,
     metrics: Arc<Metrics>,
+    precedence: Precedence,
     stop: CancellationToken,
 }
 
@@ -94,6 +96,7 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
         identity: format!("{}_{:016x}", hostname(), Seed::default().draw()),
         arguments,
         metrics,
+        precedence: Precedence::default(),
         stop,
     });
     let webhooks = process.receive_webhooks(&health, &mut parts).await?;
@@ -261,6 +264,7 @@ impl Process {
             receiver: &arguments.receiver,
             github: &arguments.github,
             client: connection::fenced_client(&self.config, Fence::open(), self.metrics.clone())?,
+            precedence: self.precedence.clone(),
             metrics: self.metrics.receiver().clone(),
             connections: self.metrics.connections(HttpServer::Webhook),
         });
@@ -395,7 +399,7 @@ impl Process {
         let sets = Arc::new(PolicySets::new(common.policies.clone(), options));
         let bounds = tenancies.clone();
         sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
-        let ledgers = Arc::new(Ledgers::new(client.clone(), stores.job_ledgers.clone()));
+        let ledgers = Arc::new(Ledgers::new(client.clone(), self.precedence.clone(), stores.job_ledgers.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
         let (accesses, runner_lists) = Accesses::new(
@@ -430,7 +434,7 @@ impl Process {
                 events: events.clone(),
                 limits: settings.restart,
             },
-            cluster: Cluster { client, stores: stores.clone(), events, wake },
+            cluster: Cluster { client, stores: stores.clone(), events, wake, precedence: self.precedence.clone() },
             github: accesses.clone(),
             ledgers: ledgers.clone(),
             queues: queues.clone(),

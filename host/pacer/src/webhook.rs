@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use pacer_cluster::fence::Fence;
+use pacer_cluster::precedence::Precedence;
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::{
     Answer, JobMetricsSettings, Parts, Proof, Receiver, ReceiverMetrics, RunnerGroups, Stores, VisibleGroups, Watches, watches,
@@ -79,6 +80,7 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
         receiver: &arguments.receiver,
         github: &arguments.github,
         client: connection::fenced_client(&config, Fence::open(), metrics.clone())?,
+        precedence: Precedence::default(),
         metrics: metrics.receiver().clone(),
         connections: metrics.connections(HttpServer::Webhook),
     })
@@ -107,6 +109,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) github: &'a GitHubArguments,
     /// Kubernetes; not bound to any lease.
     pub(crate) client: Client,
+    /// What goes before the storing of jobs, and what after it.
+    pub(crate) precedence: Precedence,
     /// Counts.
     pub(crate) metrics: ReceiverMetrics,
     /// Counts of connections.
@@ -170,7 +174,7 @@ impl Server {
             autoscalers,
             visible: VisibleGroups::new(groups(setting.github)?),
             common_labels: setting.common_labels.iter().filter(|label| !label.is_empty()).cloned().collect(),
-            ledgers: Ledgers::new(setting.client, job_ledgers),
+            ledgers: Ledgers::new(setting.client, setting.precedence, job_ledgers),
             limit: setting.receiver.queue_limit,
             metrics: setting.metrics,
             job_metrics: job_metrics(setting.receiver),

@@ -1,71 +1,77 @@
-//! Over how many objects a ledger is spread, and which of them a job belongs to.
+//! Over how many objects a ledger is spread, and which of them a new job is put into.
 //!
-//! One object would be written whole for each event and grow with the number of jobs up to what the API server takes. Each writer may see
-//! another number of jobs than the others do, and so choose another object for the same job: a ledger is read from all of its objects.
+//! One object would be written whole for each event and grow with the number of jobs up to what the API server takes. Objects chosen by a hash of
+//! the job's id would each be written for a single event, since events that come together belong to different ones. So one object takes new jobs
+//! until it is full: what comes together, and later what happens to those jobs, goes out in one write. Objects whose jobs are all over are deleted.
+//!
+//! Each writer may see other objects than the others do, and so choose another one for the same job: a ledger is read from all of its objects.
+
+use std::cmp::Reverse;
 
 /// Objects that one ledger has at most.
 pub const SHARDS: u16 = 256;
 
-/// Jobs up to which one object is enough: most autoscalers never have more at a time.
-const SINGLE: usize = 32;
+/// Jobs that an object is meant to hold: some KiB, so that the API server reads and writes it in about a millisecond.
+const JOBS: usize = 64;
 
-/// Jobs that an object is meant to hold: a few KiB, so that the API server reads and writes it in about a millisecond.
-const JOBS: usize = 48;
-
-/// Objects that a ledger of several has at least: as many requests can be under way.
-const SEVERAL: usize = 8;
-
-/// Over how many objects a ledger of so many jobs is spread. A power of two.
+/// Into which object a job goes that is in none of them. `sizes` has the jobs of each object that exists, by its number.
 #[must_use]
-pub fn shards(jobs: usize) -> u16 {
-    if jobs <= SINGLE {
-        return 1;
-    }
-    let wanted = jobs.div_ceil(JOBS).next_power_of_two().max(SEVERAL);
-    u16::try_from(wanted).map_or(SHARDS, |wanted| wanted.min(SHARDS))
-}
-
-/// Which of `shards` objects a job belongs to, from 0.
-#[must_use]
-pub fn shard(job: u64, shards: u16) -> u16 {
-    // Fibonacci hashing: GitHub's ids grow, and often by the same step for the jobs of a matrix.
-    let mixed = job.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    u16::try_from(mixed % u64::from(shards.max(1))).unwrap_or(0)
+pub fn place(sizes: impl IntoIterator<Item = (u16, usize)> + Clone) -> u16 {
+    let all = || sizes.clone().into_iter();
+    // The fullest one with room: those that are nearly empty become empty, and are deleted.
+    let roomy = all().filter(|(_, jobs)| *jobs < JOBS).max_by_key(|(shard, jobs)| (*jobs, Reverse(*shard)));
+    let is_unused = |shard: &u16| all().all(|(used, _)| used != *shard);
+    let unused = || if all().count() < usize::from(SHARDS) { (0..SHARDS).find(is_unused).map(|shard| (shard, 0)) } else { None };
+    let emptiest = || all().min_by_key(|(_, jobs)| *jobs);
+    roomy.or_else(unused).or_else(emptiest).map_or(0, |(shard, _)| shard)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
 
     #[test]
-    fn number_of_objects_grows_with_the_jobs() {
-        for (jobs, expected) in
-            [(0, 1), (1, 1), (32, 1), (33, 8), (384, 8), (385, 16), (1_000, 32), (6_000, 128), (20_000, 256), (usize::MAX, 256)]
-        {
-            assert_eq!(shards(jobs), expected, "{jobs} jobs");
+    fn one_object_takes_new_jobs_until_it_is_full() {
+        for (sizes, expected) in [
+            (&[][..], 0),
+            (&[(0, 1)], 0),
+            (&[(0, 63)], 0),
+            (&[(0, 64)], 1),
+            (&[(0, 64), (1, 3)], 1),
+            (&[(0, 10), (1, 64), (2, 11)], 2),
+            (&[(0, 10), (2, 10)], 0),
+            (&[(1, 64), (2, 64)], 0),
+        ] {
+            assert_eq!(place(sizes.iter().copied()), expected, "{sizes:?}");
         }
-    }
-
-    #[test]
-    fn jobs_with_evenly_spaced_ids_are_spread_evenly() {
-        for step in [1, 2, 3, 64, 1_000] {
-            let mut members = [0_u32; 32];
-            for job in 0..3_200 {
-                members[usize::from(shard(38_000_000_000 + job * step, 32))] += 1;
-            }
-            let (least, most) = (members.iter().min().unwrap(), members.iter().max().unwrap());
-            assert!(*least >= 50 && *most <= 200, "step {step}: {least} to {most}");
-        }
+        let full: Vec<(u16, usize)> = (0..SHARDS).map(|shard| (shard, if shard == 9 { 70 } else { 80 })).collect();
+        assert_eq!(place(full), 9, "no more than {SHARDS} objects");
     }
 
     proptest! {
+        /// As many jobs as come, and as many of them forgotten.
         #[test]
-        fn shard_of_a_job_is_one_that_exists(job in any::<u64>(), jobs in 0_usize..100_000) {
-            let shards = shards(jobs);
-            prop_assert!(shards.is_power_of_two() && shards <= SHARDS);
-            prop_assert!(shard(job, shards) < shards);
+        fn objects_are_few_and_of_even_size(steps in proptest::collection::vec((0_u32..400, 0_u32..400), 1..60)) {
+            let mut sizes: BTreeMap<u16, usize> = BTreeMap::new();
+            for (more, fewer) in steps {
+                for _ in 0..more {
+                    let shard = place(sizes.iter().map(|(shard, jobs)| (*shard, *jobs)));
+                    *sizes.entry(shard).or_default() += 1;
+                }
+                for _ in 0..fewer {
+                    if let Some(jobs) = sizes.values_mut().find(|jobs| **jobs > 0) {
+                        *jobs -= 1;
+                    }
+                }
+                sizes.retain(|_, jobs| *jobs > 0);
+                let (most, all) = (sizes.values().max().copied().unwrap_or_default(), sizes.values().sum::<usize>());
+                prop_assert!(most <= JOBS.max(all.div_ceil(usize::from(SHARDS)) + 1), "{sizes:?}");
+                prop_assert!(sizes.keys().all(|shard| *shard < SHARDS));
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ fn object(edits: &[Edit]) -> Arc<JobLedger> {
 }
 
 fn planned(edit: &Edit, objects: &[(u16, Arc<JobLedger>)]) -> (Change, Vec<u16>) {
-    let planned = plan(edit, objects, &Ledger::default(), at(60));
+    let planned = plan(edit, objects, &mut Sizes::of(objects), &Ledger::default(), at(60));
     (planned.change, planned.additions.into_iter().map(|(shard, _)| shard).collect())
 }
 
@@ -57,7 +57,14 @@ fn job_stays_in_the_object_that_has_it() {
     let objects = [(0, object(&[event(7, State::Queued, 0)])), (5, object(&[event(1, State::Queued, 0)]))];
     assert_eq!(planned(&event(1, State::InProgress, 9), &objects), (Change::Advanced, vec![5]));
     assert_eq!(planned(&Edit::Complete(1), &objects), (Change::Advanced, vec![5]));
-    assert_eq!(planned(&event(2, State::Queued, 0), &objects), (Change::Added, vec![0]), "two jobs need one object");
+    assert_eq!(planned(&event(2, State::Queued, 0), &objects), (Change::Added, vec![0]), "the first of two that are as full");
+}
+
+#[test]
+fn many_jobs_at_once_fill_one_object_after_the_other() {
+    let mut sizes = Sizes::of(&[(0, object(&[event(7, State::Queued, 0)]))]);
+    let shards: Vec<u16> = (0..200).map(|_| sizes.place()).collect();
+    assert!(shards.is_sorted() && shards.last() == Some(&3), "{shards:?}");
 }
 
 #[test]
@@ -71,7 +78,7 @@ fn job_is_forgotten_in_each_object_that_has_it() {
 fn job_of_an_earlier_version_moves_on() {
     let mut earlier = Ledger::default();
     event(1, State::InProgress, 5).apply(&mut earlier, at(6));
-    let plan = |edit: &Edit| plan(edit, &[], &earlier, at(60)).change;
+    let plan = |edit: &Edit| plan(edit, &[], &mut Sizes::of(&[]), &earlier, at(60)).change;
     assert_eq!(plan(&event(1, State::Queued, 0)), Change::None);
     assert_eq!(plan(&event(1, State::Completed, 20)), Change::Advanced);
 }

@@ -87,9 +87,10 @@ impl ReplicaSets {
         let give_back = |name: &str| rooms.give_back(&namespace, name);
         let give_back = &give_back;
         let api = self.cluster.beside::<Runner>(of.set);
-        let (api, memos) = (&api, &self.memory.memos);
+        let (api, memos, precedence) = (&api, &self.memory.memos, &self.cluster.precedence);
         let created: Vec<Result<Runner, kube::Error>> = stream::iter(runners)
             .map(|runner| async move {
+                let _turn = precedence.turn().await;
                 // Remembered before it is sent: an answer that is lost may still mean a runner.
                 let name = runner.name_any();
                 memos.change(of.uid, |memo| memo.in_flight.insert(name.clone(), of.clock.instant));

@@ -323,10 +323,12 @@ impl Runners {
     }
 
     async fn create(&self, runner: &Runner, plan: &PodPlan, supply: &Supply) -> Result<Made, Hindrance> {
+        let turn = self.cluster.precedence.turn().await;
         let error = match self.cluster.beside::<Pod>(runner).create(&PostParams::default(), &plan.pod).await {
             Ok(_) => return Ok(Made::Created),
             Err(error) => error,
         };
+        drop(turn);
         match status(&error) {
             Some(answer) if answer.is_already_exists() => Ok(Made::Existed),
             Some(answer) if answer.is_forbidden() || answer.is_invalid() => {

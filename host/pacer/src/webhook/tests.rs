@@ -23,6 +23,7 @@ async fn front(arguments: &[&str]) -> anyhow::Result<Arc<Front>> {
         receiver: &arguments.receiver,
         github: &arguments.github,
         client: Client::new(silence, "default"),
+        precedence: Precedence::default(),
         metrics: Metrics::default().receiver().clone(),
         connections: Metrics::default().connections(HttpServer::Webhook),
     };

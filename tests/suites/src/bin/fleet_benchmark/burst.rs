@@ -107,6 +107,9 @@ async fn burst(world: &World, jobs: u32, lasting: Duration, page: &mut Page<'_>)
     let counts = world.github.runners();
     page.ratio("runners made for each job", counts.ever_registered, jobs, Some(AtMost::Limit(1.0)));
     page.ratio("writes for each job", reading.writes.total(), jobs, None);
+    for (verb, resource, count) in reading.writes.iter() {
+        page.ratio(format!("- {verb} {resource}"), count, jobs, None);
+    }
     let calls: u64 = reading.calls.values().map(|count| count.requests).sum();
     page.ratio("GitHub calls for each job", calls, jobs, (jobs == THOUSAND).then_some(AtMost::Limit(CALLS)));
     page.count("paid GitHub calls", reading.paid(), None);

@@ -33,7 +33,6 @@ mod corpus;
 #[path = "hostile/escape.rs"]
 mod escape;
 #[path = "../../../host/jail/tests/guest/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its own part")]
 mod guest;
 #[path = "hostile/senders.rs"]
 mod senders;

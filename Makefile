@@ -123,7 +123,7 @@ fuzz-fleet: setup ## The control loops in virtual time, SEEDS=100000 worlds from
 
 CASES ?= 100000
 fuzz-decoders: setup ## Every decoder of foreign bytes with CASES=100000 of each kind; `make unit` takes a few hundred.
-	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude pacer-suites $(LOCKED) -- decoders:: webhook::signature::
+	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude pacer-suites $(LOCKED) -- decoders:: webhook::signature:: delivery_is packing::
 
 policies: build ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies

@@ -15,6 +15,8 @@
 pub mod autoscaler;
 pub mod condition;
 pub mod crd;
+#[cfg(test)]
+mod decoders;
 pub mod deployment;
 pub mod duration;
 pub mod job_ledger;

@@ -1,5 +1,6 @@
 //! Runner groups as GitHub sees them.
 
+use pacer_core::scope::Scope;
 use serde::Deserialize;
 
 use crate::call::Endpoint;
@@ -26,13 +27,13 @@ struct WirePage {
 }
 
 impl GitHub {
-    /// All runner groups of an organization, in GitHub's order.
+    /// All runner groups of an organization or enterprise, in GitHub's order.
     ///
     /// # Errors
     ///
     /// As GitHub refuses; see [`crate::ErrorKind`].
-    pub async fn runner_groups(&self, organization: &str) -> Result<Vec<RunnerGroup>, Error> {
-        self.groups(organization, "per_page=100").await
+    pub async fn runner_groups(&self, scope: &Scope) -> Result<Vec<RunnerGroup>, Error> {
+        self.groups(scope, "per_page=100").await
     }
 
     /// The runner groups of an organization that one of its repositories (named without its owner) may use, in GitHub's order.
@@ -44,13 +45,12 @@ impl GitHub {
     /// As GitHub refuses; see [`crate::ErrorKind`].
     pub async fn runner_groups_visible_to(&self, organization: &str, repository: &str) -> Result<Vec<RunnerGroup>, Error> {
         let repository: String = form_urlencoded::byte_serialize(repository.as_bytes()).collect();
-        self.groups(organization, &format!("visible_to_repository={repository}&per_page=100")).await
+        let organization = Scope::Organization(organization.to_owned());
+        self.groups(&organization, &format!("visible_to_repository={repository}&per_page=100")).await
     }
 
-    async fn groups(&self, organization: &str, query: &str) -> Result<Vec<RunnerGroup>, Error> {
-        let organization = pacer_core::scope::Scope::Organization(organization.to_owned());
-        let pages: Vec<WirePage> =
-            self.get_all(Endpoint::ListRunnerGroups, &organization, "actions/runner-groups", query).await?;
+    async fn groups(&self, scope: &Scope, query: &str) -> Result<Vec<RunnerGroup>, Error> {
+        let pages: Vec<WirePage> = self.get_all(Endpoint::ListRunnerGroups, scope, "actions/runner-groups", query).await?;
         Ok(pages.into_iter().flat_map(|page| page.runner_groups).collect())
     }
 }

@@ -1,13 +1,15 @@
 //! A child tries what must be impossible for it, so that the operator knows and does not only hope.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::ptrace;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use pacer_policy::protocol::Probed;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, getppid, test_kill_process};
@@ -44,6 +46,8 @@ pub(crate) fn probe(engine: &Engine, surroundings: &Surroundings) -> Probed {
         ("reading the operator's environment", allowed(fs::read(of_parent("environ")))),
         // Opening it takes the right to trace a process.
         ("reading the operator's memory", allowed(File::open(of_parent("mem")))),
+        ("copying the operator's memory", copy(parent)),
+        ("tracing the operator", trace(parent)),
         ("connecting over TCP", allowed(TcpStream::connect("127.0.0.1:9"))),
         ("a UDP socket", allowed(UdpSocket::bind("127.0.0.1:0"))),
         ("a unix socket", allowed(UnixDatagram::unbound())),
@@ -72,6 +76,25 @@ fn allowed<T>(result: io::Result<T>) -> bool {
 
 fn errno<T>(result: rustix::io::Result<T>) -> bool {
     allowed(result.map_err(io::Error::from))
+}
+
+/// No address of the operator's is known here: whoever may copy is told that this is none.
+fn copy(parent: Option<Pid>) -> bool {
+    let mut byte = [0];
+    let read = parent.map(|parent| {
+        let remote = RemoteIoVec { base: 0, len: byte.len() };
+        process_vm_readv(of_nix(parent), &mut [IoSliceMut::new(&mut byte)], &[remote])
+    });
+    read.is_some_and(|read| allowed(read.map_err(io::Error::from)))
+}
+
+/// Lets a process that is not traced go on, which changes nothing: whoever may trace is told that it is not.
+fn trace(parent: Option<Pid>) -> bool {
+    parent.is_some_and(|parent| allowed(ptrace::cont(of_nix(parent), None).map_err(io::Error::from)))
+}
+
+fn of_nix(process: Pid) -> nix::unistd::Pid {
+    nix::unistd::Pid::from_raw(process.as_raw_pid())
 }
 
 fn create() -> bool {

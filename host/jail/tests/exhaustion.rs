@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pacer_policy::bundle::pack;
 use pacer_policy::jail::STAGING;
 use pacer_policy::{Bundle, BundleError, Counters, PolicyHost, Refusal};
 

@@ -23,6 +23,42 @@ fn a_child_gets_nothing_where_seccomp_holds() {
     assert!(possible.is_empty(), "{isolation}");
 }
 
+/// What an escape would begin with, by the words of the process that tries it.
+const ATTEMPTS: [&str; 9] = [
+    "reading a file",
+    "listing a directory",
+    "reading the operator's environment",
+    "reading the operator's memory",
+    "copying the operator's memory",
+    "tracing the operator",
+    "connecting over TCP",
+    "executing a program",
+    "starting a process",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_turns_against_the_operator_after_a_decision_gets_nothing() {
+    let counters = Arc::new(Counters::default());
+    let host = child::host(&counters);
+    let policy = host.load(Guest::choosing(&[(0, "a")]).component()).await.unwrap();
+    let set = PolicySet {
+        scale_down: Assignment { chosen: Chosen::Policy(policy), limits: Limits::default(), ..Default::default() },
+        ..Default::default()
+    };
+    let generation = host.prepare(set).await.unwrap();
+    assert_eq!(generation.scale_down(request(4, 2)).await.fault, None);
+    let jail = host.jail().unwrap();
+    let runners = jail.idle_runners();
+    assert_eq!(runners.len(), 1);
+    let escape = jail.escape().unwrap();
+    assert_eq!(jail.idle_runners(), runners, "the one that answered tried it, and lives");
+    let missed: Vec<&&str> = ATTEMPTS.iter().filter(|what| !escape.tried.iter().any(|tried| tried == *what)).collect();
+    assert!(missed.is_empty(), "nobody tried {missed:?}");
+    assert_eq!(escape.possible, Vec::<String>::new());
+    // It goes on as if nothing were.
+    assert_eq!(generation.scale_down(request(4, 2)).await.fault, None);
+}
+
 /// A value of `/proc/PID/status`.
 fn status(process: u32, field: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();

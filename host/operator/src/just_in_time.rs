@@ -1,16 +1,16 @@
 //! Runners that are registered ahead of their agents: one registration for each, whose configuration lies in a Secret of its own.
 //!
 //! ```text
-//! recall (a Secret of an earlier try) -> register -> Secret -> pod, which refers to it
-//!                                           `-> name taken: by an answer that was lost -> remove, and again
+//! recall (a Secret of an earlier try) -> begin (an empty Secret) -> register -> fill the Secret -> pod, which refers to it
+//!                                                                     |-> name taken: by an answer that was lost -> remove, and again
+//!                                                                     `-> not registered -> discard the Secret
 //! ```
 //!
-//! GitHub's id is known from the answer, and so the registration of a runner whose pod never starts is removed like any other.
-
-use std::collections::BTreeMap;
+//! GitHub's id is known from the answer, and so the registration of a runner whose pod never starts is removed like any other. An empty Secret
+//! says that GitHub was asked and that nobody heard the answer: what is registered under the name is this Runner's, also for the next process.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::Runner;
@@ -19,6 +19,7 @@ use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::object::Uid;
 use pacer_core::scope::Scope;
 use pacer_github::{JitRequest, JustInTime};
+use serde_json::json;
 
 use crate::access::Access;
 use crate::error::Error;
@@ -37,6 +38,19 @@ pub(crate) fn is_wanted(runner: &Runner) -> bool {
     wanted && !is_registration_only(runner)
 }
 
+/// What earlier tries left of a Runner's registration.
+pub enum Recalled {
+    /// It is registered, with this configuration.
+    Made {
+        /// GitHub's id.
+        id: u64,
+        /// Where the configuration is.
+        source: TokenSource,
+    },
+    /// GitHub was asked, and its answer is not known.
+    Begun,
+}
+
 /// The Secrets with the configurations.
 pub struct Configurations {
     client: Client,
@@ -49,43 +63,51 @@ impl Configurations {
         Self { client }
     }
 
-    /// The configuration that a Runner was given, if any.
+    /// What is known of a Runner's registration, if there was any try.
     ///
     /// # Errors
     ///
     /// When the API server does not answer.
-    pub async fn recall(&self, runner: &Runner, uid: &Uid) -> Result<Option<TokenSource>, Error> {
-        let name = name(uid);
-        let secret = self.secrets(runner).get_opt(&name).await?;
+    pub async fn recall(&self, runner: &Runner, uid: &Uid) -> Result<Option<Recalled>, Error> {
+        let secret = self.secrets(runner).get_opt(&name(uid)).await?;
         let own = secret.filter(|secret| secret.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
-        let id = own.and_then(|secret| secret.annotations().get(annotation::RUNNER_ID)?.parse().ok());
-        Ok(id.map(|id| TokenSource { holds: Held::JustInTime { id }, name, key: KEY.to_owned() }))
+        Ok(own.map(|secret| match secret.annotations().get(annotation::RUNNER_ID).and_then(|id| id.parse().ok()) {
+            Some(id) => Recalled::Made { id, source: source(uid, id) },
+            None => Recalled::Begun,
+        }))
     }
 
-    /// Keeps the configuration of a Runner, for as long as the Runner lives.
+    /// Writes down that GitHub is about to be asked.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not take it.
+    pub async fn begin(&self, runner: &Runner, uid: &Uid) -> Result<(), Error> {
+        let owner = runner.controller_owner_ref(&()).ok_or(Error::Incomplete("Runner", "UID"))?;
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(name(uid)), owner_references: Some(vec![owner]), ..ObjectMeta::default() },
+            type_: Some("Opaque".to_owned()),
+            ..Secret::default()
+        };
+        self.secrets(runner).create(&PostParams::default(), &secret).await?;
+        Ok(())
+    }
+
+    /// Keeps the configuration of a Runner whose registration was begun, for as long as the Runner lives.
     ///
     /// # Errors
     ///
     /// When the API server does not take it.
     pub async fn keep(&self, runner: &Runner, uid: &Uid, made: &JustInTime) -> Result<TokenSource, Error> {
-        let name = name(uid);
-        let owner = runner.controller_owner_ref(&()).ok_or(Error::Incomplete("Runner", "UID"))?;
-        let secret = Secret {
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                annotations: Some(BTreeMap::from([(annotation::RUNNER_ID.to_owned(), made.id.to_string())])),
-                owner_references: Some(vec![owner]),
-                ..ObjectMeta::default()
-            },
-            string_data: Some(BTreeMap::from([(KEY.to_owned(), made.config.expose().to_owned())])),
-            type_: Some("Opaque".to_owned()),
-            ..Secret::default()
-        };
-        self.secrets(runner).create(&PostParams::default(), &secret).await?;
-        Ok(TokenSource { holds: Held::JustInTime { id: made.id }, name, key: KEY.to_owned() })
+        let patch = json!({
+            "metadata": {"annotations": {annotation::RUNNER_ID: made.id.to_string()}},
+            "stringData": {KEY: made.config.expose()},
+        });
+        self.secrets(runner).patch(&name(uid), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(source(uid, made.id))
     }
 
-    /// Deletes the configuration of a Runner, whose registration is gone.
+    /// Deletes what is kept of a Runner's registration, which is gone or was never made.
     ///
     /// # Errors
     ///
@@ -105,6 +127,10 @@ fn name(uid: &Uid) -> String {
     format!("runner-jit-{}", uid.as_str())
 }
 
+fn source(uid: &Uid, id: u64) -> TokenSource {
+    TokenSource { holds: Held::JustInTime { id }, name: name(uid), key: KEY.to_owned() }
+}
+
 /// GitHub's id of the group that a Runner is to be in; none when there is no such group.
 ///
 /// # Errors
@@ -114,12 +140,10 @@ pub(crate) async fn group(runner: &Runner, access: &Access) -> Result<Option<u64
     let Some(wanted) = runner.spec.config.group() else { return Ok(Some(JitRequest::DEFAULT_GROUP)) };
     match access.scope() {
         Scope::Repository { .. } => Ok(Some(JitRequest::DEFAULT_GROUP)),
-        Scope::Organization(organization) => {
-            let groups = access.github().runner_groups(organization).await?;
+        scope @ (Scope::Organization(_) | Scope::Enterprise(_)) => {
+            let groups = access.github().runner_groups(scope).await?;
             Ok(groups.into_iter().find(|group| group.name.eq_ignore_ascii_case(wanted)).map(|group| group.id))
         }
-        // GitHub's agents find an enterprise's groups by name; nobody here lists them.
-        Scope::Enterprise(_) => Ok(wanted.eq_ignore_ascii_case("default").then_some(JitRequest::DEFAULT_GROUP)),
     }
 }
 
@@ -146,8 +170,6 @@ pub(crate) fn request<'a>(runner: &'a Runner, name: &'a str, runner_group_id: u6
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn runner(annotations: &serde_json::Value, spec: &serde_json::Value) -> Runner {

@@ -27,10 +27,10 @@ use crate::access::{Access, Accesses};
 use crate::cluster::Cluster;
 use crate::decisions::Decisions;
 use crate::error::Error;
-use crate::just_in_time;
+use crate::just_in_time::{self, Recalled};
 use crate::observe::node::Nodes;
 use crate::observe::{Known, Observed, Observer};
-use crate::pod::{self, Held};
+use crate::pod;
 use crate::published::{JobHistory, Owned, Published};
 use crate::removal::Removals;
 use crate::settings::{PHASE_DELAY, Settings};
@@ -214,17 +214,18 @@ impl Runners {
         has_pod || runner.status.as_ref().is_some_and(|status| status.runner_id.is_some() || status.pod_uid.is_some())
     }
 
-    /// Learns under which id a Runner was registered ahead, by this process or one before it, as long as it has no pod that says so.
+    /// Learns under which id a Runner was registered ahead, or that it may be, by this process or one before it, as long as it has no pod that
+    /// says so.
     async fn recall(&self, of: Subject<'_>) -> Result<(), Error> {
         let namespace = of.runner.namespace().unwrap_or_default();
         let has_pod = || self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace)).is_some();
         if !just_in_time::is_wanted(of.runner) || self.memory.known.get(of.uid).seen.is_known() || has_pod() {
             return Ok(());
         }
-        if let Some(source) = self.supplies.configurations.recall(of.runner, of.uid).await?
-            && let Held::JustInTime { id } = source.holds
-        {
-            self.memory.known.change(of.uid, |known| known.registered(id));
+        match self.supplies.configurations.recall(of.runner, of.uid).await? {
+            Some(Recalled::Made { id, .. }) => self.memory.known.change(of.uid, |known| known.registered(id)),
+            Some(Recalled::Begun) => self.memory.known.change(of.uid, |known| known.creation.registering = true),
+            None => {}
         }
         Ok(())
     }

@@ -21,6 +21,9 @@ fn the_shipped_policy_answers_in_a_process_as_it_does_natively() {
         assert!(outcome.answer.is_ok());
         assert_eq!(outcome.answer, inquiry.natively(NO_SETTINGS), "{decision}");
     }
+    // The process that answered, of the executable that is shipped, is told to escape.
+    let escape = jail.escape().unwrap();
+    assert!(escape.tried.len() > 10 && escape.possible.is_empty(), "{escape:?}");
     assert_eq!(Policy::load(&jail, b"\0asm\x01\0\0\0").unwrap_err().code, Refusal::CoreModule);
 }
 

@@ -13,7 +13,7 @@ use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::load::Refusal;
 use crate::protocol::{self, Blame, Locks, Preparation, Probed, Reply, Request};
-use crate::{Bundle, Counters, Decision, Digest, PolicyHost, tenancy};
+use crate::{Bundle, Counters, Decision, Digest, PolicyHost, Record, tenancy};
 
 mod settings;
 
@@ -24,6 +24,9 @@ const SETS: [&str; 4] = [
     "{}",
     "scale-down: &a {module: builtin}\nrestart: *a\n",
 ];
+
+const RECEIPTS: [&str; 2] =
+    [r#"{"version":1,"at":"2026-05-01T10:00:00Z","decision":"scale-down","request":{"candidates":[],"surplus":1}}"#, "{}"];
 
 const TENANCIES: [&str; 2] = [
     "strict: true\nnamespaces:\n  - names: [a, b]\n    labels: {tenant: a}\n    scopes: [acme, acme/*, enterprise:corp]\n    quotas: {runners: 5}\n",
@@ -133,6 +136,12 @@ proptest! {
             let message = error.to_string();
             prop_assert!(!message.contains('\n') && message.len() < 4 << 10, "{message:?}");
         }
+    }
+
+    #[test]
+    fn receipt_is_read_or_refused_whatever_it_says(text in damaged(&RECEIPTS), packed: bool, torn in 0_usize..40) {
+        let bytes = if packed { crate::bundle::pack(text.as_bytes()) } else { text.into_bytes() };
+        let _read = Record::read(bytes.get(..bytes.len().saturating_sub(torn)).unwrap_or_default());
     }
 
     #[test]

@@ -119,6 +119,15 @@ impl Jail {
         self.lock().iter().map(Runner::id).collect()
     }
 
+    /// Tells a process that runs policies to try whatever must be impossible; for tests. One that answered a decision tries it after that.
+    ///
+    /// # Errors
+    ///
+    /// When no such process can be started, or it does not answer.
+    pub fn escape(&self) -> Result<Probed, JailError> {
+        self.attempt_escape().map_err(|lost| JailError(lost.to_string()))
+    }
+
     /// Decompresses a module as it lies in a ConfigMap. Blocks.
     ///
     /// # Errors

@@ -6,8 +6,6 @@ mod beside;
 mod claims;
 #[path = "tenants/credentials.rs"]
 mod credentials;
-#[path = "tenants/hostile.rs"]
-mod hostile;
 #[path = "tenants/just_in_time.rs"]
 mod just_in_time;
 #[path = "tenants/namesakes.rs"]

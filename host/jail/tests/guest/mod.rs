@@ -41,6 +41,13 @@ impl Guest {
         }
     }
 
+    /// Takes more to compile than a set has: locals that are set in each of many loops.
+    pub(crate) fn endless() -> Self {
+        let sets: String = (0..2_000).map(|local| format!("local.get {local} i32.const 1 i32.add local.set {local} ")).collect();
+        let (begin, end) = ("loop ".repeat(1_900), "i32.const 1 br_if 0 end ".repeat(1_900));
+        Self::choosing(&[(0, "never")]).with(&format!("(func (local {}) {begin}{sets}{end})", "i32 ".repeat(2_000)))
+    }
+
     /// Answers with these choices.
     pub(crate) fn choosing(choices: &[(u32, &str)]) -> Self {
         let mut list = Vec::new();

@@ -124,3 +124,69 @@ fn override_of(index: usize, entry: &ScheduledOverride) -> Result<Override, Prob
         time_zone: entry.time_zone.as_deref().filter(|name| !name.is_empty()).map(zone).transpose()?,
     })
 }
+
+#[cfg(test)]
+mod decoders {
+    use jiff::Timestamp;
+    use pacer_api::autoscaler::ScheduledOverride;
+    use pacer_core::schedule;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use serde_json::json;
+
+    use super::override_of;
+
+    const ZONES: [&str; 12] = [
+        "Asia/Tokyo",
+        "america/new_york",
+        "Australia/Lord_Howe",
+        "UTC",
+        "",
+        "Mars/Phobos",
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "EST5EDT,M3.2.0,M11.1.0",
+        "Europe/\u{0}",
+        "\u{202e}",
+        ".",
+    ];
+
+    /// A moment near the ends of what there is, or of this century.
+    fn moment() -> impl Strategy<Value = String> {
+        let offsets = select(vec!["Z", "+09:00", "-03:30", "+25:59", "-23:59", "+00:00:30", ""]);
+        let years = prop_oneof![6 => 2_020_i32..2_040, 1 => -10..10_001];
+        (years, 0_u8..14, 0_u8..33, 0_u8..25, 0_u8..61, offsets).prop_map(|(year, month, day, hour, minute, offset)| {
+            format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:00{offset}")
+        })
+    }
+
+    fn zone() -> impl Strategy<Value = Option<String>> {
+        prop_oneof![4 => select(&ZONES[..]).prop_map(|name| Some(name.to_owned())), 1 => any::<String>().prop_map(Some), 2 => Just(None)]
+    }
+
+    proptest! {
+        #[test]
+        fn schedule_is_read_or_refused_whatever_it_says(
+            (start, end, until) in (moment(), moment(), proptest::option::of(moment())),
+            frequency in select(vec![None, Some("Daily"), Some("Weekly"), Some("Monthly"), Some("Yearly"), Some("Hourly")]),
+            zone in zone(),
+            now in Timestamp::MIN.as_second()..Timestamp::MAX.as_second(),
+            near in 1_577_836_800_i64..2_240_000_000,
+        ) {
+            let written = json!({
+                "startTime": start, "endTime": end, "timeZone": zone, "minReplicas": 3,
+                "recurrenceRule": {"frequency": frequency, "untilTime": until},
+            });
+            let Ok(entry) = serde_json::from_value::<ScheduledOverride>(written) else { return Ok(()) };
+            let Ok(read) = override_of(0, &entry) else { return Ok(()) };
+            let overrides = [read];
+            for now in [now, near].into_iter().filter_map(|second| Timestamp::from_second(second).ok()) {
+                let Ok(schedule) = schedule::evaluate(&overrides, now) else { continue };
+                prop_assert!(schedule.active.is_none_or(|(_, period)| period.contains(now)), "{schedule:?}");
+                prop_assert!(schedule.upcoming.is_none_or(|(_, period)| period.start > now), "{schedule:?}");
+                prop_assert!(schedule.next_change.is_none_or(|change| change > now), "{schedule:?}");
+                let _said = schedule.summary(&overrides, None);
+            }
+        }
+    }
+}

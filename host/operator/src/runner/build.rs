@@ -28,7 +28,7 @@ use crate::account::{AccountError, Accounts};
 use crate::arc::statefulset;
 use crate::claim::{Claims, Secured};
 use crate::error::Error;
-use crate::just_in_time::{self, Configurations};
+use crate::just_in_time::{self, Configurations, Recalled};
 use crate::pod::{self, ClaimedVolume, GeneratedAccess, PodInput, PodPlan, TokenSource};
 use crate::published::IN_FLIGHT;
 use crate::token::Tokens;
@@ -202,17 +202,33 @@ impl Runners {
             );
             return Err(refused(Refuser::Pod, message));
         }
-        if let Some(source) = self.supplies.configurations.recall(of.runner, of.uid).await? {
-            return Ok(source);
-        }
+        let configurations = &self.supplies.configurations;
+        let begun = match configurations.recall(of.runner, of.uid).await? {
+            Some(Recalled::Made { source, .. }) => return Ok(source),
+            Some(Recalled::Begun) => true,
+            None => false,
+        };
         let Some(_permit) = access.permit() else { return Err(Hindrance::Later(NEXT_PERMIT)) };
         let name = of.runner.name_any();
         let answer = async {
             let Some(group) = just_in_time::group(of.runner, access).await? else { return Ok(None) };
+            if !begun {
+                configurations.begin(of.runner, of.uid).await?;
+            }
             let request = just_in_time::request(of.runner, &name, group);
             Ok::<_, Error>(Some(access.github().register_just_in_time(access.scope(), &request).await?))
         };
-        match answer.await {
+        let answer = answer.await;
+        // Nothing was registered, now or before: what has the name is another one's.
+        let is_none = match &answer {
+            Ok(Some(JitAnswer::Registered(_))) => false,
+            Ok(Some(JitAnswer::NameTaken) | None) => true,
+            Err(error) => error.deferral().is_some() || matches!(error, Error::GitHub(answer) if !answer.is_transient()),
+        };
+        if is_none && !begun {
+            configurations.discard(of.runner, of.uid).await?;
+        }
+        match answer {
             Ok(Some(JitAnswer::Registered(made))) => {
                 self.memory.known.change(of.uid, |known| known.registered(made.id));
                 tracing::info!(runner = name, namespace = of.runner.namespace(), id = made.id, "runner registered just in time");

@@ -5,13 +5,13 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::process::{Lost, Process};
-use super::{Adopted, Jail};
+use super::{Adopted, Jail, PROBE};
 use crate::call::{Called, Usage};
 use crate::component::Digest;
 use crate::fault::Fault;
 use crate::limits::{Limits, TICK};
 use crate::policy::Policy;
-use crate::protocol::{ANSWER_BYTES, Reply, Request, Role, decode, encode};
+use crate::protocol::{ANSWER_BYTES, Probed, Reply, Request, Role, decode, encode};
 use crate::question::Question;
 use crate::text;
 
@@ -116,6 +116,17 @@ impl Jail {
         };
         self.lock().push(runner);
         (answer, usage)
+    }
+
+    /// Has a runner try what a stager tried at the start, in the state that its last call left.
+    pub(super) fn attempt_escape(&self) -> Result<Probed, Lost> {
+        let idle = self.lock().pop();
+        let mut runner = idle.map_or_else(|| self.new_runner(), Ok)?;
+        let (Reply::Probed(probed), _) = runner.process.exchange(&Request::Probe, &[], 0, Instant::now() + PROBE)? else {
+            return Err(Lost::Rubbish);
+        };
+        self.lock().push(runner);
+        Ok(probed)
     }
 
     /// A runner that has loaded the policy: one that nobody asks, or a new one.

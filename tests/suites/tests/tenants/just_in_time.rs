@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use pacer_api::Runner;
-use pacer_harness::github::{Effect, Fault, RouteKind, Routes};
+use pacer_harness::github::{Effect, Fault, GroupVisibility, RouteKind, Routes, Scope};
 use pacer_harness::world::World;
 use pacer_suites::{
-    TOKENS, api, apply, brisk_world, deployment, end_as_it_is, put, queue, runners, scale, settled, succeeded, until,
+    PATIENCE, TOKENS, api, apply, brisk_world, deployment, end_as_it_is, online_in, put, queue, runners, scale, settled,
+    succeeded, until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -88,5 +89,50 @@ async fn registration_whose_answer_was_lost_is_made_again() -> Result<()> {
     ensure!(runners.len() == 1, "the same Runner went on");
     scale(&world, "web", 0).await?;
     settled(&world, 0).await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registration_of_an_operator_that_died_before_it_could_note_it_is_removed_by_the_next_one() -> Result<()> {
+    let mut world = brisk_world(&[], |_| {}).await?;
+    world.github.inject(Fault::new(Routes::of(RouteKind::JitConfig), Effect::Hang).performed());
+    apply(&world, &ahead("web", 1)).await?;
+    runners(&world, "a registration that nobody heard of", |counts| counts.registered == 1).await?;
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.kill9().await;
+    // Nobody wants the Runner any more, so that the name will not be asked for again.
+    let secrets = configurations(&world).await?;
+    ensure!(secrets.len() == 1 && secrets.iter().all(|secret| secret.data.is_none()), "{secrets:?}");
+    scale(&world, "web", 0).await?;
+    for runner in api::<Runner>(&world).list(&ListParams::default()).await?.items {
+        api::<Runner>(&world).delete(&runner.name_any(), &DeleteParams::default()).await?;
+    }
+    let operator = world.operator.as_mut().context("no operator")?;
+    operator.restart().await?;
+    settled(&world, 0).await?;
+    until::<Secret>(&world, "no configuration is left", |all| {
+        all.iter().all(|secret| !secret.name_any().starts_with("runner-jit-"))
+    })
+    .await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runner_of_an_enterprise_joins_the_group_that_it_names() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let corp = Scope::enterprise("corp");
+    world.github.add(&corp);
+    let group = world.github.add_group(&corp, "Builders", GroupVisibility::All);
+    let mut fleet = with_spec(ahead("web", 1), "enterprise", json!("corp"));
+    fleet = with_spec(fleet, "group", json!("builders"));
+    if let Some(spec) = fleet.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) {
+        spec.remove("repository");
+    }
+    apply(&world, &fleet).await?;
+    online_in(&world, &corp, 1).await?;
+    let outcome = world.github.wait_for(PATIENCE, |view| view.registrations(&corp).iter().all(|one| one.group == group)).await;
+    world.check(outcome).await?;
+    scale(&world, "web", 0).await?;
+    online_in(&world, &corp, 0).await?;
     end_as_it_is(world).await
 }

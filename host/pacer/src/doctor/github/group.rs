@@ -59,7 +59,7 @@ async fn missing(reader: &mut Reader, github: &GitHub, organization: &str, fleet
     if named.is_empty() {
         return Vec::new();
     }
-    let groups = match github.runner_groups(organization).await {
+    let groups = match github.runner_groups(&Scope::Organization(organization.to_owned())).await {
         Ok(groups) => groups,
         Err(error) => {
             reader.unread.push(format!("runner groups of {organization}: {error:#}"));

@@ -9,13 +9,13 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use pacer_api::RunnerReplicaSet;
 use pacer_harness::github::Scope;
-use pacer_suites::{PATIENCE, brisk_world, deployment, end_as_it_is, online_in};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, end_as_it_is, online_in};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::tenancy;
+use crate::fleet;
 
 /// Most memory that the operator may ever have had.
 const MOST: u64 = 150 << 20;
@@ -111,9 +111,9 @@ async fn hostile_servers_fill_no_memory_and_slow_nobody() -> Result<()> {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"},
             "stringData": {"github_token": "any", "github_url": server.url},
         });
-        tenancy::put(&world, &secret).await?;
+        apply(&world, &secret).await?;
         let spec = json!({"organization": "any", "githubAPICredentialsFrom": {"secretRef": {"name": name}}});
-        tenancy::put(&world, &tenancy::deployment("default", &name, &spec, 1)).await?;
+        apply(&world, &fleet(NAMESPACE, &name, &spec, 1)).await?;
         servers.push(server);
     }
     // Each of them has been asked again and again, not just once.
@@ -124,7 +124,7 @@ async fn hostile_servers_fill_no_memory_and_slow_nobody() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let began = Instant::now();
-    pacer_suites::apply(&world, &deployment("good", 3)).await?;
+    apply(&world, &deployment("good", 3)).await?;
     online_in(&world, &Scope::repository("acme", "app"), 3).await?;
     let took = began.elapsed();
     ensure!(took < Duration::from_secs(30), "others were served after {took:?} only");
@@ -152,9 +152,9 @@ async fn metadata_service_is_not_called_for_a_tenant() -> Result<()> {
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own", "namespace": "default"},
         "stringData": {"github_token": "any", "github_url": "http://169.254.169.254/latest"},
     });
-    tenancy::put(&world, &secret).await?;
+    apply(&world, &secret).await?;
     let spec = json!({"organization": "any", "githubAPICredentialsFrom": {"secretRef": {"name": "own"}}});
-    tenancy::put(&world, &tenancy::deployment("default", "curious", &spec, 1)).await?;
+    apply(&world, &fleet(NAMESPACE, "curious", &spec, 1)).await?;
     pacer_suites::until::<RunnerReplicaSet>(&world, "the set to say why", |all| {
         all.iter().any(|one| {
             let conditions = one.status.clone().unwrap_or_default().conditions;

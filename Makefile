@@ -169,7 +169,7 @@ bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, cal
 	cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
 
-bench-policy: setup ## What a policy costs: the tables of docs/policies.md, of the shipped one.
+bench-policy: setup ## What the shipped policy costs on this machine.
 	cargo build --release -p pacer $(LOCKED)
 	target/release/pacer policy bench builtin --table
 
@@ -209,6 +209,7 @@ release-check: build policies helm ## Builds a release of the debug program twic
 golden: setup controlplane helm ## Writes the golden files and the generated pages anew; review the difference.
 	UPDATE_GOLDEN=1 cargo test -p pacer-api -p pacer-operator
 	UPDATE_GOLDEN=1 cargo test --workspace --test layout -- the_chart_shares
+	UPDATE_GOLDEN=1 cargo test --workspace --test replicas
 	UPDATE_GOLDEN=1 cargo test --workspace --test chart -- rendered_manifests table_of_values
 	# What the program itself says: its flags, and its metrics on the control plane.
 	cargo build --workspace --bin pacer $(LOCKED)

@@ -338,9 +338,11 @@ pub struct WorkVolumeClaimTemplate {
     printcolumn(name = "WF Repo", type_ = "string", json_path = ".status.workflow.repository"),
     printcolumn(name = "WF Run", type_ = "string", json_path = ".status.workflow.runID"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Job", type_ = "string", json_path = ".status.workflow.job", priority = 1),
+    printcolumn(name = "Busy", type_ = "boolean", json_path = ".status.busy"),
+    printcolumn(name = "Job", type_ = "string", json_path = ".status.job"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
-    printcolumn(name = "State-Age", type_ = "date", json_path = ".status.conditions[?(@.type==\"Ready\")].lastTransitionTime")
+    printcolumn(name = "State-Age", type_ = "date", json_path = ".status.stateSince"),
+    printcolumn(name = "WF Job", type_ = "string", json_path = ".status.workflow.job", priority = 1)
 )]
 pub struct RunnerSpec {
     /// What GitHub and the runner image are told. Runners of a set may share it.
@@ -392,6 +394,17 @@ pub struct RunnerStatus {
     /// Generation of the object that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Whether it runs a job, as far as events, listings, its pod or the status hook prove it; absent while it is not connected. Written with
+    /// what is written anyway, or once it has been so for ten seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busy: Option<bool>,
+    /// The job that it runs: GitHub's id as webhooks and polling tell it, which `pacer explain job` takes; or else the name that the status hook
+    /// told. Absent where neither tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Since when it has been ready, or busy, or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_since: Option<Time>,
     /// GitHub's id of the runner; present once it registered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_id: Option<i64>,

@@ -104,8 +104,8 @@ fn names_columns_and_subresources_are_those_of_arc_and_further_columns_come_last
              Organization:string:.spec.organization Repository:string:.spec.repository Group:string:.spec.group \
              Labels:string:.spec.labels Status:string:.status.phase Message:string:.status.message WF \
              Repo:string:.status.workflow.repository WF Run:string:.status.workflow.runID {age} \
-             Job:string:.status.workflow.job Node:string:.status.nodeName \
-             State-Age:date:.status.conditions[?(@.type==\"Ready\")].lastTransitionTime"
+             Busy:boolean:.status.busy Job:string:.status.job Node:string:.status.nodeName \
+             State-Age:date:.status.stateSince WF Job:string:.status.workflow.job"
         ),
         format!(
             "RunnerReplicaSet runnerreplicasets Some([\"rrs\"]) Namespaced v1alpha1 scale=true | Desired:number:.spec.replicas \

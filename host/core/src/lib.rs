@@ -8,6 +8,7 @@
 pub mod allowance;
 pub mod allowed;
 pub mod arrivals;
+pub mod at_work;
 pub mod autoscale;
 pub mod busy;
 pub mod claim;

@@ -11,6 +11,8 @@ use crate::ledger::{About, Job, State};
 pub struct RunnerJob {
     /// Since when its job is in progress.
     pub working: Option<Timestamp>,
+    /// Which one that is, by GitHub's id.
+    pub job: Option<u64>,
     /// When the last one that is over ended.
     pub ended: Option<Timestamp>,
     /// What that one was.
@@ -18,15 +20,16 @@ pub struct RunnerJob {
 }
 
 impl RunnerJob {
-    /// What is said of a runner once a job of it is as far as this.
+    /// What is said of a runner once a job of it, with this id, is as far as this.
     #[must_use]
-    pub fn after(before: Option<&Self>, job: &Job) -> Self {
-        let working = (job.state == State::InProgress).then_some(job.since);
+    pub fn after(before: Option<&Self>, id: u64, job: &Job) -> Self {
+        let is_working = job.state == State::InProgress;
+        let (working, current) = (is_working.then_some(job.since), is_working.then_some(id));
         let before = before.cloned().unwrap_or_default();
         if job.state == State::Completed && before.ended.is_none_or(|ended| job.since > ended) {
-            return Self { working, ended: Some(job.since), last: Some(job.about.clone()) };
+            return Self { working, job: current, ended: Some(job.since), last: Some(job.about.clone()) };
         }
-        Self { working, ..before }
+        Self { working, job: current, ..before }
     }
 }
 
@@ -59,10 +62,11 @@ mod tests {
             // Late, and of an earlier job.
             (job(State::Completed, 25, "acme/c"), Some((40, "acme/b"))),
         ] {
-            let after = RunnerJob::after(told.as_ref(), &event);
+            let after = RunnerJob::after(told.as_ref(), 7, &event);
             let last = after.ended.zip(after.last.as_ref()).map(|(ended, last)| (ended.as_second(), &*last.repository));
             assert_eq!(last, expected, "{event:?}");
             assert_eq!(after.working.is_some(), event.state == State::InProgress);
+            assert_eq!(after.job, after.working.map(|_| 7));
             told = Some(after);
         }
     }

@@ -141,6 +141,8 @@ pub struct Observed {
     pub refused_busy: Option<Duration>,
     /// The Runner whose its name is at GitHub, if that is another one.
     pub rival: Option<String>,
+    /// The job that it runs, by GitHub's id as events tell it, or else by the name that the status hook in its pod gave it.
+    pub job: Option<Arc<str>>,
     /// What is seen by now, for [`Known::record`].
     pub seen: Seen,
 }
@@ -255,6 +257,8 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     seen.known_id = remote.id().or(known_id);
     let awaited = is_awaited && seen.online.is_none();
     let sent = known.creation.sent.filter(|_| pod.is_none());
+    let hooked_job = || Some(Arc::from(status.filter(|status| reports_job(status))?.workflow.as_ref()?.job.as_deref()?));
+    let current_job = job.as_ref().and_then(|job| job.job).map(|id| Arc::from(id.to_string())).or_else(hooked_job);
     let facts = RunnerFacts {
         created: runner.metadata.creation_timestamp.as_ref().map_or(clock.now, |time| time.0),
         current: set.is_none_or(|set| crate::template::is_current(runner, set)),
@@ -292,7 +296,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let registered = namesakes.iter().filter(|other| other.may_be_registered()).chain([&own]);
     let holder = namesake::holder(registered).filter(|holder| own.may_be_registered() && **holder != own);
     let rival = holder.map(|holder| format!("{}/{}", holder.namespace, facts.name));
-    Observed { facts, pod_sent, pod_unanswered, refused_busy, rival, seen }
+    Observed { facts, pod_sent, pod_unanswered, refused_busy, rival, job: current_job, seen }
 }
 
 /// Observes runners, whose ever they are.

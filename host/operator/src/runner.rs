@@ -165,7 +165,7 @@ impl Runners {
         let waits = alone.then(|| self.github.tenancies().calls_put_off(&namespace)).flatten();
         let waits = waits.map(|refusal| (refusal.reason(), refusal.to_string()));
         let refused = waits.as_ref().map(|(reason, message)| (*reason, message.as_str()));
-        let status = self.memory.statuses.write(subject, &observed, &assessment, refused).await?;
+        let status = self.memory.statuses.write(subject, &observed, &assessment, refused, self.job_waits(&runner)).await?;
         match failed {
             Some(error) => Err(error),
             None => Ok(Action::requeue(next.min(status).min(self.settings.sync_period))),
@@ -242,7 +242,8 @@ impl Runners {
     /// The Runner can't be served with its settings: says so, and leaves what runs alone.
     async fn refuse(&self, of: Subject<'_>, observed: &Observed, error: &Error) -> Result<Action, Error> {
         let assessment = phase::assess(&observed.facts, of.clock.now);
-        self.memory.statuses.write(of, observed, &assessment, Some((error.reason(), &error.to_string()))).await?;
+        let refused = (error.reason(), &*error.to_string());
+        self.memory.statuses.write(of, observed, &assessment, Some(refused), false).await?;
         self.cluster.events.publish(error.event(), &of.runner.object_ref(&()), None, &error.to_string()).await;
         Ok(Action::requeue(self.settings.sync_period))
     }
@@ -294,14 +295,16 @@ impl Runners {
         Ok(next.min(young.unwrap_or(next)))
     }
 
+    /// Whether an event told of a job that waits for a runner of this one's pool.
+    fn job_waits(&self, runner: &Runner) -> bool {
+        let pool = self.cluster.stores.set_of(runner).and_then(|set| owner_of(&set)).map(|owner| owner.uid);
+        pool.is_some_and(|pool| self.memory.pools.read(&pool, |jobs| jobs.waiting_by_event > 0) == Some(true))
+    }
+
     /// Who is about to say that a runner has registered, or that it is over.
     fn told_by(&self, of: Subject<'_>, observed: &Observed, phase: Phase) -> ToldBy {
-        let job_waits = || {
-            let pool = self.cluster.stores.set_of(of.runner).and_then(|set| owner_of(&set)).map(|owner| owner.uid);
-            pool.is_some_and(|pool| self.memory.pools.read(&pool, |jobs| jobs.waiting_by_event > 0) == Some(true))
-        };
         let is_told = match phase {
-            Phase::Starting => job_waits(),
+            Phase::Starting => self.job_waits(of.runner),
             _ => observed.facts.reports_job.is_some() || observed.facts.job_over.is_some(),
         };
         if is_told { ToldBy::Events } else { ToldBy::Listings }

@@ -31,4 +31,6 @@ pub use run::{Difference, Outcome, Replay, replay, simulate};
 pub use scenario::{Scenario, ScenarioError};
 
 #[cfg(test)]
+mod day;
+#[cfg(test)]
 mod tests;

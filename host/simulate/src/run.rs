@@ -43,6 +43,25 @@ pub(crate) struct Story {
     pub(crate) started: Vec<(u64, Moment, usize)>,
     /// When, pool, runners that exist, wanted, minimum, maximum.
     pub(crate) fleets: Vec<(Moment, usize, u32, u32, u32, u32)>,
+    /// Each decision about a number.
+    pub(crate) numbers: Vec<Numbered>,
+    /// When, which runner, under which name, and why it was told to go because fewer were wanted.
+    pub(crate) removed: Vec<(Moment, usize, String, pacer_policy::record::Done)>,
+}
+
+/// A decision about a number, and what was known.
+#[cfg(test)]
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Numbered {
+    pub(crate) at: Moment,
+    pub(crate) from: u32,
+    /// Jobs that count, and runners that exist.
+    pub(crate) jobs: u32,
+    pub(crate) live: u32,
+    /// When the number was raised last.
+    pub(crate) raised: Option<jiff::Timestamp>,
+    pub(crate) plan: pacer_core::policy::CapacityPlan,
+    pub(crate) decision: pacer_core::autoscale::Decision,
 }
 
 /// Events between two words about progress.

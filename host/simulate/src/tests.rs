@@ -9,13 +9,13 @@ use proptest::prelude::*;
 use super::*;
 
 /// One job: when it is queued, and how long it runs, in seconds.
-type Work = (i64, i64);
+pub(crate) type Work = (i64, i64);
 
-fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000_000 + seconds).unwrap()
 }
 
-fn settings(min: u32, max: u32, ephemeral: bool, delay: u64) -> PoolSettings {
+pub(crate) fn settings(min: u32, max: u32, ephemeral: bool, delay: u64) -> PoolSettings {
     PoolSettings {
         pool: "ci/web".into(),
         labels: vec!["web".into()],
@@ -46,7 +46,7 @@ fn queued(job: u64) -> What {
 }
 
 /// A trace whose jobs took so long, and whose starts took so many seconds; it lasts an hour longer than its last job.
-fn trace(settings: PoolSettings, work: &[Work], starts: &[i64]) -> Trace {
+pub(crate) fn trace(settings: PoolSettings, work: &[Work], starts: &[i64]) -> Trace {
     let mut records = vec![record(0, What::Pool(settings))];
     for (index, took) in starts.iter().enumerate() {
         let runner: Arc<str> = Arc::from(format!("sample-{index}"));
@@ -64,7 +64,7 @@ fn trace(settings: PoolSettings, work: &[Work], starts: &[i64]) -> Trace {
     Trace { header: Header::new(at(0)), records }
 }
 
-fn scenario(trace: &Trace) -> Scenario {
+pub(crate) fn scenario(trace: &Trace) -> Scenario {
     Scenario::of(&History::of(trace)).unwrap()
 }
 

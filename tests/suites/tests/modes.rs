@@ -1,6 +1,8 @@
 //! Modes that few fleets use, on the real API server with RBAC enforced: jobs in pods of their own, runners that report what they do, runners
-//! that are only registered.
+//! that are only registered, and what runners say of their jobs.
 
+#[path = "modes/at_work.rs"]
+mod at_work;
 #[path = "modes/hook.rs"]
 mod hook;
 #[path = "modes/job_pods.rs"]

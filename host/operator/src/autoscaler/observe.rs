@@ -95,12 +95,13 @@ impl Autoscalers {
     /// Passes on what events say of single runners: who is named has registered, and is busy while its job is not over. That is known here
     /// before any listing shows it, and where a job is shorter than the time between two of them, only here.
     pub(super) async fn tell_runners(&self, of: Subject<'_>, fleet: &Fleet, ledger: &Ledger) {
-        let named: HashMap<&str, &Job> = ledger.all().filter_map(|(_, job)| Some((job.runner.as_deref()?, job))).collect();
+        let named: HashMap<&str, (u64, &Job)> =
+            ledger.all().filter_map(|(id, job)| Some((job.runner.as_deref()?, (id, job)))).collect();
         for runner in &fleet.objects {
-            let Some(job) = named.get(runner.name_any().as_str()).copied() else { continue };
+            let Some((id, job)) = named.get(runner.name_any().as_str()).copied() else { continue };
             let Ok(uid) = Uid::of(&**runner) else { continue };
             let before = self.memory.reports.jobs.read(&uid, RunnerJob::clone);
-            let told = RunnerJob::after(before.as_ref(), job);
+            let told = RunnerJob::after(before.as_ref(), id, job);
             if before.as_ref() == Some(&told) {
                 continue;
             }
@@ -115,10 +116,8 @@ impl Autoscalers {
             if let (true, Some(set)) = (changed, controller::<RunnerReplicaSet>(&**runner)) {
                 self.cluster.wake.set(&namespace, set.name).await;
             }
-            // One that is on its way out is not looked at by its set.
-            if working.is_none() {
-                self.cluster.wake.runner(&namespace, &runner.name_any()).await;
-            }
+            // It says what it works on, and one that is on its way out is not looked at by its set.
+            self.cluster.wake.runner(&namespace, &runner.name_any()).await;
         }
     }
 

@@ -12,6 +12,7 @@ use pacer_api::{Runner, RunnerStatus};
 use pacer_cluster::answer::{ignore_not_found, status};
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
+use pacer_core::at_work::{self, Turned, Work};
 use pacer_core::facts::{PodFacts, PodPhase, Refuser, Worker};
 use pacer_core::phase::{self, Assessment, Phase};
 use pacer_core::stop::WaitReason;
@@ -38,6 +39,7 @@ pub(crate) struct RunnerStatuses {
     client: Client,
     settings: Arc<Settings>,
     written: Owned<Uid, Option<Box<WrittenStatus>>>,
+    turned: Owned<Uid, Turned>,
 }
 
 /// Reason of a Runner that may not register, since another one has its name at the same place.
@@ -46,17 +48,19 @@ const NAME_TAKEN: &str = "NameTaken";
 impl RunnerStatuses {
     /// None written yet.
     pub(crate) fn new(client: Client, settings: Arc<Settings>) -> Self {
-        Self { client, settings, written: Owned::default() }
+        Self { client, settings, written: Owned::default(), turned: Owned::default() }
     }
 
     /// Forgets what was written about a Runner.
     pub(super) fn forget(&self, runner: &Uid) {
         self.written.remove(runner);
+        self.turned.remove(runner);
     }
 
     /// Forgets what was written about Runners that do not exist.
     pub(super) fn retain(&self, exists: impl Fn(&Uid) -> bool) {
         self.written.retain(|runner, _| exists(runner));
+        self.turned.retain(|runner, _| exists(runner));
     }
 
     /// Writes the status if it differs. Returns when to go on with a part that is held back.
@@ -66,12 +70,14 @@ impl RunnerStatuses {
         observed: &Observed,
         assessment: &Assessment,
         refused: Option<(&str, &str)>,
+        job_queued: bool,
     ) -> Result<Duration, Error> {
         let old = self.last_written(of);
-        if let Some(wait) = hold_back(of, observed, assessment, refused, &old) {
+        let turned = self.turned(of, observed, assessment, &old);
+        if let Some(wait) = hold_back(of, observed, assessment, refused, (&old, job_queued)) {
             return Ok(wait);
         }
-        let mut new = mirror(of, observed, assessment, &old);
+        let mut new = mirror(of, observed, assessment, (&old, turned.as_ref()));
         let pod_refused = observed.facts.refusal.as_ref().map(|refusal| match refusal.by {
             Refuser::Pod | Refuser::Quota => ("PodRefused", refusal.message.as_str()),
             Refuser::Tenancy => ("QuotaExceeded", refusal.message.as_str()),
@@ -88,8 +94,35 @@ impl RunnerStatuses {
         }
         let (ready, reason, message) = readiness(assessment);
         put(&mut new, of, (ConditionType::Ready, ready), reason, &message);
+        let ready_since = new.conditions.iter().find(|condition| condition.type_ == ConditionType::Ready.as_str());
+        new.state_since = ready_since.map(|condition| condition.last_transition_time.clone()).max(new.state_since);
+        // What else there is to say does not wait, and takes this along.
+        let but_for_work =
+            RunnerStatus { busy: old.busy, job: old.job.clone(), state_since: old.state_since.clone(), ..new.clone() };
+        if self.is_said(&but_for_work, &old) {
+            if let Some(wait) = turned.and_then(|turned| turned.waits(of.clock.now)) {
+                return Ok(wait.unsigned_abs());
+            }
+            // Of an operator before this one, which did not say this. A whole fleet of idle ones is not written to for that.
+            let by_older = old.state_since.is_none() && condition::holds(&old.conditions, ConditionType::Ready);
+            if by_older && new.busy != Some(true) {
+                return Ok(self.settings.sync_period);
+            }
+        }
         self.send(of, &old, new).await?;
         Ok(self.settings.sync_period)
+    }
+
+    /// Since when it works, or not, other than its status says.
+    fn turned(&self, of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &RunnerStatus) -> Option<Turned> {
+        let work = work(of, observed, assessment, old);
+        let before = self.turned.read(of.uid, Turned::clone);
+        let turned = Turned::follow(before.as_ref(), &work, &said(old), of.clock.now);
+        match turned.clone() {
+            Some(turned) => self.turned.set(of.uid, turned),
+            None => self.turned.remove(of.uid),
+        }
+        turned
     }
 
     /// Says why the removal of a runner waits.
@@ -101,7 +134,9 @@ impl RunnerStatuses {
         message: &str,
     ) -> Result<(), Error> {
         let old = self.last_written(of);
-        let mut new = mirror(of, observed, &phase::assess(&observed.facts, of.clock.now), &old);
+        let assessment = phase::assess(&observed.facts, of.clock.now);
+        let turned = self.turned(of, observed, &assessment, &old);
+        let mut new = mirror(of, observed, &assessment, (&old, turned.as_ref()));
         put(&mut new, of, (ConditionType::Stopping, true), why.as_str(), message);
         self.send(of, &old, new).await
     }
@@ -122,17 +157,26 @@ impl RunnerStatuses {
         written.map(|written| written.status).or_else(|| of.runner.status.clone()).unwrap_or_default()
     }
 
+    /// With the in-pod hook, phase and message are the hook's as soon as it has spoken.
+    fn is_hooked(&self, old: &RunnerStatus) -> bool {
+        self.settings.pod.status_hook && has_phase(old)
+    }
+
+    /// Whether a status says nothing new. The node comes with what is written anyway: a write of its own it is not worth.
+    fn is_said(&self, new: &RunnerStatus, old: &RunnerStatus) -> bool {
+        let hooked = self.is_hooked(old);
+        let but_for_node = RunnerStatus { node_name: old.node_name.clone(), ..new.clone() };
+        owned(&but_for_node, hooked) == owned(old, hooked)
+    }
+
     /// Patches what this controller owns, unless that was written already.
     async fn send(&self, of: Subject<'_>, old: &RunnerStatus, new: RunnerStatus) -> Result<(), Error> {
-        // With the in-pod hook, phase and message are the hook's as soon as it has spoken.
-        let hook = self.settings.pod.status_hook;
-        let hooked = hook && has_phase(old);
-        let value = owned(&new, hooked);
-        // The node comes with what is written anyway: a write of its own it is not worth.
-        let but_for_node = RunnerStatus { node_name: old.node_name.clone(), ..new.clone() };
-        if owned(&but_for_node, hooked) == owned(old, hooked) {
+        if self.is_said(&new, old) {
             return Ok(());
         }
+        let hook = self.settings.pod.status_hook;
+        let hooked = self.is_hooked(old);
+        let value = owned(&new, hooked);
         let mut patch = json!({ "status": value });
         if let (true, Some(fields)) = (hook && !hooked, patch.as_object_mut()) {
             // It may have spoken just now. A merge patch that names a version is refused then, and what the hook wrote stays.
@@ -156,7 +200,7 @@ fn hold_back(
     observed: &Observed,
     assessment: &Assessment,
     refused: Option<(&str, &str)>,
-    old: &RunnerStatus,
+    (old, job_queued): (&RunnerStatus, bool),
 ) -> Option<Duration> {
     let (runner, clock) = (of.runner, of.clock);
     if refused.is_some() || observed.facts.refusal.is_some() {
@@ -173,6 +217,10 @@ fn hold_back(
         Phase::Pending | Phase::Starting if is_unsaid(old) => left(patience, observed.facts.created),
         // GitHub may list it before the watch shows that its pod is ready.
         Phase::Idle(_) | Phase::Busy if is_unsaid(old) && !is_ready(observed) => left(patience, observed.facts.created),
+        // It says with the same write that it works.
+        phase @ Phase::Idle(_) if is_unsaid(old) => {
+            at_work::awaits_job(&observed.facts, phase, job_queued, clock.now).map(jiff::SignedDuration::unsigned_abs)
+        }
         Phase::Dead if runner.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) => {
             left(ENDED_DELAY, assessment.trouble.as_ref().map_or(clock.now, |trouble| trouble.since))
         }
@@ -198,7 +246,24 @@ fn is_ready(observed: &Observed) -> bool {
     observed.facts.pod.as_ref().is_some_and(|pod| pod.ready_since.is_some() || pod.worker == Worker::Running)
 }
 
-fn mirror(of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &RunnerStatus) -> RunnerStatus {
+/// What its status says of its job.
+fn said(status: &RunnerStatus) -> Work {
+    Work { busy: status.busy, job: status.job.as_deref().map(Arc::from) }
+}
+
+/// What it works on by now.
+fn work(of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &RunnerStatus) -> Work {
+    let pod = observed.facts.pod.as_ref().and_then(|pod| pod.uid.as_ref());
+    let said = if pod == old.pod_uid.as_ref() { said(old) } else { Work::default() };
+    Work::of(&observed.facts, assessment.phase, observed.job.clone(), &said, of.clock.now)
+}
+
+fn mirror(
+    of: Subject<'_>,
+    observed: &Observed,
+    assessment: &Assessment,
+    (old, turned): (&RunnerStatus, Option<&Turned>),
+) -> RunnerStatus {
     let facts = &observed.facts;
     let pod = facts.pod.as_ref();
     let mut new = old.clone();
@@ -222,6 +287,10 @@ fn mirror(of: Subject<'_>, observed: &Observed, assessment: &Assessment, old: &R
     new.node_name = pod.and_then(|pod| pod.node.clone()).or(old.node_name.clone().filter(|_| same_pod));
     new.pod_uid = pod.and_then(|pod| pod.uid.clone()).or_else(|| old.pod_uid.clone());
     new.observed_generation = of.runner.metadata.generation;
+    if let Some(turned) = turned {
+        let Work { busy, job } = turned.to();
+        (new.busy, new.job, new.state_since) = (*busy, job.as_deref().map(str::to_owned), Some(Time(turned.since())));
+    }
     new
 }
 
@@ -273,6 +342,9 @@ fn owned(status: &RunnerStatus, hooked: bool) -> Value {
         "registeredAt": status.registered_at,
         "podUid": status.pod_uid,
         "nodeName": status.node_name,
+        "busy": status.busy,
+        "job": status.job,
+        "stateSince": status.state_since,
         "observedGeneration": status.observed_generation,
         "conditions": status.conditions,
     });

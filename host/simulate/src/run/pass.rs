@@ -139,6 +139,16 @@ impl Run<'_> {
             now,
         });
         pool.raises.add(decision.raised, now);
+        #[cfg(test)]
+        self.story.numbers.push(super::Numbered {
+            at: self.now,
+            from: pool.number,
+            jobs: u32::try_from(demand.jobs.len()).unwrap_or(u32::MAX),
+            live,
+            raised: pool.last_scale_out,
+            plan: plan.clone(),
+            decision: decision.clone(),
+        });
         if decision.desired > pool.number {
             pool.last_scale_out = Timestamp::from_second(now.as_second()).ok();
             pool.raised = Some(now);
@@ -294,8 +304,17 @@ impl Run<'_> {
         let Some(pool) = self.pools.get(index) else { return };
         let named = plan.dead.iter().chain(&plan.unstarted).filter_map(|member| pool.members.get(*member));
         let mut gone: Vec<usize> = named.copied().collect();
+        #[cfg(test)]
+        let (wanted, spare) = (pool.replicas, gone.len());
         if plan.ask > 0 {
             gone.extend(self.choose(index, plan));
+        }
+        #[cfg(test)]
+        for (place, id) in gone.iter().enumerate() {
+            use pacer_policy::record::Done;
+            let done = if place < spare { Done::Spare { wanted, ended: place < plan.dead.len() } } else { Done::Removed };
+            let name = self.runners.get(*id).map(|runner| runner.name.to_string()).unwrap_or_default();
+            self.story.removed.push((self.now, *id, name, done));
         }
         if let Some(pool) = self.pools.get_mut(index).filter(|_| !gone.is_empty()) {
             pool.shrunk = Some(now);

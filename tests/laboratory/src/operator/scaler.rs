@@ -112,11 +112,11 @@ impl Operator {
 
     /// Passes on what events say of single runners.
     fn tell_runners(&mut self, outside: &mut Outside, ledger: &Ledger) {
-        let named = ledger.all().filter_map(|(_, job)| Some((Self::runner_named(job.runner.as_deref()?)?, job)));
-        for (runner, job) in named.collect::<Vec<_>>() {
+        let named = ledger.all().filter_map(|(id, job)| Some((Self::runner_named(job.runner.as_deref()?)?, id, job)));
+        for (runner, id, job) in named.collect::<Vec<_>>() {
             let Some(set) = outside.runners.seen(runner).map(|runner| runner.set) else { continue };
             let before = self.jobs.get(&runner);
-            let told = RunnerJob::after(before, job);
+            let told = RunnerJob::after(before, id, job);
             let changed = before.map(|before| before.working) != Some(told.working);
             self.jobs.insert(runner, told);
             if changed {

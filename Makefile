@@ -12,7 +12,7 @@ WASM_TARGET := wasm32-unknown-unknown
 LOCKED := $(if $(CI),--locked,)
 # Tests of a suite at a time, and suites at a time: each test has a control plane of its own, and waits for most of its time.
 SUITE_THREADS := 2
-SUITES_AT_ONCE := 3
+SUITES_AT_ONCE := 5
 BIN := $(CURDIR)/target/debug
 # Platform of the image and of the release, by the names that images have: ARCH=arm64 is built on amd64 with Debian's gcc-aarch64-linux-gnu, and run
 # where qemu-aarch64-static is installed.
@@ -42,7 +42,7 @@ COSIGN_VERSION := v3.1.3
 # A test file is a suite when it runs on a control plane; the others only read files.
 SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # The longest begin first, so that none of them is left to run alone.
-LONGEST := faults scale tenants late_flag
+LONGEST := faults policies tenants scale takeover
 # Bounds what jobs wait: it begins last, when fewer of the others run.
 QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.

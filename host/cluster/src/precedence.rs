@@ -24,10 +24,7 @@ struct Shared {
 
 impl Default for Precedence {
     fn default() -> Self {
-        Self(Arc::new(Shared {
-            storing: watch::Sender::new(0),
-            meanwhile: Semaphore::new(std::env::var("PACER_MEANWHILE").ok().and_then(|v| v.parse().ok()).unwrap_or(MEANWHILE)),
-        }))
+        Self(Arc::new(Shared { storing: watch::Sender::new(0), meanwhile: Semaphore::new(MEANWHILE) }))
     }
 }
 

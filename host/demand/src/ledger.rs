@@ -449,7 +449,7 @@ impl Sizes {
 
     /// Into which object a job goes that is in none of them.
     fn place(&mut self) -> u16 {
-        let shard = pacer_core::ledger::place(self.0.iter().map(|(shard, jobs)| (*shard, *jobs)));
+        let shard = pacer_core::ledger::place(&self.0);
         let jobs = self.0.entry(shard).or_default();
         *jobs = jobs.saturating_add(1);
         shard

@@ -29,6 +29,7 @@ const DELAY: Duration = Duration::from_secs(300);
 const PER_MINUTE: u32 = 3;
 
 /// What is there at one moment of the example.
+#[derive(Default)]
 struct Scene {
     /// Time of the day.
     at: &'static str,
@@ -45,12 +46,6 @@ struct Scene {
     reserved: u32,
     /// Ceiling that another capacity policy adds to the plan.
     ceiling: Option<u32>,
-}
-
-impl Default for Scene {
-    fn default() -> Self {
-        Self { at: "", what: "", queued: 0, running: 0, live: 0, scheduled: None, reserved: 0, ceiling: None }
-    }
 }
 
 fn day() -> Vec<Scene> {

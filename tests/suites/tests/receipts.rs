@@ -573,3 +573,68 @@ async fn the_tutorial_goes_on_in_the_cluster() -> Result<()> {
     world.stop().await;
     Ok(())
 }
+
+/// Keeps one runner for each job, and says of which branch it is.
+const BRANCHES: &str = r#"
+export const name = "branches";
+export const reads = ["job"];
+export function capacity({ jobs }) {
+  const told = ({ attributes }, key) => attributes.find(([found]) => found === key)?.[1] ?? "unknown";
+  const plan = jobs.filter((job) => job.state !== "completed").map((job) => ({
+    id: `job-${job.id}`, jobs: [job.id], replicas: 1, effective: 0, expires: 600, reason: `${told(job, "branch")} by ${told(job, "actor")}`,
+  }));
+  return { reservations: plan };
+}
+"#;
+
+/// Jobs of the newest question about a number.
+fn asked_about(world: &World) -> Result<Vec<Value>> {
+    let told = newest(world, "capacity")?;
+    Ok(told["input"]["jobs"].as_array().cloned().unwrap_or_default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_started_a_job_is_told_to_the_policy_that_asks_for_it_and_to_no_other() -> Result<()> {
+    let world = hooked_world_of_prompt_flags(&[]).await?;
+    apply(&world, &deployment("web", 0)).await?;
+    apply(&world, &autoscaler(0, 4)).await?;
+
+    // The shipped policy does not ask for it.
+    queue(&world, "web", 1, Duration::from_secs(1))?;
+    succeeded(&world, 1).await?;
+    receipts(&world, "a receipt of the first job", |_| asked_about(&world).is_ok()).await?;
+    let saved = pacer(&world, &["policy", "receipts", "--decision", "capacity", "-o", "json"])?;
+    ensure!(saved.well && !saved.text.contains("octocat"), "{saved:#?}");
+
+    let set = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
+        "data": {"policies.yaml": "capacity: {module: policy.js}\n", "policy.js": BRANCHES},
+    });
+    apply(&world, &set).await?;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICIES: "opinions"}}}));
+    api::<RunnerDeployment>(&world).patch("web", &PatchParams::default(), &patch).await?;
+    let outcome = objects::until(api::<ConfigMap>(&world), "", PATIENCE, |all| {
+        let status = |object: &&ConfigMap| object.annotations().get(annotation::POLICY_STATUS).cloned().unwrap_or_default();
+        all.iter().any(|object| object.name_any() == "opinions" && status(object).contains("\"Active\""))
+    })
+    .await;
+    world.check(outcome).await.context("waiting for the policy that asks")?;
+    // What happens all the time is written after half a minute, and the newest receipt is to be about this job.
+    let job = queue(&world, "web", 1, Duration::from_secs(60))?;
+    let [job] = job.as_slice() else { panic!("{job:?}") };
+    let id = json!(job.0);
+    let is_asked = || asked_about(&world).is_ok_and(|jobs| jobs.iter().any(|one| one["id"] == id));
+    receipts(&world, "a receipt of the second job", |_| is_asked()).await?;
+    let jobs = asked_about(&world)?;
+    let told = jobs.iter().find(|one| one["id"] == id).map(attributes).unwrap_or_default();
+    ensure!(told.get("branch") == Some(&"main") && told.get("actor") == Some(&"octocat"), "{told:?}");
+    ensure!(told.get("run").is_some_and(|run| run.parse::<u64>().is_ok()), "{told:?}");
+    // Webhooks do not say what started a run, and the job deploys nowhere.
+    ensure!(!told.contains_key("event") && !told.contains_key("environment"), "{told:?}");
+    let number = newest(&world, "capacity")?;
+    ensure!(number.to_string().contains("main by octocat"), "{number:#}");
+    succeeded(&world, 2).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}

@@ -7,6 +7,7 @@
 //! Each writer may see other objects than the others do, and so choose another one for the same job: a ledger is read from all of its objects.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Objects that one ledger has at most.
 pub const SHARDS: u16 = 256;
@@ -16,20 +17,16 @@ const JOBS: usize = 64;
 
 /// Into which object a job goes that is in none of them. `sizes` has the jobs of each object that exists, by its number.
 #[must_use]
-pub fn place(sizes: impl IntoIterator<Item = (u16, usize)> + Clone) -> u16 {
-    let all = || sizes.clone().into_iter();
+pub fn place(sizes: &BTreeMap<u16, usize>) -> u16 {
     // The fullest one with room: those that are nearly empty become empty, and are deleted.
-    let roomy = all().filter(|(_, jobs)| *jobs < JOBS).max_by_key(|(shard, jobs)| (*jobs, Reverse(*shard)));
-    let is_unused = |shard: &u16| all().all(|(used, _)| used != *shard);
-    let unused = || if all().count() < usize::from(SHARDS) { (0..SHARDS).find(is_unused).map(|shard| (shard, 0)) } else { None };
-    let emptiest = || all().min_by_key(|(_, jobs)| *jobs);
-    roomy.or_else(unused).or_else(emptiest).map_or(0, |(shard, _)| shard)
+    let roomy = sizes.iter().filter(|(_, jobs)| **jobs < JOBS).max_by_key(|(shard, jobs)| (**jobs, Reverse(**shard)));
+    let unused = || (0..SHARDS).find(|shard| !sizes.contains_key(shard));
+    let emptiest = || sizes.iter().min_by_key(|(_, jobs)| **jobs).map(|(shard, _)| *shard);
+    roomy.map(|(shard, _)| *shard).or_else(unused).or_else(emptiest).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -46,10 +43,10 @@ mod tests {
             (&[(0, 10), (2, 10)], 0),
             (&[(1, 64), (2, 64)], 0),
         ] {
-            assert_eq!(place(sizes.iter().copied()), expected, "{sizes:?}");
+            assert_eq!(place(&sizes.iter().copied().collect()), expected, "{sizes:?}");
         }
-        let full: Vec<(u16, usize)> = (0..SHARDS).map(|shard| (shard, if shard == 9 { 70 } else { 80 })).collect();
-        assert_eq!(place(full), 9, "no more than {SHARDS} objects");
+        let full: BTreeMap<u16, usize> = (0..SHARDS).map(|shard| (shard, if shard == 9 { 70 } else { 80 })).collect();
+        assert_eq!(place(&full), 9, "no more than {SHARDS} objects");
     }
 
     proptest! {
@@ -59,7 +56,7 @@ mod tests {
             let mut sizes: BTreeMap<u16, usize> = BTreeMap::new();
             for (more, fewer) in steps {
                 for _ in 0..more {
-                    let shard = place(sizes.iter().map(|(shard, jobs)| (*shard, *jobs)));
+                    let shard = place(&sizes);
                     *sizes.entry(shard).or_default() += 1;
                 }
                 for _ in 0..fewer {

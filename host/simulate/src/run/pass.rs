@@ -146,7 +146,7 @@ impl Run<'_> {
             jobs: u32::try_from(demand.jobs.len()).unwrap_or(u32::MAX),
             live,
             raised: pool.last_scale_out,
-            plan: plan.clone(),
+            plan,
             decision: decision.clone(),
         });
         if decision.desired > pool.number {

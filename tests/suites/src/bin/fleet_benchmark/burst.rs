@@ -25,15 +25,15 @@ const THOUSAND: u32 = 1_000;
 const CONNECTIONS: usize = 8;
 
 /// Seconds until half, and 99 %, of the `queued` events of a thousand jobs are answered, each of which is stored by then.
-const ANSWERED: [(&str, usize, f64); 2] = [("median", 50, 0.15), ("99 %", 99, 0.6)];
+const ANSWERED: [(&str, usize, f64); 2] = [("median", 50, 0.12), ("99 %", 99, 0.4)];
 
 /// Calls to GitHub for each job of a thousand, free ones included.
-const CALLS: f64 = 0.1;
+const CALLS: f64 = 0.05;
 
 /// Seconds until a thousand jobs have their pods; until they are done, where each takes 30 s; until the last pod is gone.
-const PODS: f64 = 15.0;
-const DONE: f64 = 50.0;
-const GONE: f64 = 60.0;
+const PODS: f64 = 12.0;
+const DONE: f64 = 45.0;
+const GONE: f64 = 50.0;
 
 /// Measures one burst of jobs that take so long each.
 ///

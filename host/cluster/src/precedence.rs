@@ -2,7 +2,7 @@
 //!
 //! GitHub waits for the answer to each webhook, gives up after ten seconds, and the answer waits until the job is stored. The same jobs have the
 //! operator make a Runner and a pod each, more at once than an API server answers quickly. So creations give way while jobs are being stored, but
-//! for [`MEANWHILE`] of them: events that never end hold up no fleet.
+//! for a few of them: events that never end hold up no fleet.
 
 use std::sync::Arc;
 

@@ -303,8 +303,9 @@ pub struct RunnerFacts {
     pub remote: Remote,
     /// There is no listing that was asked for after the pod last changed.
     pub unlisted_since: bool,
-    /// No listing of its scope has come since this process began.
-    pub scope_unlisted: bool,
+    /// Too few listings of its scope have come since this process began: one alone may have left out who is registered, since its pages are read one
+    /// after the other.
+    pub scope_barely_listed: bool,
     /// When it finished its last job, as far as that was seen.
     pub last_job_end: Option<Timestamp>,
     /// What that job was, where an event told of it.

@@ -209,7 +209,7 @@ fn registration(
     let live = pod.filter(|pod| !pod.stopped() && !pod.node_gone && pod.may_have_started());
     let over = pod.is_none_or(|pod| pod.stopped() || pod.node_gone);
     // What an earlier process saw of a pod it may not have written down.
-    let never_had_pod = !runner.had_pod && (!runner.scope_unlisted || runner.github_refuses);
+    let never_had_pod = !runner.had_pod && (!runner.scope_barely_listed || runner.github_refuses);
     let draining = Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
     let asked = live.and(runner.deleting).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
     let listed = match runner.remote {
@@ -235,6 +235,10 @@ fn registration(
         (Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. }, _) if !over && !overdue => Some(draining),
         // A listed registration goes before anything else, also when the pod is over: a stopped agent has not always removed itself.
         (Remote::Online { id, .. } | Remote::Offline { id, .. }, _) => unregister(id),
+        // The few listings so far may have left it out, and nobody would look for its registration afterwards.
+        (Remote::Absent { .. }, None) if runner.scope_barely_listed && !runner.github_refuses && !overdue => {
+            Some(Step::Wait { why: WaitReason::ListingUnknown, recheck: LISTING_RECHECK })
+        }
         // The listing may be older than a registration that was made ahead of the agent.
         (Remote::Absent { .. }, None) => runner.known_id.filter(|_| runner.awaited).and_then(unregister),
         (Remote::Absent { .. }, Some(pod)) => match runner.known_id {

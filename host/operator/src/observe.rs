@@ -286,7 +286,7 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
         pod,
         remote,
         unlisted_since,
-        scope_unlisted: runner_list.is_none(),
+        scope_barely_listed: runner_list.is_none_or(RunnerListView::is_young),
         last_job_end: seen.last_job.end(),
         // A listing may show that another job came after it.
         last_job: job.filter(|job| job.ended == seen.last_job.end()).and_then(|job| job.last),

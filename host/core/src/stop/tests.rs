@@ -197,8 +197,8 @@ fn stricter_rules() {
 
 /// A process that has just begun does not know what the one before it saw.
 #[test]
-fn runner_without_a_pod_waits_for_the_first_listing_of_its_scope() {
-    let unlisted = |facts: RunnerFacts| RunnerFacts { scope_unlisted: true, ..facts };
+fn runner_without_a_pod_waits_for_a_second_listing_of_its_scope() {
+    let unlisted = |facts: RunnerFacts| RunnerFacts { scope_barely_listed: true, ..facts };
     let never = RunnerFacts { had_pod: false, ..unknown(None, Remote::Unknown) };
     let refused = RunnerFacts { github_refuses: true, ..unlisted(never.clone()) };
     let overdue = RunnerFacts { deleting: Some(ago(5 * DAY + 1)), ..unlisted(never.clone()) };
@@ -207,7 +207,14 @@ fn runner_without_a_pod_waits_for_the_first_listing_of_its_scope() {
         ("none has come", unlisted(never), LISTING),
         ("none will come", refused, Step::Release),
         ("it is overdue", overdue, Step::Release),
-        ("it is not listed", RunnerFacts { had_pod: false, ..unlisted(unknown(None, ABSENT)) }, Step::Release),
+        ("the only one lacks it", unlisted(RunnerFacts { had_pod: false, ..unknown(None, ABSENT) }), LISTING),
+        ("the only one lacks one that was known", unlisted(RunnerFacts { pod: None, ..known(ended(), ABSENT) }), LISTING),
+        (
+            "the only one lacks it, and it is overdue",
+            unlisted(RunnerFacts { deleting: Some(ago(5 * DAY + 1)), ..unknown(None, ABSENT) }),
+            Step::Release,
+        ),
+        ("a second one lacks it", RunnerFacts { had_pod: false, ..unknown(None, ABSENT) }, Step::Release),
     ] {
         assert_eq!(next(&facts, None, &LIMITS, ago(0)), expected, "{what}");
     }

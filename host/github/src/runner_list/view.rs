@@ -15,6 +15,7 @@ pub struct RunnerListView {
     listing: Listing,
     facts: Arc<Facts>,
     validity: Duration,
+    seen: Seen,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +39,24 @@ pub struct Presence {
     pub last_busy: Option<Instant>,
 }
 
+/// Listings that are enough for [`RunnerListView::is_young`]: with pages that fit together, or of any kind, where churn never ends. A runner
+/// that is registered is left out of all of them only if it stands where a page ends, and somebody before it leaves, each time.
+const COMPLETE: u8 = 2;
+const ALL: u8 = 6;
+
+/// How many listings there were.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    all: u8,
+    complete: u8,
+}
+
+impl Seen {
+    fn and(self, listing: &Listing) -> Self {
+        Self { all: self.all.saturating_add(1), complete: self.complete.saturating_add(u8::from(listing.complete)) }
+    }
+}
+
 impl RunnerListView {
     /// The view of a first listing, which proves something for this long.
     #[must_use]
@@ -45,7 +64,8 @@ impl RunnerListView {
         let at = listing.fetched_at;
         let presence = listing.runners.iter().map(|runner| (runner.id, Presence::update(None, runner, at))).collect();
         let facts = Facts { by_name: index(&listing.runners), presence };
-        Self { listing, facts: Arc::new(facts), validity }
+        let seen = Seen::default().and(&listing);
+        Self { listing, facts: Arc::new(facts), validity, seen }
     }
 
     /// The view after one more listing, and what that changed; none if nothing.
@@ -54,9 +74,10 @@ impl RunnerListView {
     pub(super) fn follow(before: Option<&Self>, listing: Listing, validity: Duration) -> (Self, Option<Changes>) {
         let at = listing.fetched_at;
         let Some(before) = before else { return (Self::new(listing, validity), Some(Changes::All)) };
+        let seen = before.seen.and(&listing);
         if Arc::ptr_eq(&before.listing.runners, &listing.runners) {
             // Nothing started or stopped being idle, busy or offline; only `last_busy` would move on, and reading it accounts for that.
-            return (Self { listing, facts: Arc::clone(&before.facts), validity }, None);
+            return (Self { listing, facts: Arc::clone(&before.facts), validity, seen }, None);
         }
         let known = &before.facts.presence;
         let mut presence: HashMap<_, _> = listing
@@ -73,7 +94,7 @@ impl RunnerListView {
             }
         }
         let facts = Facts { by_name: index(&listing.runners), presence };
-        let view = Self { listing, facts: Arc::new(facts), validity };
+        let view = Self { listing, facts: Arc::new(facts), validity, seen };
         let names = view.differences(before);
         let changes = (!names.is_empty()).then(|| Changes::Named(names.into()));
         (view, changes)
@@ -83,6 +104,13 @@ impl RunnerListView {
     #[must_use]
     pub fn listing(&self) -> &Listing {
         &self.listing
+    }
+
+    /// Whether there were too few listings to say that somebody whom none has shown is not registered. Pages are read one after the other: a runner
+    /// that leaves meanwhile moves all others up, so that one is left out, and the number of all is right if another one comes.
+    #[must_use]
+    pub fn is_young(&self) -> bool {
+        self.seen.complete < COMPLETE && self.seen.all < ALL
     }
 
     /// Whether it still proves something at `now`; see [`crate::pace::Pace::validity`].

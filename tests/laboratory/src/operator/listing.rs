@@ -29,6 +29,8 @@ pub(super) struct View {
     pub(super) complete: bool,
     pub(super) listed: BTreeMap<RunnerId, Listed>,
     pub(super) presence: BTreeMap<u64, Presence>,
+    /// Listings so far: all, and those whose pages fit together.
+    seen: (u8, u8),
     valid: At,
 }
 
@@ -37,8 +39,15 @@ impl View {
         now.saturating_sub(self.fetched) <= self.valid
     }
 
+    /// As `RunnerListView::is_young`.
+    pub(super) fn is_young(&self) -> bool {
+        self.seen.1 < 2 && self.seen.0 < 6
+    }
+
     fn follow(before: Option<&Self>, fetched: At, listed: &[Listed], complete: bool, valid: At) -> Self {
         let known = before.map(|before| &before.presence);
+        let (all, fitting) = before.map_or((0, 0), |before| before.seen);
+        let seen = (all.saturating_add(1), fitting.saturating_add(u8::from(complete)));
         let mut presence: BTreeMap<u64, Presence> = BTreeMap::new();
         for one in listed {
             let past = known.and_then(|known| known.get(&one.id)).copied().unwrap_or_default();
@@ -57,7 +66,7 @@ impl View {
             }
         }
         let listed = listed.iter().map(|one| (one.runner, *one)).collect();
-        Self { fetched, complete, listed, presence, valid }
+        Self { fetched, complete, listed, presence, seen, valid }
     }
 }
 

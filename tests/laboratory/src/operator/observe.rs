@@ -174,7 +174,7 @@ impl Operator {
             pod: facts,
             remote,
             unlisted_since,
-            scope_unlisted: self.lister.view.is_none(),
+            scope_barely_listed: self.lister.view.as_ref().is_none_or(super::listing::View::is_young),
             last_job_end: known.last_job.end(),
             reports_job: job.as_ref().and_then(|job| job.working),
             job_over: job.as_ref().filter(|job| job.working.is_none()).and_then(|job| job.ended),

@@ -224,6 +224,7 @@ fn runner_without_a_pod_waits_for_a_second_listing_of_its_scope() {
 #[test]
 fn pods_that_linger_are_deleted_by_force() {
     let future = |pod| deleted(pod, -30);
+    let told = |pod| RunnerFacts { reports_job: Some(ago(70)), ..removed(known(pod, ABSENT)) };
     check([
         ("within its grace", removed(known(future(running()), ABSENT)), None, TERMINATING),
         ("just over its grace", removed(known(deleted(running(), 59), ABSENT)), None, TERMINATING),
@@ -234,6 +235,8 @@ fn pods_that_linger_are_deleted_by_force() {
         ("somebody deleted it under its job", known(future(running()), BUSY), None, DRAINING),
         ("stuck with a job on a silent node", known(deleted(running(), 4000), OFFLINE_BUSY), None, DRAINING),
         ("stuck, idle", known(deleted(running(), 4000), OFFLINE), None, ASK),
+        ("stuck, and an event tells of a job since", told(deleted(running(), 60)), None, TERMINATING),
+        ("stuck and told of a job, ended", told(deleted(ended(), 60)), None, FORCE),
     ]);
     let at_once = StopLimits { linger: Duration::ZERO, ..LIMITS };
     let pod = future(running());

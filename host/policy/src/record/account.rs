@@ -1,5 +1,7 @@
 //! What a record says about one runner, in words for somebody who has never heard of policies.
 
+use std::fmt::Display;
+
 use pacer_core::policy::{Candidate, CapacityPlan, Node, ScaleDownRequest, Subject};
 use pacer_core::recovery::Proof;
 use serde::Serialize;
@@ -269,11 +271,15 @@ fn list(names: &[&str], nobody: &str) -> String {
 fn capacity(plan: &CapacityPlan, change: Option<&Change>) -> String {
     let held = plan.reservations.iter().fold(0_u32, |held, reservation| held.saturating_add(reservation.replicas));
     let number = change.map_or_else(String::new, |change| match change.from == change.to {
-        true => format!("{} runners, as before; ", change.to),
-        false => format!("{} -> {} runners; ", change.from, change.to),
+        true => format!("{}, as before; ", counted(change.to, "runner")),
+        false => format!("{} -> {}; ", change.from, counted(change.to, "runner")),
     });
-    let ceiling = plan.ceiling.map_or_else(String::new, |ceiling| format!(", at most {ceiling} runners"));
-    format!("{number}{held} reserved in {} reservations{ceiling}", plan.reservations.len())
+    let ceiling = plan.ceiling.map_or_else(String::new, |ceiling| format!(", at most {}", counted(ceiling, "runner")));
+    format!("{number}{held} reserved in {}{ceiling}", counted(plan.reservations.len(), "reservation"))
+}
+
+fn counted(count: impl Copy + Display + PartialEq + From<u8>, what: &str) -> String {
+    if count == 1_u8.into() { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn idle(request: &ScaleDownRequest, candidate: &Candidate) -> String {
@@ -331,7 +337,7 @@ fn trouble(subject: &Subject) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pacer_core::policy::{DeadJob, RecoverRequest, Recovery, RestartRequest, Verdict};
+    use pacer_core::policy::{DeadJob, RecoverRequest, Recovery, Reservation, RestartRequest, Verdict};
 
     use super::*;
     use crate::record::Item;
@@ -472,5 +478,8 @@ mod tests {
             capacity(&CapacityPlan::default(), change(2, 2).as_ref()),
             "2 runners, as before; 0 reserved in 0 reservations"
         );
+        let one = Reservation { id: "job-1".to_owned(), replicas: 1, ..Reservation::default() };
+        let plan = CapacityPlan { reservations: vec![one], ceiling: Some(1), ..CapacityPlan::default() };
+        assert_eq!(capacity(&plan, change(0, 1).as_ref()), "0 -> 1 runner; 1 reserved in 1 reservation, at most 1 runner");
     }
 }

@@ -182,7 +182,7 @@ fn complaints(day: &Day) -> Vec<String> {
             continue;
         };
         let from = number(&format!(" {receipt}"), " ");
-        let to = number(receipt, "-> ").or(from.filter(|_| receipt.contains("runners, as before")));
+        let to = number(receipt, "-> ").or(from.filter(|_| receipt.contains(", as before; ")));
         let reserved = number(receipt, "; ");
         let planned = about.plan.reservations.iter().map(|held| held.replicas).sum::<u32>();
         if (from, to, reserved) != (Some(about.from), Some(about.decision.desired), Some(planned)) {

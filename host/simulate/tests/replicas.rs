@@ -220,11 +220,10 @@ fn every_rule_that_the_page_names_binds_somewhere_in_its_example() {
         assert_eq!(before.decision.desired, after.from);
     }
     for step in &steps {
-        let numbers = if step.from == step.decision.desired {
-            format!("{} runners, as before; ", step.from)
-        } else {
-            format!("{} -> {} runners; ", step.from, step.decision.desired)
-        };
+        let runners =
+            if step.decision.desired == 1 { "1 runner".to_owned() } else { format!("{} runners", step.decision.desired) };
+        let same = step.from == step.decision.desired;
+        let numbers = if same { format!("{runners}, as before; ") } else { format!("{} -> {runners}; ", step.from) };
         assert!(step.receipt.starts_with(&numbers), "{} of {}", step.receipt, step.scene.at);
     }
 }

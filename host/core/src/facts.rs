@@ -348,7 +348,7 @@ impl RunnerFacts {
     #[must_use]
     pub fn says_busy(&self, now: Timestamp) -> bool {
         match self.worker() {
-            Worker::Running => true,
+            Worker::Running => !self.is_lost(),
             Worker::Absent { since } => {
                 let is_over = |since: Timestamp| now.duration_since(since) >= CLAIM_PATIENCE;
                 // A job that has just begun does not show in the pod at once: what the kubelet found before the event says nothing of it.
@@ -360,6 +360,13 @@ impl RunnerFacts {
                 self.reports_job.is_some() || (self.hook_reports_job && !contradicted)
             }
         }
+    }
+
+    /// Whether its job went with its node, whatever the kubelet saw last: the node is silent, its agent has no contact with GitHub for longer than the
+    /// flag is late, and GitHub does not count it as busy any more. It counts a lost agent as busy for ten minutes (github-behaviour 4).
+    fn is_lost(&self) -> bool {
+        let is_silent = self.pod.as_ref().is_some_and(|pod| pod.silent_since.is_some());
+        is_silent && matches!(self.remote, Remote::Offline { busy: false, since, .. } if since >= FLAG_PATIENCE)
     }
 
     /// For how long it has to be idle before it may be removed, where `asked` is wanted: longer where GitHub's flag is all there is.

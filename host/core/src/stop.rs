@@ -133,12 +133,7 @@ pub fn next(runner: &RunnerFacts, refused_busy: Option<Duration>, limits: &StopL
     let Some(pod) = pod else { return Step::Release };
     match (pod.deleting, end_of_agent(runner, pod, overdue.is_some(), limits, now)) {
         (Some(_), _) if pod.held => Step::FreePod,
-        // On a silent node a job that was told of since goes on for as long as the node is silent.
-        (Some(deleting), _)
-            if now > deleting && age(now, deleting) >= limits.linger && (overdue.is_some() || !runner.works(now)) =>
-        {
-            Step::DeletePod(PodDeletion::Force)
-        }
+        (Some(deleting), _) if now > deleting && age(now, deleting) >= limits.linger => Step::DeletePod(PodDeletion::Force),
         // Somebody else deleted it, with a grace period that is as long as a job.
         (Some(deleting), Step::DeletePod(PodDeletion::Graceful))
             if !runner.own_grace && time_until(now, deleting) > IDLE_GRACE =>

@@ -223,8 +223,10 @@ fn runner_without_a_pod_waits_for_a_second_listing_of_its_scope() {
 /// An ephemeral runner that ended removes itself with its job: the next listing says so for all, before GitHub is asked for each.
 #[test]
 fn pods_that_linger_are_deleted_by_force() {
+    const LOST: Remote = Remote::Offline { id: 7, busy: false, since: crate::facts::FLAG_PATIENCE };
+    const LOST_BUSY: Remote = Remote::Offline { id: 7, busy: true, since: Duration::from_secs(400) };
+    let last_seen = || PodFacts { worker: Worker::Running, silent_since: Some(ago(90)), ..running() };
     let future = |pod| deleted(pod, -30);
-    let told = |pod| RunnerFacts { reports_job: Some(ago(70)), ..removed(known(pod, ABSENT)) };
     check([
         ("within its grace", removed(known(future(running()), ABSENT)), None, TERMINATING),
         ("just over its grace", removed(known(deleted(running(), 59), ABSENT)), None, TERMINATING),
@@ -235,8 +237,15 @@ fn pods_that_linger_are_deleted_by_force() {
         ("somebody deleted it under its job", known(future(running()), BUSY), None, DRAINING),
         ("stuck with a job on a silent node", known(deleted(running(), 4000), OFFLINE_BUSY), None, DRAINING),
         ("stuck, idle", known(deleted(running(), 4000), OFFLINE), None, ASK),
-        ("stuck, and an event tells of a job since", told(deleted(running(), 60)), None, TERMINATING),
-        ("stuck and told of a job, ended", told(deleted(ended(), 60)), None, FORCE),
+        ("a worker was seen before its node fell silent", known(deleted(last_seen(), 80), OFFLINE), None, DRAINING),
+        ("the same, and GitHub has counted it as lost for long enough", known(deleted(last_seen(), 80), LOST), None, ASK),
+        ("the same, and GitHub counts it as busy", known(deleted(last_seen(), 4000), LOST_BUSY), None, DRAINING),
+        (
+            "the same, and its node reports",
+            known(deleted(PodFacts { silent_since: None, ..last_seen() }, 80), LOST),
+            None,
+            DRAINING,
+        ),
     ]);
     let at_once = StopLimits { linger: Duration::ZERO, ..LIMITS };
     let pod = future(running());

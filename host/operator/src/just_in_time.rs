@@ -7,7 +7,7 @@
 //! ```
 //!
 //! GitHub's id is known from the answer, and so the registration of a runner whose pod never starts is removed like any other. An empty Secret
-//! says that GitHub was asked and that nobody heard the answer: what is registered under the name is this Runner's, also for the next process.
+//! says that GitHub was asked and that its answer is not known: what is registered under the name is this Runner's, also for the next process.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};

@@ -365,12 +365,7 @@ async fn further_facts_are_told_to_the_policy_that_asks_for_them_and_to_no_other
     let curious = json!({annotation::POLICIES: "opinions", annotation::PRIORITY: "7"});
     let patch = Patch::Merge(json!({"metadata": {"annotations": curious}}));
     api::<RunnerDeployment>(&world).patch("web", &PatchParams::default(), &patch).await?;
-    let outcome = objects::until(api::<ConfigMap>(&world), "", PATIENCE, |all| {
-        let status = |object: &&ConfigMap| object.annotations().get(annotation::POLICY_STATUS).cloned().unwrap_or_default();
-        all.iter().any(|object| object.name_any() == "opinions" && status(object).contains("\"Active\""))
-    })
-    .await;
-    world.check(outcome).await.context("waiting for the policy that asks")?;
+    opinions_decide(&world).await?;
     let nodes = world.nodes.as_ref().context("no nodes")?;
     let is_of_web = |name: &String| name.starts_with("web-");
     let on_spot: BTreeSet<String> = nodes.pods_on("node-2").iter().map(|pod| pod.name_any()).filter(is_of_web).collect();
@@ -574,6 +569,17 @@ async fn the_tutorial_goes_on_in_the_cluster() -> Result<()> {
     Ok(())
 }
 
+/// The policy set of that name is in force.
+async fn opinions_decide(world: &World) -> Result<()> {
+    let outcome = objects::until(api::<ConfigMap>(world), "", PATIENCE, |all| {
+        let status = |object: &&ConfigMap| object.annotations().get(annotation::POLICY_STATUS).cloned().unwrap_or_default();
+        all.iter().any(|object| object.name_any() == "opinions" && status(object).contains("\"Active\""))
+    })
+    .await;
+    world.check(outcome).await.context("waiting for the policy that asks")?;
+    Ok(())
+}
+
 /// Keeps one runner for each job, and says of which branch it is.
 const BRANCHES: &str = r#"
 export const name = "branches";
@@ -613,12 +619,7 @@ async fn what_started_a_job_is_told_to_the_policy_that_asks_for_it_and_to_no_oth
     apply(&world, &set).await?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICIES: "opinions"}}}));
     api::<RunnerDeployment>(&world).patch("web", &PatchParams::default(), &patch).await?;
-    let outcome = objects::until(api::<ConfigMap>(&world), "", PATIENCE, |all| {
-        let status = |object: &&ConfigMap| object.annotations().get(annotation::POLICY_STATUS).cloned().unwrap_or_default();
-        all.iter().any(|object| object.name_any() == "opinions" && status(object).contains("\"Active\""))
-    })
-    .await;
-    world.check(outcome).await.context("waiting for the policy that asks")?;
+    opinions_decide(&world).await?;
     // What happens all the time is written after half a minute, and the newest receipt is to be about this job.
     let job = queue(&world, "web", 1, Duration::from_secs(60))?;
     let [job] = job.as_slice() else { panic!("{job:?}") };

@@ -26,6 +26,14 @@ async fn configurations(world: &World) -> Result<Vec<Secret>> {
     Ok(all.items.into_iter().filter(|secret| secret.name_any().starts_with("runner-jit-")).collect())
 }
 
+async fn no_configuration_is_left(world: &World) -> Result<()> {
+    until::<Secret>(world, "no configuration is left", |all| {
+        all.iter().all(|secret| !secret.name_any().starts_with("runner-jit-"))
+    })
+    .await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_of_a_runner_that_is_registered_just_in_time_has_no_token() -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
@@ -54,10 +62,7 @@ async fn pod_of_a_runner_that_is_registered_just_in_time_has_no_token() -> Resul
     settled(&world, 2).await?;
     scale(&world, "web", 0).await?;
     settled(&world, 0).await?;
-    until::<Secret>(&world, "no configuration is left", |all| {
-        all.iter().all(|secret| !secret.name_any().starts_with("runner-jit-"))
-    })
-    .await?;
+    no_configuration_is_left(&world).await?;
     end_as_it_is(world).await
 }
 
@@ -97,7 +102,7 @@ async fn registration_of_an_operator_that_died_before_it_could_note_it_is_remove
     let mut world = brisk_world(&[], |_| {}).await?;
     world.github.inject(Fault::new(Routes::of(RouteKind::JitConfig), Effect::Hang).performed());
     apply(&world, &ahead("web", 1)).await?;
-    runners(&world, "a registration that nobody heard of", |counts| counts.registered == 1).await?;
+    runners(&world, "a registration whose answer is lost", |counts| counts.registered == 1).await?;
     let operator = world.operator.as_mut().context("no operator")?;
     operator.kill9().await;
     // Nobody wants the Runner any more, so that the name will not be asked for again.
@@ -110,10 +115,7 @@ async fn registration_of_an_operator_that_died_before_it_could_note_it_is_remove
     let operator = world.operator.as_mut().context("no operator")?;
     operator.restart().await?;
     settled(&world, 0).await?;
-    until::<Secret>(&world, "no configuration is left", |all| {
-        all.iter().all(|secret| !secret.name_any().starts_with("runner-jit-"))
-    })
-    .await?;
+    no_configuration_is_left(&world).await?;
     end_as_it_is(world).await
 }
 

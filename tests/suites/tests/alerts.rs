@@ -22,7 +22,7 @@ const WELL: usize = 20;
 const FAULTY: usize = 40;
 
 /// Deliveries without a signature; the rule tolerates ten.
-const STRANGERS: usize = 12;
+const STRANGERS: u8 = 12;
 
 /// Series with their values, as one scrape has them.
 type Scrape = BTreeMap<String, String>;
@@ -40,13 +40,14 @@ async fn scrape(world: &World, rules: &str) -> Result<Scrape> {
     Ok(series.filter(|(series, _)| asked(series)).map(|(series, value)| (series.replace("{}", ""), value.to_owned())).collect())
 }
 
-/// Asks until the scrape has a series of each of these names, with this label where one is given, and another value than zero.
-async fn scrape_with(world: &World, rules: &str, wanted: &[(&str, &str)]) -> Result<Scrape> {
+/// Asks until the scrape has a series of each of these names, with this label where one is given, and with at least this value.
+async fn scrape_with(world: &World, rules: &str, wanted: &[(&str, &str, f64)]) -> Result<Scrape> {
     let found = async {
         loop {
             let scrape = scrape(world, rules).await?;
-            let has = |(name, label): &(&str, &str)| {
-                scrape.iter().any(|(series, value)| series.starts_with(name) && series.contains(label) && value != "0")
+            let has = |(name, label, least): &(&str, &str, f64)| {
+                let reaches = |value: &str| value.parse::<f64>().is_ok_and(|value| value >= *least);
+                scrape.iter().any(|(series, value)| series.starts_with(name) && series.contains(label) && reaches(value))
             };
             if wanted.iter().all(has) {
                 return Ok(scrape);
@@ -114,12 +115,14 @@ async fn alerts_fire_on_what_is_exported_after_faults_and_none_fires_before() ->
     runners(&world, "two runners again", |count| count.online == 2).await?;
     // A series that begins with more than it tolerates has not grown in Prometheus' eyes.
     post_unsigned(&world).await?;
-    let well = scrape_with(
-        &world,
-        &rules,
-        &[("pacer_leading", ""), ("pacer_webhook_events_total", "outcome=\"refused\""), ("runnerdeployment_spec_replicas", "")],
-    )
-    .await?;
+    // GitHub knows that both runners are online before the operator does.
+    let wanted = [
+        ("pacer_leading", "", 1.0),
+        ("pacer_webhook_events_total", "outcome=\"refused\"", 1.0),
+        ("runnerdeployment_spec_replicas", "web", 2.0),
+        ("pacer_runners", "state=\"idle\"", 2.0),
+    ];
+    let well = scrape_with(&world, &rules, &wanted).await?;
 
     for _ in 0..STRANGERS {
         post_unsigned(&world).await?;
@@ -145,9 +148,9 @@ async fn alerts_fire_on_what_is_exported_after_faults_and_none_fires_before() ->
     .await?;
     event(&world, "PolicyRefused", |note| note.contains("line 1")).await?;
     let wanted = [
-        ("pacer_policy_set_phase", "phase=\"Refused\""),
-        ("pacer_webhook_events_total", "outcome=\"refused\""),
-        ("runnerdeployment_spec_replicas", "stuck"),
+        ("pacer_policy_set_phase", "phase=\"Refused\"", 1.0),
+        ("pacer_webhook_events_total", "outcome=\"refused\"", f64::from(STRANGERS)),
+        ("runnerdeployment_spec_replicas", "stuck", 3.0),
     ];
     let faulty = scrape_with(&world, &rules, &wanted).await?;
 

@@ -48,7 +48,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-simulate bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -168,6 +168,10 @@ page-screenshots: ## Writes the pictures of docs/page.md anew, with what page-te
 bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, calls, CPU, memory.
 	cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
+
+bench-simulate: setup controlplane ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
+	cargo build --release -p pacer -p pacer-suites $(LOCKED)
+	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark --scenes calibration
 
 bench-policy: setup ## What the shipped policy costs on this machine.
 	cargo build --release -p pacer $(LOCKED)

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
+    jiff::{Timestamp, tz::TimeZone},
 };
 use kube::CustomResource;
+use pacer_core::schedule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -312,6 +313,39 @@ pub struct ScheduledOverride {
     /// IANA time zone, such as Asia/Tokyo, on whose clock it repeats. Default: the fixed offset of startTime. Not in ARC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
+}
+
+/// A time zone that the tz database does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no time zone {0:?}")]
+pub struct UnknownTimeZone(
+    /// As it was given.
+    pub String,
+);
+
+impl ScheduledOverride {
+    /// The override as the rules of schedules take it.
+    ///
+    /// # Errors
+    ///
+    /// When nobody knows its time zone.
+    pub fn read(&self) -> Result<schedule::Override, UnknownTimeZone> {
+        let zone = |name: &str| TimeZone::get(name).map_err(|_| UnknownTimeZone(name.to_owned()));
+        let rule = self.recurrence_rule.as_ref();
+        Ok(schedule::Override {
+            start: self.start_time.zoned(),
+            end: self.end_time.timestamp(),
+            frequency: rule.and_then(|rule| rule.frequency).map(|frequency| match frequency {
+                Frequency::Daily => schedule::Frequency::Daily,
+                Frequency::Weekly => schedule::Frequency::Weekly,
+                Frequency::Monthly => schedule::Frequency::Monthly,
+                Frequency::Yearly => schedule::Frequency::Yearly,
+            }),
+            until: rule.and_then(|rule| rule.until_time).map(OffsetTime::timestamp),
+            min_replicas: self.min_replicas.and_then(|min| u32::try_from(min).ok()),
+            time_zone: self.time_zone.as_deref().filter(|name| !name.is_empty()).map(zone).transpose()?,
+        })
+    }
 }
 
 /// How a scheduled override repeats.

@@ -48,10 +48,18 @@ pub fn job_pods_account(owner: &str) -> String {
 /// Whether an object can have this name: a DNS-1123 subdomain. Any other text would change the path that it becomes a part of.
 #[must_use]
 pub fn is_subdomain(name: &str) -> bool {
+    name.len() <= MAX_OBJECT && name.split('.').all(is_part)
+}
+
+/// Whether a namespace can have this name: a DNS-1123 label.
+#[must_use]
+pub fn is_label(name: &str) -> bool {
+    name.len() <= MAX && is_part(name)
+}
+
+fn is_part(part: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label =
-        |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_inner);
-    name.len() <= MAX_OBJECT && name.split('.').all(is_label)
+    !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(is_inner)
 }
 
 fn with_suffix(front: &str, suffix: &str, max: usize) -> String {

@@ -38,6 +38,9 @@ pub struct Entry {
     pub scopes: Option<Vec<ScopePattern>>,
     /// GitHub hosts that their own credentials may name, beside the operator's own.
     pub hosts: Option<Vec<Host>>,
+    /// Where the Secrets with their own credentials lie: in this namespace, and not in theirs. Whatever may read all Secrets beside the runners, as
+    /// job pods may, does not get at these.
+    pub credentials: Option<String>,
     /// Runner groups that they may join with the operator's credentials; `Default` is the default one.
     pub groups: Option<Vec<String>>,
     /// How much they may have.
@@ -139,6 +142,15 @@ impl Tenancy {
     /// When that depends on labels that nobody knows.
     pub fn quotas(&self, namespace: Namespace<'_>) -> Result<Quotas, Refusal> {
         Ok(self.entry(namespace)?.map(|(_, entry)| entry.quotas).unwrap_or_default())
+    }
+
+    /// The namespace in which the Secrets lie that objects of a namespace name; its own when none.
+    ///
+    /// # Errors
+    ///
+    /// When that depends on labels that nobody knows.
+    pub fn credentials(&self, namespace: Namespace<'_>) -> Result<Option<&str>, Refusal> {
+        Ok(self.entry(namespace)?.and_then(|(_, entry)| entry.credentials.as_deref()))
     }
 
     fn entry(&self, namespace: Namespace<'_>) -> Result<Option<(usize, &Entry)>, Refusal> {

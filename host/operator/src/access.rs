@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::{Api, Client};
 use pacer_api::RunnerConfig;
+use pacer_cluster::answer::status;
 use pacer_core::name::is_subdomain;
 use pacer_core::policy::ApiBudget;
 use pacer_core::scope::Scope;
@@ -255,6 +256,8 @@ pub const NEXT_PERMIT: Duration = Duration::from_secs(2);
 /// A client made from a Secret.
 struct FromSecret {
     github: GitHub,
+    /// Its namespace.
+    place: String,
     version: Option<String>,
     read: Instant,
 }
@@ -388,22 +391,38 @@ impl Accesses {
     }
 
     async fn read_secret(&self, namespace: &str, name: &str) -> Result<GitHub, Error> {
+        let place = self.tenancies.credentials_namespace(namespace)?;
         if !is_subdomain(name) {
             return Err(Error::Credentials(format!(
-                "{name:?}, in githubAPICredentialsFrom.secretRef, is no name of a Secret: name one of namespace {namespace}"
+                "{name:?}, in githubAPICredentialsFrom.secretRef, is no name of a Secret: name one of namespace {place}"
             )));
         }
         let entry = self.secrets.lock().await.entry((namespace.to_owned(), name.to_owned())).or_default().clone();
         let mut known = entry.lock().await;
         // A right may have been taken away since; a client that nobody uses any more goes with its connections.
-        known.take_if(|known| self.tenancies.admits_hosts(namespace, known.github.endpoints(), &self.endpoints).is_err());
+        known.take_if(|known| {
+            known.place != place || self.tenancies.admits_hosts(namespace, known.github.endpoints(), &self.endpoints).is_err()
+        });
         if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < SECRET_AGE) {
             return Ok(known.github.clone());
         }
-        let secrets: Api<KubeSecret> = Api::namespaced(self.client.clone(), namespace);
-        let secret = secrets.get_opt(name).await?.ok_or_else(|| {
+        let secrets: Api<KubeSecret> = Api::namespaced(self.client.clone(), &place);
+        let secret = secrets.get_opt(name).await.map_err(|error| match status(&error) {
+            Some(answer) if answer.is_forbidden() => Error::Credentials(format!(
+                "Secret {place}/{name}, named in githubAPICredentialsFrom.secretRef, can't be read: bind the operator's role with the right \
+                 to get secrets in namespace {place} ({})",
+                answer.message
+            )),
+            _ => error.into(),
+        })?;
+        let secret = secret.ok_or_else(|| {
+            let why = if place == namespace {
+                String::new()
+            } else {
+                format!(" (the tenancy file has the credentials of {namespace} lie in {place})")
+            };
             Error::Credentials(format!(
-                "Secret {namespace}/{name}, named in githubAPICredentialsFrom.secretRef, does not exist; create it with github_token, or \
+                "Secret {place}/{name}, named in githubAPICredentialsFrom.secretRef, does not exist{why}; create it with github_token, or \
                  with github_app_id, github_app_installation_id and github_app_private_key"
             ))
         })?;
@@ -412,11 +431,11 @@ impl Accesses {
             known.read = Instant::now();
             return Ok(known.github.clone());
         }
-        let unusable = |why| Error::Credentials(format!("Secret {namespace}/{name}: {why}"));
+        let unusable = |why| Error::Credentials(format!("Secret {place}/{name}: {why}"));
         let endpoints = endpoints_of(&secret, &self.endpoints).map_err(unusable)?;
         self.tenancies.admits_hosts(namespace, &endpoints, &self.endpoints)?;
         let github = build(&secret, endpoints, &self.endpoints, &self.options, &self.memory).map_err(unusable)?;
-        *known = Some(FromSecret { github: github.clone(), version, read: Instant::now() });
+        *known = Some(FromSecret { github: github.clone(), place, version, read: Instant::now() });
         Ok(github)
     }
 

@@ -132,6 +132,20 @@ impl Tenancies {
         others.try_for_each(|host| self.judge(namespace, Request::Host(&host)))
     }
 
+    /// The namespace in which the Secrets lie that objects of a namespace name: its own, unless the file says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// When nobody knows.
+    pub fn credentials_namespace(&self, namespace: &str) -> Result<String, Refusal> {
+        if self.key.is_none() {
+            return Ok(namespace.to_owned());
+        }
+        let state = self.read();
+        let tenancy = state.tenancy.as_ref().ok_or_else(|| self.closed(&state))?;
+        Ok(tenancy.credentials(state.namespace(namespace))?.unwrap_or(namespace).to_owned())
+    }
+
     /// How much a namespace may have.
     ///
     /// # Errors

@@ -34,6 +34,9 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// The same where lines are compressed, frame by frame: small frames compress badly.
 const FLUSH_COMPRESSED: Duration = Duration::from_secs(30);
 
+/// How often scheduled overrides are looked at: their times are whole seconds as a rule.
+const TICK: Duration = Duration::from_secs(1);
+
 /// How often it is noted that nothing else happened, so that the end of the trace is known after a kill as well.
 const CHECKPOINT: Duration = Duration::from_secs(60);
 
@@ -121,8 +124,10 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
     let every = if file::is_compressed(&arguments.out) { FLUSH_COMPRESSED } else { FLUSH };
     let mut flush = tokio::time::interval(every);
     let mut checkpoint = tokio::time::interval(CHECKPOINT);
+    let mut tick = tokio::time::interval(TICK);
     flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
     checkpoint.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             change = changes.next() => match change {
@@ -130,6 +135,7 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
                 None => bail!("the watches ended"),
             },
             _ = flush.tick() => book.writer.flush()?,
+            _ = tick.tick() => book.time_passes()?,
             _ = checkpoint.tick() => book.checkpoint()?,
             stopped = &mut stop => {
                 stopped.context("listening for signals")?;
@@ -242,6 +248,11 @@ impl Book {
                 self.chronicle.runners_are(&listed, now);
             }
         }
+        self.write()
+    }
+
+    fn time_passes(&mut self) -> Result<()> {
+        self.chronicle.time_passes(Timestamp::now());
         self.write()
     }
 

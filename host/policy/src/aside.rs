@@ -7,6 +7,8 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
+use crate::room::Room;
+
 /// Such calls that run or wait at once.
 const PLACES: usize = 8;
 
@@ -14,14 +16,14 @@ const PLACES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Aside {
     /// One runs at a time.
-    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) room: Arc<Room>,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
 impl Aside {
     pub(crate) fn new() -> Self {
-        Self { slots: Arc::new(Semaphore::new(1)), places: Arc::new(Semaphore::new(PLACES)), tasks: TaskTracker::new() }
+        Self { room: Arc::new(Room::new(1, 0)), places: Arc::new(Semaphore::new(PLACES)), tasks: TaskTracker::new() }
     }
 
     /// A place, when there is one.

@@ -36,6 +36,7 @@ mod queue;
 mod receipt;
 pub mod record;
 pub mod rehearsal;
+mod room;
 mod sandbox;
 mod staged;
 pub mod tenancy;

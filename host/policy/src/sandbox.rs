@@ -23,9 +23,10 @@ use crate::observer::{Comparison, Observation, Observer, Source};
 use crate::policy::Policy;
 use crate::question::{Asked, Input, Question, natively};
 use crate::receipt::{Attempt, DecidedBy, Receipt};
+use crate::room::{MEBIBYTES, Room};
 use crate::text::Interpreted;
 
-/// Calls that may wait for a processor; the next one gets [`Fault::QueueFull`].
+/// Calls that may wait for a processor and memory; the next one gets [`Fault::QueueFull`].
 pub const QUEUE: usize = 64;
 
 /// A decision, who took it, and what it took.
@@ -49,8 +50,8 @@ pub(crate) struct Sandbox {
     pub(crate) jail: Option<Arc<Jail>>,
     pub(crate) shipped: Option<Arc<Policy>>,
     pub(crate) observer: Arc<dyn Observer>,
-    /// As many as there are processors.
-    slots: Arc<Semaphore>,
+    /// For as many calls as there are processors.
+    room: Arc<Room>,
     /// Those who run or wait.
     places: Arc<Semaphore>,
     pub(crate) aside: Aside,
@@ -63,7 +64,7 @@ impl Sandbox {
             jail,
             shipped,
             observer,
-            slots: Arc::new(Semaphore::new(processors)),
+            room: Arc::new(Room::new(processors, MEBIBYTES)),
             places: Arc::new(Semaphore::new(processors.saturating_add(QUEUE))),
             aside: Aside::new(),
         }
@@ -101,7 +102,7 @@ impl Sandbox {
                 continue;
             }
             let (answer, usage) = match Arc::clone(&self.places).try_acquire_owned() {
-                Ok(place) => self.attempt(&policy, asked, Arc::clone(&settings), limits, (place, &self.slots)).await,
+                Ok(place) => self.attempt(&policy, asked, Arc::clone(&settings), limits, (place, &self.room)).await,
                 Err(_) => (Err(Fault::QueueFull), Usage::default()),
             };
             let by = (DecidedBy::policy(&policy), policy.interpreted());
@@ -182,13 +183,13 @@ impl Sandbox {
     ) -> bool {
         let Some((policy, _, settings, limits)) = self.chain(assignment).into_iter().next() else { return false };
         // A decision may come any moment; it shall find a processor.
-        if self.slots.available_permits() == 0 {
+        if !self.room.has_slot() {
             return false;
         }
         let Some(place) = self.aside.place() else { return false };
         let (sandbox, asked) = (Arc::clone(self), Arc::clone(asked));
         self.aside.spawn(async move {
-            let called = sandbox.attempt(&policy, &asked, settings, limits, (place, &sandbox.aside.slots)).await;
+            let called = sandbox.attempt(&policy, &asked, settings, limits, (place, &sandbox.aside.room)).await;
             done((!matches!(called.0, Err(Fault::QueueFull))).then_some(called));
         });
         true
@@ -220,27 +221,27 @@ impl Sandbox {
         asked: &Arc<Asked<Q>>,
         settings: Arc<str>,
         limits: Limits,
-        (place, slots): (OwnedSemaphorePermit, &Arc<Semaphore>),
+        (place, room): (OwnedSemaphorePermit, &Room),
     ) -> Called<Q::Answer> {
         let fault = |fault, started: Instant| (Err(fault), Usage { duration: started.elapsed(), ..Usage::default() });
         let began = Instant::now();
         let Some(jail) = self.jail.clone() else {
             return fault(Fault::Load("policies are switched off".to_owned()), began);
         };
-        let Ok(Ok(slot)) = timeout(limits.deadline(), Arc::clone(slots).acquire_owned()).await else {
+        let Ok(Some(taken)) = timeout(limits.deadline(), room.take(&limits)).await else {
             return fault(Fault::QueueFull, began);
         };
         let (policy, asked) = (Arc::clone(policy), Arc::clone(asked));
         let (begin, begun) = oneshot::channel();
         let started = Instant::now();
-        // A call that is abandoned keeps its slot until its process has ended it, so the bound on running calls holds.
+        // A call that is abandoned keeps what it takes until its process has ended it, so the bounds of all calls hold.
         let call = spawn_blocking(move || {
             let called = policy.ask(&jail, &asked.request, &settings, &limits, || {
                 // Nobody listens any more when the decision is abandoned.
                 let _ = begin.send(());
             });
             asked.input();
-            drop((slot, place));
+            drop((taken, place));
             called
         });
         // Starting a process is the host's affair and does not count; it has a bound of its own, after which the call ends.

@@ -8,6 +8,7 @@
 //!     scopes: [acme, acme/*, other/app, enterprise:corp]
 //!     groups: [Default, big]
 //!     hosts: [github.com, ghe.example.com:8443]
+//!     credentialsNamespace: team-a-credentials
 //!     quotas: {runners: 50, fleets: 10, policySets: 2, callsPerMinute: 200}
 //! ```
 
@@ -16,6 +17,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use pacer_core::gate::scrub;
+use pacer_core::name::is_label;
 use pacer_core::tenancy::{Entry, Quotas, Tenancy};
 use serde_json::{Map, Value};
 
@@ -83,7 +85,8 @@ pub fn read(text: &str) -> Result<Tenancy, TenancyError> {
 }
 
 fn entry(path: &str, value: &Value) -> Result<Entry, TenancyError> {
-    let fields = Fields::of(path, value.clone(), &["names", "labels", "scopes", "hosts", "groups", "quotas"])?;
+    let known = ["names", "labels", "scopes", "hosts", "groups", "credentialsNamespace", "quotas"];
+    let fields = Fields::of(path, value.clone(), &known)?;
     let names: Vec<String> = fields.read("names", |path, value| list(path, value, name))?.unwrap_or_default();
     let labels = fields.read("labels", labels)?.unwrap_or_default();
     if names.is_empty() && labels.is_empty() {
@@ -95,6 +98,7 @@ fn entry(path: &str, value: &Value) -> Result<Entry, TenancyError> {
         scopes: fields.read("scopes", |path, value| list(path, value, parsed))?,
         hosts: fields.read("hosts", |path, value| list(path, value, parsed))?,
         groups: fields.read("groups", |path, value| list(path, value, name))?,
+        credentials: fields.read("credentialsNamespace", namespace)?,
         quotas: fields.read("quotas", quotas)?.unwrap_or_default(),
     })
 }
@@ -132,6 +136,12 @@ fn labels(path: &str, value: &Value) -> Result<BTreeMap<String, String>, Tenancy
 fn name(path: &str, value: &Value) -> Result<String, TenancyError> {
     let text = value.as_str().filter(|text| !text.trim().is_empty());
     text.map(str::to_owned).ok_or_else(|| wrong(path, "write a name"))
+}
+
+/// It becomes part of a path at the API server.
+fn namespace(path: &str, value: &Value) -> Result<String, TenancyError> {
+    let text = value.as_str().filter(|text| is_label(text));
+    text.map(str::to_owned).ok_or_else(|| wrong(path, "write the name of a namespace"))
 }
 
 fn parsed<T: FromStr<Err: Display>>(path: &str, value: &Value) -> Result<T, TenancyError> {
@@ -190,6 +200,7 @@ namespaces:
     scopes: [acme, acme/*, other/app, enterprise:corp]
     groups: [Default, big]
     hosts: [github.com, 'ghe.example.com:8443']
+    credentialsNamespace: team-a-credentials
     quotas: {runners: 50, fleets: 10, policySets: 2, callsPerMinute: 200}
   - labels: {tenant: b}
     quotas: {}
@@ -206,6 +217,7 @@ namespaces:
         assert_eq!(scopes, ["acme", "acme/*", "other/app", "enterprise:corp"]);
         assert_eq!(first.groups.as_deref().unwrap(), ["Default", "big"]);
         assert_eq!(first.hosts.as_ref().map(Vec::len), Some(2));
+        assert_eq!((first.credentials.as_deref(), second.credentials.as_deref()), (Some("team-a-credentials"), None));
         assert_eq!(
             first.quotas,
             Quotas { runners: Some(50), fleets: Some(10), policy_sets: Some(2), calls_per_minute: Some(200) }
@@ -226,6 +238,7 @@ namespaces:
             ("namespaces: [{names: [a]}, {names: [b], scope: [acme]}]", "namespaces[1].scope: there is no such key"),
             ("namespaces: [{names: [a], scopes: [acme, 'acme/a*']}]", "namespaces[0].scopes[1]: \"acme/a*\" is no scope"),
             ("namespaces: [{names: [a], hosts: ['https://x']}]", "namespaces[0].hosts[0]: \"https://x\" is no host"),
+            ("namespaces: [{names: [a], credentialsNamespace: '../b'}]", "namespaces[0].credentialsNamespace: write the name"),
             ("namespaces: [{names: [a], quotas: {runners: -1}}]", "namespaces[0].quotas.runners: write a whole number"),
             ("namespaces: [{names: [a], quotas: {pods: 1}}]", "namespaces[0].quotas.pods: there is no such key"),
             (

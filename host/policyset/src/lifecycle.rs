@@ -84,6 +84,22 @@ struct Staged {
     outcome: Result<(Bundle, Arc<StagedSet>), Failure>,
 }
 
+/// A write of the status that is not answered yet.
+struct Writing {
+    /// What the status says then, without the time of its counts.
+    text: String,
+    purpose: Purpose,
+    answer: BoxFuture<'static, Result<(), kube::Error>>,
+}
+
+/// What goes on with the answer to a write.
+enum Purpose {
+    /// The trial of this content.
+    Trial { trial: Trial, turn: Turn, content: Arc<ConfigMap> },
+    /// Nothing, until this essence has changed.
+    Status { essence: String },
+}
+
 /// One policy set.
 pub(super) struct Lifecycle {
     key: ObjectKey,
@@ -96,6 +112,9 @@ pub(super) struct Lifecycle {
     /// For the pending content, once it is due.
     turn: Option<BoxFuture<'static, Turn>>,
     staging: Option<BoxFuture<'static, Staged>>,
+    /// The write of the status that is under way. Nothing else goes on until it is answered, not even an orderly stop: an answer that
+    /// nobody waits for leaves open what the next process will read.
+    writing: Option<Writing>,
     /// What earlier processes left as the status of this set.
     left: Option<Report>,
     /// The newest trial that was written down, by whichever process.
@@ -131,6 +150,7 @@ impl Lifecycle {
             due: None,
             turn: None,
             staging: None,
+            writing: None,
             left: None,
             trial: None,
             active: None,
@@ -150,6 +170,7 @@ impl Lifecycle {
         let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
         let mut objects = pin!(watch_object(api, &self.key.name).default_backoff());
         loop {
+            self.finish_writing().await;
             let write = self.next_write();
             let changed = self.active.as_ref().map(|active| Arc::clone(&active.staged));
             tokio::select! {
@@ -162,7 +183,7 @@ impl Lifecycle {
                 Some(()) = OptionFuture::from(self.due.map(sleep_until)) => self.begin().await,
                 Some(turn) = OptionFuture::from(self.turn.as_mut()) => {
                     self.turn = None;
-                    self.stage(turn).await;
+                    self.stage(turn);
                 }
                 Some(staged) = OptionFuture::from(self.staging.as_mut()) => {
                     self.staging = None;
@@ -310,28 +331,26 @@ impl Lifecycle {
     }
 
     /// Nobody else is staged in the place of the pending content now.
-    async fn stage(&mut self, turn: Turn) {
+    fn stage(&mut self, turn: Turn) {
         let Some(content) = self.pending.take() else { return };
         let subject = Subject::of(&content);
         match precedent(&subject, self.left.as_ref()) {
-            Precedent::Harmless(trial) => self.trial = Some(trial),
-            Precedent::None | Precedent::Barred(..) => {
-                if let Err(error) = self.write_trial(Trial { subject, at: now() }).await {
-                    tracing::warn!(set = %self.key, %error, "that a policy set is tried is not written down yet, so it is not tried");
-                    self.pending = Some(content);
-                    self.due = Some(Instant::now() + RETRY);
-                    return;
-                }
+            Precedent::Harmless(trial) => {
+                self.trial = Some(trial);
+                self.begin_staging(turn, content);
             }
+            Precedent::None | Precedent::Barred(..) => self.write_trial(Trial { subject, at: now() }, turn, content),
         }
+    }
+
+    fn begin_staging(&mut self, turn: Turn, content: Arc<ConfigMap>) {
         let host = Arc::clone(self.sets.host());
         self.staging = Some(stage(turn, host, self.key.namespace.clone(), content).boxed());
     }
 
-    /// Has the next process know that this one tries a content. Without the right to write, the policy set works without.
-    async fn write_trial(&mut self, trial: Trial) -> Result<(), kube::Error> {
-        let tells = self.tells();
-        let Some(about) = self.about.as_mut().filter(|_| tells) else { return Ok(()) };
+    /// Has the next process know that this one tries a content, which begins with the answer.
+    fn write_trial(&mut self, trial: Trial, turn: Turn, content: Arc<ConfigMap>) {
+        let Some(about) = self.about.as_ref().filter(|_| self.tells()) else { return self.begin_staging(turn, content) };
         let before = about.status.as_deref().and_then(Report::read);
         let mut report = before.unwrap_or_else(|| Report { phase: Phase::Staging.as_str().to_owned(), ..Report::default() });
         if report.content.as_ref() == Some(&trial.subject.content) {
@@ -339,26 +358,55 @@ impl Lifecycle {
         }
         report.trial = Some(trial.clone());
         let text = report.text();
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: dated(&text, now())}}}));
-        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
-        match ignore_not_found(api.patch_metadata(&self.key.name, &PatchParams::default(), &patch).await) {
-            Ok(()) => {
-                about.status = Some(text);
-                self.trial = Some(trial);
-            }
+        let answer = self.patch(&dated(&text, now()));
+        self.writing = Some(Writing { text, purpose: Purpose::Trial { trial, turn, content }, answer });
+    }
+
+    /// Waits for the write that is under way, if any, and goes on from its answer.
+    async fn finish_writing(&mut self) {
+        let Some(writing) = self.writing.as_mut() else { return };
+        let outcome = (&mut writing.answer).await;
+        let Some(Writing { text, purpose, .. }) = self.writing.take() else { return };
+        if let (Ok(()), Some(about)) = (&outcome, self.about.as_mut()) {
+            about.status = Some(text);
+        }
+        match purpose {
+            Purpose::Status { essence } => self.status_written(essence, outcome),
+            Purpose::Trial { trial, turn, content } => self.trial_written(trial, turn, content, outcome),
+        }
+    }
+
+    fn trial_written(&mut self, trial: Trial, turn: Turn, content: Arc<ConfigMap>, outcome: Result<(), kube::Error>) {
+        match outcome {
+            Ok(()) => self.trial = Some(trial),
+            // The policy set works without.
             Err(error) if is_forbidden(&error) => {
                 tracing::warn!(set = %self.key, %error, "a restart amid the trial of this policy set will try it again");
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(set = %self.key, %error, "that a policy set is tried is not written down yet, so it is not tried");
+                self.pending = Some(content);
+                self.due = Some(Instant::now() + RETRY);
+                return;
+            }
         }
-        if self.judged == Some(about.content) {
+        if self.about.as_ref().is_some_and(|about| self.judged == Some(about.content)) {
             self.judged = None;
         }
-        Ok(())
+        self.begin_staging(turn, content);
+    }
+
+    /// Writes a text as the status of the ConfigMap.
+    fn patch(&self, text: &str) -> BoxFuture<'static, Result<(), kube::Error>> {
+        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
+        let name = self.key.name.clone();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: text}}}));
+        async move { ignore_not_found(api.patch_metadata(&name, &PatchParams::default(), &patch).await) }.boxed()
     }
 
     /// The process stops in an orderly way: what it was trying did it no harm.
     pub(super) async fn interrupted(mut self) {
+        self.finish_writing().await;
         self.staging = None;
         if !self.tells() {
             return;
@@ -370,10 +418,7 @@ impl Lifecycle {
             said.trial == self.trial && content.is_some() && said.content.as_ref() != content && judged.as_ref() != content
         };
         let Some(said) = said.filter(is_open) else { return };
-        let text = Report { trial: None, ..said }.text();
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: text}}}));
-        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
-        if let Err(error) = ignore_not_found(api.patch_metadata(&self.key.name, &PatchParams::default(), &patch).await) {
+        if let Err(error) = self.patch(&Report { trial: None, ..said }.text()).await {
             tracing::warn!(set = %self.key, %error, "the next process will take the trial of this policy set for what ended this one");
         }
     }
@@ -641,15 +686,16 @@ impl Lifecycle {
         self.retry = None;
         self.write_history().await;
         let (whole, essence) = (self.report(Detail::Whole), self.report(Detail::Essence));
-        let Some(about) = self.about.as_mut().filter(|about| about.status.as_ref() != Some(&whole)) else { return };
-        let dated = dated(&whole, now());
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICY_STATUS: dated}}}));
-        let api: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), &self.key.namespace);
-        match ignore_not_found(api.patch_metadata(&self.key.name, &PatchParams::default(), &patch).await) {
-            Ok(()) => {
-                about.status = Some(whole);
-                self.written = Some((essence, Instant::now()));
-            }
+        if self.about.as_ref().is_none_or(|about| about.status.as_ref() == Some(&whole)) {
+            return;
+        }
+        let answer = self.patch(&dated(&whole, now()));
+        self.writing = Some(Writing { text: whole, purpose: Purpose::Status { essence }, answer });
+    }
+
+    fn status_written(&mut self, essence: String, outcome: Result<(), kube::Error>) {
+        match outcome {
+            Ok(()) => self.written = Some((essence, Instant::now())),
             Err(error) => {
                 tracing::warn!(set = %self.key, %error, "status of a policy set not written; Events and conditions say the same");
                 let wait = if is_forbidden(&error) { NUMBERS_PACE } else { RETRY };
@@ -673,4 +719,85 @@ async fn stage(turn: Turn, host: Arc<PolicyHost>, owner: String, content: Arc<Co
 fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use http::{Method, Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use pacer_cluster::events::Events;
+    use pacer_policy::Counters;
+    use serde_json::Value;
+    use tokio::sync::{mpsc, watch};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::Options;
+
+    /// An API server with one ConfigMap, which carries a patch out at once and answers it once it is told to.
+    fn client(status: &Arc<Mutex<Vec<String>>>, answers: &watch::Receiver<bool>) -> Client {
+        let (status, answers) = (Arc::clone(status), answers.clone());
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (status, mut answers) = (Arc::clone(&status), answers.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let query = parts.uri.query().unwrap_or_default().to_owned();
+                let content = match parts.method {
+                    Method::PATCH => {
+                        let patch: Value =
+                            serde_json::from_slice(&body.collect_bytes().await?).map_err(kube::Error::SerdeError)?;
+                        let text = &patch["metadata"]["annotations"][annotation::POLICY_STATUS];
+                        status.lock().unwrap().push(text.as_str().unwrap().to_owned());
+                        answers.wait_for(|answers| *answers).await.unwrap();
+                        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "set"}})
+                    }
+                    _ if query.contains("watch=") => std::future::pending().await,
+                    _ => {
+                        let set = json!({
+                            "metadata": {"name": "set", "namespace": "own", "uid": "u", "resourceVersion": "1"},
+                            "data": {"policies.yaml": "scale-down: {module: m}"},
+                        });
+                        let items = if query.contains("fieldSelector=") { vec![set] } else { Vec::new() };
+                        json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
+                    }
+                };
+                Ok::<_, kube::Error>(Response::new(Body::from(content.to_string().into_bytes())))
+            }
+        });
+        Client::new(service, "own")
+    }
+
+    #[tokio::test]
+    async fn stop_withdraws_a_trial_whose_note_is_not_answered_yet() {
+        let (statuses, (answer, answers)) = (Arc::default(), watch::channel(false));
+        let client = client(&statuses, &answers);
+        let key = ObjectKey::new("own", "set");
+        let options =
+            Options { default: Some(key.clone()), namespace: "own".to_owned(), builtin_only: false, default_is_anothers: false };
+        let sets = Arc::new(PolicySets::new(Arc::new(PolicyHost::new(Arc::new(Counters::default()))), options));
+        let (changed, _changes) = mpsc::channel(8);
+        let events = Events::new(client.clone(), "test".to_owned());
+        let mut lifecycle = Lifecycle::new(key, sets, Cluster { client, events, changed });
+        let stop = CancellationToken::new();
+        let noted = || {
+            statuses.lock().unwrap().last().and_then(|text: &String| Report::read(text)).is_some_and(|said| said.trial.is_some())
+        };
+        let stopped = async {
+            while !noted() {
+                tokio::task::yield_now().await;
+            }
+            stop.cancel();
+        };
+        let (outcome, ()) = tokio::join!(stop.run_until_cancelled(lifecycle.run()), stopped);
+        assert!(outcome.is_none());
+        let answered = async {
+            tokio::task::yield_now().await;
+            answer.send(true).unwrap();
+        };
+        tokio::join!(lifecycle.interrupted(), answered);
+        assert!(!noted(), "{statuses:?}");
+    }
 }

@@ -146,7 +146,7 @@ pub struct PoolSettings {
     pub labels: Vec<Arc<str>>,
     /// Runners take one job each.
     pub ephemeral: bool,
-    /// Fewest runners.
+    /// Fewest runners: by the scheduled override that holds, or else by the autoscaler itself.
     pub min: u32,
     /// Most runners.
     pub max: u32,

@@ -265,8 +265,7 @@ pub const BRISK: [&str; 1] = ["--sync-period=3s"];
 pub async fn brisk_world(arguments: &[&str], change: impl FnOnce(&mut Options)) -> Result<World> {
     world(|options| {
         if let Some(operator) = &mut options.operator {
-            let brisk = BRISK.iter().filter(|_| std::env::var("EXP_SHIPPED").is_err());
-            operator.args.extend(brisk.chain(arguments).map(|&argument| argument.to_owned()));
+            operator.args.extend(BRISK.iter().chain(arguments).map(|&argument| argument.to_owned()));
         }
         change(options);
     })

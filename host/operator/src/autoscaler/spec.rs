@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
-use pacer_api::autoscaler::{Frequency as ApiFrequency, MetricSpec, ScheduledOverride};
+use pacer_api::autoscaler::{MetricSpec, UnknownTimeZone};
 use pacer_core::autoscale::Bounds;
 use pacer_core::autoscale::metric::{self, Metric};
-use pacer_core::schedule::{self, Frequency, Override};
+use pacer_core::schedule;
 use pacer_core::scope::Scope;
 use pacer_github::Repository;
 
@@ -82,7 +81,9 @@ pub(super) fn read(
     let named = TargetRef::of(autoscaler).ok_or(Problem::NoTarget)?;
     let target = stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
     let bounds = Bounds::new(&format!("{namespace}/{}", autoscaler.name_any()), spec.min_replicas, spec.max_replicas)?;
-    let overrides = spec.scheduled_overrides.iter().flatten().enumerate().map(|(index, entry)| override_of(index, entry));
+    let overrides = spec.scheduled_overrides.iter().flatten().enumerate();
+    let overrides =
+        overrides.map(|(index, entry)| entry.read().map_err(|UnknownTimeZone(name)| Problem::TimeZone { index, name }));
     let overrides = overrides.collect::<Result<Vec<_>, _>>()?;
     let schedule = schedule::evaluate(&overrides, now)?;
     let trigger = spec.workflow_job_trigger();
@@ -107,24 +108,6 @@ pub(super) fn read(
     Ok(read)
 }
 
-fn override_of(index: usize, entry: &ScheduledOverride) -> Result<Override, Problem> {
-    let zone = |name: &str| TimeZone::get(name).map_err(|_| Problem::TimeZone { index, name: name.to_owned() });
-    let rule = entry.recurrence_rule.as_ref();
-    Ok(Override {
-        start: entry.start_time.zoned(),
-        end: entry.end_time.timestamp(),
-        frequency: rule.and_then(|rule| rule.frequency).map(|frequency| match frequency {
-            ApiFrequency::Daily => Frequency::Daily,
-            ApiFrequency::Weekly => Frequency::Weekly,
-            ApiFrequency::Monthly => Frequency::Monthly,
-            ApiFrequency::Yearly => Frequency::Yearly,
-        }),
-        until: rule.and_then(|rule| rule.until_time).map(pacer_api::autoscaler::OffsetTime::timestamp),
-        min_replicas: entry.min_replicas.and_then(|min| u32::try_from(min).ok()),
-        time_zone: entry.time_zone.as_deref().filter(|name| !name.is_empty()).map(zone).transpose()?,
-    })
-}
-
 #[cfg(test)]
 mod decoders {
     use jiff::Timestamp;
@@ -133,8 +116,6 @@ mod decoders {
     use proptest::prelude::*;
     use proptest::sample::select;
     use serde_json::json;
-
-    use super::override_of;
 
     const ZONES: [&str; 12] = [
         "Asia/Tokyo",
@@ -178,7 +159,7 @@ mod decoders {
                 "recurrenceRule": {"frequency": frequency, "untilTime": until},
             });
             let Ok(entry) = serde_json::from_value::<ScheduledOverride>(written) else { return Ok(()) };
-            let Ok(read) = override_of(0, &entry) else { return Ok(()) };
+            let Ok(read) = entry.read() else { return Ok(()) };
             let overrides = [read];
             for now in [now, near].into_iter().filter_map(|second| Timestamp::from_second(second).ok()) {
                 let Ok(schedule) = schedule::evaluate(&overrides, now) else { continue };

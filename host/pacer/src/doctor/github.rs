@@ -18,6 +18,7 @@ use super::Checked;
 use super::finding::{Finding, Severity};
 use super::fleet::Fleet;
 use super::installation::Installation;
+use super::tenancy::CredentialsNamespaces;
 use crate::reader::Reader;
 
 /// Most scopes that are asked about; each costs a call.
@@ -46,9 +47,10 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation, flee
         ));
         return Ok(vec![accepted(Vec::new())]);
     }
+    let places = CredentialsNamespaces::read(reader, installation).await;
     let mut holders: BTreeMap<Holder, Vec<&Fleet>> = BTreeMap::from([(Holder::Operator, Vec::new())]);
     for fleet in fleets {
-        holders.entry(Holder::of(fleet)).or_default().push(fleet);
+        holders.entry(Holder::of(fleet, &places)).or_default().push(fleet);
     }
     let (mut findings, mut reached, mut asked) = (Vec::new(), Vec::new(), 0_usize);
     for (holder, fleets) in holders {

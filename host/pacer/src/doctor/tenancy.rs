@@ -1,7 +1,11 @@
 //! Whether a tenancy says which namespaces may register where.
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{Api, ResourceExt};
+use pacer_cluster::object::ObjectKey;
+use pacer_core::tenancy::{self, Tenancy};
 use pacer_policy::tenancy::{read, text};
 
 use super::Checked;
@@ -14,27 +18,65 @@ use crate::reader::Reader;
 const NONE: &str = "no tenancy is in force: every namespace may use the operator's credentials for whatever they reach (--tenancy, \
                     docs/tenancy.md)";
 
-pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> Checked {
-    let none = Checked { healthy: NONE.to_owned(), findings: Vec::new() };
+/// Where the file is, and what it says or what is wrong with it.
+struct Looked {
+    key: ObjectKey,
+    read: Result<Tenancy, String>,
+}
+
+/// None where none is asked for, or where it can't be read, which is noted.
+async fn look(reader: &mut Reader, installation: &Installation) -> Option<Looked> {
     // Flags that can't be read are a finding about the Deployment.
-    let Ok(Some(arguments)) = installation.flags() else { return none };
-    let Ok(Some(key)) = config_map("--tenancy", &arguments.tenancy, &installation.namespace) else { return none };
-    let healthy = format!("the tenancy in ConfigMap {key} is in force");
+    let arguments = installation.flags().ok()??;
+    let key = config_map("--tenancy", &arguments.tenancy, &installation.namespace).ok()??;
     let maps: Api<ConfigMap> = Api::namespaced(reader.client.clone(), &key.namespace);
-    let wrong = match maps.get_opt(&key.name).await {
-        Ok(Some(map)) => text(map.data.as_ref()).and_then(read).err().map(|error| error.to_string()),
-        Ok(None) => Some("does not exist".to_owned()),
+    let read = match maps.get_opt(&key.name).await {
+        Ok(Some(map)) => text(map.data.as_ref()).and_then(read).map_err(|error| error.to_string()),
+        Ok(None) => Err("does not exist".to_owned()),
         Err(error) => {
             reader.unread.push(format!("ConfigMap {key}, the tenancy: {error}"));
-            None
+            return None;
         }
     };
-    let finding = wrong.map(|what| Finding {
+    Some(Looked { key, read })
+}
+
+pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> Checked {
+    let Some(Looked { key, read }) = look(reader, installation).await else {
+        return Checked { healthy: NONE.to_owned(), findings: Vec::new() };
+    };
+    let finding = read.err().map(|what| Finding {
         severity: Severity::Problem,
         object: format!("ConfigMap {key}"),
         what,
         why: "the last good tenancy stays in force; where there never was one, nothing new is allowed".to_owned(),
         cure: format!("kubectl edit configmap {} --namespace {}; docs/tenancy.md has the format", key.name, key.namespace),
     });
-    Checked { healthy, findings: finding.into_iter().collect() }
+    Checked { healthy: format!("the tenancy in ConfigMap {key} is in force"), findings: finding.into_iter().collect() }
+}
+
+/// In which namespaces credentials of namespaces lie.
+#[derive(Default)]
+pub(super) struct CredentialsNamespaces {
+    tenancy: Tenancy,
+    labels: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl CredentialsNamespaces {
+    /// As the file says; each namespace's own where there is none, or where it can't be read.
+    pub(super) async fn read(reader: &mut Reader, installation: &Installation) -> Self {
+        let Some(Looked { read: Ok(tenancy), .. }) = look(reader, installation).await else { return Self::default() };
+        let mut labels = BTreeMap::new();
+        if tenancy.reads_labels() {
+            let all: Vec<Namespace> = reader.everywhere("").await;
+            labels = all.into_iter().map(|one| (one.name_any(), one.metadata.labels.unwrap_or_default())).collect();
+        }
+        Self { tenancy, labels }
+    }
+
+    /// The one for the credentials of a namespace.
+    pub(super) fn of<'a>(&'a self, namespace: &'a str) -> &'a str {
+        let known = tenancy::Namespace { name: namespace, labels: self.labels.get(namespace) };
+        self.tenancy.credentials(known).ok().flatten().unwrap_or(namespace)
+    }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use pacer_api::autoscaler::ScaleUpTrigger;
+use pacer_api::autoscaler::{ScaleUpTrigger, ScheduledOverride};
 use pacer_api::condition::ConditionType;
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment};
 use pacer_core::ledger::State;
+use pacer_core::schedule::{self, Override};
 use pacer_trace::{About, End, History, PoolSettings, Record, What};
 
 /// Jobs that are remembered, beyond those in ledgers: the oldest that are over go first.
@@ -35,7 +36,16 @@ pub(crate) struct Defaults {
 struct Autoscaler {
     pool: Arc<str>,
     spec: PoolSettings,
+    overrides: Vec<Override>,
     desired: Option<u32>,
+}
+
+impl Autoscaler {
+    /// The minimum in force: that of the override that holds, or its own.
+    fn min(&self, now: Timestamp) -> u32 {
+        let schedule = schedule::evaluate(&self.overrides, now).ok();
+        schedule.and_then(|schedule| schedule.min_replicas(&self.overrides)).unwrap_or(self.spec.min)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -140,7 +150,6 @@ impl Chronicle {
         let mut unrecorded = Vec::new();
         for (field, given) in [
             ("metrics", spec.metrics.as_ref().is_some_and(|all| !all.is_empty())),
-            ("scheduledOverrides", spec.scheduled_overrides.as_ref().is_some_and(|all| !all.is_empty())),
             ("capacityReservations", spec.capacity_reservations.as_ref().is_some_and(|all| !all.is_empty())),
         ] {
             if given {
@@ -163,7 +172,10 @@ impl Chronicle {
         let status = autoscaler.status.as_ref();
         let desired = status.and_then(|status| status.desired_replicas).and_then(|number| u32::try_from(number).ok());
         let key = format!("{namespace}/{}", autoscaler.name_any());
-        let before = self.autoscalers.insert(key, Autoscaler { pool: pool.clone(), spec: settings, desired });
+        // The operator lowers nothing, and keeps the number, where one of them makes no sense.
+        let overrides = spec.scheduled_overrides.iter().flatten().map(ScheduledOverride::read).collect::<Result<Vec<_>, _>>();
+        let overrides = overrides.unwrap_or_default();
+        let before = self.autoscalers.insert(key, Autoscaler { pool: pool.clone(), spec: settings, overrides, desired });
         self.settings(&pool, now);
         if let (Some(from), Some(to)) = (before.and_then(|before| before.desired), desired)
             && from != to
@@ -176,6 +188,13 @@ impl Chronicle {
             }
             self.say(now, What::Decision { pool, from, to, why, receipt: None });
         }
+    }
+
+    /// Records which scheduled overrides have begun or ended: no object changes then.
+    pub(super) fn time_passes(&mut self, now: Timestamp) {
+        let scheduled = self.autoscalers.values().filter(|autoscaler| !autoscaler.overrides.is_empty());
+        let pools: Vec<Arc<str>> = scheduled.map(|autoscaler| autoscaler.pool.clone()).collect();
+        pools.iter().for_each(|pool| self.settings(pool, now));
     }
 
     /// Without its autoscaler a pool keeps its number.
@@ -194,14 +213,14 @@ impl Chronicle {
     /// Records what is in force for a pool, if that is news. Its number alone is none.
     fn settings(&mut self, pool: &Arc<str>, now: Timestamp) {
         let Some(of_target) = self.deployments.get(pool) else { return };
-        let of_autoscaler = self.autoscalers.values().find(|autoscaler| autoscaler.pool == *pool).map(|found| &found.spec);
-        let settings = match of_autoscaler {
-            Some(spec) => PoolSettings {
+        let settings = match self.autoscalers.values().find(|autoscaler| autoscaler.pool == *pool) {
+            Some(autoscaler) => PoolSettings {
+                min: autoscaler.min(now),
                 labels: of_target.labels.clone(),
                 ephemeral: of_target.ephemeral,
                 replicas: of_target.replicas,
-                policies: spec.policies.clone().or_else(|| of_target.policies.clone()),
-                ..spec.clone()
+                policies: autoscaler.spec.policies.clone().or_else(|| of_target.policies.clone()),
+                ..autoscaler.spec.clone()
             },
             None => of_target.clone(),
         };
@@ -406,6 +425,32 @@ mod tests {
         chronicle.runner_gone("web-a", now);
         chronicle.runner_gone("web-a", now);
         assert_eq!(kinds(&mut chronicle), ["job-queued", "job-started", "runner-busy", "job-completed", "runner-ended"]);
+    }
+
+    #[test]
+    fn the_minimum_of_a_scheduled_override_is_recorded_while_it_holds() {
+        let mut chronicle = scene();
+        let mut scheduled = autoscaler(1);
+        scheduled.spec.scheduled_overrides = serde_json::from_value(json!([
+            {"startTime": "2026-01-01T08:00:00Z", "endTime": "2026-01-01T18:00:00Z", "minReplicas": 5, "recurrenceRule": {"frequency": "Daily"}},
+        ]))
+        .unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        chronicle.autoscaler(&scheduled, at("2026-01-02T07:00:00Z"));
+        let _before = chronicle.news();
+        let mut minimum = |now: &str| {
+            chronicle.time_passes(at(now));
+            let told = |record: Record| match record.what {
+                What::Pool(settings) => Some((record.at.to_string(), settings.min)),
+                _ => None,
+            };
+            chronicle.news().into_iter().filter_map(told).collect::<Vec<_>>()
+        };
+        assert!(minimum("2026-01-02T07:59:59Z").is_empty());
+        assert_eq!(minimum("2026-01-02T08:00:00Z"), [("2026-01-02T08:00:00Z".to_owned(), 5)]);
+        assert!(minimum("2026-01-02T17:59:59Z").is_empty());
+        assert_eq!(minimum("2026-01-02T18:00:00Z"), [("2026-01-02T18:00:00Z".to_owned(), 1)]);
+        assert!(minimum("2026-01-03T00:00:00Z").is_empty());
     }
 
     #[test]

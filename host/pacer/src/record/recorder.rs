@@ -27,13 +27,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::chronicle::{Chronicle, Defaults};
-use super::{CHECKPOINT, FLUSH_COMPRESSED};
+use super::{CHECKPOINT, FLUSH_COMPRESSED, TICK};
 
 /// Changes that wait for the thread: those of some seconds in which thousands of jobs start.
 const ROOM: usize = 16_384;
 
 /// How often the thread looks whether it is to end.
-const TICK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How long the files are left alone after a failure.
 const RETRY: Duration = Duration::from_secs(30);
@@ -130,7 +130,7 @@ impl Clerk {
         while !self.stop.is_cancelled() {
             let directory = self.setting.directory.display();
             if !self.stores.are_full() {
-                thread::sleep(TICK);
+                thread::sleep(LOOK);
             } else if let Err(error) = self.record() {
                 self.metrics.failed();
                 let retry = RETRY.as_secs();
@@ -144,7 +144,7 @@ impl Clerk {
     fn pause(&self) {
         let began = Instant::now();
         while began.elapsed() < RETRY && !self.stop.is_cancelled() {
-            thread::sleep(TICK);
+            thread::sleep(LOOK);
         }
     }
 
@@ -160,12 +160,12 @@ impl Clerk {
         }
         self.take_all(&mut book)?;
         book.directory.flush(now)?;
-        let (mut flushed, mut checked, mut since) = (Instant::now(), Instant::now(), now);
+        let (mut flushed, mut checked, mut ticked, mut since) = (Instant::now(), Instant::now(), Instant::now(), now);
         loop {
-            match self.changes.recv_timeout(TICK) {
+            match self.changes.recv_timeout(LOOK) {
                 Ok(change) => self.take(change, &mut book)?,
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK),
             }
             let now = Timestamp::now();
             if self.missed.load(Ordering::Acquire) {
@@ -174,6 +174,11 @@ impl Clerk {
             }
             since = now;
             let ends = self.stop.is_cancelled();
+            if ticked.elapsed() >= TICK {
+                book.chronicle.time_passes(now);
+                book.write()?;
+                ticked = Instant::now();
+            }
             if ends || checked.elapsed() >= CHECKPOINT {
                 book.note(now, What::Checkpoint {})?;
                 checked = Instant::now();

@@ -1,7 +1,7 @@
 //! What fleets cost: times, API server writes, GitHub calls, processor time and memory of the operator, in one table.
 //!
 //! ```text
-//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants] [--json]
+//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,calibration] [--json]
 //! ```
 //!
 //! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
@@ -17,6 +17,8 @@ use clap::{Parser, ValueEnum};
 
 #[path = "fleet_benchmark/burst.rs"]
 mod burst;
+#[path = "fleet_benchmark/calibration.rs"]
+mod calibration;
 #[path = "fleet_benchmark/changes.rs"]
 mod changes;
 #[path = "fleet_benchmark/figure.rs"]
@@ -80,6 +82,8 @@ enum Scene {
     Latency,
     /// Many credentials, one of them revoked and one whose GitHub hardly answers.
     Tenants,
+    /// What the simulator makes of recorded loads, and how well it predicts another policy. Takes some six minutes, and is measured when asked for.
+    Calibration,
 }
 
 #[tokio::main]
@@ -112,6 +116,10 @@ async fn main() -> Result<ExitCode> {
                 note(&format!("burst of {} jobs", arguments.jobs))?;
                 let lasting = Duration::from_secs(arguments.job_seconds);
                 keep(burst::measure(arguments.jobs, lasting, &mut figures).await, &mut failures);
+            }
+            Scene::Calibration => {
+                note("calibration of the simulator")?;
+                keep(calibration::measure(&mut figures).await, &mut failures);
             }
             Scene::Latency => {
                 note("single jobs")?;

@@ -321,6 +321,48 @@ async fn credentials_name_no_host_that_the_file_does_not_list() -> Result<()> {
     end_as_it_is(world).await
 }
 
+const APART: &str = "
+namespaces:
+  - labels: {tenant: a}
+    credentialsNamespace: a-credentials
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_lie_in_a_namespace_without_runners() -> Result<()> {
+    let world = tenants().await?;
+    world.plane.namespace("a-credentials").await?;
+    let token = world.github.add_pat(Person::admin("a"));
+    let secret = |namespace: &str, token: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "github", "namespace": namespace},
+            "stringData": {"github_token": token},
+        })
+    };
+    file(&world, APART).await?;
+    // One beside the runners is not looked at, and would not do.
+    put(&world, &secret("a", "ghp_other")).await?;
+    let spec = json!({"repository": "acme/app", "githubAPICredentialsFrom": {"secretRef": {"name": "github"}}});
+    put(&world, &deployment("a", "web", &spec, 2)).await?;
+    let missing =
+        "Secret a-credentials/github, named in githubAPICredentialsFrom.secretRef, does not exist (the tenancy file has";
+    says(&world, "a", "web", "SettingsRefused", missing).await?;
+    put(&world, &secret("a-credentials", &token)).await?;
+    let acme = Scope::repository("acme", "app");
+    online_in(&world, &acme, 2).await?;
+    // Nobody else gets at them by naming them.
+    put(&world, &deployment("b", "thief", &spec, 1)).await?;
+    says(&world, "b", "thief", "SettingsRefused", "Secret b/github, named in githubAPICredentialsFrom.secretRef").await?;
+    ensure!(runners(&world, "b").await? == 0);
+    // Without the entry, the Secret beside the runners counts again.
+    file(&world, "namespaces: []").await?;
+    says(&world, "a", "web", "CredentialsRefused", "401").await?;
+    file(&world, APART).await?;
+    says(&world, "a", "web", "AllOnline", "").await?;
+    scale(&world, "a", "web", 0).await?;
+    online_in(&world, &acme, 0).await?;
+    end_as_it_is(world).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn autoscaler_of_a_refused_scope_says_so() -> Result<()> {
     let world = tenants().await?;

@@ -12,6 +12,7 @@ use crate::arguments::GitHubArguments;
 use crate::default_github;
 use crate::doctor::finding::{Finding, Severity};
 use crate::doctor::fleet::Fleet;
+use crate::doctor::tenancy::CredentialsNamespaces;
 use crate::reader::Reader;
 
 /// Who has credentials.
@@ -24,10 +25,10 @@ pub(super) enum Holder {
 }
 
 impl Holder {
-    pub(super) fn of(fleet: &Fleet) -> Self {
+    pub(super) fn of(fleet: &Fleet, places: &CredentialsNamespaces) -> Self {
         match fleet.secret() {
             None => Self::Operator,
-            Some(name) => Self::Secret { namespace: fleet.target.namespace().to_owned(), name: name.to_owned() },
+            Some(name) => Self::Secret { namespace: places.of(fleet.target.namespace()).to_owned(), name: name.to_owned() },
         }
     }
 }

@@ -121,16 +121,26 @@ async fn burst(world: &World, jobs: u32, lasting: Duration, page: &mut Page<'_>)
     harm(world, page)
 }
 
+/// GitHub's hook.
+///
+/// # Errors
+///
+/// When the operator receives no webhooks.
+pub(crate) fn hook(world: &World) -> Result<()> {
+    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
+    let owner = Scope::repository("acme", "app").into();
+    world.github.add_hook(Hook { owner, url: format!("http://{address}/"), secret: SECRET.to_owned() });
+    world.github.deliver(Delivering { parallel: CONNECTIONS, ..Delivering::default() });
+    Ok(())
+}
+
 /// An autoscaler that starts at nothing, and GitHub's hook.
 ///
 /// # Errors
 ///
 /// When the API server refuses.
 pub(crate) async fn prepare(world: &World, jobs: u32) -> Result<()> {
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    let owner = Scope::repository("acme", "app").into();
-    world.github.add_hook(Hook { owner, url: format!("http://{address}/"), secret: SECRET.to_owned() });
-    world.github.deliver(Delivering { parallel: CONNECTIONS, ..Delivering::default() });
+    hook(world)?;
     let manifest: RunnerDeployment = serde_json::from_value(deployment(NAME, 0))?;
     api::<RunnerDeployment>(world).create(&PostParams::default(), &manifest).await?;
     let autoscaler: HorizontalRunnerAutoscaler = serde_json::from_value(json!({

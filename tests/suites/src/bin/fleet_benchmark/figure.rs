@@ -119,6 +119,12 @@ impl<'a> Page<'a> {
         self.push(name.into(), exact(value) / f64::from(per.max(1)), Unit::Count, at_most);
     }
 
+    /// How far one value is from another, and how far it may be.
+    pub(crate) fn deviation(&mut self, name: &str, found: f64, expected: f64, limit: Option<f64>) {
+        let name = format!("{name} {found:.2} instead of {expected:.2}, off by");
+        self.push(name, (found - expected).abs(), Unit::Count, limit.map(AtMost::Limit));
+    }
+
     fn push(&mut self, name: String, value: f64, unit: Unit, at_most: Option<AtMost>) {
         self.figures.push(Figure { scene: self.scene.clone(), name, value, unit, at_most });
     }

@@ -289,14 +289,9 @@ impl Additions {
     }
 
     /// For an object that is there.
-    ///
-    /// The empty entry of `managedFields` [clears them][docs], after which the API server no longer keeps account of who wrote which field. For
-    /// every field of every job it would find that out anew with each write, and keep more of it than of jobs. Nobody applies ledgers.
-    ///
-    /// [docs]: https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
     #[must_use]
     pub fn patch(&self) -> Value {
-        json!({"metadata": {"managedFields": [{}]}, "spec": {"workflows": self.workflows, "jobs": self.jobs}})
+        json!({"spec": {"workflows": self.workflows, "jobs": self.jobs}})
     }
 
     /// The spec of an object that is not there yet.

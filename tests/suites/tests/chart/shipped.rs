@@ -153,6 +153,39 @@ fn pods_are_those_of_the_shipped_manifests() -> Result<()> {
     Ok(())
 }
 
+/// Ports that a policy lets in, as numbers, by the names that the pods of a Deployment give them.
+fn open_ports(policy: &Value, deployment: &Value) -> Result<BTreeSet<u64>> {
+    let container = part(deployment, "/spec/template/spec/containers/0/ports");
+    let named = container.as_array().context("ports")?;
+    let number = |name: &str| named.iter().find(|port| text(port, "/name") == name)?.get("containerPort")?.as_u64();
+    let ingress = part(policy, "/spec/ingress");
+    let rules = ingress.as_array().context("ingress")?.iter();
+    let ports = rules.flat_map(|rule| rule.get("ports").and_then(Value::as_array).into_iter().flatten());
+    ports.map(|port| number(text(port, "/port")).with_context(|| format!("no container has the port {port}"))).collect()
+}
+
+#[test]
+fn network_policies_are_those_of_the_shipped_manifests() -> Result<()> {
+    let set = "pacer.networkPolicy.enabled=true,githubWebhookServer.enabled=true,githubWebhookServer.secret.enabled=true";
+    let rendered = Objects::parse(&helm::template("arc", &["--set", set])?)?;
+    let files =
+        ["network-policies/operator.yaml", "network-policies/webhook.yaml", "base/deployment.yaml", "webhook/deployment.yaml"];
+    let shipped = shipped(&files)?;
+    for (name, of_chart) in [("pacer", "pacer"), ("pacer-webhook", "github-webhook-server-pacer")] {
+        let of_chart = format!("{PREFIX}{of_chart}");
+        let (ours, theirs) = (rendered.get("NetworkPolicy", &of_chart)?, shipped.get("NetworkPolicy", name)?);
+        for place in ["/spec/egress", "/spec/policyTypes"] {
+            assert_eq!(part(ours, place), part(theirs, place), "{name}{place}");
+        }
+        let (our_pods, their_pods) = (rendered.get("Deployment", &of_chart)?, shipped.get("Deployment", name)?);
+        assert_eq!(open_ports(ours, our_pods)?, open_ports(theirs, their_pods)?, "{name}");
+        let labels = part(their_pods, "/spec/template/metadata/labels");
+        assert_eq!(part(theirs, "/spec/podSelector/matchLabels"), labels, "{name}");
+        assert_eq!(part(theirs, "/metadata/namespace"), part(their_pods, "/metadata/namespace"), "{name}");
+    }
+    Ok(())
+}
+
 /// A list of variables in the order of their names; anything else as it is.
 fn in_order(value: Value) -> Value {
     let Value::Array(mut list) = value else { return value };

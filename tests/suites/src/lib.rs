@@ -31,7 +31,10 @@ pub use ending::{delete_all, end, end_as_it_is, no_busy_kill, nothing_left};
 pub const NAMESPACE: &str = "default";
 
 /// Long enough for anything that happens at all on a busy machine. Only a failure takes that long.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+///
+/// A node that is lost under a job takes longest, four minutes at worst: GitHub's flag is a minute late, every listing of a minute and a half has to
+/// say then that the job is over, and listings and looks at the runner come each half a minute.
+pub const PATIENCE: Duration = Duration::from_secs(360);
 
 /// The chances of GitHub's conduct in this test: other ones in each test, and the same in every run of it.
 fn seed() -> u64 {

@@ -34,22 +34,32 @@ async fn pacer(world: &World, arguments: &[&str]) -> Result<(bool, String)> {
 
 /// Waits until a job is said to wait for this, and returns all that is said of it.
 async fn waits_for(world: &World, job: JobId, cause: &str) -> Result<Value> {
-    is_told(world, job, cause, |_| true).await
-}
-
-/// The same, once there is more to it.
-async fn is_told(world: &World, job: JobId, cause: &str, enough: impl Fn(&Value) -> bool) -> Result<Value> {
     let began = Instant::now();
     loop {
         let id = job.0.to_string();
         let (_, text) = pacer(world, &["explain", "job", &id, "-n", NAMESPACE, "-o", "json"]).await?;
         match serde_json::from_str::<Value>(&text) {
-            Ok(story) if story["cause"] == cause && enough(&story) => return Ok(story),
+            Ok(story) if story["cause"] == cause => return Ok(story),
             _ if began.elapsed() > PATIENCE => {
                 world.check(Err::<(), _>(format!("job {id} does not wait for {cause}: {text}"))).await?;
             }
             _ => tokio::time::sleep(Duration::from_millis(200)).await,
         }
+    }
+}
+
+/// What is said of a job that waits for the maximum, with its estimate; none when it started before there was one.
+async fn estimated(world: &World, job: JobId) -> Result<Option<Value>> {
+    loop {
+        let (_, text) = pacer(world, &["explain", "job", &job.0.to_string(), "-n", NAMESPACE, "-o", "json"]).await?;
+        let story = serde_json::from_str::<Value>(&text).unwrap_or_default();
+        if story["cause"] == "MaximumReached" && story["estimate"].is_object() {
+            return Ok(Some(story));
+        }
+        if world.github.view(|view| view.job(job).and_then(|job| job.started_at)).is_some() {
+            return Ok(None);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -166,15 +176,22 @@ async fn job_is_told_when_it_will_probably_start() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 
-    let [first, second] = queue(&world, "web", 2, USUAL)?[..] else { panic!("two jobs") };
-    running(&world, 1).await?;
-    // Until the runner of the first is seen at work, its start may already have taken longer than the one that was seen before.
-    let story = is_told(&world, second, "MaximumReached", |story| story["estimate"].is_object()).await?;
+    // A start that no listing showed while its job ran is not known, and on a busy machine several jobs pass before one is.
+    let mut done = 1;
+    let (first, second, story) = loop {
+        let [first, second] = queue(&world, "web", 2, USUAL)?[..] else { panic!("two jobs") };
+        if let Some(story) = estimated(&world, second).await? {
+            break (first, second, story);
+        }
+        done += 2;
+        succeeded(&world, done).await?;
+        ensure!(done < 8, "{done} jobs, and still nobody knows how long starts and jobs take");
+    };
     let moment = |name: &str| -> Result<Timestamp> { Ok(story["estimate"][name].as_str().context("no estimate")?.parse()?) };
     let (likely, latest) = (moment("likely").with_context(|| format!("{story:#}"))?, moment("latest")?);
-    ensure!(likely <= latest && story["estimate"]["jobsSeen"] == 1, "{story:#}");
+    ensure!(likely <= latest && story["estimate"]["jobsSeen"].as_u64().is_some_and(|seen| seen >= 1), "{story:#}");
     let (_, text) = pacer(&world, &["explain", "job", &second.0.to_string(), "-n", NAMESPACE]).await?;
-    ensure!(text.contains("probably in ") && text.contains("(from 1 start and 1 job of this pool)"), "{text}");
+    ensure!(text.contains("probably in ") && text.contains("(from ") && text.contains(" of this pool)"), "{text}");
     let (_, text) = pacer(&world, &["explain", "queue", "-n", NAMESPACE]).await?;
     ensure!(text.contains("STARTS") && text.contains(" in "), "{text}");
 
@@ -193,7 +210,8 @@ async fn job_is_told_when_it_will_probably_start() -> Result<()> {
             let series = metrics.lines().filter(|line| line.starts_with(name));
             series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
         };
-        if (of("pacer_wait_estimates_total{"), of("pacer_wait_estimate_error_seconds_count ")) == (2.0, 2.0) {
+        let (told, scored) = (of("pacer_wait_estimates_total{"), of("pacer_wait_estimate_error_seconds_count "));
+        if told >= 2.0 && scored >= 2.0 {
             break;
         }
         ensure!(began.elapsed() < PATIENCE, "no score: {metrics}");

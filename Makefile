@@ -169,9 +169,8 @@ bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, cal
 	cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
 
-bench-simulate: setup controlplane ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
-	cargo build --release -p pacer -p pacer-suites $(LOCKED)
-	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark --scenes calibration
+bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
+	$(MAKE) bench ARGS="--scenes calibration"
 
 bench-policy: setup ## What the shipped policy costs on this machine.
 	cargo build --release -p pacer $(LOCKED)

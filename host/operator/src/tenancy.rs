@@ -138,12 +138,8 @@ impl Tenancies {
     ///
     /// When nobody knows.
     pub fn credentials_namespace(&self, namespace: &str) -> Result<String, Refusal> {
-        if self.key.is_none() {
-            return Ok(namespace.to_owned());
-        }
-        let state = self.read();
-        let tenancy = state.tenancy.as_ref().ok_or_else(|| self.closed(&state))?;
-        Ok(tenancy.credentials(state.namespace(namespace))?.unwrap_or(namespace).to_owned())
+        let place = self.ask(namespace, |tenancy, namespace| Ok(tenancy.credentials(namespace)?.map(str::to_owned)))?;
+        Ok(place.unwrap_or_else(|| namespace.to_owned()))
     }
 
     /// How much a namespace may have.
@@ -152,12 +148,7 @@ impl Tenancies {
     ///
     /// When nobody knows.
     pub fn quotas(&self, namespace: &str) -> Result<Quotas, Refusal> {
-        if self.key.is_none() {
-            return Ok(Quotas::default());
-        }
-        let state = self.read();
-        let tenancy = state.tenancy.as_ref().ok_or_else(|| self.closed(&state))?;
-        tenancy.quotas(state.namespace(namespace))
+        self.ask(namespace, Tenancy::quotas)
     }
 
     /// Whether a Runner may have a pod: not when its namespace has as many older ones as it may have.
@@ -178,12 +169,21 @@ impl Tenancies {
     }
 
     fn judge(&self, namespace: &str, request: Request<'_>) -> Result<(), Refusal> {
+        self.ask(namespace, |tenancy, namespace| tenancy.judge(namespace, request))
+    }
+
+    /// What the tenancy in force says of a namespace; the default where none is asked for.
+    fn ask<T: Default>(
+        &self,
+        namespace: &str,
+        question: impl FnOnce(&Tenancy, Namespace<'_>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
         if self.key.is_none() {
-            return Ok(());
+            return Ok(T::default());
         }
         let state = self.read();
         let tenancy = state.tenancy.as_ref().ok_or_else(|| self.closed(&state))?;
-        tenancy.judge(state.namespace(namespace), request)
+        question(tenancy, state.namespace(namespace))
     }
 
     fn closed(&self, state: &State) -> Refusal {

@@ -21,6 +21,7 @@ use bundle::Bundle;
 use finding::{Finding, Severity};
 use jiff::Timestamp;
 use serde::Serialize;
+use tenancy::CredentialsNamespaces;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::OPERATOR_NAMESPACE;
@@ -97,7 +98,8 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<(Report, Op
     let installation = installation::read(&mut reader, &arguments.operator_namespace).await?;
     report.add(installation.check(&mut reader, Timestamp::now()).await);
     report.add(rights::check(&mut reader, &installation).await?);
-    report.add(tenancy::check(&mut reader, &installation).await);
+    let tenancy = tenancy::look(&mut reader, &installation).await;
+    report.add(tenancy::check(&tenancy));
     let arc = adopt::installation::read(&mut reader).await;
     report.add(Checked {
         healthy: "ARC does not run, and nothing of it is in the way".to_owned(),
@@ -112,7 +114,8 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<(Report, Op
     let fleets = fleet::read(&mut reader).await;
     report.add(pods::check(&mut reader, &installation, &fleets).await);
     if !arguments.no_github {
-        for checked in github::check(&mut reader, &installation, &fleets).await? {
+        let places = CredentialsNamespaces::read(&mut reader, tenancy).await;
+        for checked in github::check(&mut reader, &installation, &fleets, &places).await? {
             report.add(checked);
         }
     }

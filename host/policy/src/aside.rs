@@ -16,14 +16,14 @@ const PLACES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Aside {
     /// One runs at a time.
-    pub(crate) room: Arc<Room>,
+    pub(crate) room: Room,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
 impl Aside {
     pub(crate) fn new() -> Self {
-        Self { room: Arc::new(Room::new(1, 0)), places: Arc::new(Semaphore::new(PLACES)), tasks: TaskTracker::new() }
+        Self { room: Room::new(1, 0), places: Arc::new(Semaphore::new(PLACES)), tasks: TaskTracker::new() }
     }
 
     /// A place, when there is one.

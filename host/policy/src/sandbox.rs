@@ -51,7 +51,7 @@ pub(crate) struct Sandbox {
     pub(crate) shipped: Option<Arc<Policy>>,
     pub(crate) observer: Arc<dyn Observer>,
     /// For as many calls as there are processors.
-    room: Arc<Room>,
+    room: Room,
     /// Those who run or wait.
     places: Arc<Semaphore>,
     pub(crate) aside: Aside,
@@ -64,7 +64,7 @@ impl Sandbox {
             jail,
             shipped,
             observer,
-            room: Arc::new(Room::new(processors, MEBIBYTES)),
+            room: Room::new(processors, MEBIBYTES),
             places: Arc::new(Semaphore::new(processors.saturating_add(QUEUE))),
             aside: Aside::new(),
         }

@@ -22,6 +22,7 @@ pub mod ending;
 pub mod fleet;
 pub mod kill;
 pub mod promtool;
+pub mod recorder;
 pub mod tenants;
 pub mod webhook;
 

@@ -6,20 +6,23 @@
     reason = "a test whose scene can't be set has failed; its figures are for people"
 )]
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pacer_api::Runner;
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
-use pacer_harness::world::World;
+use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::webhook::{hook, hooked_world};
 use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
 /// How long the runners of this suite start, in seconds, beside what the API server takes.
 const START: u64 = 3;
+
+/// A flag of the operator that its objects do not tell.
+const UNTOLD: [&str; 1] = ["--idle-confirmation=0s"];
 
 fn binary() -> PathBuf {
     let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
@@ -33,58 +36,6 @@ async fn pacer(arguments: &[&str]) -> Result<(bool, String, String)> {
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
-}
-
-/// A recorder that ends with this.
-struct Recorder(Child);
-
-impl Recorder {
-    fn start(world: &World, file: &Path) -> Result<Self> {
-        let child = Command::new(binary())
-            .args(["record", "-n", NAMESPACE, "--idle-confirmation=0s", "--out"])
-            .arg(file)
-            .env("KUBECONFIG", world.plane.kubeconfig_path())
-            .stdin(Stdio::null())
-            .spawn()?;
-        Ok(Self(child))
-    }
-
-    /// Ends it as a service manager does.
-    async fn stop(mut self) -> Result<()> {
-        ensure!(Command::new("kill").arg(self.0.id().to_string()).status()?.success(), "the recorder is gone");
-        let status = loop {
-            if let Some(status) = self.0.try_wait()? {
-                break status;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
-        ensure!(status.success(), "the recorder ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _ended = self.0.wait();
-    }
-}
-
-/// Waits until the file holds so many records of a kind.
-async fn recorded(world: &World, file: &Path, kind: &str, count: usize) -> Result<()> {
-    let began = Instant::now();
-    let word = format!("\"kind\":\"{kind}\"");
-    loop {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let found = text.lines().filter(|line| line.contains(&word)).count();
-        if found >= count {
-            return Ok(());
-        }
-        if began.elapsed() > PATIENCE {
-            world.check(Err::<(), _>(format!("{found} of {count} records {kind}"))).await?;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 fn autoscaler(name: &str, max: u32) -> Value {
@@ -107,14 +58,14 @@ async fn a_recorded_burst_is_reproduced_by_the_simulator() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("burst.jsonl");
     let path = file.to_str().context("a path")?;
-    let recorder = Recorder::start(&world, &file)?;
+    let recorder = Recorder::start(&world, &file, &UNTOLD).await?;
     recorded(&world, &file, "pool", 1).await?;
 
     // A burst that the maximum lets in two waves, then one of another length, and the recorder is started again in between.
     queue(&world, "web", 16, Duration::from_secs(12))?;
     recorded(&world, &file, "job-completed", 16).await?;
     recorder.stop().await?;
-    let recorder = Recorder::start(&world, &file)?;
+    let recorder = Recorder::start(&world, &file, &UNTOLD).await?;
     recorded(&world, &file, "resumed", 1).await?;
     queue(&world, "web", 6, Duration::from_secs(8))?;
     recorded(&world, &file, "job-completed", 22).await?;

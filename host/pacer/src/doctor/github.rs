@@ -30,7 +30,12 @@ struct Reached<'a> {
     fleets: Vec<&'a Fleet>,
 }
 
-pub(super) async fn check(reader: &mut Reader, installation: &Installation, fleets: &[Fleet]) -> Result<Vec<Checked>> {
+pub(super) async fn check(
+    reader: &mut Reader,
+    installation: &Installation,
+    fleets: &[Fleet],
+    places: &CredentialsNamespaces,
+) -> Result<Vec<Checked>> {
     let accepted = |findings| Checked { healthy: "GitHub accepts the credentials of every fleet".to_owned(), findings };
     let arguments = match installation.arguments(reader).await {
         Ok(Some(arguments)) => arguments,
@@ -47,10 +52,9 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation, flee
         ));
         return Ok(vec![accepted(Vec::new())]);
     }
-    let places = CredentialsNamespaces::read(reader, installation).await;
     let mut holders: BTreeMap<Holder, Vec<&Fleet>> = BTreeMap::from([(Holder::Operator, Vec::new())]);
     for fleet in fleets {
-        holders.entry(Holder::of(fleet, &places)).or_default().push(fleet);
+        holders.entry(Holder::of(fleet, places)).or_default().push(fleet);
     }
     let (mut findings, mut reached, mut asked) = (Vec::new(), Vec::new(), 0_usize);
     for (holder, fleets) in holders {

@@ -18,34 +18,39 @@ use crate::reader::Reader;
 const NONE: &str = "no tenancy is in force: every namespace may use the operator's credentials for whatever they reach (--tenancy, \
                     docs/tenancy.md)";
 
-/// Where the file is, and what it says or what is wrong with it.
-struct Looked {
-    key: ObjectKey,
-    read: Result<Tenancy, String>,
+/// What was found when it was looked for.
+pub(super) enum Looked {
+    /// None is asked for.
+    None,
+    /// It can't be read, which was noted.
+    Unread(ObjectKey),
+    /// What it says, or what is wrong with it.
+    Read(ObjectKey, Result<Tenancy, String>),
 }
 
-/// None where none is asked for, or where it can't be read, which is noted.
-async fn look(reader: &mut Reader, installation: &Installation) -> Option<Looked> {
+pub(super) async fn look(reader: &mut Reader, installation: &Installation) -> Looked {
     // Flags that can't be read are a finding about the Deployment.
-    let arguments = installation.flags().ok()??;
-    let key = config_map("--tenancy", &arguments.tenancy, &installation.namespace).ok()??;
+    let Ok(Some(arguments)) = installation.flags() else { return Looked::None };
+    let Ok(Some(key)) = config_map("--tenancy", &arguments.tenancy, &installation.namespace) else { return Looked::None };
     let maps: Api<ConfigMap> = Api::namespaced(reader.client.clone(), &key.namespace);
     let read = match maps.get_opt(&key.name).await {
         Ok(Some(map)) => text(map.data.as_ref()).and_then(read).map_err(|error| error.to_string()),
         Ok(None) => Err("does not exist".to_owned()),
         Err(error) => {
             reader.unread.push(format!("ConfigMap {key}, the tenancy: {error}"));
-            return None;
+            return Looked::Unread(key);
         }
     };
-    Some(Looked { key, read })
+    Looked::Read(key, read)
 }
 
-pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> Checked {
-    let Some(Looked { key, read }) = look(reader, installation).await else {
-        return Checked { healthy: NONE.to_owned(), findings: Vec::new() };
+pub(super) fn check(looked: &Looked) -> Checked {
+    let (key, wrong) = match looked {
+        Looked::None => return Checked { healthy: NONE.to_owned(), findings: Vec::new() },
+        Looked::Unread(key) => (key, None),
+        Looked::Read(key, read) => (key, read.as_ref().err().cloned()),
     };
-    let finding = read.err().map(|what| Finding {
+    let finding = wrong.map(|what| Finding {
         severity: Severity::Problem,
         object: format!("ConfigMap {key}"),
         what,
@@ -64,8 +69,8 @@ pub(super) struct CredentialsNamespaces {
 
 impl CredentialsNamespaces {
     /// As the file says; each namespace's own where there is none, or where it can't be read.
-    pub(super) async fn read(reader: &mut Reader, installation: &Installation) -> Self {
-        let Some(Looked { read: Ok(tenancy), .. }) = look(reader, installation).await else { return Self::default() };
+    pub(super) async fn read(reader: &mut Reader, looked: Looked) -> Self {
+        let Looked::Read(_, Ok(tenancy)) = looked else { return Self::default() };
         let mut labels = BTreeMap::new();
         if tenancy.reads_labels() {
             let all: Vec<Namespace> = reader.everywhere("").await;

@@ -2,10 +2,9 @@
 //! Then another policy is simulated on that trace, put in force, and the same jobs come again: how far off was the prediction?
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -16,10 +15,11 @@ use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::objects;
 use pacer_harness::operator::binary;
 use pacer_harness::world::World;
+use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::{api, deployment, with_spec};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::{Instant, sleep_until};
 
 use crate::burst::{hook, start};
@@ -171,10 +171,10 @@ async fn compare(world: &World, figures: &mut Vec<Figure>) -> Result<()> {
     std::fs::write(other.join("policies.yaml"), OTHER_SET)?;
     std::fs::write(other.join("policy.js"), OTHER)?;
 
-    let recorded = directory.path().join("recorded.jsonl");
-    record(world, &loads, &recorded).await?;
+    let before = directory.path().join("recorded.jsonl");
+    record(world, &loads, &before).await?;
     let page = &mut Page::new("simulated as recorded".to_owned(), figures);
-    let report = simulate(&recorded, &["--policies", &other.display().to_string()]).await?;
+    let report = simulate(&before, &["--policies", &other.display().to_string()]).await?;
     for deviation in &report.calibration.deviations {
         page.deviation(&deviation.title(), deviation.simulated, deviation.recorded, Some(deviation.allowed));
     }
@@ -206,8 +206,8 @@ async fn record(world: &World, loads: &[Load], file: &Path) -> Result<()> {
             nodes(world)?.inject(first, Trouble::ExitsAtOnce(1));
         }
     }
-    let mut recorder = recorder(world, file).await?;
-    told(file, "\"kind\":\"pool\"", loads.len()).await?;
+    let recorder = Recorder::start(world, file, &[]).await?;
+    recorded(world, file, "pool", loads.len()).await?;
     let mut arrivals: Vec<(Duration, &str, Duration)> = Vec::new();
     for load in loads {
         arrivals.extend(load.jobs.iter().map(|(at, lasting)| (*at, load.name.as_str(), *lasting)));
@@ -220,33 +220,8 @@ async fn record(world: &World, loads: &[Load], file: &Path) -> Result<()> {
     }
     world.github.wait_for(PATIENCE, |view| view.jobs().succeeded >= before + arrivals.len() as u64).await?;
     objects::until(api::<Runner>(world), "", PATIENCE, |all| all.is_empty()).await?;
-    told(file, "\"kind\":\"job-completed\"", arrivals.len()).await?;
-    let pid = recorder.id().context("the recorder is gone")?;
-    ensure!(Command::new("kill").arg(pid.to_string()).status().await?.success(), "the recorder is gone");
-    let status = recorder.wait().await?;
-    ensure!(status.success(), "the recorder ended with {status}");
-    Ok(())
-}
-
-async fn recorder(world: &World, file: &Path) -> Result<Child> {
-    let mut command = Command::new(binary().await?);
-    command.args(["record", "-n", "default", "--out"]).arg(file);
-    command.env("KUBECONFIG", world.plane.kubeconfig_path()).stdin(Stdio::null()).kill_on_drop(true);
-    Ok(command.spawn()?)
-}
-
-/// Waits until the file holds so many lines with these words.
-async fn told(file: &Path, words: &str, count: usize) -> Result<()> {
-    let began = Instant::now();
-    loop {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        if text.lines().filter(|line| line.contains(words)).count() >= count {
-            return Ok(());
-        }
-        ensure!(began.elapsed() < PATIENCE, "the trace has fewer than {count} records with {words}");
-        // Nobody announces that a file has grown.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    recorded(world, file, "job-completed", arrivals.len()).await?;
+    recorder.stop().await
 }
 
 /// The report of `pacer simulate`.

@@ -48,7 +48,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-simulate bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -169,6 +169,9 @@ bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, cal
 	cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
 
+bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a second beside 20,000 open jobs. Takes ten minutes and 8 GiB.
+	$(MAKE) bench ARGS="--scenes large,repositories,steady"
+
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"
 
@@ -210,7 +213,7 @@ release-check: build policies helm ## Builds a release of the debug program twic
 	deploy/release/check.sh "$(BIN)/pacer" target/policies
 
 golden: setup controlplane helm ## Writes the golden files and the generated pages anew; review the difference.
-	UPDATE_GOLDEN=1 cargo test -p pacer-api -p pacer-operator
+	UPDATE_GOLDEN=1 cargo test --workspace --lib --test crds --test pod
 	UPDATE_GOLDEN=1 cargo test --workspace --test layout -- the_chart_shares
 	UPDATE_GOLDEN=1 cargo test --workspace --test replicas
 	UPDATE_GOLDEN=1 cargo test --workspace --test chart -- rendered_manifests table_of_values

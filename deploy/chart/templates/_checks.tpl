@@ -30,6 +30,9 @@
 {{- if and $ui.service.create (not (and $ui.enabled $ui.tokenSecret.name)) }}
 {{- fail "pacer.ui.service.create is true, and the page has no token: whoever reaches the Service could see it. Set pacer.ui.enabled=true and pacer.ui.tokenSecret.name to a Secret with at least 16 random characters under the key token, or leave the Service out and use kubectl port-forward" }}
 {{- end }}
+{{- if and .Values.pacer.metrics.authorization (not .Values.pacer.metrics.tls.enabled) }}
+{{- fail "pacer.metrics.authorization is true and pacer.metrics.tls.enabled is false: the tokens of those who scrape would travel in plain text. Set pacer.metrics.tls.enabled=true, or pacer.metrics.authorization=false" }}
+{{- end }}
 {{- if and .Values.authSecret.create (not .Values.authSecret.enabled) }}
 {{- fail "authSecret.create is true and authSecret.enabled is false: the operator would not read the Secret that is made. Set authSecret.enabled=true, or authSecret.create=false" }}
 {{- end }}

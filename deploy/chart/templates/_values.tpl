@@ -150,3 +150,28 @@ topologySpreadConstraints:
       matchLabels: {{- .selector | nindent 8 }}
 {{- end }}
 {{- end }}
+
+{{/* Flags of whatever serves metrics, as a YAML list. */}}
+{{- define "pacer.metricsFlags" -}}
+{{- $metrics := .Values.pacer.metrics }}
+{{- $flags := list }}
+{{- if $metrics.tls.enabled }}
+{{- $flags = append $flags "--metrics-tls" }}
+{{- if $metrics.tls.secretName }}
+{{- $flags = concat $flags (list "--metrics-tls-cert=/etc/pacer-metrics-tls/tls.crt" "--metrics-tls-key=/etc/pacer-metrics-tls/tls.key") }}
+{{- end }}
+{{- end }}
+{{- if $metrics.authorization }}{{ $flags = append $flags "--metrics-authorization" }}{{ end }}
+{{- toYaml $flags }}
+{{- end }}
+
+{{/* A probe of the metrics port. */}}
+{{- define "pacer.probe" -}}
+httpGet: {path: {{ .path }}, port: metrics-port{{ if .root.Values.pacer.metrics.tls.enabled }}, scheme: HTTPS{{ end }}}
+{{- end }}
+
+{{/* The Secret with the certificate of the metrics; empty where there is none. */}}
+{{- define "pacer.metricsSecret" -}}
+{{- $tls := .Values.pacer.metrics.tls }}
+{{- if $tls.enabled }}{{ $tls.secretName }}{{ end }}
+{{- end }}

@@ -1,15 +1,21 @@
-//! Which requests go first: a job is stored before more runners are made.
+//! Which requests go first: a job that waits is stored before more runners are made.
 //!
 //! GitHub waits for the answer to each webhook, gives up after ten seconds, and the answer waits until the job is stored. The same jobs have the
 //! operator make a Runner and a pod each, more at once than an API server answers quickly. So creations give way while jobs are being stored, but
 //! for a few of them: events that never end hold up no fleet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::{Instant, timeout_at};
 
 /// Creations under way while jobs are being stored. Two make some hundred runners a second, and add a few milliseconds to an answer.
 const MEANWHILE: usize = 2;
+
+/// For so long no job is stored before creations give way no longer. The events of a burst that wait for each other's write leave moments in which
+/// none is under way, and all creations that wait would go out in the first of them.
+const QUIET: Duration = Duration::from_millis(30);
 
 /// Shared by all that store jobs or make runners in a process.
 #[derive(Clone, Debug)]
@@ -17,14 +23,21 @@ pub struct Precedence(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Writes of jobs under way.
-    storing: watch::Sender<usize>,
+    storing: watch::Sender<Writes>,
     meanwhile: Semaphore,
+}
+
+/// Writes of jobs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Writes {
+    under_way: usize,
+    /// When the last one ended; none before the first.
+    ended: Option<Instant>,
 }
 
 impl Default for Precedence {
     fn default() -> Self {
-        Self(Arc::new(Shared { storing: watch::Sender::new(0), meanwhile: Semaphore::new(MEANWHILE) }))
+        Self(Arc::new(Shared { storing: watch::Sender::new(Writes::default()), meanwhile: Semaphore::new(MEANWHILE) }))
     }
 }
 
@@ -34,7 +47,8 @@ pub struct Storing<'a>(&'a Shared);
 
 impl Drop for Storing<'_> {
     fn drop(&mut self) {
-        self.0.storing.send_modify(|count| *count = count.saturating_sub(1));
+        let ended = Some(Instant::now());
+        self.0.storing.send_modify(|writes| *writes = Writes { under_way: writes.under_way.saturating_sub(1), ended });
     }
 }
 
@@ -43,20 +57,36 @@ impl Drop for Storing<'_> {
 pub struct Turn<'a>(#[expect(dead_code, reason = "given back when it is dropped")] Option<SemaphorePermit<'a>>);
 
 impl Precedence {
-    /// Jobs are about to be stored.
+    /// Jobs that wait are about to be stored.
     #[must_use]
     pub fn storing(&self) -> Storing<'_> {
-        self.0.storing.send_modify(|count| *count = count.saturating_add(1));
+        self.0.storing.send_modify(|writes| writes.under_way = writes.under_way.saturating_add(1));
         Storing(&self.0)
     }
 
     /// Waits until a Runner or a pod may be made: at once where no jobs are being stored.
     pub async fn turn(&self) -> Turn<'_> {
-        let mut storing = self.0.storing.subscribe();
         tokio::select! {
             biased;
-            _quiet = storing.wait_for(|count| *count == 0) => Turn(None),
+            () = self.quiet() => Turn(None),
             permit = self.0.meanwhile.acquire() => Turn(permit.ok()),
+        }
+    }
+
+    async fn quiet(&self) {
+        let mut storing = self.0.storing.subscribe();
+        loop {
+            let Writes { under_way, ended } = *storing.borrow_and_update();
+            let from = ended.map(|ended| ended + QUIET).filter(|from| *from > Instant::now());
+            match from {
+                None if under_way == 0 => return,
+                Some(from) if under_way == 0 => {
+                    // Another write, or none until then.
+                    let _begun = timeout_at(from, storing.changed()).await;
+                }
+                // The sender is as old as this.
+                _ => drop(storing.changed().await),
+            }
         }
     }
 }
@@ -64,41 +94,53 @@ impl Precedence {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use tokio::time::advance;
 
     use super::*;
 
-    #[test]
-    fn creations_do_not_wait_when_no_jobs_are_being_stored() {
+    #[tokio::test(start_paused = true)]
+    async fn creations_do_not_wait_when_no_jobs_are_being_stored() {
         let precedence = Precedence::default();
         let turns: Vec<_> = (0..100).map(|_| precedence.turn().now_or_never()).collect();
         assert!(turns.iter().all(Option::is_some));
     }
 
-    #[test]
-    fn few_creations_are_sent_while_jobs_are_being_stored() {
+    #[tokio::test(start_paused = true)]
+    async fn few_creations_are_sent_while_jobs_are_being_stored() {
         let precedence = Precedence::default();
         let (first, second) = (precedence.storing(), precedence.storing());
         let mut turns: Vec<_> = (0..MEANWHILE).map(|_| precedence.turn().now_or_never()).collect();
         assert!(turns.iter().all(Option::is_some));
         assert!(precedence.turn().now_or_never().is_none());
         turns.pop();
-        assert!(precedence.turn().now_or_never().is_some(), "one was answered");
+        turns.push(precedence.turn().now_or_never());
+        assert!(turns.iter().all(Option::is_some), "one was answered");
         drop(first);
-        let third: Vec<_> = (0..2).map(|_| precedence.turn().now_or_never()).collect();
-        assert!(third.iter().any(Option::is_none), "one write is still under way");
+        assert!(precedence.turn().now_or_never().is_none(), "one write is still under way");
         drop(second);
+        assert!(precedence.turn().now_or_never().is_none(), "the next one may come at once");
+        advance(QUIET).await;
         assert!(precedence.turn().now_or_never().is_some());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn creation_that_waits_goes_on_when_the_jobs_are_stored() {
         let precedence = Precedence::default();
         let storing = precedence.storing();
-        let _held = (precedence.turn().await, precedence.turn().await);
+        let mut held = Vec::new();
+        for _ in 0..MEANWHILE {
+            held.push(precedence.turn().await);
+        }
         let waiting = precedence.turn();
         tokio::pin!(waiting);
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(storing);
+        // A gap between two writes is too short.
+        advance(QUIET / 2).await;
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(precedence.storing());
+        advance(QUIET - Duration::from_millis(1)).await;
+        assert!(waiting.as_mut().now_or_never().is_none());
         let _turn = waiting.await;
     }
 }

@@ -22,7 +22,7 @@ use pacer_cluster::answer::{is_conflict, is_not_found, status};
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_cluster::precedence::Precedence;
-use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, Terms};
+use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, State, Terms};
 use serde_json::json;
 
 mod object;
@@ -61,6 +61,12 @@ impl Edit {
             Self::Event { event, .. } => event.id,
             Self::Complete(id) | Self::Forget(id) | Self::Renew { id, .. } => *id,
         }
+    }
+
+    /// Whether GitHub tells of a job that waits. Of what jobs do later there is as much again, at the pace at which runners come; it is stored
+    /// beside the making of further runners.
+    fn is_of_a_waiting_job(&self) -> bool {
+        matches!(self, Self::Event { event, .. } if event.state == State::Queued)
     }
 
     fn apply(&self, ledger: &mut Ledger, now: Timestamp) -> Change {
@@ -201,6 +207,7 @@ impl Ledgers {
         }
         let overflows = changes.iter().filter(|change| **change == Change::Overflow).count();
         self.overflows.fetch_add(u64::try_from(overflows).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let _first = edits.iter().any(Edit::is_of_a_waiting_job).then(|| self.precedence.storing());
         self.write(&owner, additions).await?;
         Ok(Recorded { changes })
     }
@@ -316,7 +323,6 @@ impl Ledgers {
         let writes = additions.into_iter().map(|(shard, additions)| async move {
             let object = book.object(shard);
             let stored = || self.stored().get(&owner.reference(shard));
-            let _first = self.precedence.storing();
             object.write(&self.writes, api, (owner, shard), stored, additions).await
         });
         join_all(writes).await.into_iter().collect()

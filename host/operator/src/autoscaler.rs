@@ -56,6 +56,12 @@ use status::Outcome;
 /// Passes over an autoscaler while webhooks come in: a burst of them becomes a few passes, a single one does not wait.
 const PACE: Duration = Duration::from_millis(50);
 
+/// How much further apart they are for each job: a pass looks at all of them, and a burst of a thousand has the number set four times a second.
+const PACE_PER_JOB: Duration = Duration::from_micros(200);
+
+/// The longest time between them, whatever the number of jobs.
+const LONGEST_PACE: Duration = Duration::from_millis(250);
+
 /// Reconciles HorizontalRunnerAutoscalers.
 pub struct Autoscalers {
     pub(crate) cluster: Cluster,
@@ -155,7 +161,7 @@ impl Autoscalers {
         }
         let uid = Uid::of(&*autoscaler)?;
         let of = Subject { object: &autoscaler, uid: &uid, clock: Clock::read() };
-        if let Some(wait) = self.memory.memos.change(&uid, |memo| memo.passes.too_soon(PACE, of.clock.instant)) {
+        if let Some(wait) = self.memory.memos.change(&uid, |memo| memo.passes.too_soon(pace(memo.jobs), of.clock.instant)) {
             return Ok(Action::requeue(wait));
         }
         let proof = self.proof(of).await;
@@ -224,6 +230,7 @@ impl Autoscalers {
     /// Keeps what later passes, and policies, are told of the pool's jobs.
     fn remember_jobs(&self, of: Subject<'_>, spec: &spec::Spec, seen: &Observation) {
         let took = self.memory.memos.change(of.uid, |memo| {
+            memo.jobs = u32::try_from(seen.demand.jobs.len()).unwrap_or(u32::MAX);
             memo.within.follow(&seen.demand, spec.bounds.max, of.clock.now);
             memo.running.follow(&seen.demand, &seen.ledger, &seen.queues.listings, &seen.fleet.runners)
         });
@@ -259,7 +266,25 @@ impl Autoscalers {
     }
 }
 
+/// The least time between passes that look at so many jobs.
+fn pace(jobs: u32) -> Duration {
+    PACE.saturating_add(PACE_PER_JOB.saturating_mul(jobs)).min(LONGEST_PACE)
+}
+
 /// How much of a pace is left.
 fn left(pace: Duration, since: Option<std::time::Instant>, now: std::time::Instant) -> Option<Duration> {
     since.and_then(|since| pace.checked_sub(now.saturating_duration_since(since))).filter(|left| !left.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_over_many_jobs_are_further_apart_up_to_a_bound() {
+        assert_eq!(
+            [0, 1, 250, 1_000, 1_001, u32::MAX].map(|jobs| pace(jobs).as_micros()),
+            [50_000, 50_200, 100_000, 250_000, 250_000, 250_000]
+        );
+    }
 }

@@ -215,7 +215,7 @@ mod tests {
     fn of(text: &str, labels: &[(&str, &str)]) -> Tenancies {
         let tenancies = Tenancies::new(Some(ObjectKey::new("own", "tenancy")));
         tenancies.change(|state| {
-            state.tenancy = Some(Arc::new(pacer_policy::tenancy::read(text).unwrap()));
+            state.tenancy = Some(Arc::new(pacer_policy::tenancy::read(text, "own").unwrap()));
             let labelled =
                 |(name, value): &(&str, &str)| ((*name).to_owned(), BTreeMap::from([("tenant".to_owned(), (*value).to_owned())]));
             state.labels = Some(labels.iter().map(labelled).collect());

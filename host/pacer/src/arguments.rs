@@ -5,10 +5,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{ArgAction, Args};
 use pacer_api::duration;
 use pacer_core::shard::Shards;
 use pacer_demand::receiver::JobLabel;
+
+use crate::listen::Identity;
 
 /// Arguments of `pacer run`.
 #[derive(Args, Debug)]
@@ -21,9 +24,8 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = "", value_name = "NAMESPACE")]
     pub(crate) watch_namespace: String,
 
-    /// Where /metrics, /healthz and /readyz are served.
-    #[arg(long, default_value = ":8080", value_name = "ADDR")]
-    pub(crate) metrics_addr: String,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArguments,
 
     /// Where /healthz and /readyz are served as well; empty for nowhere else.
     #[arg(long, default_value = "", value_name = "ADDR")]
@@ -166,9 +168,8 @@ pub(crate) struct WebhookArguments {
     #[arg(long, default_value = ":8000", value_name = "ADDR")]
     pub(crate) webhook_addr: String,
 
-    /// Where /metrics, /healthz and /readyz are served; empty for nowhere.
-    #[arg(long, default_value = ":8080", value_name = "ADDR")]
-    pub(crate) metrics_addr: String,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArguments,
 
     /// Only autoscalers of this namespace; empty for all.
     #[arg(long, default_value = "", value_name = "NAMESPACE")]
@@ -477,6 +478,52 @@ impl ObsoleteArguments {
     }
 }
 
+/// Where metrics are served, and to whom.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArguments {
+    /// Where /metrics, /healthz and /readyz are served; empty for nowhere.
+    #[arg(long, default_value = ":8080", value_name = "ADDR")]
+    pub(crate) metrics_addr: String,
+
+    /// Serves --metrics-addr over TLS, with a certificate that is made at each start where --metrics-tls-cert names none.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) metrics_tls: bool,
+
+    /// PEM file with the certificate for --metrics-tls and those of its issuers; read again when it changes.
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_key")]
+    pub(crate) metrics_tls_cert: Option<PathBuf>,
+
+    /// PEM file with the private key of --metrics-tls-cert.
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_cert")]
+    pub(crate) metrics_tls_key: Option<PathBuf>,
+
+    /// Serves /metrics only to tokens whose user may get the path /metrics, as the API server says; needs --metrics-tls, because the tokens
+    /// would travel in plain text otherwise. docs/operations.md#restricted-metrics.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) metrics_authorization: bool,
+}
+
+impl MetricsArguments {
+    /// The certificate; none for plain HTTP.
+    ///
+    /// # Errors
+    ///
+    /// When flags contradict each other.
+    pub(crate) fn identity(&self) -> anyhow::Result<Option<Identity>> {
+        ensure!(
+            self.metrics_tls || !self.metrics_authorization,
+            "--metrics-authorization needs --metrics-tls: tokens would travel in plain text"
+        );
+        let files = self.metrics_tls_cert.clone().zip(self.metrics_tls_key.clone());
+        ensure!(
+            self.metrics_tls || files.is_none(),
+            "--metrics-tls-cert is given and --metrics-tls is not: the certificate would not be used"
+        );
+        let identity = || files.map_or(Identity::SelfSigned, |(certificate, key)| Identity::Files { certificate, key });
+        Ok(self.metrics_tls.then(identity))
+    }
+}
+
 /// Go's flags may have one dash: `-metrics-addr=:8080` is `--metrics-addr=:8080`. Single letters stay what they are.
 pub(crate) fn as_go_wrote_them(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     arguments.map(|argument| match argument.to_str() {
@@ -562,9 +609,26 @@ mod tests {
         assert_eq!((arguments.webhook_addr.as_str(), arguments.receiver.queue_limit), (":9000", 200));
         assert_eq!(arguments.receiver.github_webhook_secret_token, ["new,er", "old"], "a comma is part of a secret");
         let defaults = webhook(&[]);
-        assert_eq!((defaults.webhook_addr.as_str(), defaults.metrics_addr.as_str()), (":8000", ":8080"));
+        assert_eq!((defaults.webhook_addr.as_str(), defaults.metrics.metrics_addr.as_str()), (":8000", ":8080"));
         assert_eq!((defaults.receiver.queue_limit, defaults.receiver.webhook_body_limit), (100, 2_097_152));
         assert!(!defaults.receiver.webhook_allow_sha1 && run(&[]).webhook_addr.is_empty());
+    }
+
+    #[test]
+    fn metrics_are_plain_unless_asked_for_otherwise() {
+        let files = ["--metrics-tls-cert=/tls/tls.crt", "--metrics-tls-key=/tls/tls.key"];
+        let identity = |arguments: &[&str]| webhook(arguments).metrics.identity();
+        assert_eq!(identity(&[]).unwrap(), None);
+        assert_eq!(identity(&["--metrics-tls"]).unwrap(), Some(Identity::SelfSigned));
+        assert_eq!(
+            identity(&["--metrics-tls", files[0], files[1]]).unwrap(),
+            Some(Identity::Files { certificate: "/tls/tls.crt".into(), key: "/tls/tls.key".into() })
+        );
+        let unused = identity(&files).unwrap_err().to_string();
+        assert!(unused.contains("--metrics-tls is not"), "{unused}");
+        let plain = identity(&["--metrics-authorization"]).unwrap_err().to_string();
+        assert!(plain.contains("needs --metrics-tls"), "{plain}");
+        assert!(Pacer::try_parse_from(["pacer", "run", "--metrics-tls", files[0]]).is_err(), "a certificate without its key");
     }
 
     #[test]

@@ -1,20 +1,31 @@
 //! `/healthz`, `/readyz`, `/metrics`.
+//!
+//! The kubelet, which has no token, asks for the first two; `/metrics` may be for those alone whom the API server knows and lets.
+
+mod scraper;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use axum::Router;
+use anyhow::Context as _;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Router, middleware};
+use pacer_cluster::fence::Fence;
 use pacer_operator::metrics::{HttpServer, Leading, Metrics};
 use pacer_operator::snapshot::Role;
-use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::{self, Bounds};
+use crate::arguments::MetricsArguments;
+use crate::connection;
+use crate::listen::{self, Bounds, Listener, Tls};
+
+use scraper::Scrapers;
 
 /// What the process is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,14 +99,66 @@ impl Health {
     }
 }
 
-/// Serves until `stop`.
-pub(crate) async fn serve(listener: TcpListener, health: Arc<Health>, stop: CancellationToken) -> anyhow::Result<()> {
+/// Who gets `/metrics` at an address.
+enum Scraping {
+    /// Nobody: the address is for health alone.
+    Nobody,
+    /// Whoever reaches the address.
+    Anybody,
+    /// Whoever the API server says.
+    Authorized(Arc<Scrapers>),
+}
+
+/// Serves health alone, until `stop`.
+pub(crate) async fn serve_probes(listener: Listener, health: Arc<Health>, stop: CancellationToken) -> anyhow::Result<()> {
+    serve(listener, health, Scraping::Nobody, stop).await
+}
+
+async fn serve(listener: Listener, health: Arc<Health>, scraping: Scraping, stop: CancellationToken) -> anyhow::Result<()> {
+    let scraped = match scraping {
+        Scraping::Nobody => Router::new(),
+        Scraping::Anybody => Router::new().route("/metrics", get(metrics)),
+        Scraping::Authorized(scrapers) => {
+            Router::new().route("/metrics", get(metrics).layer(middleware::from_fn_with_state(scrapers, scraper::guard)))
+        }
+    };
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(|State(health): State<Arc<Health>>| async move { health.ready() }))
-        .route("/metrics", get(metrics))
+        .merge(scraped)
         .with_state(health.clone());
     listen::serve(listener, router, Bounds::METRICS, health.metrics.connections(HttpServer::Metrics), stop).await
+}
+
+/// Serves metrics and health at the addresses that the arguments name, before anything else can fail.
+///
+/// # Errors
+///
+/// When an address is taken, a certificate can't be used, or nobody could be asked who may scrape.
+pub(crate) async fn start(
+    arguments: &MetricsArguments,
+    kubeconfig: Option<&Path>,
+    health: &Arc<Health>,
+    parts: &mut JoinSet<anyhow::Result<()>>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let tls = arguments.identity()?.map(Tls::new).transpose().context("the certificate of the metrics")?;
+    if let Some(tls) = &tls {
+        parts.spawn(tls.clone().follow(stop.clone()));
+    }
+    if !arguments.metrics_addr.is_empty() {
+        let scraping = if arguments.metrics_authorization {
+            let config = connection::config(kubeconfig).await?;
+            Scraping::Authorized(Scrapers::new(connection::fenced_client(&config, Fence::open(), health.metrics.clone())?))
+        } else {
+            Scraping::Anybody
+        };
+        let secure = tls.is_some();
+        let listener = listen::bind(&arguments.metrics_addr).await?.with_tls(tls);
+        tracing::info!(metrics_addr = %listener.address()?, tls = secure, "serving");
+        parts.spawn(serve(listener, health.clone(), scraping, stop.clone()));
+    }
+    Ok(())
 }
 
 async fn metrics(State(health): State<Arc<Health>>) -> impl IntoResponse {

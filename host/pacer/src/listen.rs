@@ -5,10 +5,11 @@
 //! to be GitHub's: senders that are slow on purpose push out each other.
 //!
 //! ```text
-//! accept --Slots--> connection --head within 10 s, 64 KiB--> request --> router --> response
+//! accept --Slots--> connection --[TLS within 10 s]--> head within 10 s, 64 KiB --> request --> router --> response
 //! ```
 
 mod slots;
+mod tls;
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -27,16 +28,19 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pacer_operator::metrics::{ConnectionDrop, ConnectionMetrics};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use slots::{SlotId, Slots, Source};
 
 pub(crate) use slots::Bounds;
+pub(crate) use tls::{Identity, Tls};
 
-/// Longest time for the head of a request to arrive, and for a connection without a request to stay open.
+/// Longest time for the head of a request to arrive, and for a connection without a request to stay open; also for TLS to be agreed on.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Most bytes of a request's head, and of what is read from a connection at a time.
@@ -51,8 +55,14 @@ const CLOSING: Duration = Duration::from_secs(20);
 /// Pause after the system could not accept a connection, for lack of file descriptors for instance.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// An address that is bound, and how connections to it talk.
+pub(crate) struct Listener {
+    tcp: TcpListener,
+    tls: Option<Tls>,
+}
+
 /// Binds an address in Go's notation, where a missing host means all addresses of both IPv6 and IPv4, or of IPv4 where there is no other.
-pub(crate) async fn bind(address: &str) -> anyhow::Result<TcpListener> {
+pub(crate) async fn bind(address: &str) -> anyhow::Result<Listener> {
     let bound = match address.strip_prefix(':') {
         None => TcpListener::bind(address).await,
         Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
@@ -60,12 +70,20 @@ pub(crate) async fn bind(address: &str) -> anyhow::Result<TcpListener> {
             bound => bound,
         },
     };
-    bound.with_context(|| format!("can't listen on {address}; give another address, or stop what uses it"))
+    let tcp = bound.with_context(|| format!("can't listen on {address}; give another address, or stop what uses it"))?;
+    Ok(Listener { tcp, tls: None })
 }
 
-/// Address that was bound.
-pub(crate) fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
-    listener.local_addr().context("reading the address that was bound")
+impl Listener {
+    /// Address that was bound.
+    pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
+        self.tcp.local_addr().context("reading the address that was bound")
+    }
+
+    /// Takes TLS alone, where there is a certificate.
+    pub(crate) fn with_tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
+    }
 }
 
 /// The slot of a connection among those that are open. Each request has it among its extensions.
@@ -111,12 +129,13 @@ impl Drop for Held {
 
 /// Serves until `stop`; then takes no new connections and finishes what is under way, for [`CLOSING`] at most.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
     bounds: Bounds,
     metrics: ConnectionMetrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let Listener { tcp: listener, tls } = listener;
     let slots = Arc::new(Mutex::new(Slots::new(bounds)));
     let mut connections = JoinSet::new();
     loop {
@@ -151,7 +170,7 @@ pub(crate) async fn serve(
             gone: admitted.gone.clone(),
         }));
         let connection = Connection { slot, router: router.clone(), replaced: admitted.gone, stop: stop.clone() };
-        connections.spawn(connection.run(stream, metrics.clone()));
+        connections.spawn(connection.run(stream, tls.clone(), metrics.clone()));
     }
     drop(listener);
     while let Some(ended) = connections.join_next().await {
@@ -177,7 +196,21 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(self, stream: TcpStream, metrics: ConnectionMetrics) {
+    async fn run(self, stream: TcpStream, tls: Option<Tls>, metrics: ConnectionMetrics) {
+        let Some(tls) = tls else { return self.serve(stream, metrics).await };
+        let agreed = tokio::select! {
+            agreed = timeout(HEAD_DEADLINE, tls.acceptor().accept(stream)) => agreed,
+            () = self.replaced.cancelled() => return,
+            () = self.stop.cancelled() => return,
+        };
+        match agreed {
+            Ok(Ok(stream)) => self.serve(stream, metrics).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a connection did not agree on TLS"),
+            Err(_elapsed) => metrics.dropped(ConnectionDrop::Slow),
+        }
+    }
+
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin, metrics: ConnectionMetrics) {
         let Self { slot, router, replaced, stop } = self;
         let held = slot.clone();
         let service = service_fn(move |request| answer(router.clone(), slot.clone(), request));
@@ -227,12 +260,12 @@ mod tests {
     #[tokio::test]
     async fn a_missing_host_means_all_addresses() {
         let listener = bind(":0").await.unwrap();
-        let bound = address(&listener).unwrap();
+        let bound = listener.address().unwrap();
         TcpStream::connect(("127.0.0.1", bound.port())).await.unwrap();
         if bound.is_ipv6() {
             TcpStream::connect(("::1", bound.port())).await.unwrap();
         }
-        let taken = bind(&format!(":{}", bound.port())).await.unwrap_err();
+        let taken = bind(&format!(":{}", bound.port())).await.err().unwrap();
         assert!(taken.to_string().starts_with("can't listen on :"), "{taken}");
     }
 }

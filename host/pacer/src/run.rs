@@ -140,18 +140,19 @@ fn isolated(policies: &PolicyHost, required: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves metrics and health, before anything else can fail.
+/// Serves health and metrics, before anything else can fail.
 async fn serve_health(
     arguments: &RunArguments,
     health: &Arc<Health>,
     parts: &mut Parts,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let addresses = [&arguments.metrics_addr, &arguments.health_probe_bind_address];
-    for address in addresses.into_iter().filter(|address| !address.is_empty()) {
+    health::start(&arguments.metrics, arguments.kubeconfig.as_deref(), health, parts, stop).await?;
+    let address = &arguments.health_probe_bind_address;
+    if !address.is_empty() {
         let listener = listen::bind(address).await?;
-        tracing::info!(metrics_addr = %listen::address(&listener)?, "serving");
-        parts.spawn(health::serve(listener, health.clone(), stop.clone()));
+        tracing::info!(health_probe_bind_address = %listener.address()?, "serving");
+        parts.spawn(health::serve_probes(listener, health.clone(), stop.clone()));
     }
     Ok(())
 }

@@ -22,13 +22,12 @@ use futures::stream;
 use pacer_operator::metrics::{HttpServer, Metrics};
 use pacer_operator::snapshot::Builder;
 use serde::Deserialize;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
-use crate::listen::{self, Bounds, Slot};
+use crate::listen::{self, Bounds, Listener, Slot};
 
 mod access;
 mod feed;
@@ -47,9 +46,8 @@ const FIRST: Duration = Duration::from_secs(10);
 const AGAIN: &str = "10";
 
 /// The server of the page.
-#[derive(Debug)]
 pub(crate) struct Server {
-    listener: TcpListener,
+    listener: Listener,
     address: SocketAddr,
     access: Access,
 }
@@ -65,7 +63,7 @@ impl Server {
     /// Binds the address. One that others can reach takes a token.
     pub(crate) async fn bind(address: &str, token_file: Option<PathBuf>) -> anyhow::Result<Self> {
         let listener = listen::bind(address).await.context("the page of --ui-addr")?;
-        let bound = listen::address(&listener)?;
+        let bound = listener.address()?;
         let access = Access::new(bound, token_file).await?;
         Ok(Self { listener, address: bound, access })
     }

@@ -24,14 +24,13 @@ use pacer_demand::receiver::{
 use pacer_github::Secret;
 use pacer_github::webhook::{Check, Signed, Verifier};
 use pacer_operator::metrics::{ConnectionMetrics, HttpServer, Metrics};
-use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{GitHubArguments, ReceiverArguments, WebhookArguments};
 use crate::health::{self, Health, Phase};
-use crate::listen::{self, Bounds, Slot};
+use crate::listen::{self, Bounds, Listener, Slot};
 use crate::{connection, default_github, signal, telemetry};
 
 /// How often what belongs to autoscalers that are gone is dropped.
@@ -66,11 +65,7 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
     let health = Health::new(metrics.clone());
     health.set(Phase::Receiving);
     health.receiving(false);
-    if !arguments.metrics_addr.is_empty() {
-        let listener = listen::bind(&arguments.metrics_addr).await?;
-        tracing::info!(metrics_addr = %listen::address(&listener)?, "serving");
-        parts.spawn(health::serve(listener, health.clone(), stop.clone()));
-    }
+    health::start(&arguments.metrics, arguments.kubeconfig.as_deref(), &health, &mut parts, &stop).await?;
     let config = connection::config(arguments.kubeconfig.as_deref()).await?;
     let server = Server::new(Setting {
         address: &arguments.webhook_addr,
@@ -119,7 +114,7 @@ pub(crate) struct Setting<'a> {
 
 /// A server that listens and does not answer yet.
 pub(crate) struct Server {
-    listener: TcpListener,
+    listener: Listener,
     front: Arc<Front>,
     watches: Watches,
     own_watches: CancellationToken,
@@ -165,7 +160,7 @@ impl Server {
             tracing::warn!("{why}; give --github-webhook-secret-file and set the same secret at GitHub");
         }
         let listener = listen::bind(setting.address).await?;
-        tracing::info!(webhook_addr = %listen::address(&listener)?, "serving");
+        tracing::info!(webhook_addr = %listener.address()?, "serving");
         let namespace = Some(setting.namespace).filter(|namespace| !namespace.is_empty());
         let (watches, autoscalers) = watches(&setting.client, namespace, setting.proof);
         let job_ledgers = autoscalers.job_ledgers();

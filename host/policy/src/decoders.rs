@@ -146,7 +146,7 @@ proptest! {
 
     #[test]
     fn tenancy_is_read_or_refused_whatever_it_says(text in damaged(&TENANCIES)) {
-        if let Err(error) = tenancy::read(&text) {
+        if let Err(error) = tenancy::read(&text, "own") {
             let message = error.to_string();
             prop_assert!(!message.contains('\n') && message.len() < 2 << 10, "{message:?}");
         }

@@ -69,22 +69,22 @@ pub fn text(data: Option<&BTreeMap<String, String>>) -> Result<&str, TenancyErro
     if text.len() > BYTES { Err(TenancyError::TooLarge(text.len())) } else { Ok(text) }
 }
 
-/// Reads the file.
+/// Reads the file. `home` is the namespace that it lies in, the operator's own.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong.
-pub fn read(text: &str) -> Result<Tenancy, TenancyError> {
+pub fn read(text: &str, home: &str) -> Result<Tenancy, TenancyError> {
     let value: Value = serde_saphyr::from_str(text).map_err(|error| syntax(&error))?;
     let file = Fields::of("the file", value, &["strict", "namespaces"])?;
     let strict = file.read("strict", |path, value| value.as_bool().ok_or_else(|| wrong(path, "write true or false")))?;
-    let entries = file.read("namespaces", |path, value| list(path, value, entry))?;
+    let entries = file.read("namespaces", |path, value| list(path, value, |path, value| entry(path, value, home)))?;
     // An empty file that opens everything is more likely an accident.
     let entries = entries.ok_or_else(|| wrong("namespaces", "it is missing: list what namespaces may do, [] for nothing"))?;
     Ok(Tenancy { strict: strict.unwrap_or_default(), entries })
 }
 
-fn entry(path: &str, value: &Value) -> Result<Entry, TenancyError> {
+fn entry(path: &str, value: &Value, home: &str) -> Result<Entry, TenancyError> {
     let known = ["names", "labels", "scopes", "hosts", "groups", "credentialsNamespace", "quotas"];
     let fields = Fields::of(path, value.clone(), &known)?;
     let names: Vec<String> = fields.read("names", |path, value| list(path, value, name))?.unwrap_or_default();
@@ -98,7 +98,7 @@ fn entry(path: &str, value: &Value) -> Result<Entry, TenancyError> {
         scopes: fields.read("scopes", |path, value| list(path, value, parsed))?,
         hosts: fields.read("hosts", |path, value| list(path, value, parsed))?,
         groups: fields.read("groups", |path, value| list(path, value, name))?,
-        credentials: fields.read("credentialsNamespace", namespace)?,
+        credentials: fields.read("credentialsNamespace", |path, value| credentials(path, value, home))?,
         quotas: fields.read("quotas", quotas)?.unwrap_or_default(),
     })
 }
@@ -139,9 +139,15 @@ fn name(path: &str, value: &Value) -> Result<String, TenancyError> {
 }
 
 /// It becomes part of a path at the API server.
-fn namespace(path: &str, value: &Value) -> Result<String, TenancyError> {
-    let text = value.as_str().filter(|text| is_label(text));
-    text.map(str::to_owned).ok_or_else(|| wrong(path, "write the name of a namespace"))
+/// Secrets beside the operator's are the operator's: a tenant whose credentials lay there could name those of the operator as its own.
+fn credentials(path: &str, value: &Value, home: &str) -> Result<String, TenancyError> {
+    let text = value.as_str().filter(|text| is_label(text)).ok_or_else(|| wrong(path, "write the name of a namespace"))?;
+    if text == home {
+        let message =
+            format!("{home} is the operator's namespace, whose Secrets would be the tenant's to use; name one of the tenant's");
+        return Err(wrong(path, &message));
+    }
+    Ok(text.to_owned())
 }
 
 fn parsed<T: FromStr<Err: Display>>(path: &str, value: &Value) -> Result<T, TenancyError> {
@@ -208,7 +214,7 @@ namespaces:
 
     #[test]
     fn every_key_has_its_meaning() {
-        let Tenancy { strict, entries } = read(GOOD).unwrap();
+        let Tenancy { strict, entries } = read(GOOD, "own").unwrap();
         let [first, second] = entries.as_slice() else { panic!("{entries:?}") };
         assert!(strict);
         assert_eq!(first.names, ["team-a", "team-a-ci"]);
@@ -223,7 +229,7 @@ namespaces:
             Quotas { runners: Some(50), fleets: Some(10), policy_sets: Some(2), calls_per_minute: Some(200) }
         );
         assert_eq!((second.scopes.as_ref(), second.quotas), (None, Quotas::default()));
-        assert_eq!(read("namespaces: []").unwrap(), Tenancy::default());
+        assert_eq!(read("namespaces: []", "own").unwrap(), Tenancy::default());
     }
 
     #[test]
@@ -239,6 +245,10 @@ namespaces:
             ("namespaces: [{names: [a], scopes: [acme, 'acme/a*']}]", "namespaces[0].scopes[1]: \"acme/a*\" is no scope"),
             ("namespaces: [{names: [a], hosts: ['https://x']}]", "namespaces[0].hosts[0]: \"https://x\" is no host"),
             ("namespaces: [{names: [a], credentialsNamespace: '../b'}]", "namespaces[0].credentialsNamespace: write the name"),
+            (
+                "namespaces: [{names: [a], credentialsNamespace: own}]",
+                "namespaces[0].credentialsNamespace: own is the operator's namespace",
+            ),
             ("namespaces: [{names: [a], quotas: {runners: -1}}]", "namespaces[0].quotas.runners: write a whole number"),
             ("namespaces: [{names: [a], quotas: {pods: 1}}]", "namespaces[0].quotas.pods: there is no such key"),
             (
@@ -251,7 +261,7 @@ namespaces:
             ("namespaces: []\nnamespaces: []", "line 2"),
         ];
         for (text, expected) in table {
-            let error = read(text).unwrap_err().to_string();
+            let error = read(text, "own").unwrap_err().to_string();
             assert!(error.starts_with(FILE) && error.contains(expected), "{text:?}: {error}");
         }
     }

@@ -2,9 +2,12 @@
 //!
 //! A writer adds whole lines, or whole frames. One that was killed in the middle leaves a torn end, which readers leave out and the next writer
 //! cuts off.
+//!
+//! A trace may come from somebody else: lines are read as they are decompressed, and a frame that holds more than it seems to costs no memory
+//! beyond its records.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use ruzstd::decoding::StreamingDecoder;
@@ -18,6 +21,12 @@ const LINE: usize = 1 << 20;
 
 /// Bytes of lines that make a frame, at the most.
 const FRAME: usize = 1 << 20;
+
+/// Bytes that are decompressed at a time.
+const PIECE: usize = 64 << 10;
+
+/// Longest message about a line, in characters: it quotes what is in the line.
+const MESSAGE: usize = 300;
 
 /// Why a trace can't be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -55,14 +64,14 @@ pub enum FileError {
         found: u32,
     },
     /// A line is no record.
-    #[error("{path}, line {line}: {source}")]
+    #[error("{path}, line {line}: {message}")]
     Line {
         /// The file.
         path: PathBuf,
         /// From 1.
         line: usize,
         /// What is wrong.
-        source: serde_json::Error,
+        message: String,
     },
     /// A line is too long to be a record.
     #[error("{path}, line {line}: more than {LINE} bytes")]
@@ -105,56 +114,133 @@ pub struct Contents {
 pub fn read(path: &Path) -> Result<Contents, FileError> {
     let mut bytes = Vec::new();
     File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(io_error(path))?;
-    let (text, whole) = if is_compressed(path) { decompress(&bytes) } else { (None, whole_lines(&bytes)) };
-    let lines = text.as_deref().unwrap_or_else(|| bytes.get(..whole).unwrap_or_default());
-    let trace = parse(path, lines)?;
+    parse(path, &bytes)
+}
+
+/// Reads the trace in the bytes of a file of this name.
+pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Contents, FileError> {
+    let mut lines = Lines::of(path);
+    let whole = if is_compressed(path) {
+        let whole = decompress(bytes, &mut lines)?;
+        // Whoever compressed it may have left out the end of the last line.
+        lines.end()?;
+        whole
+    } else {
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        lines.take(bytes.get(..whole).unwrap_or_default())?;
+        whole
+    };
+    let header = lines.header.ok_or_else(|| FileError::NoHeader { path: path.to_owned() })?;
     let torn = bytes.len().saturating_sub(whole);
-    Ok(Contents { trace, lines: lines.len() as u64, whole: whole as u64, torn: torn as u64 })
+    let trace = Trace { header, records: lines.records };
+    Ok(Contents { trace, lines: lines.bytes, whole: whole as u64, torn: torn as u64 })
 }
 
-fn whole_lines(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
-}
-
-/// The lines in all whole frames, and where the last of these ends.
-fn decompress(bytes: &[u8]) -> (Option<Vec<u8>>, usize) {
-    let mut text = Vec::new();
+/// Takes the lines of all whole frames. Returns where the last of these ends.
+fn decompress(bytes: &[u8], lines: &mut Lines<'_>) -> Result<usize, FileError> {
     let mut rest = bytes;
+    let mut piece = vec![0; PIECE];
     while !rest.is_empty() {
-        let (before, at) = (text.len(), rest);
-        let read = StreamingDecoder::new(&mut rest).ok().and_then(|mut frame| frame.read_to_end(&mut text).ok());
-        if read.is_none() {
-            text.truncate(before);
-            return (Some(text), bytes.len() - at.len());
+        let (mark, at) = (lines.mark(), bytes.len() - rest.len());
+        let Ok(mut frame) = StreamingDecoder::new(&mut rest) else { return Ok(at) };
+        // A frame that turns out to be torn says nothing, whatever its lines were.
+        let mut outcome = Ok(());
+        loop {
+            match frame.read(&mut piece) {
+                Ok(0) => break,
+                Ok(length) if outcome.is_ok() => outcome = lines.take(piece.get(..length).unwrap_or_default()),
+                Ok(_) => {}
+                Err(_) => {
+                    lines.back_to(mark);
+                    return Ok(at);
+                }
+            }
         }
+        outcome?;
     }
-    (Some(text), bytes.len())
+    Ok(bytes.len())
 }
 
-fn parse(path: &Path, lines: &[u8]) -> Result<Trace, FileError> {
+/// Lines as they come, in pieces that end anywhere.
+struct Lines<'a> {
+    path: &'a Path,
+    header: Option<Header>,
+    records: Vec<Record>,
+    /// Lines that have ended.
+    number: usize,
+    /// The line that has not ended.
+    begun: Vec<u8>,
+    /// Bytes of all.
+    bytes: u64,
+}
+
+/// How far lines had come.
+struct Mark {
+    has_header: bool,
+    records: usize,
+    number: usize,
+    begun: Vec<u8>,
+    bytes: u64,
+}
+
+impl<'a> Lines<'a> {
+    fn of(path: &'a Path) -> Self {
+        Self { path, header: None, records: Vec::new(), number: 0, begun: Vec::new(), bytes: 0 }
+    }
+
+    fn mark(&self) -> Mark {
+        let (has_header, records) = (self.header.is_some(), self.records.len());
+        Mark { has_header, records, number: self.number, begun: self.begun.clone(), bytes: self.bytes }
+    }
+
+    fn back_to(&mut self, mark: Mark) {
+        if !mark.has_header {
+            self.header = None;
+        }
+        self.records.truncate(mark.records);
+        (self.number, self.begun, self.bytes) = (mark.number, mark.begun, mark.bytes);
+    }
+
+    fn take(&mut self, piece: &[u8]) -> Result<(), FileError> {
+        self.bytes += piece.len() as u64;
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
+            if self.begun.len().saturating_add(text.len()) > LINE {
+                return Err(FileError::Long { path: self.path.to_owned(), line: self.number + 1 });
+            }
+            self.begun.extend_from_slice(text);
+            if ends {
+                self.end()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The line that has begun is over.
+    fn end(&mut self) -> Result<(), FileError> {
+        let line = std::mem::take(&mut self.begun);
+        self.number += 1;
+        if self.header.is_none() {
+            self.header = Some(header(self.path, &line)?);
+        } else if !line.iter().all(u8::is_ascii_whitespace) {
+            self.records.push(serde_json::from_slice(&line).map_err(|error| FileError::Line {
+                path: self.path.to_owned(),
+                line: self.number,
+                message: error.to_string().chars().filter(|letter| !letter.is_control()).take(MESSAGE).collect(),
+            })?);
+        }
+        Ok(())
+    }
+}
+
+fn header(path: &Path, line: &[u8]) -> Result<Header, FileError> {
     let none = || FileError::NoHeader { path: path.to_owned() };
-    let mut lines = (1_usize..).zip(BufReader::new(lines).split(b'\n'));
-    let first = lines.next().and_then(|(_, line)| line.ok()).ok_or_else(none)?;
-    let header: Header = serde_json::from_slice(&first).map_err(|_| none())?;
-    if header.format != FORMAT {
-        return Err(none());
+    let header: Header = serde_json::from_slice(line).map_err(|_| none())?;
+    match header.version {
+        _ if header.format != FORMAT => Err(none()),
+        VERSION => Ok(header),
+        found => Err(FileError::Version { path: path.to_owned(), found }),
     }
-    if header.version != VERSION {
-        return Err(FileError::Version { path: path.to_owned(), found: header.version });
-    }
-    let mut records = Vec::new();
-    for (line, bytes) in lines {
-        let bytes = bytes.map_err(io_error(path))?;
-        if bytes.len() > LINE {
-            return Err(FileError::Long { path: path.to_owned(), line });
-        }
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        let bad = |source| FileError::Line { path: path.to_owned(), line, source };
-        records.push(serde_json::from_slice::<Record>(&bytes).map_err(bad)?);
-    }
-    Ok(Trace { header, records })
 }
 
 /// Adds lines to a file.

@@ -51,4 +51,6 @@ impl Trace {
 }
 
 #[cfg(test)]
+mod decoders;
+#[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use super::*;
 
 const SCHEMA: &str = include_str!("../../../docs/trace.schema.json");
 
-fn at(seconds: i64) -> Timestamp {
+pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000_000 + seconds).unwrap()
 }
 
@@ -66,7 +66,7 @@ fn every_kind() -> Vec<Record> {
     (0..).zip(what).map(|(second, what)| Record { at: at(second), what }).collect()
 }
 
-fn sample() -> Trace {
+pub(super) fn sample() -> Trace {
     Trace { header: Header::new(at(0)), records: every_kind() }
 }
 

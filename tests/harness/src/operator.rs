@@ -334,6 +334,9 @@ impl Operator {
     /// When it does not answer with 200.
     pub async fn get(&self, path: &str) -> Result<String, OperatorError> {
         let read = |source| OperatorError::Read { what: path.to_owned(), source };
+        if self.command.get_args().any(|argument| argument == "--metrics-tls") {
+            return self.get_over_tls(path).await.map_err(read);
+        }
         let mut stream = TcpStream::connect(&self.metrics_address).await.map_err(read)?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.metrics_address);
         stream.write_all(request.as_bytes()).await.map_err(read)?;
@@ -342,6 +345,17 @@ impl Operator {
         let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
         let status = head.lines().next().unwrap_or_default();
         if status.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(read(io::Error::other(status.to_owned()))) }
+    }
+}
+
+impl Operator {
+    /// With whatever certificate it has.
+    async fn get_over_tls(&self, path: &str) -> io::Result<String> {
+        let url = format!("https://{}{path}", self.metrics_address);
+        let mut curl = tokio::process::Command::from(Command::new("curl"));
+        let output = curl.args(["--silent", "--show-error", "--insecure", "--fail", &url]).output().await?;
+        let problem = || io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned());
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()).ok_or_else(problem)
     }
 }
 

@@ -98,9 +98,10 @@ fn core_does_no_input_or_output() -> Result<()> {
 }
 
 /// Files of `deploy` that lie in the chart once more, because helm and kustomize each read only what is below their own directory.
-const COPIES: [(&str, &str); 4] = [
+const COPIES: [(&str, &str); 5] = [
     ("base/rbac.yaml", "rbac.yaml"),
     ("webhook/rbac.yaml", "webhook-rbac.yaml"),
+    ("metrics-authorization/rbac.yaml", "metrics-authorization.yaml"),
     ("alerts/pacer.yaml", "alerts.yaml"),
     ("grafana/pacer.json", "dashboard.json"),
 ];

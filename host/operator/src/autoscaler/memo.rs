@@ -30,6 +30,8 @@ use crate::pool::Scaled;
 pub struct AutoscalerMemo {
     /// Passes over it.
     pub(super) passes: Passes,
+    /// Jobs that the last one counted.
+    pub(super) jobs: u32,
     /// Jobs that run.
     pub(super) running: Running,
     /// Since when queued jobs have been within the maximum.

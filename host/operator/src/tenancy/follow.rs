@@ -109,7 +109,7 @@ impl Follower {
     async fn present(&mut self, object: &ConfigMap) {
         self.looked = true;
         let about = ObjectReference { resource_version: object.resource_version(), ..object.object_ref(&()) };
-        let file = text(object.data.as_ref()).and_then(|text| Ok((text, read(text)?)));
+        let file = text(object.data.as_ref()).and_then(|text| Ok((text, read(text, &self.key.namespace)?)));
         match file {
             Ok((text, tenancy)) => {
                 let news = self.tenancies.change(|state| {
@@ -127,7 +127,8 @@ impl Follower {
                 self.remember(object, text).await;
             }
             Err(error) => {
-                let kept = object.annotations().get(annotation::TENANCY_IN_FORCE).and_then(|text| read(text).ok());
+                let kept =
+                    object.annotations().get(annotation::TENANCY_IN_FORCE).and_then(|text| read(text, &self.key.namespace).ok());
                 let stays = self.tenancies.change(|state| {
                     if state.tenancy.is_none() {
                         state.tenancy = kept.map(Arc::new);

@@ -34,7 +34,7 @@ pub(super) async fn look(reader: &mut Reader, installation: &Installation) -> Lo
     let Ok(Some(key)) = config_map("--tenancy", &arguments.tenancy, &installation.namespace) else { return Looked::None };
     let maps: Api<ConfigMap> = Api::namespaced(reader.client.clone(), &key.namespace);
     let read = match maps.get_opt(&key.name).await {
-        Ok(Some(map)) => text(map.data.as_ref()).and_then(read).map_err(|error| error.to_string()),
+        Ok(Some(map)) => text(map.data.as_ref()).and_then(|text| read(text, &key.namespace)).map_err(|error| error.to_string()),
         Ok(None) => Err("does not exist".to_owned()),
         Err(error) => {
             reader.unread.push(format!("ConfigMap {key}, the tenancy: {error}"));

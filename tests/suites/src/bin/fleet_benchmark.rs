@@ -1,7 +1,7 @@
 //! What fleets cost: times, API server writes, GitHub calls, processor time and memory of the operator, in one table.
 //!
 //! ```text
-//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,calibration] [--json]
+//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,large,repositories,steady,calibration] [--json]
 //! ```
 //!
 //! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
@@ -25,10 +25,16 @@ mod changes;
 mod figure;
 #[path = "fleet_benchmark/fleet.rs"]
 mod fleet;
+#[path = "fleet_benchmark/large.rs"]
+mod large;
 #[path = "fleet_benchmark/latency.rs"]
 mod latency;
 #[path = "fleet_benchmark/meter.rs"]
 mod meter;
+#[path = "fleet_benchmark/repositories.rs"]
+mod repositories;
+#[path = "fleet_benchmark/steady.rs"]
+mod steady;
 #[path = "fleet_benchmark/tenants.rs"]
 mod tenants;
 
@@ -56,6 +62,18 @@ struct Arguments {
     /// Runners of each of them.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     tenant_runners: u32,
+    /// Runners of the large installation.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
+    large_runners: u32,
+    /// Repositories with one set of credentials.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    repositories: u32,
+    /// Open jobs beside which events come at a steady rate.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(200..=40_000))]
+    open_jobs: u32,
+    /// How long they come, with few and with all jobs open.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    steady_seconds: u64,
     /// What to measure.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "fleets,scale-down,rollout,burst,latency,tenants")]
     scenes: Vec<Scene>,
@@ -82,6 +100,12 @@ enum Scene {
     Latency,
     /// Many credentials, one of them revoked and one whose GitHub hardly answers.
     Tenants,
+    /// Ten thousand idle runners, and single jobs meanwhile. Measured when asked for, as the following ones.
+    Large,
+    /// Hundreds of idle repositories with one set of credentials.
+    Repositories,
+    /// Fifty events a second, with few jobs open and with twenty thousand.
+    Steady,
     /// What the simulator makes of recorded loads, and how well it predicts another policy. Takes some six minutes, and is measured when asked for.
     Calibration,
 }
@@ -116,6 +140,19 @@ async fn main() -> Result<ExitCode> {
                 note(&format!("burst of {} jobs", arguments.jobs))?;
                 let lasting = Duration::from_secs(arguments.job_seconds);
                 keep(burst::measure(arguments.jobs, lasting, &mut figures).await, &mut failures);
+            }
+            Scene::Large => {
+                note(&format!("{} idle runners", arguments.large_runners))?;
+                keep(large::measure(arguments.large_runners, idle, &mut figures).await, &mut failures);
+            }
+            Scene::Repositories => {
+                note(&format!("{} repositories", arguments.repositories))?;
+                keep(repositories::measure(arguments.repositories, idle, &mut figures).await, &mut failures);
+            }
+            Scene::Steady => {
+                note(&format!("steady events beside {} open jobs", arguments.open_jobs))?;
+                let lasting = Duration::from_secs(arguments.steady_seconds);
+                keep(steady::measure(arguments.open_jobs, lasting, &mut figures).await, &mut failures);
             }
             Scene::Calibration => {
                 note("calibration of the simulator")?;

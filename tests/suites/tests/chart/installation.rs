@@ -195,6 +195,12 @@ async fn installation_with_every_value_set_starts_operator_and_webhook_server() 
         "stringData": {"secret": "a-token-for-the-page-of-a-test"},
     });
     world.plane.apply_text(&token.to_string(), Apply::ServerSide).await?;
+    let made = rcgen::generate_simple_self_signed(["metrics".to_owned()])?;
+    let certificate = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": {"name": "metrics-tls", "namespace": "elsewhere"},
+        "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()},
+    });
+    world.plane.apply_text(&certificate.to_string(), Apply::ServerSide).await?;
     let kinds = format!("{KINDS},servicemonitors,prometheusrules");
     let before = everything(&world, &kinds).await?;
     let values = helm::values("everything");

@@ -140,6 +140,7 @@ fn what_would_lose_jobs_or_let_strangers_in_is_refused_with_the_cure() -> Result
         ),
         ("arc", "actionsMetricsServer.enabled=true", "set actionsMetricsServer.secret.enabled=true"),
         ("arc", "authSecret.create=true,authSecret.enabled=false", "Set authSecret.enabled=true, or authSecret.create=false"),
+        ("arc", "pacer.metrics.authorization=true", "Set pacer.metrics.tls.enabled=true, or pacer.metrics.authorization=false"),
         ("arc", "pacer.policies.configMap=a/b,pacer.policies.inline.data.x=y", "give a name without a namespace"),
         ("arc", "pacer.policies.configMap=,pacer.policies.inline.data.x=y", "give a name without a namespace"),
         ("arc", "pacer.image.digest=latest", "pacer.image.digest"),

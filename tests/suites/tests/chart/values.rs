@@ -151,3 +151,41 @@ fn schema_knows_every_value_and_refuses_no_unknown_one() -> Result<()> {
     }
     Ok(())
 }
+
+/// Flags by the value that the chart gives them, as in `"--flag" .Values.path` of a template.
+fn flags_by_value(template: &str) -> Vec<(String, String)> {
+    let pairs = template.lines().filter_map(|line| line.trim().strip_prefix("\"--")?.split_once("\" "));
+    let path = |value: &str| {
+        let of_server = value.strip_prefix("$server.").map(|key| format!("githubWebhookServer.{key}"));
+        of_server.or_else(|| value.strip_prefix(".Values.").map(str::to_owned))
+    };
+    pairs.filter_map(|(flag, value)| Some((path(value)?, format!("--{flag}")))).collect()
+}
+
+/// What a comment says holds where the value is empty; none where it says that in words.
+fn said_when_empty(comment: &str) -> Option<&str> {
+    let (before, _) = comment.split_once(" when empty")?;
+    let said = before.rsplit([' ', ';']).next()?;
+    said.starts_with(|letter: char| letter.is_ascii_digit()).then_some(said)
+}
+
+#[test]
+fn defaults_that_values_name_are_those_of_the_flags() -> Result<()> {
+    let flags = read("docs/reference/flags.md")?;
+    let of_verb = |verb: &str| flags.split("\n## ").find(|part| part.starts_with(&format!("pacer {verb}\n"))).map(str::to_owned);
+    let described: BTreeMap<String, String> = comments(&read("deploy/chart/values.yaml")?).into_iter().collect();
+    let mut compared = 0;
+    for (verb, template) in [("run", "operator"), ("webhook", "webhook")] {
+        let page = of_verb(verb).with_context(|| format!("no flags of {verb}"))?;
+        for (path, flag) in flags_by_value(&read(&format!("deploy/chart/templates/{template}-deployment.yaml"))?) {
+            let Some(said) = described.get(&path).and_then(|comment| said_when_empty(comment)) else { continue };
+            let row =
+                page.lines().find(|line| line.starts_with(&format!("| `{flag} ")) || line.starts_with(&format!("| `{flag}`")));
+            let default = row.and_then(|row| row.split('|').nth(2)).with_context(|| format!("no flag {flag}"))?.trim();
+            ensure!(default == format!("`{said}`"), "{path} says {said} when empty, and {flag} is {default}");
+            compared += 1;
+        }
+    }
+    ensure!(compared >= 15, "only {compared} values name the default of their flag");
+    Ok(())
+}

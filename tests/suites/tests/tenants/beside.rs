@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -108,8 +109,8 @@ async fn each_serves_its_namespace_and_touches_no_other() -> Result<()> {
     end_as_it_is(world).await
 }
 
-/// The kustomization that deploy/README.md shows, for a namespace.
-fn kustomization(at: &Path, namespace: &str) -> Result<()> {
+/// The kustomization that deploy/README.md shows, for a team. kustomize reads nothing beside its own directory.
+fn kustomization(at: &Path, team: &str) -> Result<()> {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     for directory in ["base", "single-namespace"] {
         let to = at.join("deploy").join(directory);
@@ -119,8 +120,13 @@ fn kustomization(at: &Path, namespace: &str) -> Result<()> {
             std::fs::copy(file.path(), to.join(file.file_name()))?;
         }
     }
-    let text = format!("namespace: {namespace}\nnameSuffix: -{namespace}\nresources:\n  - deploy/single-namespace\n");
-    Ok(std::fs::write(at.join("kustomization.yaml"), text)?)
+    let readme = std::fs::read_to_string(deploy.join("README.md"))?;
+    let shown = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let shown: Vec<&str> = shown.filter(|text| text.contains("single-namespace") || text.contains("name: namespaces")).collect();
+    let [kustomization, namespaces] = shown.as_slice() else { anyhow::bail!("deploy/README.md shows {shown:?}") };
+    let of_team = |text: &str| text.replace("<path to single-namespace>", "deploy/single-namespace").replace("team-a", team);
+    std::fs::write(at.join("namespaces.yaml"), of_team(namespaces))?;
+    Ok(std::fs::write(at.join("kustomization.yaml"), of_team(kustomization))?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,8 +139,12 @@ async fn the_shipped_manifests_for_one_namespace_give_all_that_is_needed_there()
         kustomization(&directory, name)?;
         let output = world.plane.kubectl(&["apply", "--server-side", "-k", &directory.to_string_lossy()]).await?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let account =
-            operator::Options { namespace: name.to_owned(), service_account: format!("pacer-{name}"), ..options.clone() };
+        let own = format!("pacer-{name}");
+        let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), &own);
+        let pod = deployments.get(&own).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
+        let arguments = pod.containers.first().and_then(|container| container.args.clone()).unwrap_or_default();
+        ensure!(arguments.contains(&format!("--watch-namespace={name}")), "{arguments:?}");
+        let account = operator::Options { namespace: own.clone(), service_account: own, ..options.clone() };
         operators.push(start(&world, &account, name, &[]).await?);
     }
     for name in ["team-a", "team-b"] {

@@ -125,6 +125,11 @@ impl<'a> Page<'a> {
         self.push(name, (found - expected).abs(), Unit::Count, limit.map(AtMost::Limit));
     }
 
+    /// One value as a share of another.
+    pub(crate) fn share(&mut self, name: impl Into<String>, value: f64, of: f64, limit: f64) {
+        self.push(name.into(), value / of.max(f64::MIN_POSITIVE), Unit::Count, Some(AtMost::Limit(limit)));
+    }
+
     fn push(&mut self, name: String, value: f64, unit: Unit, at_most: Option<AtMost>) {
         self.figures.push(Figure { scene: self.scene.clone(), name, value, unit, at_most });
     }

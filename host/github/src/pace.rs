@@ -7,7 +7,10 @@ use std::time::Duration;
 pub(crate) use rhythm::Rhythm;
 
 /// Age beyond which a listing proves nothing.
-const MOST_VALID: Duration = Duration::from_secs(900);
+const MOST_VALID: Duration = Duration::from_secs(1_200);
+
+/// Longest interval that pages impose: a listing and the next one are valid together.
+const RAREST: Duration = Duration::from_secs(600);
 
 /// GitHub's primary limit counts by the hour.
 const WINDOW: Duration = Duration::from_secs(3600);
@@ -29,6 +32,9 @@ pub struct Pace {
     /// Least time per page of a listing. Unchanged pages are free in the primary limit, but GitHub's secondary limit counts
     /// 900 points a minute for them all the same; a fifth of a second uses a third of it.
     pub per_page: Duration,
+    /// The same for all listings with these credentials together, while nobody waits: what events tell needs no listing, and hundreds of
+    /// repositories that do nothing leave GitHub's limits to those that work.
+    pub per_idle_page: Duration,
 }
 
 impl Default for Pace {
@@ -40,6 +46,7 @@ impl Default for Pace {
             longest: Duration::from_secs(300),
             share: 0.25,
             per_page: Duration::from_millis(200),
+            per_idle_page: Duration::from_secs(1),
         }
     }
 }
@@ -72,17 +79,19 @@ impl Pace {
     /// the primary limit, and 400 points a minute of the secondary one. Together both leave GitHub's limits to others for the most part.
     #[must_use]
     pub fn queues() -> Self {
-        Self { per_page: Duration::from_millis(150), ..Self::default() }
+        let per_page = Duration::from_millis(150);
+        // An autoscaler that polls hears of its jobs in no other way.
+        Self { per_page, per_idle_page: per_page, ..Self::default() }
     }
 
     /// Time from the start of the last listing to the start of the next.
     ///
-    /// Never below [`Pace::fast`]. GitHub's own waits count in full; everything else ends at [`Pace::longest`] or at the reset of
-    /// the budget, whichever is later.
+    /// Never below [`Pace::fast`]. GitHub's own waits count in full. Failures impose [`Pace::longest`] at the most, pages ten minutes, and a
+    /// small budget the time until its reset.
     #[must_use]
     pub fn interval(&self, situation: &Situation) -> Duration {
-        let pages = |count| self.per_page.saturating_mul(count).min(self.longest);
-        let slow = self.slow.max(pages(situation.all_pages));
+        let pages = |count| self.per_page.saturating_mul(count).min(RAREST);
+        let slow = self.slow.max(self.per_idle_page.saturating_mul(situation.all_pages).min(RAREST));
         let wanted = situation.waited.map_or(slow, |waited| self.after(waited).min(slow));
         let patience = match situation.failures {
             0 => Duration::ZERO,
@@ -96,7 +105,7 @@ impl Pace {
     /// For how long a listing proves anything when the next one is due after `interval`: one that failed may lie between them.
     ///
     /// Four times the slowest regular interval, and twice the one in force where budget or pages have made that longer: with fixed bounds a
-    /// scope that is listed rarely would never have a valid listing, and none of its runners could be removed. Beyond a quarter of an hour
+    /// scope that is listed rarely would never have a valid listing, and none of its runners could be removed. Beyond twenty minutes
     /// nothing is proved, however rare the listings are.
     #[must_use]
     pub fn validity(&self, interval: Duration) -> Duration {
@@ -159,9 +168,11 @@ mod tests {
     #[test]
     fn scopes_share_the_secondary_limit_while_nobody_waits() {
         let all = |all_pages, waited| Situation { pages: 1, all_pages, waited, ..Situation::default() };
-        assert_eq!([1, 150, 500, 5_000].map(|count| seconds(&all(count, None))), [30.0, 30.0, 100.0, 300.0]);
+        assert_eq!([1, 150, 500, 5_000].map(|count| seconds(&all(count, None))), [30.0, 150.0, 500.0, 600.0]);
         assert_eq!(seconds(&all(500, Some(Duration::ZERO))), 1.0, "somebody waits here");
-        assert_eq!(seconds(&all(500, Some(Duration::from_secs(600)))), 100.0);
+        assert_eq!(seconds(&all(500, Some(Duration::from_secs(600)))), 301.0, "somebody has waited for ten minutes");
+        let polled = Situation { pages: 1, all_pages: 500, ..Situation::default() };
+        assert_eq!(Pace::queues().interval(&polled).as_secs_f64(), 75.0, "jobs of which no event tells");
     }
 
     #[test]
@@ -216,7 +227,7 @@ mod tests {
     #[test]
     fn listing_is_valid_for_longer_when_the_next_one_is_due_later() {
         let validity = |seconds| Pace::default().validity(Duration::from_secs(seconds)).as_secs();
-        assert_eq!([1, 30, 60, 61, 200, 3_600].map(validity), [120, 120, 120, 122, 400, 900]);
+        assert_eq!([1, 30, 60, 61, 200, 3_600].map(validity), [120, 120, 120, 122, 400, 1_200]);
     }
 
     #[test]
@@ -247,7 +258,7 @@ mod tests {
             };
             let interval = pace.interval(&situation);
             prop_assert!(interval >= pace.fast);
-            prop_assert!(interval <= pace.longest.max(reset));
+            prop_assert!(interval <= pace.longest.max(reset).max(RAREST));
             let listings = (reset.as_secs_f64() / interval.as_secs_f64()).floor();
             let spent = listings * f64::from(paid);
             // One listing right at the reset is paid from the next window.

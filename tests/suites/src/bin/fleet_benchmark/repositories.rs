@@ -57,6 +57,9 @@ async fn at_rest(world: &World, repositories: u32, idle: Duration, page: &mut Pa
     let seconds = idle.as_secs();
     page.count(format!("idle for {seconds} s: GitHub calls"), calls, Some(AtMost::Limit(limit)));
     page.count(format!("idle for {seconds} s: of these paid"), reading.paid(), None);
+    for (route, count) in &reading.calls {
+        page.count(format!("idle for {seconds} s: {route:?}"), count.requests, None);
+    }
     page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
     page.time(format!("idle for {seconds} s: processor time"), reading.cpu, None);
     page.size("memory, idle", reading.resident, None);

@@ -48,7 +48,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-policy image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,9 @@ controlplane: ## Builds etcd, kube-apiserver, kube-controller-manager and kubect
 
 helm: ## Builds helm once, unless HELM names one.
 	@sh tests/helm/build.sh >/dev/null
+
+registry: ## Builds the registry of the tests once.
+	@sh tests/registry/build.sh >/dev/null
 
 check: setup deny lint rustdoc ## Dependencies, formatting, lints, documentation.
 
@@ -112,7 +115,7 @@ unit: build controlplane ## Tests of every crate but the suites, the layout of a
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout --test book $(LOCKED)
 
-suites: build controlplane helm ## Flows, faults, demand, webhooks, policies and modes on the real API server; SUITES="flows faults" for some.
+suites: build controlplane helm registry ## Flows, faults, demand, webhooks, policies and modes on the real API server; SUITES="flows faults" for some.
 	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
 	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIETEST),$(SUITES)) $(filter $(SUITES),$(QUIETEST))
 

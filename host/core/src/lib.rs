@@ -31,6 +31,7 @@ pub mod price;
 pub mod reads;
 pub mod recovery;
 pub mod redelivery;
+pub mod reference;
 pub mod registration;
 pub mod replacement;
 pub mod reservation;

@@ -12,6 +12,7 @@ use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
+use pacer_connect::{ConnectError, ProxyRules};
 use pacer_core::allowance::{Cost, Purpose};
 use pacer_core::scope::Scope;
 use serde::Serialize;
@@ -31,7 +32,7 @@ use crate::payer::Payer;
 use crate::runners;
 use crate::stack::auth::{App, Authentication};
 use crate::stack::cache::{Cache, Unchanged, Version};
-use crate::stack::transport::{self, ProxyRules, Transport, TransportError};
+use crate::stack::transport::{self, Transport};
 use crate::stack::turn::{self, Turn};
 use crate::stack::{Next, Request, Response, admission, gate, meter, redirect, service};
 
@@ -96,7 +97,7 @@ pub enum ClientError {
     Credentials(#[from] CredentialsError),
     /// No connections can be made.
     #[error(transparent)]
-    Transport(#[from] TransportError),
+    Transport(#[from] ConnectError),
     /// Not a header value.
     #[error("the user agent {0:?} contains characters that no header can carry")]
     UserAgent(String),

@@ -4,7 +4,6 @@
 //! Every layer is a function from service to service over whole bodies, always ready, so that waiting happens inside the call and
 //! under its deadline.
 
-pub(crate) mod address;
 pub(crate) mod admission;
 pub(crate) mod auth;
 pub(crate) mod cache;

@@ -55,6 +55,35 @@ fn a_set_may_be_written_in_many_ways_and_mean_the_same() {
     }
 }
 
+#[test]
+fn a_module_of_a_registry_is_read_when_it_is_passed_under_its_name() {
+    let guest = Guest::choosing(&[(0, "a")]);
+    let name = format!("oci://registry.example/team/policy@sha256:{}", "a".repeat(64));
+    let text = format!("pullSecret: registry\nscale-down: {{module: '{name}'}}\n");
+    let pulled = parse(&text, &[(&name, pack(&guest.module()))]).unwrap();
+    // Where it lies is no part of what it means.
+    let at_hand = parse("scale-down: {module: m}\n", &[("m", guest.component())]).unwrap();
+    assert_eq!(pulled.digest(), at_hand.digest());
+    let entry = pulled.entry(Decision::ScaleDown, Mode::Enforce).unwrap();
+    assert!(matches!(&entry.module, Module::Component { key, .. } if *key == name));
+
+    let refused = |text: &str| parse(text, &[("m", guest.component())]).map(|_| ()).unwrap_err();
+    let absent = refused(&text);
+    assert_eq!(absent.reason(), "PolicyModuleMissing");
+    assert!(absent.to_string().contains(&format!("line 2: scale-down.module: {name} has not been pulled")), "{absent}");
+    for (text, part) in [
+        ("\nrestart: {module: 'oci://registry.example/policy:v1'}\n", "line 2: restart.module: name the digest: oci://"),
+        (
+            "capacity:\n- module: 'oci://registry.example/policy@sha256:0'\n  mode: shadow\n",
+            "line 2: capacity (shadow).module: the digest must",
+        ),
+        ("pullSecret: ../other\n", "line 1: pullSecret: it must be the name of a Secret of this namespace"),
+    ] {
+        let error = refused(text);
+        assert!(error.reason() == "PolicySetInvalid" && error.to_string().contains(part), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_decides_about_dead_jobs_unless_a_set_names_who() {
     let (host, _) = host();

@@ -133,6 +133,11 @@ pub(crate) struct RunArguments {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) builtin_policies_only: bool,
 
+    /// PEM file with public keys, as cosign generate-key-pair writes them; repeatable. Policies from registries (oci://) then have to be signed by
+    /// one of them. Read when the operator starts.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy_verification_key: Vec<PathBuf>,
+
     /// Most receipts of decisions that are kept for each RunnerDeployment, in a ConfigMap beside it; 0 for none. `pacer explain` reads them.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(0..=10_000), value_name = "NUMBER")]
     pub(crate) receipts_per_pool: u16,

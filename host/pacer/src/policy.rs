@@ -12,6 +12,7 @@ pub(crate) mod contender;
 mod cure;
 mod draft;
 pub(crate) mod jail;
+mod pulled;
 mod receipts;
 mod replay;
 mod run;

@@ -39,6 +39,7 @@ use pacer_operator::{wake, watches};
 use pacer_policy::{Counters, IsolationLevel, PolicyHost};
 use pacer_policyset::PolicySets;
 use pacer_policyset::receipts::{self, Receipts};
+use pacer_registry::Registries;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -195,6 +196,8 @@ impl Policies {
 struct Common {
     policies: Arc<PolicyHost>,
     counters: Arc<Counters>,
+    /// Where policies are pulled from that no ConfigMap holds.
+    registries: Registries,
     /// The operator's own client, where it has credentials.
     github: Option<GitHub>,
     receipts: Arc<receipts::Counters>,
@@ -355,7 +358,15 @@ impl Process {
         if github.is_none() {
             tracing::warn!("no GitHub credentials: only objects with githubAPICredentialsFrom are served");
         }
-        Ok(Common { policies: policies.host, counters: policies.counters, github, receipts: Arc::default(), allowed, prices })
+        Ok(Common {
+            policies: policies.host,
+            counters: policies.counters,
+            registries: settings::registries(&self.arguments)?,
+            github,
+            receipts: Arc::default(),
+            allowed,
+            prices,
+        })
     }
 
     /// Starts watches and controllers.
@@ -397,7 +408,7 @@ impl Process {
                 "no default policy set (--policies=): sets of pools are looked for in the ConfigMaps that the annotation names"
             ),
         }
-        let sets = Arc::new(PolicySets::new(common.policies.clone(), options));
+        let sets = Arc::new(PolicySets::new(common.policies.clone(), common.registries.clone(), options));
         let bounds = tenancies.clone();
         sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
         let ledgers = Arc::new(Ledgers::new(client.clone(), self.precedence.clone(), stores.job_ledgers.clone()));

@@ -1,4 +1,4 @@
-//! A policy set as users write it: `policies.yaml` in the `data` of a ConfigMap, modules in its `binaryData`.
+//! A policy set as users write it: `policies.yaml` in the `data` of a ConfigMap, modules in its `binaryData` or in a registry.
 //!
 //! ```yaml
 //! scale-down:                  # any of scale-down, restart, capacity, recover
@@ -12,7 +12,11 @@
 //!   - module: new.wasm
 //!     mode: shadow
 //! recover: builtin             # who decides whether jobs that died with their runners run again; nobody where no set says
+//! pullSecret: registry         # a Secret with credentials, for modules like oci://registry.example/team/policy@sha256:...
 //! ```
+//!
+//! Whoever reads a set pulls the modules that [`remote`] names, and passes each with those of `binaryData`, under its whole name. No key of a
+//! ConfigMap can be such a name.
 //!
 //! What a set says nothing about stays as it is without the set. The same goes for a decision that only has an entry in shadow.
 
@@ -20,6 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pacer_core::gate::scrub;
+use pacer_core::reference::SCHEME;
 
 use crate::component::{CONTRACT, Digest};
 use crate::decision::Decision;
@@ -34,10 +39,12 @@ use crate::text;
 
 mod manifest;
 mod packing;
+mod remote;
 
 use manifest::Written;
 
-pub use packing::pack;
+pub use packing::{is_packed, pack};
+pub use remote::{Remote, remote};
 
 /// The key of `data` that holds the set.
 pub const FILE: &str = "policies.yaml";
@@ -100,12 +107,22 @@ pub enum BundleError {
         /// Keys that there are.
         found: Vec<String>,
     },
+    /// A module of a registry that nobody has pulled.
+    #[error("{FILE}, line {line}: {field}: {reference} has not been pulled, so nothing is known of it")]
+    NotPulled {
+        /// From 1; 0 when nobody knows.
+        line: u64,
+        /// Which one: `scale-down.module`.
+        field: String,
+        /// Its whole name.
+        reference: String,
+    },
     /// A module is refused.
     #[error("{field}: module {module}: {error}")]
     Refused {
         /// Which one: `scale-down`, or `scale-down (shadow)`.
         field: String,
-        /// The key of `binaryData`, or `builtin`.
+        /// The key of `binaryData`, the name in a registry, or `builtin`.
         module: String,
         /// The check that it failed.
         error: LoadError,
@@ -119,7 +136,7 @@ impl BundleError {
         match self {
             Self::NoFile { .. } => "PolicySetMissing",
             Self::Syntax { .. } | Self::Field { .. } => "PolicySetInvalid",
-            Self::NoModule { .. } => "PolicyModuleMissing",
+            Self::NoModule { .. } | Self::NotPulled { .. } => "PolicyModuleMissing",
             Self::Refused { error, .. } => error.code.as_str(),
         }
     }
@@ -260,11 +277,11 @@ struct Draft {
 impl Draft {
     fn read(data: &BTreeMap<String, String>, binary_data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BundleError> {
         let text = data.get(FILE).ok_or_else(|| BundleError::NoFile { found: data.keys().cloned().collect() })?;
-        let manifest = manifest::read(text)?;
+        let manifest::Manifest { decisions, .. } = manifest::read(text)?;
         // Each module is prepared once, for the first entry that names it.
         let mut modules = Modules::new();
         let mut entries: Vec<Named> = Vec::new();
-        for (decision, written) in manifest {
+        for (decision, written) in decisions {
             for Written { module: (key, line), settings: (settings, settings_line), mode, limits: (limits, limits_line) } in
                 written
             {
@@ -284,7 +301,11 @@ impl Draft {
                         place: place_of,
                         found,
                     };
-                    let bytes = if text::is_text(&key) {
+                    let bytes = if key.starts_with(SCHEME) {
+                        let not_pulled =
+                            || BundleError::NotPulled { line, field: format!("{place}.module"), reference: key.clone() };
+                        binary_data.get(&key).ok_or_else(not_pulled)?.clone()
+                    } else if text::is_text(&key) {
                         let others = || data.keys().filter(|key| *key != FILE).cloned().collect();
                         let text = data.get(&key).ok_or_else(|| missing("data", others()))?;
                         text::module(text.as_bytes()).map_err(|error| BundleError::Refused {

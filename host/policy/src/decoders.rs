@@ -18,11 +18,12 @@ use crate::{Bundle, Counters, Decision, Digest, PolicyHost, Record, tenancy};
 mod settings;
 
 /// Texts that are in order.
-const SETS: [&str; 4] = [
+const SETS: [&str; 5] = [
     "scale-down: {module: a.wasm, settings: {spare: 2}, mode: enforce, limits: {deadlineMilliseconds: 20}}\n",
     "restart: builtin\ncapacity:\n  - module: builtin\n  - {module: b.js, mode: shadow}\n",
     "{}",
     "scale-down: &a {module: builtin}\nrestart: *a\n",
+    "pullSecret: registry\nrestart: {module: 'oci://[::1]:5000/team/policy@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}\n",
 ];
 
 const RECEIPTS: [&str; 2] =
@@ -129,7 +130,8 @@ proptest! {
     #[test]
     fn policy_set_is_read_or_refused_whatever_it_says(text in damaged(&SETS), module in vec(any::<u8>(), 0..64), script in any::<String>()) {
         let data = BTreeMap::from([("policies.yaml".to_owned(), text), ("b.js".to_owned(), script)]);
-        let modules = BTreeMap::from([("a.wasm".to_owned(), module)]);
+        let named = crate::bundle::remote(&data).references.into_iter().map(|reference| (reference.to_string(), module.clone()));
+        let modules: BTreeMap<_, _> = named.chain([("a.wasm".to_owned(), module.clone())]).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let host = PolicyHost::new(Arc::new(Counters::default()));
         if let Err(error) = runtime.block_on(Bundle::parse(&host, "default", &data, &modules)) {

@@ -9,29 +9,35 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Se
 /// because each may take as much memory as a stager may have.
 const PLACES: usize = 2;
 
-/// Both queues serve in the order of arrival, and of each namespace only one waits in the second one: namespaces take turns, however many sets
+/// Whose turn it is. Both queues in it serve in the order of arrival, and of each namespace only one waits in the second one: namespaces take turns, however many sets
 /// one of them has.
-pub(crate) struct Queue {
+pub struct Queue {
     places: Arc<Semaphore>,
     owners: Mutex<HashMap<String, Weak<AsyncMutex<()>>>>,
 }
 
-/// Held while a set is staged.
+/// Held while it is somebody's turn.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub struct Permit {
     _place: Option<OwnedSemaphorePermit>,
     _permit: OwnedMutexGuard<()>,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(PLACES)), owners: Mutex::default() }
+        Self::of(PLACES)
     }
 }
 
 impl Queue {
-    /// Waits until a set of this namespace may be staged.
-    pub(crate) async fn permit(&self, owner: &str) -> Permit {
+    /// With so many places.
+    #[must_use]
+    pub fn of(places: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(places)), owners: Mutex::default() }
+    }
+
+    /// Waits until it is the turn of a set of this namespace.
+    pub async fn permit(&self, owner: &str) -> Permit {
         let owned = {
             let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
             owners.retain(|_, owned| owned.strong_count() > 0);

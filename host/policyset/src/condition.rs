@@ -138,6 +138,10 @@ fn statements(name: &str, known: &Known<'_>, degraded: &[(String, String)]) -> [
 fn accepted(name: &str, view: &View) -> (Verdict, &'static str, String) {
     match &view.failure {
         Some(failure) => (Verdict::False, failure.reason, format!("ConfigMap {name}: {}", failure.message)),
+        // An earlier one decides until what it names in registries has been pulled.
+        None if view.phase == Phase::LastGood => {
+            (Verdict::Unknown, "Staging", format!("the newest content of ConfigMap {name} is being pulled or checked"))
+        }
         None => (Verdict::True, "Accepted", format!("the policy set in ConfigMap {name} passed every check")),
     }
 }
@@ -185,6 +189,7 @@ mod tests {
             (Phase::LastGood, Some(failure()), "False PolicySetInvalid", "False LastGood"),
             (Phase::RolledBack, Some(failure()), "False PolicySetInvalid", "False RolledBack"),
             (Phase::Refused, Some(failure()), "False PolicySetInvalid", "False Refused"),
+            (Phase::LastGood, None, "Unknown Staging", "False LastGood"),
             (Phase::Disabled, None, "True Accepted", "False Disabled"),
         ];
         for (phase, failure, accepted, active) in cases {

@@ -2,22 +2,26 @@
 //!
 //! Each is an immutable ConfigMap named by the policy set and its content. They have no owner: deleting the policy set's ConfigMap, or its
 //! namespace, leaves them. At most `KEPT` are kept per policy set: the active one, the one before, and one that was rolled back, so that
-//! it is not tried again after a restart.
+//! it is not tried again after a restart. Modules from registries are in them, compressed, so that a restart pulls nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
+use pacer_core::reference::{Reference, SCHEME};
 use pacer_policy::bundle::FILE;
 use pacer_policy::{Bundle, Digest, Jail, Module, PolicyHost, Turn, text};
+use pacer_registry::VerificationKeys;
 use serde_json::json;
 
 use pacer_cluster::answer::{ignore_not_found, is_already_exists};
 use pacer_cluster::object::ObjectKey;
 
+use crate::content::{Content, Pulled, are_trusted, remote};
 use crate::report::content_digest;
 
 /// Entries kept per policy set.
@@ -41,6 +45,12 @@ const TRIED: &str = "actions.summerwind.dev/policy-tried-by";
 /// Version of the operator that staged it last.
 const STAGED: &str = "actions.summerwind.dev/policy-staged-by";
 
+/// The keys that its modules from registries are signed by.
+const SIGNED: &str = "actions.summerwind.dev/policy-signed-by";
+
+/// What the key of a module from a registry begins with; the digits of its digest follow.
+const PULLED: &str = "oci.sha256.";
+
 /// This version of the operator.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -56,6 +66,8 @@ pub(super) struct Entry {
     pub(super) read_from: String,
     /// How it went when this version tried it.
     pub(super) tried: Tried,
+    /// The keys that its modules from registries are signed by.
+    signers: BTreeSet<String>,
     content: ConfigMap,
 }
 
@@ -73,12 +85,34 @@ pub(super) enum Tried {
 impl Entry {
     /// Its content, if it is what its digest says.
     pub(super) async fn bundle(&self, turn: &Turn, host: &PolicyHost, owner: &str) -> Option<Bundle> {
-        let bundle = parse(turn, host, owner, &self.content).await.ok()?;
+        let content = Content::of(self.content.clone()).with(self.pulled());
+        let bundle = parse(turn, host, owner, &content).await.ok()?;
         (bundle.digest().to_string() == self.digest).then_some(bundle)
+    }
+
+    /// Whether its modules from registries, if any, are signed by one of these keys.
+    pub(super) fn is_trusted(&self, keys: &VerificationKeys) -> bool {
+        are_trusted(&self.signers, keys) || remote(&self.content).references.is_empty()
+    }
+
+    /// Its modules from registries.
+    pub(super) fn pulled(&self) -> Pulled {
+        Pulled { modules: pulled(&self.content), signers: self.signers.clone() }
     }
 }
 
-/// Reads the policy set of a ConfigMap of the namespace `owner`, whose turn it is.
+/// The modules from registries in a record.
+fn pulled(record: &ConfigMap) -> BTreeMap<Reference, Vec<u8>> {
+    let module = |reference: &Reference| Some(record.binary_data.as_ref()?.get(&key(reference))?.0.clone());
+    remote(record).references.into_iter().filter_map(|reference| Some((reference.clone(), module(&reference)?))).collect()
+}
+
+/// Where a module from a registry lies in a record.
+fn key(reference: &Reference) -> String {
+    format!("{PULLED}{}", reference.digits())
+}
+
+/// Reads a content of the namespace `owner`, whose turn it is.
 ///
 /// # Errors
 ///
@@ -87,22 +121,26 @@ pub(super) async fn parse(
     turn: &Turn,
     host: &PolicyHost,
     owner: &str,
-    content: &ConfigMap,
+    content: &Content,
 ) -> Result<Bundle, pacer_policy::BundleError> {
-    Bundle::parse_in(turn, host, owner, content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules(content)).await
+    let none = Pulled::default();
+    let pulled = content.pulled.as_deref().unwrap_or(&none);
+    let (data, modules) = (content.object.data.as_ref(), modules(&content.object, &pulled.modules));
+    Bundle::parse_in(turn, host, owner, data.unwrap_or(&BTreeMap::new()), &modules).await
 }
 
-/// The same outside of the operator. Blocks.
+/// The same of a record, or of a ConfigMap that names no registry, outside of the operator. Blocks.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong with it.
 pub fn read(jail: &Jail, content: &ConfigMap) -> Result<Bundle, pacer_policy::BundleError> {
-    Bundle::read(jail, content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules(content))
+    Bundle::read(jail, content.data.as_ref().unwrap_or(&BTreeMap::new()), &modules(content, &pulled(content)))
 }
 
-fn modules(content: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
-    content.binary_data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone())).collect()
+fn modules(object: &ConfigMap, pulled: &BTreeMap<Reference, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
+    let own = object.binary_data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone()));
+    own.chain(pulled.iter().map(|(reference, bytes)| (reference.to_string(), bytes.clone()))).collect()
 }
 
 /// A content that was active once, as people may have it back.
@@ -125,7 +163,12 @@ pub struct Past {
 /// When they can't be listed.
 pub async fn contents(client: Client, namespace: &str, source: &ObjectKey) -> Result<Vec<Past>, kube::Error> {
     let entries = History::new(client, namespace, source.clone()).list().await?;
-    let past = |Entry { digest, rejected, activated, content, .. }| Past { digest, rejected, activated, content };
+    let past = |Entry { digest, rejected, activated, mut content, .. }| {
+        // What lies in a registry is named there, not by a key.
+        let keys: Vec<String> = remote(&content).references.iter().map(key).collect();
+        content.binary_data.iter_mut().for_each(|modules| modules.retain(|key, _| !keys.contains(key)));
+        Past { digest, rejected, activated, content }
+    };
     Ok(entries.into_iter().map(past).collect())
 }
 
@@ -159,10 +202,12 @@ impl History {
     }
 
     /// Writes down that this content is active since `at`, and removes what is too old.
-    pub(super) async fn keep(&self, bundle: &Bundle, content: &ConfigMap, at: Timestamp) -> Result<(), kube::Error> {
+    pub(super) async fn keep(&self, bundle: &Bundle, content: &Content, at: Timestamp) -> Result<(), kube::Error> {
         if self.is_anothers {
             return Ok(());
         }
+        let Content { object: content, pulled } = content;
+        let pulled = pulled.as_deref().cloned().unwrap_or_default();
         let digest = bundle.digest();
         let used: Vec<&str> = bundle
             .entries()
@@ -171,14 +216,19 @@ impl History {
                 Module::Builtin => None,
             })
             .collect();
-        let name = format!("pacer-policies-{}-{}", self.label, digest.hex(16));
+        let references: Vec<&str> = used.iter().copied().filter(|key| key.starts_with(SCHEME)).collect();
+        // The same policies may lie in the ConfigMap one day and in a registry the next, and a record does not change.
+        let unique = if references.is_empty() { digest } else { Digest::of(format!("{digest} {references:?}").as_bytes()) };
+        let name = format!("pacer-policies-{}-{}", self.label, unique.hex(16));
+        let signed = (!pulled.signers.is_empty()).then(|| pulled.signers.iter().cloned().collect::<Vec<_>>().join(","));
         let known = [
             (ACTIVATED, at.to_string()),
             (CONTENT, content_digest(content).to_string()),
             (TRIED, VERSION.to_owned()),
             (STAGED, VERSION.to_owned()),
         ];
-        let known = known.map(|(key, value)| (key.to_owned(), value));
+        let known = known.into_iter().chain(signed.map(|signed| (SIGNED, signed)));
+        let known: BTreeMap<String, String> = known.map(|(key, value)| (key.to_owned(), value)).collect();
         let lasting =
             [(SOURCE, self.source.to_string()), (DIGEST, digest.to_string())].map(|(key, value)| (key.to_owned(), value));
         let entry = ConfigMap {
@@ -192,21 +242,25 @@ impl History {
                 let kept = data.iter().filter(|(key, _)| *key == FILE || text::is_text(key) && used.contains(&key.as_str()));
                 kept.map(|(key, text)| (key.clone(), text.clone())).collect()
             }),
-            binary_data: content.binary_data.as_ref().map(|modules| {
-                modules.iter().filter(|(key, _)| used.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
-            }),
+            binary_data: {
+                let own = content.binary_data.iter().flatten().filter(|(key, _)| used.contains(&key.as_str()));
+                let own = own.map(|(key, bytes)| (key.clone(), bytes.clone()));
+                // Last, so that no key of the user's takes the place of one.
+                let pulled = pulled.modules.into_iter().map(|(reference, bytes)| (key(&reference), ByteString(bytes)));
+                Some(own.chain(pulled).collect()).filter(|modules: &BTreeMap<_, _>| !modules.is_empty())
+            },
             immutable: Some(true),
         };
         match self.api.create(&PostParams::default(), &entry).await {
             Err(error) if is_already_exists(&error) => {
-                let patch = json!({"metadata": {"annotations": BTreeMap::from(known)}});
+                let patch = json!({"metadata": {"annotations": known}});
                 self.api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
             }
             other => {
                 other?;
             }
         }
-        self.prune(&name).await
+        self.prune(&name, &digest.to_string()).await
     }
 
     /// Writes down that this version begins to try an entry.
@@ -232,9 +286,11 @@ impl History {
         if self.is_anothers {
             return Ok(());
         }
-        let Some(entry) = self.list().await?.into_iter().find(|entry| entry.digest == digest) else { return Ok(()) };
         let patch = json!({"metadata": {"annotations": {REJECTED: why}}});
-        ignore_not_found(self.api.patch_metadata(&entry.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
+        for entry in self.list().await?.into_iter().filter(|entry| entry.digest == digest) {
+            ignore_not_found(self.api.patch_metadata(&entry.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+        }
+        Ok(())
     }
 
     /// Removes all.
@@ -248,9 +304,14 @@ impl History {
         Ok(())
     }
 
-    async fn prune(&self, current: &str) -> Result<(), kube::Error> {
-        let (rejected, good): (Vec<Entry>, Vec<Entry>) =
-            self.list().await?.into_iter().filter(|entry| entry.name != current).partition(|entry| entry.rejected.is_some());
+    async fn prune(&self, current: &str, digest: &str) -> Result<(), kube::Error> {
+        let others = self.list().await?.into_iter().filter(|entry| entry.name != current);
+        // The same policies from elsewhere are nothing to go back to.
+        let (same, others): (Vec<Entry>, Vec<Entry>) = others.partition(|entry| entry.digest == digest);
+        for entry in same {
+            self.delete(&entry.name).await?;
+        }
+        let (rejected, good): (Vec<Entry>, Vec<Entry>) = others.into_iter().partition(|entry| entry.rejected.is_some());
         let room = KEPT.saturating_sub(2);
         for entry in good.into_iter().skip(room).chain(rejected.into_iter().skip(1)) {
             self.delete(&entry.name).await?;
@@ -263,7 +324,8 @@ impl History {
     }
 }
 
-fn entry(content: ConfigMap) -> Option<Entry> {
+/// What a record says; none where it is none.
+pub(super) fn entry(content: ConfigMap) -> Option<Entry> {
     let annotation = |key: &str| content.annotations().get(key).cloned();
     Some(Entry {
         name: content.name_any(),
@@ -276,6 +338,7 @@ fn entry(content: ConfigMap) -> Option<Entry> {
             (_, Some(by)) if by == VERSION => Tried::InVain,
             _ => Tried::Never,
         },
+        signers: annotation(SIGNED).iter().flat_map(|ids| ids.split(',')).map(str::to_owned).collect(),
         content,
     })
 }

@@ -1,12 +1,14 @@
 //! Policy sets in ConfigMaps: which one decides for which pool, how a new one is staged and activated; and receipts of decisions.
 //!
 //! ```text
-//! watch of one ConfigMap -> 200 ms -> Bundle::parse -> stage -> activate -> history -> status, Events, conditions
-//!                                         |              |         ^
-//!                                         +--- refused --+         +-- roll back: its circuit breaker opens soon after
-//!                                                 |
-//!                                      the last known good stays active
+//! watch of one ConfigMap -> 200 ms -> pull -> Bundle::parse -> stage -> activate -> history -> status, Events, conditions
+//!                                       |          |              |         ^
+//!                                       +----------+--- refused --+         +-- roll back: its circuit breaker opens soon after
+//!                                                          |
+//!                                               the last known good stays active
 //! ```
+//!
+//! Only a set that names modules in registries is pulled, before it waits for its turn to be staged, and only what no record of it holds.
 //!
 //! That a content is being staged is in its status before that begins, so that no later process tries what this one died of.
 //!
@@ -27,14 +29,18 @@ use kube::Client;
 use pacer_cluster::events::Events;
 use pacer_cluster::object::ObjectKey;
 use pacer_policy::{Decision, Generation, PolicyHost, StagedSet};
+use pacer_registry::{Registries, VerificationKeys};
 use tokio::sync::{mpsc, watch};
 
 use crate::places::Place;
+use crate::pull::Puller;
 
 pub mod condition;
+mod content;
 pub mod history;
 mod lifecycle;
 mod places;
+mod pull;
 pub mod receipts;
 pub mod report;
 pub mod supervisor;
@@ -181,6 +187,8 @@ pub struct PolicySets {
     totals: Totals,
     /// How many sets a namespace may have.
     limit: OnceLock<Limit>,
+    /// For modules in registries.
+    puller: Arc<Puller>,
 }
 
 /// See [`PolicySets::limit`].
@@ -195,9 +203,9 @@ struct Active {
 }
 
 impl PolicySets {
-    /// The shipped policies decide until policy sets are activated.
+    /// The shipped policies decide until policy sets are activated. What these name in registries is pulled by `registries`.
     #[must_use]
-    pub fn new(host: Arc<PolicyHost>, options: Options) -> Self {
+    pub fn new(host: Arc<PolicyHost>, registries: Registries, options: Options) -> Self {
         let wanted = options.default.clone().filter(|_| !options.builtin_only).into_iter().collect();
         let active = Active { views: HashMap::new(), general: host.generation(), own: HashMap::new() };
         Self {
@@ -208,7 +216,13 @@ impl PolicySets {
             version: watch::Sender::new(0),
             totals: Totals::default(),
             limit: OnceLock::new(),
+            puller: Arc::new(Puller::new(registries)),
         }
+    }
+
+    /// By which keys modules of registries have to be signed.
+    fn keys(&self) -> &VerificationKeys {
+        self.puller.keys()
     }
 
     /// Says how many policy sets a namespace may have, beside the cluster's default; only the first call counts.
@@ -409,7 +423,8 @@ mod tests {
             builtin_only: false,
             default_is_anothers: false,
         };
-        let sets = &PolicySets::new(host, options);
+        let registries = Registries::new(None, VerificationKeys::default(), 0).unwrap();
+        let sets = &PolicySets::new(host, registries, options);
         let ask = |namespace: &'static str| {
             (0..MOST).filter(move |number| {
                 let name = format!("set-{number}");

@@ -21,7 +21,9 @@ use pacer_policy::{Bundle, BundleError, Decision, Digest, IsolationLevel, Policy
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::content::Content;
 use crate::history::{Entry, History, Tried, parse};
+use crate::pull::Lack;
 use crate::report::{Detail, Report, Subject, Trial, content_digest, dated, summary, undated};
 use crate::trial::{Precedent, QUARANTINED, precedent, refusal};
 use crate::{Cluster, Failure, Phase, PolicySets, View};
@@ -80,7 +82,7 @@ enum Earlier {
 }
 
 struct Staged {
-    content: Arc<ConfigMap>,
+    content: Content,
     outcome: Result<(Bundle, Arc<StagedSet>), Failure>,
 }
 
@@ -95,7 +97,7 @@ struct Writing {
 /// What goes on with the answer to a write.
 enum Purpose {
     /// The trial of this content.
-    Trial { trial: Trial, turn: Turn, content: Arc<ConfigMap> },
+    Trial { trial: Trial, turn: Turn, content: Content },
     /// Nothing, until this essence has changed.
     Status { essence: String },
 }
@@ -107,8 +109,12 @@ pub(super) struct Lifecycle {
     cluster: Cluster,
     history: History,
     about: Option<About>,
-    pending: Option<Arc<ConfigMap>>,
+    pending: Option<Content>,
     due: Option<Instant>,
+    /// Gets what the pending content names in registries.
+    pulling: Option<BoxFuture<'static, Result<Content, Lack>>>,
+    /// Pulls of the newest content that failed.
+    pulls_failed: u32,
     /// For the pending content, once it is due.
     turn: Option<BoxFuture<'static, Turn>>,
     staging: Option<BoxFuture<'static, Staged>>,
@@ -126,7 +132,7 @@ pub(super) struct Lifecycle {
     /// Digests of contents that were rolled back, with the reason.
     rejected: HashMap<String, String>,
     /// The active content, while it is not in the history yet.
-    unrecorded: Option<(Bundle, Arc<ConfigMap>)>,
+    unrecorded: Option<(Bundle, Content)>,
     /// It has been staged or refused once.
     looked: bool,
     /// The active policies whose circuit breaker was open when that was last read.
@@ -148,6 +154,8 @@ impl Lifecycle {
             about: None,
             pending: None,
             due: None,
+            pulling: None,
+            pulls_failed: 0,
             turn: None,
             staging: None,
             writing: None,
@@ -181,6 +189,10 @@ impl Lifecycle {
                     None => return,
                 },
                 Some(()) = OptionFuture::from(self.due.map(sleep_until)) => self.begin().await,
+                Some(pulled) = OptionFuture::from(self.pulling.as_mut()) => {
+                    self.pulling = None;
+                    self.pulled(pulled).await;
+                }
                 Some(turn) = OptionFuture::from(self.turn.as_mut()) => {
                     self.turn = None;
                     self.stage(turn);
@@ -239,8 +251,11 @@ impl Lifecycle {
         if changed {
             // What is there at the start has been there for long.
             let wait = if self.looked { DEBOUNCE } else { Duration::ZERO };
-            self.due.get_or_insert(Instant::now() + wait);
-            (self.pending, self.turn) = (Some(Arc::new(object)), None);
+            let due = Instant::now() + wait;
+            // What was pulled in vain is pulled again later than that.
+            self.due = Some(self.due.map_or(due, |before| before.min(due)));
+            (self.pending, self.pulling, self.turn) = (Some(Content::of(object)), None, None);
+            self.pulls_failed = 0;
         }
         if disabled == was_disabled {
             return;
@@ -258,7 +273,8 @@ impl Lifecycle {
     async fn absent(&mut self) {
         let before = self.about.take();
         self.judged = None;
-        (self.pending, self.due, self.turn, self.staging, self.trial) = (None, None, None, None, None);
+        (self.pending, self.due, self.pulling, self.turn, self.staging, self.trial) = (None, None, None, None, None, None);
+        self.pulls_failed = 0;
         if before.is_none() && self.looked {
             return;
         }
@@ -313,27 +329,30 @@ impl Lifecycle {
         let Some(content) = self.pending.take() else { return };
         // A newer content supersedes one that is being staged, whose process ends.
         self.staging = None;
-        match precedent(&Subject::of(&content), self.left.as_ref()) {
+        match precedent(&Subject::of(&content.object), self.left.as_ref()) {
             Precedent::Barred(trial, failure) => {
                 PolicySets::count(&self.sets.totals().refusals);
                 self.trial = Some(trial);
-                self.judged = Some(content_digest(&content));
+                self.judged = Some(content_digest(&content.object));
                 self.retreat(Earlier::Refused).await;
                 let event = if failure.reason == QUARANTINED { Reason::PolicyQuarantined } else { Reason::PolicyRefused };
                 self.refuse(failure, event).await;
             }
-            Precedent::None | Precedent::Harmless(_) => {
-                let (host, owner) = (Arc::clone(self.sets.host()), self.key.namespace.clone());
-                self.pending = Some(content);
-                self.turn = Some(async move { host.turn(&owner).await }.boxed());
-            }
+            Precedent::None | Precedent::Harmless(_) => self.gather(content).await,
         }
+    }
+
+    /// Has this content staged when its turn comes.
+    fn queue(&mut self, content: Content) {
+        let (host, owner) = (Arc::clone(self.sets.host()), self.key.namespace.clone());
+        self.pending = Some(content);
+        self.turn = Some(async move { host.turn(&owner).await }.boxed());
     }
 
     /// Nobody else is staged in the place of the pending content now.
     fn stage(&mut self, turn: Turn) {
         let Some(content) = self.pending.take() else { return };
-        let subject = Subject::of(&content);
+        let subject = Subject::of(&content.object);
         match precedent(&subject, self.left.as_ref()) {
             Precedent::Harmless(trial) => {
                 self.trial = Some(trial);
@@ -343,13 +362,13 @@ impl Lifecycle {
         }
     }
 
-    fn begin_staging(&mut self, turn: Turn, content: Arc<ConfigMap>) {
+    fn begin_staging(&mut self, turn: Turn, content: Content) {
         let host = Arc::clone(self.sets.host());
         self.staging = Some(stage(turn, host, self.key.namespace.clone(), content).boxed());
     }
 
     /// Has the next process know that this one tries a content, which begins with the answer.
-    fn write_trial(&mut self, trial: Trial, turn: Turn, content: Arc<ConfigMap>) {
+    fn write_trial(&mut self, trial: Trial, turn: Turn, content: Content) {
         let Some(about) = self.about.as_ref().filter(|_| self.tells()) else { return self.begin_staging(turn, content) };
         let before = about.status.as_deref().and_then(Report::read);
         let mut report = before.unwrap_or_else(|| Report { phase: Phase::Staging.as_str().to_owned(), ..Report::default() });
@@ -376,7 +395,7 @@ impl Lifecycle {
         }
     }
 
-    fn trial_written(&mut self, trial: Trial, turn: Turn, content: Arc<ConfigMap>, outcome: Result<(), kube::Error>) {
+    fn trial_written(&mut self, trial: Trial, turn: Turn, content: Content, outcome: Result<(), kube::Error>) {
         match outcome {
             Ok(()) => self.trial = Some(trial),
             // The policy set works without.
@@ -424,7 +443,7 @@ impl Lifecycle {
     }
 
     async fn staged(&mut self, Staged { content, outcome }: Staged) {
-        self.judged = Some(content_digest(&content));
+        self.judged = Some(content_digest(&content.object));
         match outcome {
             Ok((bundle, staged)) => match self.rejected.get(&bundle.digest().to_string()).cloned() {
                 Some(why) => {
@@ -455,11 +474,16 @@ impl Lifecycle {
         }
     }
 
-    async fn activate(&mut self, bundle: Bundle, staged: Arc<StagedSet>, content: Arc<ConfigMap>) {
+    async fn activate(&mut self, bundle: Bundle, staged: Arc<StagedSet>, content: Content) {
         self.failure = None;
         if let Some(active) = self.active.as_mut().filter(|active| active.staged.digest() == staged.digest()) {
             active.earlier = None;
             self.publish().await;
+            // A record says where its modules lie, and these may have been put elsewhere.
+            if content.pulled.as_ref().is_some_and(|pulled| !pulled.modules.is_empty()) {
+                self.unrecorded = Some((bundle, content));
+                self.write_history().await;
+            }
             return;
         }
         let digest = staged.digest().to_string();
@@ -494,7 +518,7 @@ impl Lifecycle {
         let refused = self.judged.map(|content| content.to_string());
         let usable = |entry: &Entry| {
             let is_current = Some(&entry.digest) == current.as_ref() || Some(&entry.read_from) == refused.as_ref();
-            entry.rejected.is_none() && !is_current && entry.tried != Tried::InVain
+            entry.rejected.is_none() && !is_current && entry.tried != Tried::InVain && entry.is_trusted(self.sets.keys())
         };
         for entry in entries.into_iter().filter(usable) {
             let (digest, since) = (entry.digest.clone(), entry.activated);
@@ -705,7 +729,7 @@ impl Lifecycle {
     }
 }
 
-async fn stage(turn: Turn, host: Arc<PolicyHost>, owner: String, content: Arc<ConfigMap>) -> Staged {
+async fn stage(turn: Turn, host: Arc<PolicyHost>, owner: String, content: Content) -> Staged {
     let staged = async {
         let bundle = parse(&turn, &host, &owner, &content).await?;
         let staged = bundle.stage_in(&turn, &host).await?;
@@ -721,5 +745,6 @@ fn now() -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
+mod gathering;
 #[cfg(test)]
 mod tests;

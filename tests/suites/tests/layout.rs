@@ -51,6 +51,7 @@ modules_have_no_cycles! {
     core_has_no_cycles: "pacer-core",
     api_has_no_cycles: "pacer-api",
     github_has_no_cycles: "pacer-github",
+    registry_has_no_cycles: "pacer-registry",
     jail_has_no_cycles: "pacer-jail",
     policy_has_no_cycles: "pacer-policy",
     cluster_has_no_cycles: "pacer-cluster",

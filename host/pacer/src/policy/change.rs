@@ -20,7 +20,7 @@ use pacer_policyset::{Phase, history};
 use super::configmap::key_of;
 use super::cure;
 use super::draft::{Difference, Draft, NewModule, Setting};
-use super::set::{Content, Refused, examine, too_large};
+use super::set::{Content, examine, too_large};
 use super::settings;
 use super::source::{Source, jail};
 use crate::archive::when;
@@ -301,10 +301,7 @@ impl Target {
             let mut digest = None;
             if after.content != before.content {
                 let examined = examine(&after.content).await?.map_err(|error| {
-                    anyhow::anyhow!(
-                        "ConfigMap {key} is left as it is, the operator would refuse this. {}",
-                        Refused::of(&error).text()
-                    )
+                    anyhow::anyhow!("ConfigMap {key} is left as it is, the operator would refuse this. {}", error.text())
                 })?;
                 digest = Some(examined.bundle.digest());
                 for (decision, mode, _) in examined.bundle.entries() {

@@ -8,6 +8,7 @@ use pacer_policy::bundle::FILE;
 use pacer_policy::{Bundle, Counters, Generation, PolicyHost};
 
 use super::jail::launcher;
+use super::pulled;
 use super::set::{Refused, given};
 
 /// The generation that a set makes: `policies.yaml`, a directory that holds it, or a manifest with one ConfigMap. It is read, checked and run as
@@ -22,8 +23,10 @@ pub(crate) fn load(path: &Path) -> Result<Arc<Generation>> {
     if let Some(why) = host.broken() {
         bail!("policies can't run here: {why}");
     }
+    let (data, mut modules) = set.content.parts();
+    let pulled = runtime.block_on(pulled::pull(&data))?;
+    modules.append(&mut pulled.map_err(|(reference, error)| anyhow!("{reference}: {error}"))?);
     let staged = runtime.block_on(async {
-        let (data, modules) = set.content.parts();
         let bundle = Bundle::parse(&host, "", &data, &modules).await?;
         bundle.stage(&host).await
     });

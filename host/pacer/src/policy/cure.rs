@@ -30,6 +30,21 @@ pub(crate) fn of_reason(reason: &str) -> Option<&'static str> {
             "change the ConfigMap, or have the same content tried again: kubectl annotate --overwrite configmap NAME \
              actions.summerwind.dev/policy-try-again=$(date +%s)"
         }
+        "PolicyPullFailed" => {
+            "see that the registry can be reached from where this runs, by TLS with a certificate of a known authority; the operator tries again by itself"
+        }
+        "PolicyPullDenied" => "name a Secret with credentials that may pull the repository: pullSecret in policies.yaml",
+        "PolicyPullNotFound" => {
+            "correct registry, repository and digest: crane digest or oras resolve prints the digest of a tag"
+        }
+        "PolicyPullSecretInvalid" => {
+            "kubectl create secret docker-registry NAME --docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD"
+        }
+        "PolicyDigestMismatch" => "do not use that registry, or what lies between, until you know why it sends something else",
+        "PolicyArtifactInvalid" => "push the component alone: oras push REGISTRY/REPOSITORY:TAG policy.wasm:application/wasm",
+        "PolicySignatureMissing" | "PolicySignatureInvalid" => {
+            "sign the artifact with a key that the operator takes (--policy-verification-key); docs/policy-sets.md has the command"
+        }
         "PolicyCompressionInvalid" | "PolicyDecompressionBomb" => "compress the module anew; it may have 4 MiB decompressed",
         _ => return REFUSALS.into_iter().find(|refusal| refusal.as_str() == reason).and_then(cure),
     })

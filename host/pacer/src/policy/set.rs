@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::cure;
 use super::jail::launcher;
+use super::pulled;
 use super::sheet::Sheet;
 use crate::report::{Format, Report};
 use crate::table;
@@ -86,15 +87,19 @@ impl Examined {
 }
 
 /// Does all that the operator does before it puts a set into force, under the same limits.
-pub(super) async fn examine(content: &Content) -> Result<Result<Examined, BundleError>> {
+pub(super) async fn examine(content: &Content) -> Result<Result<Examined, Refused>> {
     let host = PolicyHost::jailed(launcher()?, Arc::new(Counters::default()));
+    let (data, mut modules) = content.parts();
+    match pulled::pull(&data).await? {
+        Ok(mut pulled) => modules.append(&mut pulled),
+        Err((reference, error)) => return Ok(Err(Refused::new(error.reason(), format!("{reference}: {error}")))),
+    }
     let examined = async {
-        let (data, modules) = content.parts();
         let bundle = Bundle::parse(&host, "", &data, &modules).await?;
         let staged = bundle.stage(&host).await?;
         Ok(Examined { bundle, staged })
     };
-    Ok(examined.await)
+    Ok(examined.await.map_err(|error: BundleError| Refused::of(&error)))
 }
 
 /// Why a set is refused, and what to do.
@@ -219,7 +224,7 @@ async fn checked(given: &Given) -> Result<CheckedSet> {
         return Ok(set);
     }
     match examine(content).await? {
-        Err(error) => set.error = Some(Refused::of(&error)),
+        Err(error) => set.error = Some(error),
         Ok(examined) => {
             set.accepted = true;
             set.digest = Some(examined.bundle.digest().to_string());

@@ -18,6 +18,7 @@ use pacer_demand::redelivery;
 use pacer_operator::pod::PodDefaults;
 use pacer_operator::settings::Settings;
 use pacer_policyset::Options;
+use pacer_registry::{Registries, VerificationKeys};
 use pacer_trace::Limits;
 
 use crate::arguments::{ElectionArguments, FactArguments, RunArguments};
@@ -147,6 +148,16 @@ pub(super) fn prices(file: Option<&Path>) -> anyhow::Result<Prices> {
     Prices::new(table).with_context(|| format!("--node-prices {}", file.display()))
 }
 
+/// What policies are pulled with, and the keys of `--policy-verification-key`.
+pub(super) fn registries(arguments: &RunArguments) -> anyhow::Result<Registries> {
+    let mut keys = VerificationKeys::default();
+    for file in &arguments.policy_verification_key {
+        let pem = std::fs::read(file).with_context(|| format!("reading --policy-verification-key {}", file.display()))?;
+        keys.add(&pem).with_context(|| format!("--policy-verification-key {}", file.display()))?;
+    }
+    Ok(Registries::new(arguments.github.github_ca_file.as_deref(), keys, pacer_policy::RAW_BYTES)?)
+}
+
 pub(super) fn receipt_bounds(arguments: &RunArguments) -> Bounds {
     Bounds {
         count: usize::from(arguments.receipts_per_pool),
@@ -195,6 +206,23 @@ mod tests {
             assert!(options(&[wrong]).is_err(), "{wrong}");
         }
         assert!(options(&["--builtin-policies-only"]).unwrap().builtin_only);
+    }
+
+    #[test]
+    fn a_file_without_keys_is_refused_by_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("cosign.pub");
+        let registries = || match Pacer::parse_from(["pacer", "run", "--policy-verification-key", file.to_str().unwrap()]).command
+        {
+            Command::Run(arguments) => registries(&arguments).map(|registries| registries.keys().is_empty()),
+            other => panic!("{other:?}"),
+        };
+        let refused = || format!("{:#}", registries().unwrap_err());
+        assert!(refused().contains("cosign.pub"), "{}", refused());
+        std::fs::write(&file, "ssh-ed25519 AAAA\n").unwrap();
+        assert!(refused().contains("cosign.pub: it has no public key in PEM"), "{}", refused());
+        std::fs::write(&file, include_str!("../../../registry/tests/signed/key.pub")).unwrap();
+        assert!(!registries().unwrap());
     }
 
     fn allowed_by(flags: &[&str]) -> Allowed {

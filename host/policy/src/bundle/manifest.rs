@@ -3,6 +3,8 @@
 use std::fmt;
 
 use pacer_core::gate::scrub;
+use pacer_core::name::is_subdomain;
+use pacer_core::reference::{Reference, SCHEME};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -20,13 +22,24 @@ pub(super) struct Written {
     pub(super) limits: (LimitRequest, u64),
 }
 
-/// Reads the file: for each decision that it names, its entries.
-pub(super) fn read(text: &str) -> Result<Vec<(Decision, Vec<Written>)>, BundleError> {
+/// The whole file.
+#[derive(Default)]
+pub(super) struct Manifest {
+    /// For each decision that it names, its entries.
+    pub(super) decisions: Vec<(Decision, Vec<Written>)>,
+    /// The Secret with credentials of registries.
+    pub(super) pull_secret: Option<String>,
+}
+
+/// Reads the file.
+pub(super) fn read(text: &str) -> Result<Manifest, BundleError> {
     // A file of nothing but comments is a set that says nothing.
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(Vec::new());
+        return Ok(Manifest::default());
     }
-    let File { scale_down, restart, capacity, recover } = serde_saphyr::from_str(text).map_err(|error| syntax(&error))?;
+    let File { scale_down, restart, capacity, recover, pull_secret } =
+        serde_saphyr::from_str(text).map_err(|error| syntax(&error))?;
+    let pull_secret = pull_secret.map(secret).transpose()?;
     let all = [
         (Decision::ScaleDown, scale_down),
         (Decision::Restart, restart),
@@ -34,13 +47,20 @@ pub(super) fn read(text: &str) -> Result<Vec<(Decision, Vec<Written>)>, BundleEr
         (Decision::Recover, recover),
     ];
     let named = all.into_iter().filter_map(|(decision, entries)| Some((decision, entries?)));
-    named
-        .map(|(decision, entries)| {
-            let line = entries.referenced.line();
-            let entries = entries.value.0.into_iter().map(|entry| written(decision, entry, line));
-            Ok((decision, entries.collect::<Result<_, _>>()?))
-        })
-        .collect()
+    let decisions = named.map(|(decision, entries)| {
+        let line = entries.referenced.line();
+        let entries = entries.value.0.into_iter().map(|entry| written(decision, entry, line));
+        Ok((decision, entries.collect::<Result<_, _>>()?))
+    });
+    Ok(Manifest { decisions: decisions.collect::<Result<_, _>>()?, pull_secret })
+}
+
+fn secret(name: Spanned<String>) -> Result<String, BundleError> {
+    if is_subdomain(&name.value) {
+        return Ok(name.value);
+    }
+    let message = "it must be the name of a Secret of this namespace, of type kubernetes.io/dockerconfigjson".to_owned();
+    Err(BundleError::Field { line: name.referenced.line(), field: "pullSecret".to_owned(), message })
 }
 
 /// Names an entry: `scale-down`, or `scale-down (shadow)`.
@@ -53,10 +73,16 @@ pub(super) fn field(decision: Decision, mode: Mode) -> String {
 
 fn written(decision: Decision, entry: Entry, line: u64) -> Result<Written, BundleError> {
     let Some(module) = entry.module else {
-        let message = "module is missing: name a key of binaryData, a key of data that ends in .js, or builtin".to_owned();
+        let message = format!(
+            "module is missing: name a key of binaryData, a key of data that ends in .js, an artifact ({SCHEME}...), or builtin"
+        );
         return Err(BundleError::Field { line, field: field(decision, entry.mode), message });
     };
     let line = if module.referenced.line() == 0 { line } else { module.referenced.line() };
+    if let Some(Err(error)) = Reference::parse(&module.value) {
+        let field = format!("{}.module", field(decision, entry.mode));
+        return Err(BundleError::Field { line, field, message: error.to_string() });
+    }
     Ok(Written {
         module: (module.value, line),
         settings: entry.settings.map_or((serde_json::Value::Null, line), |settings| (settings.value, settings.referenced.line())),
@@ -84,6 +110,8 @@ struct File {
     capacity: Option<Spanned<Entries>>,
     #[serde(default)]
     recover: Option<Spanned<Entries>>,
+    #[serde(default, rename = "pullSecret")]
+    pull_secret: Option<Spanned<String>>,
 }
 
 /// One entry or several.

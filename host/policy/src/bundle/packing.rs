@@ -13,3 +13,9 @@ pub fn pack(bytes: &[u8]) -> Vec<u8> {
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
+
+/// Whether a module is compressed already, by what gzip and zstd begin with.
+#[must_use]
+pub fn is_packed(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+}

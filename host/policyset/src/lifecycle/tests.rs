@@ -5,6 +5,7 @@ use kube::Client;
 use kube::client::Body;
 use pacer_cluster::events::Events;
 use pacer_policy::Counters;
+use pacer_registry::{Registries, VerificationKeys};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -51,7 +52,8 @@ async fn stop_withdraws_a_trial_whose_note_is_not_answered_yet() {
     let key = ObjectKey::new("own", "set");
     let options =
         Options { default: Some(key.clone()), namespace: "own".to_owned(), builtin_only: false, default_is_anothers: false };
-    let sets = Arc::new(PolicySets::new(Arc::new(PolicyHost::new(Arc::new(Counters::default()))), options));
+    let registries = Registries::new(None, VerificationKeys::default(), 0).unwrap();
+    let sets = Arc::new(PolicySets::new(Arc::new(PolicyHost::new(Arc::new(Counters::default()))), registries, options));
     let (changed, _changes) = mpsc::channel(8);
     let events = Events::new(client.clone(), "test".to_owned());
     let mut lifecycle = Lifecycle::new(key, sets, Cluster { client, events, changed });

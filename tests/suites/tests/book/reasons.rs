@@ -14,7 +14,7 @@ use super::{files, read};
 const PAGE: &str = "docs/troubleshooting.md";
 
 /// Where reasons are made.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "host/api/src",
     "host/cluster/src",
     "host/core/src",
@@ -23,6 +23,7 @@ const SOURCES: [&str; 8] = [
     "host/operator/src",
     "host/policy/src",
     "host/policyset/src",
+    "host/registry/src",
 ];
 
 /// Events of the operator.

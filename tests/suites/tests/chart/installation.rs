@@ -190,6 +190,11 @@ async fn installation_with_every_value_set_starts_operator_and_webhook_server() 
         "data": {"usd.yaml": "m5.large: 0.096\n"},
     });
     world.plane.apply_text(&prices.to_string(), Apply::ServerSide).await?;
+    let signers = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "signers", "namespace": "elsewhere"},
+        "data": {"all.pem": include_str!("../../../../host/registry/tests/signed/key.pub")},
+    });
+    world.plane.apply_text(&signers.to_string(), Apply::ServerSide).await?;
     let token = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ui-token", "namespace": "elsewhere"},
         "stringData": {"secret": "a-token-for-the-page-of-a-test"},

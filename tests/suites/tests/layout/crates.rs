@@ -17,17 +17,19 @@ pub(crate) struct Package {
 }
 
 /// Which crates of the workspace a crate may depend on. Crates that are not in the workspace (yet) have no effect.
-const DIRECTIONS: [(&str, &[&str]); 20] = [
+const DIRECTIONS: [(&str, &[&str]); 22] = [
     ("pacer-contract", &[]),
     ("pacer-core", &["pacer-contract"]),
     ("pacer-api", &["pacer-core"]),
-    ("pacer-github", &["pacer-core"]),
+    ("pacer-connect", &[]),
+    ("pacer-github", &["pacer-core", "pacer-connect"]),
+    ("pacer-registry", &["pacer-core", "pacer-connect"]),
     ("pacer-policy", &["pacer-contract", "pacer-core", "pacer-policy-default", "pacer-policy-sdk"]),
     // The child's side of the protocol, linked into the executable alone.
     ("pacer-jail", &["pacer-core", "pacer-policy"]),
     ("pacer-cluster", &["pacer-core", "pacer-api"]),
     ("pacer-demand", &["pacer-core", "pacer-api", "pacer-github", "pacer-cluster"]),
-    ("pacer-policyset", &["pacer-core", "pacer-api", "pacer-policy", "pacer-cluster"]),
+    ("pacer-policyset", &["pacer-core", "pacer-api", "pacer-policy", "pacer-registry", "pacer-cluster"]),
     (
         "pacer-operator",
         &["pacer-core", "pacer-api", "pacer-github", "pacer-policy", "pacer-cluster", "pacer-demand", "pacer-policyset"],
@@ -47,6 +49,7 @@ const DIRECTIONS: [(&str, &[&str]); 20] = [
             "pacer-cluster",
             "pacer-demand",
             "pacer-policyset",
+            "pacer-registry",
             "pacer-operator",
             "pacer-trace",
             "pacer-simulate",

@@ -1,5 +1,5 @@
-//! Addresses that no GitHub has, and that whoever names a server must not reach through the operator: those of the link, and of the services
-//! that tell a machine its own credentials.
+//! Addresses that no server of users has, and that whoever names a server must not reach through the operator: those of the link, and of the
+//! services that tell a machine its own credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use tower::{BoxError, Service};
 
 /// A server at such an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is a link-local or metadata address, which no GitHub has; name another server")]
+#[error("{0} is a link-local or metadata address, which no server of users has; name another server")]
 pub(crate) struct Refused(IpAddr);
 
 /// Metadata services outside of the link-local networks: of AWS, of Alibaba Cloud, of Oracle Cloud, of Azure's wire server.

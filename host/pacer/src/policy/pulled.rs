@@ -1,0 +1,63 @@
+//! Modules of a set that lie in registries, pulled as the operator does it, with the credentials of whoever runs the command.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use pacer_policy::RAW_BYTES;
+use pacer_policy::bundle::remote;
+use pacer_registry::{Credentials, PullError, Registries, VerificationKeys};
+
+/// A module that could not be pulled, by its name.
+pub(super) type Lack = (String, PullError);
+
+/// Pulls what a set names in registries. Signatures are the operator's to check: it knows by which keys.
+pub(super) async fn pull(data: &BTreeMap<String, String>) -> Result<Result<BTreeMap<String, Vec<u8>>, Lack>> {
+    let references = remote(data).references;
+    if references.is_empty() {
+        return Ok(Ok(BTreeMap::new()));
+    }
+    let credentials = credentials(&config())?;
+    let registries = Registries::new(None, VerificationKeys::default(), RAW_BYTES)?;
+    let mut modules = BTreeMap::new();
+    for reference in references {
+        match registries.pull(&reference, &credentials).await {
+            Ok(module) => modules.insert(reference.to_string(), module.bytes.into()),
+            Err(error) => return Ok(Err((reference.to_string(), error))),
+        };
+    }
+    Ok(Ok(modules))
+}
+
+/// Where `docker login` and `oras login` write credentials.
+fn config() -> PathBuf {
+    let directory = env::var_os("DOCKER_CONFIG").map(PathBuf::from);
+    let directory = directory.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".docker")));
+    directory.unwrap_or_default().join("config.json")
+}
+
+fn credentials(file: &Path) -> Result<Credentials> {
+    match std::fs::read(file) {
+        Ok(bytes) => Credentials::read(&bytes).with_context(|| format!("{}", file.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Credentials::default()),
+        Err(error) => Err(error).with_context(|| format!("{} can't be read", file.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_need_be_no_credentials_but_what_is_there_has_to_be_right() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.json");
+        assert_eq!(format!("{:?}", credentials(&file).unwrap()), "{}");
+        std::fs::write(&file, r#"{"auths": {"ghcr.io": {"auth": "dTpw"}}}"#).unwrap();
+        assert_eq!(format!("{:?}", credentials(&file).unwrap()), r#"{"ghcr.io"}"#);
+        std::fs::write(&file, "[]").unwrap();
+        assert!(format!("{:#}", credentials(&file).unwrap_err()).contains("config.json: it is no JSON of the form"));
+    }
+}

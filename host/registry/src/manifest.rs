@@ -1,0 +1,178 @@
+//! Manifests: which layers an artifact has.
+
+use std::collections::BTreeMap;
+
+use pacer_core::reference::is_digest;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Largest manifest, in bytes.
+pub(crate) const MANIFEST_BYTES: usize = 64 << 10;
+
+/// What is asked for.
+pub(crate) const ACCEPT: &str =
+    "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
+
+/// What a layer with a module is called: today, and by the first tools that pushed WebAssembly.
+const MODULES: [&str; 2] = ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
+
+/// What cosign calls that which it signs.
+const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+
+/// Where cosign puts its signature.
+const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+
+/// Signatures of an artifact that are looked at.
+const SIGNATURES: usize = 16;
+
+/// Why an artifact is no policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// No manifest.
+    #[error("its manifest can't be read (line {line}, column {column})")]
+    Unreadable {
+        /// From 1.
+        line: usize,
+        /// From 1.
+        column: usize,
+    },
+    /// It names others.
+    #[error("it is an index of artifacts, and the digest must be that of one of them")]
+    Index,
+    /// Not one layer.
+    #[error("it has {0} layers of type application/wasm, and must have one")]
+    Layers(usize),
+    /// A digest that is none.
+    #[error("the digest of its layer is no SHA-256")]
+    Digest,
+}
+
+/// Bytes in a registry, by their digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blob {
+    /// 64 digits.
+    pub(crate) digest: String,
+    pub(crate) size: u64,
+}
+
+/// A payload and its signature, in base64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signed {
+    pub(crate) payload: Blob,
+    pub(crate) signature: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    #[serde(default)]
+    layers: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    manifests: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    media_type: String,
+    digest: String,
+    size: u64,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Descriptor {
+    fn blob(&self) -> Option<Blob> {
+        let digest = self.digest.strip_prefix("sha256:").filter(|digest| is_digest(digest))?;
+        Some(Blob { digest: digest.to_owned(), size: self.size })
+    }
+}
+
+fn layers(manifest: &[u8]) -> Result<Vec<Descriptor>, ManifestError> {
+    let written: Written = serde_json::from_slice(manifest)
+        .map_err(|error| ManifestError::Unreadable { line: error.line(), column: error.column() })?;
+    match (written.layers, written.manifests) {
+        (Some(layers), None) => Ok(layers),
+        (_, Some(_)) => Err(ManifestError::Index),
+        (None, None) => Err(ManifestError::Layers(0)),
+    }
+}
+
+/// The module of an artifact.
+pub(crate) fn module(manifest: &[u8]) -> Result<Blob, ManifestError> {
+    let layers = layers(manifest)?;
+    let modules: Vec<&Descriptor> = layers.iter().filter(|layer| MODULES.contains(&layer.media_type.as_str())).collect();
+    match modules.as_slice() {
+        [one] => one.blob().ok_or(ManifestError::Digest),
+        others => Err(ManifestError::Layers(others.len())),
+    }
+}
+
+/// The signatures of the artifact that this manifest is about.
+pub(crate) fn signatures(manifest: &[u8]) -> Result<Vec<Signed>, ManifestError> {
+    let signed = |layer: Descriptor| {
+        let payload = layer.blob().filter(|_| layer.media_type == PAYLOAD)?;
+        Some(Signed { payload, signature: layer.annotations?.remove(SIGNATURE)? })
+    };
+    Ok(layers(manifest)?.into_iter().filter_map(signed).take(SIGNATURES).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn layer(media_type: &str, digest: &str) -> Value {
+        json!({"mediaType": media_type, "digest": digest, "size": 9, "annotations": {"org.opencontainers.image.title": "policy.wasm"}})
+    }
+
+    fn digest() -> String {
+        format!("sha256:{}", "ab".repeat(32))
+    }
+
+    fn found(manifest: &Value) -> Result<Blob, ManifestError> {
+        module(manifest.to_string().as_bytes())
+    }
+
+    #[test]
+    fn an_artifact_has_one_layer_of_webassembly() {
+        let blob = Blob { digest: "ab".repeat(32), size: 9 };
+        for media_type in MODULES {
+            let manifest = json!({
+                "schemaVersion": 2,
+                "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "artifactType": "application/vnd.unknown.artifact.v1",
+                "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest(), "size": 2, "data": "e30="},
+                "layers": [layer(media_type, &digest()), layer("text/markdown", "sha256:beside")],
+                "annotations": {"org.opencontainers.image.created": "2026-05-01T10:00:00Z"},
+            });
+            assert_eq!(found(&manifest), Ok(blob.clone()));
+        }
+        let wasm = || layer("application/wasm", &digest());
+        for (manifest, error) in [
+            (json!({"layers": []}), ManifestError::Layers(0)),
+            (json!({"schemaVersion": 1}), ManifestError::Layers(0)),
+            (json!({"layers": [layer("application/vnd.oci.image.layer.v1.tar+gzip", &digest())]}), ManifestError::Layers(0)),
+            (json!({"layers": [wasm(), wasm()]}), ManifestError::Layers(2)),
+            (json!({"manifests": [wasm()]}), ManifestError::Index),
+            (json!({"layers": [layer("application/wasm", "sha256:../../x")]}), ManifestError::Digest),
+            (json!({"layers": [layer("application/wasm", &digest().to_uppercase())]}), ManifestError::Digest),
+        ] {
+            assert_eq!(found(&manifest), Err(error), "{manifest}");
+        }
+        assert_eq!(module(b"{\n \"layers\": 7}"), Err(ManifestError::Unreadable { line: 2, column: 12 }));
+    }
+
+    #[test]
+    fn signatures_are_where_cosign_puts_them() {
+        let mut layer = layer(PAYLOAD, &digest());
+        layer["annotations"][SIGNATURE] = json!("MEUC");
+        let others = [json!({"mediaType": PAYLOAD, "digest": digest(), "size": 1}), self::layer("text/plain", &digest())];
+        let manifest = json!({"layers": [layer, others[0], others[1]]}).to_string();
+        let signed = Signed { payload: Blob { digest: "ab".repeat(32), size: 9 }, signature: "MEUC".to_owned() };
+        assert_eq!(signatures(manifest.as_bytes()), Ok(vec![signed]));
+        let many = json!({"layers": vec![layer; 100]}).to_string();
+        assert_eq!(signatures(many.as_bytes()).unwrap().len(), SIGNATURES);
+    }
+}

@@ -9,6 +9,7 @@ use http::HeaderValue;
 use pacer_core::reference::Reference;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// Largest file, in bytes.
 const LARGEST: usize = 256 << 10;
@@ -77,8 +78,10 @@ impl Credentials {
         if bytes.len() > LARGEST {
             return Err(CredentialsError::Long);
         }
-        let File { auths } = serde_json::from_slice(bytes)
-            .map_err(|error| CredentialsError::Unreadable { line: error.line(), column: error.column() })?;
+        let unreadable = |error: serde_json::Error| CredentialsError::Unreadable { line: error.line(), column: error.column() };
+        // A list would do for a struct whose fields may be absent.
+        let _object: BTreeMap<String, IgnoredAny> = serde_json::from_slice(bytes).map_err(unreadable)?;
+        let File { auths } = serde_json::from_slice(bytes).map_err(unreadable)?;
         let logins = auths.into_iter().filter_map(|(registry, auth)| Some((place(&registry), auth.login()?)));
         Ok(Self(logins.collect()))
     }

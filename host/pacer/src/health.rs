@@ -155,7 +155,7 @@ pub(crate) async fn start(
         };
         let secure = tls.is_some();
         let listener = listen::bind(&arguments.metrics_addr).await?.with_tls(tls);
-        tracing::info!(metrics_addr = %listener.address()?, tls = secure, "serving");
+        tracing::info!(tls = secure, metrics_addr = %listener.address()?, "serving");
         parts.spawn(serve(listener, health.clone(), scraping, stop.clone()));
     }
     Ok(())

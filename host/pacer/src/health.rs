@@ -143,21 +143,21 @@ pub(crate) async fn start(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let tls = arguments.identity()?.map(Tls::new).transpose().context("the certificate of the metrics")?;
+    if arguments.metrics_addr.is_empty() {
+        return Ok(());
+    }
+    let scraping = if arguments.metrics_authorization {
+        let config = connection::config(kubeconfig).await?;
+        Scraping::Authorized(Scrapers::new(connection::fenced_client(&config, Fence::open(), health.metrics.clone())?))
+    } else {
+        Scraping::Anybody
+    };
+    let listener = listen::bind(&arguments.metrics_addr).await?;
+    tracing::info!(tls = tls.is_some(), metrics_addr = %listener.address()?, "serving");
     if let Some(tls) = &tls {
         parts.spawn(tls.clone().follow(stop.clone()));
     }
-    if !arguments.metrics_addr.is_empty() {
-        let scraping = if arguments.metrics_authorization {
-            let config = connection::config(kubeconfig).await?;
-            Scraping::Authorized(Scrapers::new(connection::fenced_client(&config, Fence::open(), health.metrics.clone())?))
-        } else {
-            Scraping::Anybody
-        };
-        let secure = tls.is_some();
-        let listener = listen::bind(&arguments.metrics_addr).await?.with_tls(tls);
-        tracing::info!(tls = secure, metrics_addr = %listener.address()?, "serving");
-        parts.spawn(serve(listener, health.clone(), scraping, stop.clone()));
-    }
+    parts.spawn(serve(listener.with_tls(tls), health.clone(), scraping, stop.clone()));
     Ok(())
 }
 

@@ -123,26 +123,27 @@ impl Scrapers {
         key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
         let answer = match self.known(&key) {
             Some(answer) => answer,
-            None => {
-                let turn = self.turns.acquire().await.map_err(|error| Refusal::Unanswered(error.to_string()))?;
-                // Somebody may have asked the same meanwhile.
-                let answer = match self.known(&key) {
-                    Some(answer) => answer,
-                    None => self.ask(token).await.map_err(|error| {
-                        tracing::warn!(%error, "can't ask the API server who may read metrics; the roles of --metrics-authorization are in docs/operations.md#restricted-metrics");
-                        Refusal::Unanswered(reason(&error))
-                    })?,
-                };
-                drop(turn);
-                self.answers.lock().unwrap_or_else(PoisonError::into_inner).keep(key, answer.clone(), Instant::now());
-                answer
-            }
+            None => self.find_out(token, key).await?,
         };
         match answer {
             Answer::Allowed => Ok(()),
             Answer::Unknown => Err(Refusal::Unknown),
             Answer::Forbidden(user) => Err(Refusal::Forbidden(user)),
         }
+    }
+
+    /// Asks when it is this one's turn, unless somebody has asked the same meanwhile.
+    async fn find_out(&self, token: &str, key: [u8; 32]) -> Result<Answer, Refusal> {
+        let _turn = self.turns.acquire().await.map_err(|error| Refusal::Unanswered(error.to_string()))?;
+        if let Some(answer) = self.known(&key) {
+            return Ok(answer);
+        }
+        let answer = self.ask(token).await.map_err(|error| {
+            tracing::warn!(%error, "can't ask the API server who may read metrics; the roles of --metrics-authorization are in docs/operations.md#restricted-metrics");
+            Refusal::Unanswered(reason(&error))
+        })?;
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).keep(key, answer.clone(), Instant::now());
+        Ok(answer)
     }
 
     fn known(&self, token: &[u8; 32]) -> Option<Answer> {

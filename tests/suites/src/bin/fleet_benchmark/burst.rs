@@ -12,7 +12,7 @@ use pacer_suites::{api, deployment, queue};
 use serde_json::json;
 
 use crate::figure::{AtMost, Figure, Page, share_of};
-use crate::fleet::{NAME, PATIENCE, harm, nodes};
+use crate::fleet::{self, NAME, PATIENCE, harm, nodes};
 use crate::meter::{self, Meter};
 
 /// Secret of the webhooks.
@@ -43,9 +43,7 @@ const GONE: f64 = 50.0;
 pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figure>) -> Result<()> {
     let world = start().await?;
     let outcome = burst(&world, jobs, lasting, &mut Page::new(format!("burst of {jobs} jobs"), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 /// A world whose operator receives webhooks, with a prompt GitHub: its delays would hide those of the operator.

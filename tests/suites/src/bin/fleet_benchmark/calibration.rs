@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::burst::{hook, start};
 use crate::figure::{Figure, Page};
-use crate::fleet::{PATIENCE, nodes};
+use crate::fleet::{self, PATIENCE, nodes};
 
 /// Seeds of each kind of load.
 const SEEDS: u64 = 3;
@@ -151,9 +151,7 @@ impl Load {
 pub(crate) async fn measure(figures: &mut Vec<Figure>) -> Result<()> {
     let world = start().await?;
     let outcome = compare(&world, figures).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn compare(world: &World, figures: &mut Vec<Figure>) -> Result<()> {

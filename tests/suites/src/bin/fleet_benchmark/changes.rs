@@ -13,7 +13,7 @@ use pacer_suites::{api, change_template, queue, scale};
 use serde_json::json;
 
 use crate::figure::{AtMost, Figure, Page};
-use crate::fleet::{NAME, PATIENCE, harm, nodes, online, world};
+use crate::fleet::{self, NAME, PATIENCE, harm, nodes, online, world};
 use crate::meter::{self, Meter};
 
 /// Longer than the scene.
@@ -36,9 +36,7 @@ const PODS: f64 = 132.0;
 pub(crate) async fn scale_down(figures: &mut Vec<Figure>) -> Result<()> {
     let world = world().await?;
     let outcome = shrink(&world, &mut Page::new("100 to 40, 30 busy".to_owned(), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn shrink(world: &World, page: &mut Page<'_>) -> Result<()> {
@@ -67,9 +65,7 @@ async fn shrink(world: &World, page: &mut Page<'_>) -> Result<()> {
 pub(crate) async fn rollout(figures: &mut Vec<Figure>) -> Result<()> {
     let world = world().await?;
     let outcome = roll(&world, &mut Page::new("rollout, 100 idle + 20 busy".to_owned(), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn roll(world: &World, page: &mut Page<'_>) -> Result<()> {

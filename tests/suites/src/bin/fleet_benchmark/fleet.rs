@@ -57,6 +57,17 @@ pub(crate) async fn world() -> Result<World> {
     .await
 }
 
+/// Ends a scene: an error tells the state of its world, which is stopped.
+///
+/// # Errors
+///
+/// When the scene had one.
+pub(crate) async fn finish(world: World, outcome: Result<()>) -> Result<()> {
+    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
+    world.stop().await;
+    Ok(outcome?)
+}
+
 /// Variables that the shipped Deployment gives the operator as they stand: how much memory it keeps depends on them.
 fn shipped_env() -> Result<Vec<(String, String)>> {
     let shipped: Deployment = serde_saphyr::from_str(include_str!("../../../../../deploy/base/deployment.yaml"))?;
@@ -73,9 +84,7 @@ fn shipped_env() -> Result<Vec<(String, String)>> {
 pub(crate) async fn measure(size: u32, idle: Duration, figures: &mut Vec<Figure>) -> Result<()> {
     let world = world().await?;
     let outcome = life(&world, size, idle, &mut Page::new(format!("{size} runners"), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    finish(world, outcome).await
 }
 
 async fn life(world: &World, size: u32, idle: Duration, page: &mut Page<'_>) -> Result<()> {
@@ -139,11 +148,8 @@ fn is_online(deployment: &RunnerDeployment, size: u32) -> bool {
 }
 
 async fn doing_nothing(world: &World, idle: Duration, page: &mut Page<'_>) -> Result<()> {
-    let meter = Meter::start(world)?;
-    // What is measured is that nothing happens.
-    tokio::time::sleep(idle).await;
-    let reading = meter.read()?;
-    let per_minute = IDLE_CPU * meter.elapsed().as_secs_f64() / 60.0;
+    let reading = meter::at_rest(world, idle).await?;
+    let per_minute = IDLE_CPU * reading.lasted.as_secs_f64() / 60.0;
     let seconds = idle.as_secs();
     page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
     page.count(format!("idle for {seconds} s: paid GitHub calls"), reading.paid(), Some(AtMost::Limit(0.0)));

@@ -10,7 +10,7 @@ use pacer_suites::{api, deployment, queue};
 
 use crate::burst;
 use crate::figure::{AtMost, Figure, Page, share_of};
-use crate::fleet::{NAME, PATIENCE, harm, nodes};
+use crate::fleet::{self, NAME, PATIENCE, harm, nodes};
 use crate::meter::{self, Meter};
 
 /// RunnerDeployments over which the runners are spread.
@@ -32,9 +32,7 @@ const SINGLES: usize = 20;
 pub(crate) async fn measure(runners: u32, idle: Duration, figures: &mut Vec<Figure>) -> Result<()> {
     let world = burst::start().await?;
     let outcome = at_rest(&world, runners, idle, &mut Page::new(format!("{runners} idle runners"), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn at_rest(world: &World, runners: u32, idle: Duration, page: &mut Page<'_>) -> Result<()> {
@@ -49,11 +47,8 @@ async fn at_rest(world: &World, runners: u32, idle: Duration, page: &mut Page<'_
     page.time("all online", began.elapsed(), None);
     meter::quiet(world, PATIENCE).await.context("all runners are online")?;
 
-    let meter = Meter::start(world)?;
-    // What is measured is that nothing happens.
-    tokio::time::sleep(idle).await;
-    let reading = meter.read()?;
-    let per_minute = IDLE_CPU * meter.elapsed().as_secs_f64() / 60.0;
+    let reading = meter::at_rest(world, idle).await?;
+    let per_minute = IDLE_CPU * reading.lasted.as_secs_f64() / 60.0;
     let seconds = idle.as_secs();
     page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
     page.limited_time(format!("idle for {seconds} s: processor time"), reading.cpu, Some(per_minute));

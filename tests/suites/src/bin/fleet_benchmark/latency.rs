@@ -9,7 +9,7 @@ use pacer_suites::queue;
 
 use crate::burst::{prepare, start};
 use crate::figure::{AtMost, Figure, Page, share_of};
-use crate::fleet::{NAME, PATIENCE, harm, nodes};
+use crate::fleet::{self, NAME, PATIENCE, harm, nodes};
 use crate::meter::{self, Meter};
 
 /// Seconds: half of the webhooks answered; half and 95 % of the pods made.
@@ -25,9 +25,7 @@ const NEARLY_ALL_MADE: f64 = 0.2;
 pub(crate) async fn measure(jobs: u32, figures: &mut Vec<Figure>) -> Result<()> {
     let world = start().await?;
     let outcome = singles(&world, jobs, &mut Page::new(format!("{jobs} single jobs"), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn singles(world: &World, jobs: u32, page: &mut Page<'_>) -> Result<()> {

@@ -37,6 +37,8 @@ pub(crate) struct Reading {
     pub(crate) cpu: Duration,
     /// Its resident memory at the end, in bytes.
     pub(crate) resident: u64,
+    /// How long it was.
+    pub(crate) lasted: Duration,
 }
 
 impl Reading {
@@ -94,6 +96,7 @@ impl<'a> Meter<'a> {
             calls,
             cpu: usage.cpu.saturating_sub(self.usage.cpu),
             resident: usage.resident,
+            lasted: self.elapsed(),
         })
     }
 
@@ -115,6 +118,18 @@ impl<'a> Meter<'a> {
 fn is_first_page(path: &str) -> bool {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     query.split('&').find_map(|pair| pair.strip_prefix("page=")).is_none_or(|page| page == "1")
+}
+
+/// What the operator uses while nobody asks anything of it, for so long.
+///
+/// # Errors
+///
+/// As for [`Meter::start`] and [`Meter::read`].
+pub(crate) async fn at_rest(world: &World, lasting: Duration) -> Result<Reading> {
+    let meter = Meter::start(world)?;
+    // What is measured is that nothing happens.
+    tokio::time::sleep(lasting).await;
+    meter.read()
 }
 
 /// Waits until the operator has written nothing for a few seconds.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::burst;
 use crate::figure::{AtMost, Figure, Page};
-use crate::fleet::{PATIENCE, harm};
+use crate::fleet::{self, PATIENCE, harm};
 use crate::meter::{self, Meter};
 
 /// Requests to GitHub in an idle minute, those that are answered 304 included.
@@ -26,9 +26,7 @@ const CALLS: f64 = 60.0;
 pub(crate) async fn measure(repositories: u32, idle: Duration, figures: &mut Vec<Figure>) -> Result<()> {
     let world = burst::start().await?;
     let outcome = at_rest(&world, repositories, idle, &mut Page::new(format!("{repositories} repositories"), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn at_rest(world: &World, repositories: u32, idle: Duration, page: &mut Page<'_>) -> Result<()> {
@@ -48,12 +46,10 @@ async fn at_rest(world: &World, repositories: u32, idle: Duration, page: &mut Pa
     meter::quiet(world, PATIENCE).await.context("all runners are online")?;
 
     // Whoever has waited for news of its runner has it by now; what is measured is how often one asks without any.
-    tokio::time::sleep(idle).await;
-    let meter = Meter::start(world)?;
-    tokio::time::sleep(idle).await;
-    let reading = meter.read()?;
+    meter::at_rest(world, idle).await?;
+    let reading = meter::at_rest(world, idle).await?;
     let calls: u64 = reading.calls.values().map(|count| count.requests).sum();
-    let limit = CALLS * meter.elapsed().as_secs_f64() / 60.0;
+    let limit = CALLS * reading.lasted.as_secs_f64() / 60.0;
     let seconds = idle.as_secs();
     page.count(format!("idle for {seconds} s: GitHub calls"), calls, Some(AtMost::Limit(limit)));
     page.count(format!("idle for {seconds} s: of these paid"), reading.paid(), None);

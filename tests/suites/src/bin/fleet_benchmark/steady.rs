@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::burst;
 use crate::figure::{AtMost, Figure, Page};
-use crate::fleet::{NAME, PATIENCE, harm};
+use crate::fleet::{self, NAME, PATIENCE, harm};
 use crate::meter::{self, Meter};
 
 /// Events a second: half of them of jobs that come, half of jobs that are cancelled.
@@ -44,9 +44,7 @@ struct Cost {
 pub(crate) async fn measure(open: u32, lasting: Duration, figures: &mut Vec<Figure>) -> Result<()> {
     let world = burst::start().await?;
     let outcome = steady(&world, open, lasting, &mut Page::new(format!("{EVENTS} events a second"), figures)).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn steady(world: &World, open: u32, lasting: Duration, page: &mut Page<'_>) -> Result<()> {

@@ -31,9 +31,7 @@ pub(crate) async fn measure(tenants: u32, runners: u32, idle: Duration, figures:
     let world = fleet::world().await?;
     let mut page = Page::new(format!("{tenants} tenants with {runners} runners"), figures);
     let outcome = life(&world, tenants, runners, idle, &mut page).await;
-    let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
-    world.stop().await;
-    Ok(outcome?)
+    fleet::finish(world, outcome).await
 }
 
 async fn life(world: &World, count: u32, runners: u32, idle: Duration, page: &mut Page<'_>) -> Result<()> {
@@ -56,10 +54,7 @@ async fn life(world: &World, count: u32, runners: u32, idle: Duration, page: &mu
     calls("until then", &meter.read()?, count, page);
 
     // The slow and the revoked one go on asking.
-    let meter = Meter::start(world)?;
-    // What is measured is that little happens.
-    tokio::time::sleep(idle).await;
-    let reading = meter.read()?;
+    let reading = meter::at_rest(world, idle).await?;
     let seconds = idle.as_secs();
     calls(&format!("in {seconds} s with nothing to do"), &reading, count, page);
     page.time(format!("in {seconds} s with nothing to do: processor time"), reading.cpu, None);

@@ -46,11 +46,13 @@ mod observe;
 mod problem;
 mod proof;
 mod queue;
+mod report;
 mod spec;
 mod status;
 
 pub use memo::{AutoscalerMemo, MetricGauges};
 pub use problem::Problem;
+pub(crate) use report::Reporting;
 use status::Outcome;
 
 /// Passes over an autoscaler while webhooks come in: a burst of them becomes a few passes, a single one does not wait.
@@ -70,6 +72,7 @@ pub struct Autoscalers {
     pub(crate) decisions: Decisions,
     pub(crate) settings: Arc<Settings>,
     pub(crate) memory: AutoscalerMemory,
+    pub(crate) reporting: Reporting,
 }
 
 /// Where jobs are known from.

@@ -18,6 +18,8 @@ use super::{
     state::{RunnerToken, State},
 };
 
+mod report;
+
 /// A request, read.
 pub(super) struct Asked<'a> {
     pub(super) method: &'a Method,
@@ -45,7 +47,7 @@ pub(super) struct Answer {
     pub(super) caller: String,
 }
 
-pub(super) const DOCUMENTATION: &str = "https://docs.github.com/rest";
+const DOCUMENTATION: &str = "https://docs.github.com/rest";
 /// The version of the agent that can be downloaded.
 const NEWEST_AGENT: &str = "2.330.0";
 const LIMITS_DOCUMENTATION: &str = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api";
@@ -55,7 +57,7 @@ impl Answer {
         Self { status, headers: Vec::new(), body, caller: String::new() }
     }
 
-    pub(super) fn json(status: StatusCode, value: &Value) -> Self {
+    fn json(status: StatusCode, value: &Value) -> Self {
         Self::raw(status, Bytes::from(value.to_string()))
     }
 

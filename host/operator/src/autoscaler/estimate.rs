@@ -19,7 +19,7 @@ impl Autoscalers {
     /// started since.
     pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, desired: u32) {
         let past = self.past(spec, of.clock.now);
-        let ephemeral = spec.target.config().is_ephemeral();
+        let ephemeral = spec.sources.target.config().is_ephemeral();
         let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
         let jobs = &seen.demand.jobs;
         let mut waiting: Vec<(Timestamp, u64)> =
@@ -63,13 +63,13 @@ impl Autoscalers {
             };
             waiting::Runner { name, standing, since }
         };
-        let sets = self.cluster.stores.sets_of(&spec.target);
+        let sets = self.cluster.stores.sets_of(&spec.sources.target);
         Pool {
             wanted: desired,
             autoscaler: Some(evidence::autoscaler(of.object)),
             runners: seen.fleet.objects.iter().map(|one| runner(one)).collect(),
             backoff: evidence::backoff(sets.iter().map(AsRef::as_ref), of.clock.now),
-            github: evidence::github(&spec.target),
+            github: evidence::github(&spec.sources.target),
         }
     }
 }

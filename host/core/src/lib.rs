@@ -49,3 +49,4 @@ pub mod stop;
 pub mod target;
 pub mod tenancy;
 pub mod waiting;
+pub mod would_be;

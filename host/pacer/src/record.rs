@@ -4,9 +4,11 @@
 
 mod chronicle;
 mod recorder;
+mod what_if;
 
 pub(crate) use chronicle::Defaults;
 pub(crate) use recorder::{Recorder, Setting};
+pub(crate) use what_if::{Plan, WhatIf};
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -40,14 +40,14 @@ use pacer_policy::{Counters, IsolationLevel, PolicyHost};
 use pacer_policyset::PolicySets;
 use pacer_policyset::receipts::{self, Receipts};
 use pacer_registry::Registries;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::RunArguments;
 use crate::health::{self, Health, Phase};
 use crate::policy::jail;
-use crate::record::Recorder;
+use crate::record::{Recorder, WhatIf};
 use crate::{connection, default_github, listen, signal, telemetry, ui, webhook};
 
 mod settings;
@@ -205,6 +205,8 @@ struct Common {
     allowed: Arc<Allowed>,
     /// The file `--node-prices`, read once.
     prices: Prices,
+    /// One simulation at a time for policies in shadow.
+    simulation: Arc<Semaphore>,
 }
 
 /// The right to act, and for what.
@@ -223,6 +225,8 @@ struct Started {
     github: Arc<Accesses>,
     queues: Arc<Queues>,
     recorder: Option<Recorder>,
+    /// Simulates for policies in shadow until the controllers are stopped.
+    simulating: JoinSet<()>,
     /// Writes receipts until `written`.
     writing: JoinSet<()>,
     written: CancellationToken,
@@ -234,6 +238,7 @@ impl Started {
         // What was decided last is written as well.
         self.written.cancel();
         while self.writing.join_next().await.is_some() {}
+        while self.simulating.join_next().await.is_some() {}
         if let Some(recorder) = self.recorder {
             recorder.stop().await;
         }
@@ -366,6 +371,7 @@ impl Process {
             receipts: Arc::default(),
             allowed,
             prices,
+            simulation: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -411,6 +417,15 @@ impl Process {
         let sets = Arc::new(PolicySets::new(common.policies.clone(), common.registries.clone(), options));
         let bounds = tenancies.clone();
         sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
+        let mut simulating = JoinSet::new();
+        let watches = match settings::simulations(arguments, common.simulation.clone()) {
+            Some(plan) => {
+                let (what_if, watches) = WhatIf::new(plan, watches, stores.clone(), sets.clone(), stop.clone());
+                simulating.spawn(what_if.run());
+                watches
+            }
+            None => watches,
+        };
         let ledgers = Arc::new(Ledgers::new(client.clone(), self.precedence.clone(), stores.job_ledgers.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
@@ -472,7 +487,7 @@ impl Process {
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };
         running.spawn(operator.run(watches, alarms, news, stop));
-        Ok(Started { running, stores, github: accesses, queues, recorder, writing, written })
+        Ok(Started { running, stores, github: accesses, queues, recorder, simulating, writing, written })
     }
 
     /// Waits until the controllers have ended, or the lease is lost; says in between that the stores are full.

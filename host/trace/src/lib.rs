@@ -9,11 +9,13 @@ pub mod file;
 mod history;
 mod record;
 mod redaction;
+mod window;
 
 pub use directory::{Directory, Limits, read};
 pub use history::{History, JobLife, PoolLife, Problem, RunnerLife};
 pub use record::{About, End, FORMAT, Header, PoolSettings, Record, VERSION, What};
 pub use redaction::Redaction;
+pub use window::{Bounds, Overflow, Window};
 
 use jiff::Timestamp;
 
@@ -38,13 +40,20 @@ impl Trace {
         for record in self.records.iter().filter(|record| record.at <= to) {
             match (&record.what, record.at < from) {
                 (What::Pool(pool), true) => {
-                    settings.insert(pool.pool.clone(), Record { at: from, what: record.what.clone() });
+                    settings.insert(pool.pool.clone(), pool.clone());
+                }
+                // The number in force then is that of the last decision.
+                (What::Decision { pool, to, .. }, true) => {
+                    if let Some(settings) = settings.get_mut(pool) {
+                        settings.replicas = *to;
+                    }
                 }
                 (what, true) if what.subject().is_none_or(|subject| over.contains(&subject)) => {}
                 _ => kept.push(record.clone()),
             }
         }
-        let mut records: Vec<Record> = settings.into_values().chain(kept).collect();
+        let settings = settings.into_values().map(|pool| Record { at: from, what: What::Pool(pool) });
+        let mut records: Vec<Record> = settings.chain(kept).collect();
         records.push(Record { at: to, what: What::Checkpoint {} });
         Self { header: Header { started: from, ..self.header.clone() }, records }
     }

@@ -114,6 +114,7 @@ impl Autoscalers {
         let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now);
         let reads = generation.reads(PolicyDecision::Capacity);
         pool.attributes.extend(self.told_of(&spec.target, &reads, now));
+        pool.attributes.extend(self.room(&spec.target, &seen.fleet, &reads).await);
         let request = CapacityRequest {
             now: unix(now),
             settings: String::new(),

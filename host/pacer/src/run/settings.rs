@@ -77,6 +77,7 @@ pub(super) fn recording(arguments: &RunArguments, share: Option<Share>) -> Optio
             scale_down_delay: arguments.default_scale_down_delay,
             labels: labels.map(|label| Arc::from(label.as_str())).collect(),
         },
+        allowed: Arc::new(allowed(&arguments.facts)),
     })
 }
 

@@ -17,6 +17,7 @@ pub mod durations;
 pub mod estimate;
 pub mod facts;
 pub mod failures;
+pub mod fit;
 pub mod fleet;
 pub mod gate;
 pub mod last_job;

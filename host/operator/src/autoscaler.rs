@@ -46,6 +46,7 @@ mod observe;
 mod problem;
 mod proof;
 mod queue;
+mod room;
 mod spec;
 mod status;
 

@@ -16,6 +16,7 @@ use pacer_cluster::lease::{Election, LeaseConfig};
 use pacer_cluster::nodes::Nodes;
 use pacer_cluster::precedence::Precedence;
 use pacer_cluster::seed::Seed;
+use pacer_cluster::survey::Surveyor;
 use pacer_cluster::watch::Range;
 use pacer_core::allowed::Allowed;
 use pacer_core::price::Prices;
@@ -47,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 use crate::arguments::RunArguments;
 use crate::health::{self, Health, Phase};
 use crate::policy::jail;
-use crate::record::{Recorder, WhatIf};
+use crate::record::{Recorder, Sights, WhatIf};
 use crate::{connection, default_github, listen, signal, telemetry, ui, webhook};
 
 mod settings;
@@ -393,7 +394,7 @@ impl Process {
             );
         }
         let (watches, stores) = watches::watches(&client, Range { namespace: settings.namespace.as_deref(), share }, &tenancies);
-        let (recorder, watches) = match settings::recording(arguments, share) {
+        let (mut recorder, watches) = match settings::recording(arguments, share) {
             Some(setting) => {
                 let (recorder, watches) = Recorder::start(setting, watches, stores.clone(), metrics.recording())?;
                 (Some(recorder), watches)
@@ -440,6 +441,11 @@ impl Process {
         );
         let (queues, queue_news) = Queues::new(Pace::queues(), stop.clone());
         let (accesses, queues) = (Arc::new(accesses), Arc::new(queues));
+        let nodes = Arc::new(Nodes::new(client.clone(), common.allowed.clone()));
+        if let Some(recorder) = &mut recorder {
+            let (accesses, github) = (accesses.clone(), github.clone());
+            recorder.look_at(Sights { accesses, github, nodes: nodes.clone(), stores: stores.clone() });
+        }
         let events = Events::new(client.clone(), identity.clone());
         let recent = receipts.recent();
         let operator = Arc::new(Operator::new(controllers::Parts {
@@ -450,7 +456,8 @@ impl Process {
             ),
             decisions: Decisions {
                 policies: sets.clone(),
-                nodes: Arc::new(Nodes::new(client.clone(), common.allowed.clone())),
+                nodes,
+                surveyor: Arc::new(Surveyor::new(client.clone(), common.allowed.clone())),
                 facts: Arc::new(FactSources::new(
                     common.allowed.clone(),
                     common.prices.clone(),

@@ -113,6 +113,7 @@ impl Autoscalers {
         let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now);
         let reads = generation.reads(PolicyDecision::Capacity);
         pool.attributes.extend(self.told_of(&spec.sources.target, &reads, now));
+        pool.attributes.extend(self.room(&spec.sources.target, &seen.fleet, &reads).await);
         let told = || reservation::told(&seen.demand.jobs, spec.bounds.max, &reads, now);
         let told = metric.jobs_counted.then(told).unwrap_or_default();
         let life = [(LIFE.to_owned(), spec.sources.life.as_secs().to_string())];

@@ -70,7 +70,7 @@ pub(super) fn recording(arguments: &RunArguments, share: Option<Share>) -> Optio
         None => directory,
     };
     let limits = Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE };
-    Some(Setting { directory, limits, defaults: untold(arguments) })
+    Some(Setting { directory, limits, defaults: untold(arguments), allowed: Arc::new(allowed(&arguments.facts)) })
 }
 
 /// How simulations for policies in shadow are made, unless they are switched off.

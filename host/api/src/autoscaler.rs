@@ -7,6 +7,7 @@ use k8s_openapi::{
     jiff::{Timestamp, tz::TimeZone},
 };
 use kube::CustomResource;
+use pacer_core::report::{self, Form, Report};
 use pacer_core::schedule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -401,6 +402,9 @@ pub struct HorizontalRunnerAutoscalerStatus {
     /// Where the target's runners may be, as the operator has found; the webhook server goes by it. Not in ARC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proved_scope: Option<ProvedScope>,
+    /// Reports of jobs that wait which are open at GitHub. Not in ARC.
+    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
+    pub waiting_reports: Vec<WaitingReport>,
     /// What the operator has to say about the autoscaler.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -434,6 +438,58 @@ impl ProvedScope {
         let Some(api) = &self.api else { return true };
         let own = repository.and_then(|url| url.get(..api.len()));
         own.is_some_and(|start| start.eq_ignore_ascii_case(api))
+    }
+}
+
+/// A report of a job that waits, open on a commit at GitHub. Not in ARC.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingReport {
+    /// GitHub's id of the job.
+    pub job: i64,
+    /// Its repository, owner/name.
+    pub repository: String,
+    /// Hash of the commit.
+    pub commit: String,
+    /// Name of the check run, or context of the commit status.
+    pub name: String,
+    /// Whether it is a check run. A commit status otherwise.
+    #[serde(default, deserialize_with = "nullable::or_default")]
+    pub check: bool,
+    /// What it says, in short, to tell whether that has changed.
+    pub said: String,
+    /// When it was said.
+    pub at: Time,
+}
+
+impl WaitingReport {
+    /// As it is kept. Not with the number of a check run: whoever may write a status could name one that is not a report.
+    #[must_use]
+    pub fn of(report: &Report) -> Self {
+        Self {
+            job: i64::try_from(report.job).unwrap_or(i64::MAX),
+            repository: report.repository.clone(),
+            commit: report.commit.clone(),
+            name: report.name.clone(),
+            check: matches!(report.form, Form::Check(_)),
+            said: report.said.clone(),
+            at: Time(report.at),
+        }
+    }
+
+    /// What was kept; none where it is not about a job, or [not a report's name](report::is_name).
+    #[must_use]
+    pub fn read(&self) -> Option<Report> {
+        Some(Report {
+            job: u64::try_from(self.job).ok()?,
+            repository: self.repository.clone(),
+            commit: self.commit.clone(),
+            name: Some(self.name.clone()).filter(|name| report::is_name(name))?,
+            form: if self.check { Form::Check(None) } else { Form::Status },
+            said: self.said.clone(),
+            at: self.at.0,
+            refused: 0,
+        })
     }
 }
 

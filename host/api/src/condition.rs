@@ -20,6 +20,8 @@ pub enum ConditionType {
     Stopping,
     /// The runners of an autoscaler's target may be where its spec says, and their credentials have shown it: it gets webhooks' jobs.
     ScopeProved,
+    /// Jobs that wait for long are reported at GitHub, as an annotation of the autoscaler asks for.
+    WaitingReported,
     /// The policy set that the object names passed staging.
     PolicyAccepted,
     /// The policy set that the object names decides.
@@ -41,6 +43,7 @@ impl ConditionType {
             Self::Quarantined => "Quarantined",
             Self::Stopping => "Stopping",
             Self::ScopeProved => "ScopeProved",
+            Self::WaitingReported => "WaitingReported",
             Self::PolicyAccepted => "PolicyAccepted",
             Self::PolicyActive => "PolicyActive",
             Self::PolicyDegraded => "PolicyDegraded",

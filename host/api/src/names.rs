@@ -86,6 +86,8 @@ pub mod annotation {
     pub const RERUNS: &str = "actions.summerwind.dev/reruns";
     /// On RunnerDeployments, RunnerSets and HorizontalRunnerAutoscalers: name of the policy ConfigMap of the same namespace. Not in ARC.
     pub const POLICIES: &str = "actions.summerwind.dev/policies";
+    /// On HorizontalRunnerAutoscalers, a duration such as `10m`: a job that waits longer is reported on its commit at GitHub. Not in ARC.
+    pub const REPORT_WAITING: &str = "actions.summerwind.dev/report-waiting-jobs-after";
     /// On RunnerDeployments, RunnerSets and Runners, a whole number: what policies are told of the pool's priority. Not in ARC.
     pub const PRIORITY: &str = "actions.summerwind.dev/priority";
     /// On policy ConfigMaps: what the operator made of them, as JSON. Written by the operator only. Not in ARC.

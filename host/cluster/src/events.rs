@@ -68,6 +68,8 @@ pub enum Reason {
     Scaled,
     /// An autoscaler can't compute the desired replicas.
     RunnerAutoscalingFailure,
+    /// Jobs that wait can't be reported at GitHub.
+    WaitingNotReported,
     /// The tenancy file does not allow it, or a quota of it is used up.
     NotAllowed,
     /// A tenancy file came into force.
@@ -109,6 +111,7 @@ impl Reason {
             Self::PolicyDisabled => "PolicyDisabled",
             Self::Scaled => "Scaled",
             Self::RunnerAutoscalingFailure => "RunnerAutoscalingFailure",
+            Self::WaitingNotReported => "WaitingNotReported",
             Self::NotAllowed => "NotAllowed",
             Self::TenancyActive => "TenancyActive",
             Self::TenancyRefused => "TenancyRefused",
@@ -125,6 +128,7 @@ impl Reason {
             | Self::GitHubUnavailable
             | Self::PolicyFault
             | Self::RunnerAutoscalingFailure
+            | Self::WaitingNotReported
             | Self::NotAllowed
             | Self::TenancyRefused
             | Self::PolicyRefused

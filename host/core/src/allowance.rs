@@ -20,11 +20,13 @@ pub enum Purpose {
     Listing,
     /// Nobody waits for it: removals, missed webhooks.
     Removal,
+    /// For people to read: reports of jobs that wait. It gets no more than a small part of a minute, and nothing is kept for it.
+    Report,
 }
 
 impl Purpose {
     /// Every purpose, in the order of their indices.
-    pub const ALL: [Self; 3] = [Self::Start, Self::Listing, Self::Removal];
+    pub const ALL: [Self; 4] = [Self::Start, Self::Listing, Self::Removal, Self::Report];
 
     /// Name for metrics and logs.
     #[must_use]
@@ -33,6 +35,7 @@ impl Purpose {
             Self::Start => "start",
             Self::Listing => "listing",
             Self::Removal => "removal",
+            Self::Report => "report",
         }
     }
 }
@@ -61,10 +64,10 @@ type Amounts = [u32; Purpose::ALL.len()];
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Points of an account: 60 of GitHub's 900 are left to whoever else uses the credentials.
-const POINTS: Limit = Limit { most: 840, kept: [60, 120, 60] };
+const POINTS: Limit = Limit { most: 840, kept: [60, 120, 60, 0], reports: 60 };
 
 /// Creations of an account: 5 of GitHub's 80 are left to others.
-const CREATIONS: Limit = Limit { most: 75, kept: [40, 0, 10] };
+const CREATIONS: Limit = Limit { most: 75, kept: [40, 0, 10, 0], reports: 10 };
 
 /// Calls that wait for their turn. More wait as well, but in no order.
 const WAITING: usize = 4_096;
@@ -81,13 +84,15 @@ struct Limit {
     most: u32,
     /// What the others leave to each purpose, whether or not it has used it.
     kept: Amounts,
+    /// The most that [`Purpose::Report`] may use, even where nobody else uses anything.
+    reports: u32,
 }
 
 impl Limit {
     /// That of one of so many. Nobody has nothing.
     fn part(self, sharers: u32) -> Self {
         let of = |amount: u32| amount / sharers.max(1);
-        Self { most: of(self.most).max(1), kept: self.kept.map(of) }
+        Self { most: of(self.most).max(1), kept: self.kept.map(of), reports: of(self.reports).max(1) }
     }
 
     /// Whether `used` leaves room for `amount`. Of what others use or have kept for them, no more counts than leaves this purpose its own share:
@@ -96,13 +101,19 @@ impl Limit {
         let others = Purpose::ALL.iter().zip(used.iter().zip(&self.kept)).filter(|(other, _)| **other != purpose);
         let others = others.fold(0_u32, |sum, (_, (used, kept))| sum.saturating_add(*used.max(kept)));
         let others = others.min(self.most.saturating_sub(of(&self.kept, purpose)));
-        of(used, purpose).saturating_add(others).saturating_add(amount) <= self.most
+        let own = of(used, purpose).saturating_add(amount);
+        own <= self.cap(purpose) && own.saturating_add(others) <= self.most
     }
 
     /// The most that calls for one purpose can use.
     fn most_for(&self, purpose: Purpose) -> u32 {
         let kept: u32 = Purpose::ALL.iter().zip(&self.kept).filter(|(other, _)| **other != purpose).map(|(_, kept)| kept).sum();
-        self.most.saturating_sub(kept)
+        self.most.saturating_sub(kept).min(self.cap(purpose))
+    }
+
+    /// What a purpose may use where nobody else uses anything.
+    fn cap(&self, purpose: Purpose) -> u32 {
+        if purpose == Purpose::Report { self.reports } else { self.most }
     }
 }
 

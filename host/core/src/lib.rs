@@ -35,6 +35,7 @@ pub mod redelivery;
 pub mod reference;
 pub mod registration;
 pub mod replacement;
+pub mod report;
 pub mod reservation;
 pub mod restart;
 pub mod ring;

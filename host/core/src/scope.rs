@@ -61,6 +61,17 @@ impl Scope {
             Self::Enterprise(enterprise) => format!("enterprises/{enterprise}"),
         }
     }
+
+    /// Whether a repository is where runners of this scope may get jobs from. What belongs to an enterprise nobody can tell by its name.
+    #[must_use]
+    pub fn covers(&self, repository: &str) -> bool {
+        let Some((owner, name)) = repository.split_once('/') else { return false };
+        match self {
+            Self::Repository { owner: of, name: called } => owner.eq_ignore_ascii_case(of) && name.eq_ignore_ascii_case(called),
+            Self::Organization(of) => owner.eq_ignore_ascii_case(of),
+            Self::Enterprise(_) => true,
+        }
+    }
 }
 
 impl fmt::Display for Scope {
@@ -91,5 +102,21 @@ mod tests {
             assert_eq!(Scope::resolve(Some(repository), None, None), Err(ScopeError::Repository(repository.to_owned())),);
         }
         assert_eq!(Scope::resolve(None, Some(""), None), Err(ScopeError::Missing));
+    }
+
+    #[test]
+    fn only_repositories_of_the_scope_are_covered() {
+        let repository = Scope::Repository { owner: "acme".into(), name: "app".into() };
+        let organization = Scope::Organization("acme".into());
+        for (scope, name, expected) in [
+            (&repository, "acme/app", true),
+            (&repository, "Acme/App", true),
+            (&repository, "acme/other", false),
+            (&organization, "acme/other", true),
+            (&organization, "evil/app", false),
+            (&organization, "acme", false),
+        ] {
+            assert_eq!(scope.covers(name), expected, "{scope} {name}");
+        }
     }
 }

@@ -52,6 +52,16 @@ pub enum Endpoint {
     ListInstallations,
     /// `GET .../actions/runners/downloads`.
     ListAgents,
+    /// `GET .../actions/jobs/{id}`, for what a report of the job needs.
+    GetReportedJob,
+    /// `GET .../commits/{commit}/check-runs`, one page.
+    ListCheckRuns,
+    /// `POST .../check-runs`.
+    CreateCheckRun,
+    /// `PATCH .../check-runs/{id}`.
+    UpdateCheckRun,
+    /// `POST .../statuses/{commit}`.
+    CreateCommitStatus,
 }
 
 /// Largest answer that is read, in bytes, unless the endpoint has larger ones.
@@ -62,11 +72,13 @@ enum Right {
     Runners,
     Jobs,
     Hooks,
+    Checks,
+    Statuses,
 }
 
 impl Endpoint {
     /// Every endpoint, in the order of their indices.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::RegistrationToken,
         Self::JitConfig,
         Self::ListRunners,
@@ -87,6 +99,11 @@ impl Endpoint {
         Self::ListRepositories,
         Self::ListInstallations,
         Self::ListAgents,
+        Self::GetReportedJob,
+        Self::ListCheckRuns,
+        Self::CreateCheckRun,
+        Self::UpdateCheckRun,
+        Self::CreateCommitStatus,
     ];
 
     /// Name for metrics and logs.
@@ -113,6 +130,11 @@ impl Endpoint {
             Self::ListRepositories => "list_repositories",
             Self::ListInstallations => "list_installations",
             Self::ListAgents => "list_agents",
+            Self::GetReportedJob => "get_reported_job",
+            Self::ListCheckRuns => "list_check_runs",
+            Self::CreateCheckRun => "create_check_run",
+            Self::UpdateCheckRun => "update_check_run",
+            Self::CreateCommitStatus => "create_commit_status",
         }
     }
 
@@ -137,6 +159,11 @@ impl Endpoint {
             | Self::GetAppHook
             | Self::ListRepositories
             | Self::ListInstallations => Purpose::Removal,
+            Self::GetReportedJob
+            | Self::ListCheckRuns
+            | Self::CreateCheckRun
+            | Self::UpdateCheckRun
+            | Self::CreateCommitStatus => Purpose::Report,
         }
     }
 
@@ -176,14 +203,25 @@ impl Endpoint {
             Self::ListRepositories => "list the repositories of",
             Self::ListInstallations => "list the installations of",
             Self::ListAgents => "list the runner agents for",
+            Self::GetReportedJob => "look at a workflow job that is to be reported of",
+            Self::ListCheckRuns => "list the check runs of a commit of",
+            Self::CreateCheckRun => "make a check run on a commit of",
+            Self::UpdateCheckRun => "change a check run on a commit of",
+            Self::CreateCommitStatus => "set the status of a commit of",
         }
     }
 
     fn right(self) -> Right {
         match self {
-            Self::ListRuns | Self::ListRunJobs | Self::GetJob | Self::GetRun | Self::RerunJob | Self::ListRepositories => {
-                Right::Jobs
-            }
+            Self::ListRuns
+            | Self::ListRunJobs
+            | Self::GetJob
+            | Self::GetReportedJob
+            | Self::GetRun
+            | Self::RerunJob
+            | Self::ListRepositories => Right::Jobs,
+            Self::ListCheckRuns | Self::CreateCheckRun | Self::UpdateCheckRun => Right::Checks,
+            Self::CreateCommitStatus => Right::Statuses,
             Self::ListHooks | Self::ListDeliveries | Self::Redeliver | Self::GetAppHook => Right::Hooks,
             Self::RegistrationToken
             | Self::JitConfig
@@ -200,7 +238,17 @@ impl Endpoint {
 
     /// Whether an App's permission to read is enough.
     fn reads(self) -> bool {
-        !matches!(self, Self::RegistrationToken | Self::JitConfig | Self::RemoveRunner | Self::RerunJob | Self::Redeliver)
+        !matches!(
+            self,
+            Self::RegistrationToken
+                | Self::JitConfig
+                | Self::RemoveRunner
+                | Self::RerunJob
+                | Self::Redeliver
+                | Self::CreateCheckRun
+                | Self::UpdateCheckRun
+                | Self::CreateCommitStatus
+        )
     }
 
     /// The permission that the call needs, as GitHub's pages name it.
@@ -221,6 +269,9 @@ impl Endpoint {
         match (self.right(), scope, self.reads()) {
             (Right::Jobs, _, true) => "the App's repository permission \"Actions: read\"",
             (Right::Jobs, _, false) => "the App's repository permission \"Actions: read and write\"",
+            (Right::Checks, _, true) => "the App's repository permission \"Checks: read\"",
+            (Right::Checks, _, false) => "the App's repository permission \"Checks: read and write\"",
+            (Right::Statuses, ..) => "the App's repository permission \"Commit statuses: read and write\"",
             (Right::Runners, Scope::Repository { .. }, true) => "the App's repository permission \"Administration: read\"",
             (Right::Runners, Scope::Repository { .. }, false) => {
                 "the App's repository permission \"Administration: read and write\""
@@ -246,6 +297,10 @@ impl Endpoint {
             }
             (Right::Jobs, _) => {
                 "the token scope repo (classic) or the repository permission \"Actions: read and write\" (fine-grained)"
+            }
+            (Right::Checks, _) => "a GitHub App: tokens can't write check runs",
+            (Right::Statuses, _) => {
+                "the token scope repo:status (classic) or the repository permission \"Commit statuses: read and write\" (fine-grained)"
             }
             (Right::Runners, Scope::Repository { .. }) => {
                 "the token scope repo (classic) or the repository permission \"Administration: read and write\" (fine-grained), held by an administrator of the repository"
@@ -374,6 +429,12 @@ mod tests {
             (Endpoint::GetJob, &repository, Token, "Actions: read\""),
             (Endpoint::RerunJob, &repository, App, "Actions: read and write"),
             (Endpoint::RerunJob, &repository, Token, "Actions: read and write"),
+            (Endpoint::CreateCheckRun, &repository, App, "Checks: read and write"),
+            (Endpoint::ListCheckRuns, &repository, App, "Checks: read\""),
+            (Endpoint::UpdateCheckRun, &repository, Token, "GitHub App"),
+            (Endpoint::CreateCommitStatus, &repository, Token, "repo:status"),
+            (Endpoint::CreateCommitStatus, &repository, App, "Commit statuses: read and write"),
+            (Endpoint::GetReportedJob, &repository, App, "Actions: read\""),
             (Endpoint::ListRunnerGroups, &organization, App, "Self-hosted runners: read\""),
             (Endpoint::ListRunnerGroups, &organization, Token, "admin:org"),
             (Endpoint::ListHooks, &repository, App, "Webhooks: read\""),

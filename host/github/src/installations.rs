@@ -18,6 +18,8 @@ pub struct AppInstallation {
     pub all_repositories: bool,
     /// Whether its tokens are refused.
     pub suspended: bool,
+    /// Whether it may write check runs.
+    pub writes_checks: bool,
     /// Where people change it.
     pub page: String,
 }
@@ -31,7 +33,16 @@ struct Wire {
     #[serde(default)]
     suspended_at: Option<Timestamp>,
     #[serde(default)]
+    permissions: WirePermissions,
+    #[serde(default)]
     html_url: String,
+}
+
+/// The permissions that somebody asks about.
+#[derive(Default, Deserialize)]
+struct WirePermissions {
+    #[serde(default)]
+    checks: Option<String>,
 }
 
 /// A user, an organization, or an enterprise, which has no login.
@@ -64,6 +75,7 @@ impl Wire {
             account: account.unwrap_or_else(|| "an account that is gone".to_owned()),
             all_repositories: self.repository_selection.as_deref() == Some("all"),
             suspended: self.suspended_at.is_some(),
+            writes_checks: self.permissions.checks.as_deref() == Some("write"),
             page: self.html_url,
         }
     }

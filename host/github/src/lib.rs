@@ -44,7 +44,7 @@ pub use groups::RunnerGroup;
 pub use history::{Page, PageCursor, PastJob, PastRun};
 pub use hooks::{DeliveryCursor, DeliveryPage, HookOwner, RemoteDelivery, RemoteHook, Webhook};
 pub use installations::AppInstallation;
-pub use jobs::{JobState, QueueListing, Reading, RemoteJob, Repository, RunCounts};
+pub use jobs::{CheckName, CheckRun, JobState, QueueListing, Reading, RemoteJob, ReportedJob, Repository, RunCounts};
 pub use json::Misread;
 pub use jwt::AppKey;
 pub use limit::Resource;

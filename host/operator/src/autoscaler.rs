@@ -46,12 +46,14 @@ mod observe;
 mod problem;
 mod proof;
 mod queue;
+mod report;
 mod room;
 mod spec;
 mod status;
 
 pub use memo::{AutoscalerMemo, MetricGauges};
 pub use problem::Problem;
+pub(crate) use report::Reporting;
 use spec::{Sources, Spec};
 use status::Outcome;
 
@@ -72,6 +74,7 @@ pub struct Autoscalers {
     pub(crate) decisions: Decisions,
     pub(crate) settings: Arc<Settings>,
     pub(crate) memory: AutoscalerMemory,
+    pub(crate) reporting: Reporting,
 }
 
 /// Where jobs are known from.

@@ -32,7 +32,7 @@ use crate::access::{Accesses, RunnerListNews};
 use crate::account::Accounts;
 use crate::arc::abandoned::Abandoned;
 use crate::arc::statefulset::StatefulSets;
-use crate::autoscaler::{AutoscalerMemo, AutoscalerMemory, Autoscalers, DemandReports, DemandSources, Estimator};
+use crate::autoscaler::{AutoscalerMemo, AutoscalerMemory, Autoscalers, DemandReports, DemandSources, Estimator, Reporting};
 use crate::claim::Claims;
 use crate::cluster::Cluster;
 use crate::decisions::Decisions;
@@ -178,6 +178,7 @@ impl Operator {
             demand: DemandSources { ledgers, queues },
             decisions,
             settings: settings.clone(),
+            reporting: Reporting::new(fence.clone()),
         };
         let (stores, concurrency) = (cluster.stores.clone(), settings.concurrency);
         Self {
@@ -253,6 +254,14 @@ impl Operator {
         tasks.until_stop("the search for orphans", async move {
             let cluster = &operator.cluster;
             orphan::search(&cluster.client, &cluster.stores, operator.settings.sync_period).await;
+        });
+        let operator = self.clone();
+        tasks.until_stop("the reports of jobs that wait", async move {
+            // A watch that has ended before ends the process.
+            if !operator.cluster.stores.full().await {
+                return std::future::pending().await;
+            }
+            operator.autoscalers.report_waiting().await;
         });
         let operator = self.clone();
         let redelivery = Redelivery::new(

@@ -347,7 +347,7 @@ mod tests {
         ];
         let report = Report::new(Phase::Active, None, None, None, Detail::Whole).foretelling((told, 2));
         let text = report.text();
-        assert_eq!(Report::read(&text), Some(report.clone()), "{text}");
+        assert_eq!(Report::read(&text), Some(report), "{text}");
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         let web = &json["wouldBe"]["ci/web"];
         assert_eq!((&web["shadow"]["runners"], &web["inForce"]["waitP95"], &web["jobs"]), (&5.into(), &2.1.into(), &7.into()));

@@ -60,6 +60,7 @@ mod listing;
 mod outbox;
 mod payload;
 mod place;
+mod report;
 mod route;
 mod runner;
 mod server;
@@ -78,6 +79,7 @@ pub use self::{
     job::{Conclusion, Job, JobCounts, JobRunner, JobSpec, JobState},
     limit::Budget,
     place::{DeliveryId, GroupId, GroupVisibility, HookId, JobId, NoScope, RunId, RunnerId, Scope},
+    report::{CheckRun, CommitStatus},
     route::RouteKind,
     runner::{Killed, Registered, Registration, RegistrationRefused, RemovalRefused, RunnerCounts},
     session::{Event, Session},
@@ -248,6 +250,18 @@ impl View<'_> {
     #[must_use]
     pub fn killed(&self) -> &[Killed] {
         &self.0.killed
+    }
+
+    /// Check runs, the oldest first.
+    #[must_use]
+    pub fn checks(&self) -> &[CheckRun] {
+        &self.0.reports.checks
+    }
+
+    /// Commit statuses, each as it was set.
+    #[must_use]
+    pub fn statuses(&self) -> &[CommitStatus] {
+        &self.0.reports.statuses
     }
 
     /// Requests of one kind.

@@ -15,6 +15,9 @@ use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end, queue, running, succeeded};
 use serde_json::{Value, json};
 
+#[path = "waiting/reports.rs"]
+mod reports;
+
 /// Longer than any test here: whoever has a runner keeps it.
 const LONG: Duration = Duration::from_secs(3_600);
 

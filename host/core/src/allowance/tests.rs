@@ -47,6 +47,24 @@ fn one_purpose_alone_uses_what_nothing_is_kept_of() {
 }
 
 #[test]
+fn reports_use_a_small_part_and_keep_nobody_waiting_who_starts_a_job() {
+    for (cost, calls) in [(GET, 60), (POST, 10), (DELETE, 12)] {
+        let mut allowance = Allowance::default();
+        assert_eq!(burst(&mut allowance, Purpose::Report, cost, seconds(0)), calls);
+        assert!(burst(&mut allowance, Purpose::Start, POST, seconds(1)) >= 55);
+        assert_eq!(burst(&mut allowance, Purpose::Report, cost, seconds(60)), calls);
+    }
+    for (other, cost) in [(Purpose::Start, POST), (Purpose::Listing, GET), (Purpose::Removal, DELETE)] {
+        let mut allowance = Allowance::default();
+        burst(&mut allowance, other, cost, seconds(0));
+        assert_eq!(burst(&mut allowance, Purpose::Report, POST, seconds(1)), 0, "what {other:?} left is kept for others");
+    }
+    let mut allowance = Allowance::default();
+    allowance.share(100);
+    assert!(burst(&mut allowance, Purpose::Report, POST, seconds(0)) > 0);
+}
+
+#[test]
 fn processes_that_share_an_account_have_the_same_part_of_its_minute() {
     for sharers in [1, 2, 3, 10] {
         let most = |purpose, cost| {
@@ -164,7 +182,7 @@ proptest! {
     /// GitHub sees each call at some time between its sending and its answer, and counts by minutes that begin whenever it likes.
     #[test]
     fn no_minute_of_github_holds_more_than_allowed(
-        calls in proptest::collection::vec((0_usize..3, 0_u64..400, 0_u64..20_000, 0.0..1.0_f64, 1_u32..40), 1..600),
+        calls in proptest::collection::vec((0_usize..4, 0_u64..400, 0_u64..20_000, 0.0..1.0_f64, 1_u32..40), 1..600),
     ) {
         let mut allowance = Allowance::default();
         let (mut now, mut flights, mut seen) = (Duration::ZERO, Vec::<(Duration, Grant)>::new(), Vec::new());
@@ -180,6 +198,7 @@ proptest! {
                 Purpose::Start => POST,
                 Purpose::Listing => Cost { points: pages, creations: 0 },
                 Purpose::Removal => DELETE,
+                Purpose::Report => POST,
             };
             if let Ok(grant) = allowance.ask(who, purpose, cost, now) {
                 let takes = Duration::from_millis(takes);
@@ -196,7 +215,7 @@ proptest! {
 
     #[test]
     fn no_sequence_of_calls_makes_it_panic(
-        calls in proptest::collection::vec((0_usize..3, any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>()), 0..60),
+        calls in proptest::collection::vec((0_usize..4, any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>()), 0..60),
     ) {
         let mut allowance = Allowance::default();
         let mut now = Duration::ZERO;

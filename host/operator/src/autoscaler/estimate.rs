@@ -1,17 +1,19 @@
 //! When jobs that wait will start: said once of each job, and compared with what came of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use pacer_api::Runner;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner};
 use pacer_cluster::object::Uid;
 use pacer_core::estimate::{Pace, starts};
-use pacer_core::ledger::State;
+use pacer_core::ledger::{Job, State};
 use pacer_core::waiting::{self, Pool, Standing};
 
+use super::observe::Fleet;
 use super::spec::Spec;
 use super::{Autoscalers, Observation, Subject};
+use crate::target::Target;
 use crate::waiting as evidence;
 
 impl Autoscalers {
@@ -39,19 +41,27 @@ impl Autoscalers {
         }
         waiting.sort_unstable();
         let queued: Vec<Timestamp> = waiting.iter().map(|(at, _)| *at).collect();
-        let made = starts(&self.pool(of, spec, seen, desired), &pace, &queued, of.clock.now);
+        let pool = self.pool(of.object, &spec.sources.target, &seen.fleet, &seen.demand.jobs, of.clock.now);
+        let made = starts(&Pool { wanted: desired, ..pool }, &pace, &queued, of.clock.now);
         let made = waiting.into_iter().map(|(_, id)| id).zip(made);
         self.memory.memos.change(of.uid, |memo| memo.estimates.keep(made));
     }
 
-    /// The pool as jobs that wait see it.
-    fn pool(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, desired: u32) -> Pool {
-        let running = seen.demand.jobs.values().filter(|job| job.state == State::InProgress);
+    /// The pool as jobs that wait see it. Of the jobs only those that run are looked at.
+    pub(super) fn pool(
+        &self,
+        autoscaler: &HorizontalRunnerAutoscaler,
+        target: &Target,
+        fleet: &Fleet,
+        jobs: &BTreeMap<u64, Job>,
+        now: Timestamp,
+    ) -> Pool {
+        let running = jobs.values().filter(|job| job.state == State::InProgress);
         let working: HashMap<&str, Timestamp> = running.filter_map(|job| Some((job.runner.as_deref()?, job.since))).collect();
         let runner = |runner: &Runner| {
             let name = runner.name_any();
             let (standing, since) = match working.get(name.as_str()) {
-                _ if seen.fleet.runners.ended.contains_key(name.as_str()) => (Standing::Leaving, None),
+                _ if fleet.runners.ended.contains_key(name.as_str()) => (Standing::Leaving, None),
                 Some(since) => (Standing::Busy, Some(*since)),
                 None => match Uid::of(runner).ok().and_then(|uid| self.memory.estimator.standings.of(&uid)) {
                     Some(found) => {
@@ -63,13 +73,13 @@ impl Autoscalers {
             };
             waiting::Runner { name, standing, since }
         };
-        let sets = self.cluster.stores.sets_of(&spec.sources.target);
+        let sets = self.cluster.stores.sets_of(target);
         Pool {
-            wanted: desired,
-            autoscaler: Some(evidence::autoscaler(of.object)),
-            runners: seen.fleet.objects.iter().map(|one| runner(one)).collect(),
-            backoff: evidence::backoff(sets.iter().map(AsRef::as_ref), of.clock.now),
-            github: evidence::github(&spec.sources.target),
+            wanted: target.replicas(),
+            autoscaler: Some(evidence::autoscaler(autoscaler)),
+            runners: fleet.objects.iter().map(|one| runner(one)).collect(),
+            backoff: evidence::backoff(sets.iter().map(AsRef::as_ref), now),
+            github: evidence::github(target),
         }
     }
 }

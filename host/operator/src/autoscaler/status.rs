@@ -74,6 +74,7 @@ impl Autoscalers {
         let policies = &self.decisions.policies;
         policy_condition::put(&mut new.conditions, policies, &namespace, asked, generation, of.clock.now);
         proof.put(&mut new, generation, of.clock.now);
+        self.put_reporting(of, &mut new.conditions);
         let period = self.publish_change(of, outcome, &old, &new).await.unwrap_or(Duration::MAX).min(self.settings.sync_period);
         let (version, stored, value) = (autoscaler.resource_version(), fields(&old), fields(&new));
         let weight = match new.proved_scope == old.proved_scope {

@@ -19,7 +19,6 @@ use pacer_core::ledger::Ledger;
 use pacer_core::policy::RecoverRequest;
 use pacer_core::recovery::{Budget, Next, Refused, Reply, Rerun, Reruns, Stage, Victim};
 use pacer_core::scale_down;
-use pacer_core::scope::Scope;
 use pacer_demand::ledger::Ledgers;
 use pacer_github::{ErrorKind, Repository};
 use pacer_policy::record::{Done, Item};
@@ -173,7 +172,7 @@ impl ReplicaSets {
                     items.push(Item { name: victim.runner.clone(), done: Done::Left { job: victim.job } });
                     continue;
                 };
-                let belongs = of.access.is_some_and(|access| covers(access.scope(), &victim.known.about.repository));
+                let belongs = of.access.is_some_and(|access| access.scope().covers(&victim.known.about.repository));
                 let admitted = if belongs { reruns.admit(victim, verdict, &recovery.budget, now) } else { Err(Refused::Foreign) };
                 let done = match admitted {
                     Ok(()) => Done::Rerun { job: victim.job },
@@ -206,7 +205,7 @@ impl ReplicaSets {
         let mut seen = due;
         let mut asks = None;
         match of.access.zip(Repository::named(&seen.repository)) {
-            Some((access, repository)) if covers(access.scope(), &seen.repository) => {
+            Some((access, repository)) if access.scope().covers(&seen.repository) => {
                 match next(access, &repository, &seen, now).await {
                     Ok(next) => {
                         seen.looked(&next, now);
@@ -291,36 +290,5 @@ async fn next(access: &Access, repository: &Repository, rerun: &Rerun, now: Time
 fn replace(reruns: &mut Reruns, seen: &Rerun) {
     if let Some(rerun) = reruns.get_mut(seen.job) {
         rerun.clone_from(seen);
-    }
-}
-
-/// Whether a repository is where runners of this scope may get jobs from. What belongs to an enterprise nobody can tell by its name.
-fn covers(scope: &Scope, repository: &str) -> bool {
-    let Some((owner, name)) = repository.split_once('/') else { return false };
-    match scope {
-        Scope::Repository { owner: of, name: called } => owner.eq_ignore_ascii_case(of) && name.eq_ignore_ascii_case(called),
-        Scope::Organization(of) => owner.eq_ignore_ascii_case(of),
-        Scope::Enterprise(_) => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_repositories_of_the_scope_are_covered() {
-        let repository = Scope::Repository { owner: "acme".into(), name: "app".into() };
-        let organization = Scope::Organization("acme".into());
-        for (scope, name, expected) in [
-            (&repository, "acme/app", true),
-            (&repository, "Acme/App", true),
-            (&repository, "acme/other", false),
-            (&organization, "acme/other", true),
-            (&organization, "evil/app", false),
-            (&organization, "acme", false),
-        ] {
-            assert_eq!(covers(scope, name), expected, "{scope} {name}");
-        }
     }
 }

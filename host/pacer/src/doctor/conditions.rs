@@ -59,7 +59,9 @@ fn finding(place: &Place, condition: &Condition, now: Timestamp) -> Option<Findi
     let severity = match (condition.type_.as_str(), condition.status.as_str()) {
         ("Accepted" | "PolicyAccepted", "False") => Severity::Problem,
         ("Ready" | "Scaling", "False") if !settles => Severity::Problem,
-        ("PolicyActive" | "PolicyIsolated", "False") | ("Quarantined" | "PolicyDegraded", "True") => Severity::Warning,
+        ("PolicyActive" | "PolicyIsolated" | "WaitingReported", "False") | ("Quarantined" | "PolicyDegraded", "True") => {
+            Severity::Warning
+        }
         ("Stopping", "True") if !settles => Severity::Warning,
         _ => return None,
     };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
+use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerDeployment, RunnerSet};
 use pacer_core::scope::Scope;
 use pacer_operator::target::{Target, TargetRef};
@@ -21,6 +22,8 @@ pub(super) struct Fleet {
     pub(super) repositories: BTreeSet<String>,
     /// An autoscaler of it is told of jobs by webhooks.
     pub(super) hears_webhooks: bool,
+    /// An autoscaler of it reports jobs that wait at GitHub, with the fleet's credentials.
+    pub(super) reports_jobs: bool,
 }
 
 impl Fleet {
@@ -40,22 +43,24 @@ pub(super) async fn read(reader: &mut Reader) -> Vec<Fleet> {
     targets.extend(reader.namespaced::<RunnerSet>("").await.into_iter().map(|one| Target::Set(Arc::new(one))));
     let autoscalers: Vec<HorizontalRunnerAutoscaler> = reader.namespaced("").await;
     let mut heard = heard_of(&reader.namespaced::<JobLedger>("").await);
-    let mut known: BTreeMap<TargetRef, (BTreeSet<String>, bool)> = BTreeMap::new();
+    let mut known: BTreeMap<TargetRef, (BTreeSet<String>, bool, bool)> = BTreeMap::new();
     for autoscaler in &autoscalers {
         let Some(target) = TargetRef::of(autoscaler) else { continue };
         let key = (target.namespace.clone(), autoscaler.name_any());
-        let (repositories, hears_webhooks) = known.entry(target).or_default();
+        let (repositories, hears_webhooks, reports_jobs) = known.entry(target).or_default();
         repositories.extend(heard.remove(&key).unwrap_or_default());
         let metrics = autoscaler.spec.metrics.iter().flatten();
         repositories.extend(metrics.flat_map(|metric| metric.repository_names.iter().flatten().cloned()));
         *hears_webhooks |= autoscaler.spec.workflow_job_trigger().is_some();
+        let asks = autoscaler.annotations().contains_key(annotation::REPORT_WAITING);
+        *reports_jobs |= asks && autoscaler.spec.credentials_secret().is_none();
     }
     let fleet = |target: Target| {
         let scope = target.config().scope().ok()?;
         let reference = target.reference();
-        let (repositories, hears_webhooks) = known.remove(&reference).unwrap_or_default();
+        let (repositories, hears_webhooks, reports_jobs) = known.remove(&reference).unwrap_or_default();
         let repositories = repositories.iter().map(|name| full_name(name, &scope)).collect();
-        Some(Fleet { title: reference.to_string(), target, scope, repositories, hears_webhooks })
+        Some(Fleet { title: reference.to_string(), target, scope, repositories, hears_webhooks, reports_jobs })
     };
     targets.into_iter().filter_map(fleet).collect()
 }

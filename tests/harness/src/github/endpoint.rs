@@ -45,7 +45,7 @@ pub(super) struct Answer {
     pub(super) caller: String,
 }
 
-const DOCUMENTATION: &str = "https://docs.github.com/rest";
+pub(super) const DOCUMENTATION: &str = "https://docs.github.com/rest";
 /// The version of the agent that can be downloaded.
 const NEWEST_AGENT: &str = "2.330.0";
 const LIMITS_DOCUMENTATION: &str = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api";
@@ -55,7 +55,7 @@ impl Answer {
         Self { status, headers: Vec::new(), body, caller: String::new() }
     }
 
-    fn json(status: StatusCode, value: &Value) -> Self {
+    pub(super) fn json(status: StatusCode, value: &Value) -> Self {
         Self::raw(status, Bytes::from(value.to_string()))
     }
 
@@ -100,9 +100,14 @@ impl Answer {
 fn need_of(route: &Route) -> Option<Need> {
     use RouteKind as K;
     let access = match route.kind {
-        K::GetRunner | K::ListRunners | K::ListDownloads | K::ListGroups | K::ListHooks | K::ListDeliveries | K::GetDelivery => {
-            Access::Read
-        }
+        K::GetRunner
+        | K::ListRunners
+        | K::ListDownloads
+        | K::ListGroups
+        | K::ListHooks
+        | K::ListDeliveries
+        | K::GetDelivery
+        | K::ListChecks => Access::Read,
         _ => Access::Write,
     };
     let runners = matches!(
@@ -127,12 +132,19 @@ fn need_of(route: &Route) -> Option<Need> {
         }
         (Scope::Repository { .. }, _, true) => need(&["admin:repo_hook", "repo"], "repository_hooks", access),
         (Scope::Organization(_), _, true) => need(&["admin:org_hook"], "organization_hooks", access),
+        (Scope::Repository { .. }, ..) if is_check(route) => need(&["repo"], "checks", access),
+        (Scope::Repository { .. }, ..) if route.kind == K::CreateStatus => need(&["repo", "repo:status"], "statuses", access),
         (Scope::Repository { .. }, ..) if route.kind == K::RerunJob => need(&["repo"], "actions", Access::Write),
         (Scope::Repository { .. }, ..) => need(&["repo"], "actions", Access::Read),
         // Every installation may read metadata.
         (Scope::Organization(_), ..) if route.kind == K::ListRepositories => need(&["repo"], "metadata", Access::Read),
         _ => Some(Need { scopes: &["admin:enterprise"], permission: None }),
     }
+}
+
+/// Whether it is about check runs.
+fn is_check(route: &Route) -> bool {
+    matches!(route.kind, RouteKind::ListChecks | RouteKind::CreateCheck | RouteKind::UpdateCheck)
 }
 
 /// What the App itself asks for, by its own token.
@@ -252,6 +264,9 @@ impl State {
         }
         let place = self.accounts.find(route.scope.as_ref()?)?;
         let need = need_of(route)?;
+        if matches!(caller, Caller::Person(_)) && is_check(route) && route.kind != RouteKind::ListChecks {
+            return Some(Answer::error(StatusCode::FORBIDDEN, "You must authenticate via a GitHub App.", DOCUMENTATION));
+        }
         match self.credentials.permits(caller, &self.accounts, place, need) {
             Ok(()) => {}
             Err(Refused::Invisible) => return None,
@@ -351,6 +366,10 @@ impl State {
                 Ok(_) => Answer::json(StatusCode::CREATED, &json!({})),
                 Err(message) => Answer::error(StatusCode::FORBIDDEN, message, DOCUMENTATION),
             }),
+            K::ListChecks => Some(self.list_checks(asked, place)),
+            K::CreateCheck => Some(self.create_check(asked.body, place)),
+            K::UpdateCheck => self.update_check(asked.body, place, route.id),
+            K::CreateStatus => Some(self.create_status(asked)),
             K::ListGroups => self.list_groups(asked, route, place),
             K::ListRepositories => self.list_repositories(asked, route, place),
             K::ListDownloads => Some(Answer::json(StatusCode::OK, &payload::downloads(NEWEST_AGENT))),

@@ -17,7 +17,7 @@ pub(super) fn moment(at: Timestamp) -> String {
 }
 
 /// A commit that every run and job is of.
-const COMMIT: &str = "e3103f8eb03e1ad7f2331c5446b23c070fc54055";
+pub(super) const COMMIT: &str = "e3103f8eb03e1ad7f2331c5446b23c070fc54055";
 
 /// Links that GitHub gives with every repository, as key and path below the repository.
 const REPOSITORY_LINKS: [(&str, &str); 38] = [

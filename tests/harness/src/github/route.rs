@@ -35,6 +35,14 @@ pub enum RouteKind {
     GetJob,
     /// POST to run a job again.
     RerunJob,
+    /// GET the check runs of a commit.
+    ListChecks,
+    /// POST a check run.
+    CreateCheck,
+    /// PATCH a check run.
+    UpdateCheck,
+    /// POST a commit status.
+    CreateStatus,
     /// GET the app's installation of a scope.
     FindInstallation,
     /// GET all installations of the app.
@@ -100,6 +108,7 @@ impl Route {
             _ => return None,
         };
         let (get, post, delete) = (method == Method::GET, method == Method::POST, method == Method::DELETE);
+        let patch = method == Method::PATCH;
         let number = |text: &str| text.parse::<u64>().ok();
         let repository = matches!(below, Below::Repository);
         let (kind, id, delivery) = match (&below, rest) {
@@ -125,6 +134,10 @@ impl Route {
             (_, ["actions", "runs", id, "jobs"]) if get && repository => (RouteKind::ListRunJobs, number(id)?, 0),
             (_, ["actions", "jobs", id]) if get && repository => (RouteKind::GetJob, number(id)?, 0),
             (_, ["actions", "jobs", id, "rerun"]) if post && repository => (RouteKind::RerunJob, number(id)?, 0),
+            (_, ["commits", _, "check-runs"]) if get && repository => (RouteKind::ListChecks, 0, 0),
+            (_, ["check-runs"]) if post && repository => (RouteKind::CreateCheck, 0, 0),
+            (_, ["check-runs", id]) if patch && repository => (RouteKind::UpdateCheck, number(id)?, 0),
+            (_, ["statuses", _]) if post && repository => (RouteKind::CreateStatus, 0, 0),
             (_, ["installation"]) if get => (RouteKind::FindInstallation, 0, 0),
             (Below::Repository | Below::Organization, ["hooks"]) if get => (RouteKind::ListHooks, 0, 0),
             (_, ["hooks", id, "deliveries"]) if get => (RouteKind::ListDeliveries, number(id)?, 0),
@@ -167,6 +180,10 @@ impl Route {
             K::ListRunJobs => scoped!("actions/runs/{run_id}/jobs"),
             K::GetJob => scoped!("actions/jobs/{job_id}"),
             K::RerunJob => scoped!("actions/jobs/{job_id}/rerun"),
+            K::ListChecks => scoped!("commits/{ref}/check-runs"),
+            K::CreateCheck => scoped!("check-runs"),
+            K::UpdateCheck => scoped!("check-runs/{check_run_id}"),
+            K::CreateStatus => scoped!("statuses/{sha}"),
             K::ListDownloads => scoped!("actions/runners/downloads"),
             K::ListInstallations => "/app/installations",
             K::FindInstallation => scoped!("installation"),

@@ -25,6 +25,7 @@ use super::{
     limit::Budgets,
     listing::Pages,
     place::{Accounts, JobId, PlaceId, RunnerId},
+    report::Reports,
     runner::{Killed, Orphan, Pool, Runner},
 };
 
@@ -108,6 +109,7 @@ pub(super) struct State {
     pub(super) calls: Calls,
     pub(super) hooks: Hooks,
     pub(super) pages: Pages,
+    pub(super) reports: Reports,
     pub(super) deprecated: bool,
     pub(super) totals: Totals,
     pub(super) signals: Signals,
@@ -140,6 +142,7 @@ impl State {
             faults: Faults::default(),
             lies: Lies::default(),
             hooks: Hooks::default(),
+            reports: Reports::default(),
             pages: Pages::default(),
             deprecated: false,
             totals: Totals::default(),

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use pacer_api::names::annotation;
 use pacer_harness::controlplane::Apply;
-use pacer_harness::github::{APP_PRIVATE_KEY, GroupVisibility, Hook, Installation, Person, Scope, View};
+use pacer_harness::github::{APP_PRIVATE_KEY, Access, GroupVisibility, Hook, Installation, Person, Scope, View};
 use pacer_harness::world::World;
 use pacer_suites::webhook::SECRET;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end_as_it_is, queue, runners, with_spec};
@@ -176,6 +177,19 @@ async fn installations_of_an_app_and_what_is_left_of_the_budget_are_told() -> Re
     ensure!(what.contains("acme") && cure.contains("/installations/70") && said.code == Some(SICK), "{:#}", said.report);
     ensure!(world.github.install_app(7, Installation::new(70, "acme")));
     until_silent(&world).await?;
+
+    // An annotation asks for reports that the App may not make.
+    let asks = json!({annotation::REPORT_WAITING: "10m"});
+    let asking = pacer_suites::put(autoscaler("web", 1, "maxReplicas", json!(1)), "/metadata", "annotations", asks);
+    apply(&world, &asking).await?;
+    let said = doctor(&world).await?;
+    let (what, cure) = one(&said, "may not write check runs")?;
+    ensure!(what.contains("in acme ") && cure.contains("Checks: read and write") && said.code == Some(0), "{:#}", said.report);
+    let mut writes = Installation::new(70, "acme");
+    writes.permissions.insert("checks".to_owned(), Access::Write);
+    ensure!(world.github.install_app(7, writes));
+    until_silent(&world).await?;
+    kubectl(&world, &["delete", "hra", "web"]).await?;
 
     world.github.exhaust_rate_limit(Duration::from_secs(20));
     let said = doctor(&world).await?;

@@ -120,6 +120,7 @@ async fn every_answer_has_githubs_shape() {
         (&api, Method::GET, format!("repos/acme/app/actions/runs/{}/jobs", run(running))),
         (&api, Method::GET, format!("repos/acme/app/actions/runs/{}/jobs", run(queued))),
         (&api, Method::POST, format!("repos/acme/app/actions/jobs/{done}/rerun")),
+        (&api, Method::GET, format!("repos/acme/app/commits/{}/check-runs?check_name=x&filter=all", payload::COMMIT)),
         (&as_app, Method::GET, "repos/acme/app/installation".to_owned()),
         (&as_app, Method::GET, "app/installations".to_owned()),
         (&as_app, Method::GET, "app/installations/70".to_owned()),

@@ -1,7 +1,7 @@
 //! Workflow jobs as GitHub sees them: one job, or all of a repository that wait or run.
 
 mod listing;
-mod report;
+pub(crate) mod report;
 mod rerun;
 
 use std::collections::HashMap;
@@ -17,8 +17,6 @@ use tokio::time::Instant;
 use crate::call::Subject;
 use crate::memory::Room;
 use crate::stack::cache::Version;
-
-pub use report::{CheckName, CheckRun, ReportedJob};
 
 /// Runs whose jobs one listing asks for: together with the runs themselves this fits into ten seconds of the share that
 /// [`crate::pace::Pace::queues`] takes of GitHub's secondary limit.

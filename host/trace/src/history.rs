@@ -168,7 +168,10 @@ impl History {
             What::Decision { pool, .. } => {
                 self.pools.entry(pool.clone()).or_default().decisions += 1;
             }
-            What::Node(_) | What::Room(_) | What::Listings(_) | What::Budget(_) => self.surroundings.follow(at, what),
+            What::Node(node) => self.surroundings.add_node(at, node),
+            What::Room(room) => self.surroundings.add_room(at, room),
+            What::Listings(listings) => self.surroundings.add_listings(listings),
+            What::Budget(budget) => self.surroundings.add_budget(at, budget),
             What::Resumed { since } => self.gaps.push((*since, at)),
             What::Unknown => self.unknown += 1,
             What::Pool(_) | What::JobQueued { .. } | What::RunnerCreated { .. } | What::Checkpoint {} => {}

@@ -20,7 +20,7 @@ pub use window::{Bounds, Overflow, Window};
 
 use jiff::Timestamp;
 
-use surroundings::Standing;
+use record::Standing;
 
 /// The header, and the records in the order of the file.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::surroundings::{Budget, Listings, NodeFacts, Room};
+use crate::surroundings::{Budget, Listings, NodeFacts, NodeState, Room};
 
 /// The value of `format` in a header.
 pub const FORMAT: &str = "pacer-trace";
@@ -252,5 +252,34 @@ impl What {
     /// Whether nothing more is to be said of its subject.
     pub(crate) fn ends(&self) -> bool {
         matches!(self, Self::JobCompleted { .. } | Self::RunnerEnded { .. })
+    }
+}
+
+/// Something of which a record says how it is from now on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    Pool(Arc<str>),
+    Room(Arc<str>),
+    Node(Arc<str>),
+}
+
+impl What {
+    /// What it says the present state of, for as long as nothing newer is said.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        match self {
+            Self::Pool(settings) => Some(Standing::Pool(settings.pool.clone())),
+            Self::Room(room) => Some(Standing::Room(room.pool.clone())),
+            Self::Node(node) => Some(Standing::Node(node.node.clone())),
+            _ => None,
+        }
+    }
+
+    /// Whether its subject is as if nothing had been said of it.
+    pub(crate) fn clears(&self) -> bool {
+        match self {
+            Self::Room(room) => room.waiting == 0,
+            Self::Node(node) => node.state == NodeState::Gone,
+            _ => false,
+        }
     }
 }

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::record::What;
-
 /// Scopes that one record of listings tells, and windows that one record of a budget tells; the others are counted.
 pub const TOLD: usize = 32;
 
@@ -154,35 +152,6 @@ fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
-/// Something of which a record says how it is from now on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
-    Pool(Arc<str>),
-    Room(Arc<str>),
-    Node(Arc<str>),
-}
-
-impl What {
-    /// What it says the present state of, for as long as nothing newer is said.
-    pub(crate) fn standing(&self) -> Option<Standing> {
-        match self {
-            Self::Pool(settings) => Some(Standing::Pool(settings.pool.clone())),
-            Self::Room(room) => Some(Standing::Room(room.pool.clone())),
-            Self::Node(node) => Some(Standing::Node(node.node.clone())),
-            _ => None,
-        }
-    }
-
-    /// Whether its subject is as if nothing had been said of it.
-    pub(crate) fn clears(&self) -> bool {
-        match self {
-            Self::Room(room) => room.waiting == 0,
-            Self::Node(node) => node.state == NodeState::Gone,
-            _ => false,
-        }
-    }
-}
-
 /// What a trace says of one set of credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialsLife {
@@ -214,30 +183,32 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    pub(crate) fn follow(&mut self, at: Timestamp, what: &What) {
-        match what {
-            What::Node(node) => self.nodes.entry(node.node.clone()).or_default().push((at, node.clone())),
-            What::Room(room) => self.room.entry(room.pool.clone()).or_default().push((at, room.clone())),
-            What::Listings(listings) => {
-                let life = self.credentials.entry(listings.credentials.clone()).or_default();
-                for one in &listings.scopes {
-                    life.listings = life.listings.saturating_add(one.listings);
-                    life.torn = life.torn.saturating_add(one.torn);
-                    life.longest = life.longest.max(one.milliseconds);
-                    life.failures = life.failures.max(one.failures);
-                }
+    pub(crate) fn add_node(&mut self, at: Timestamp, node: &NodeFacts) {
+        self.nodes.entry(node.node.clone()).or_default().push((at, node.clone()));
+    }
+
+    pub(crate) fn add_room(&mut self, at: Timestamp, room: &Room) {
+        self.room.entry(room.pool.clone()).or_default().push((at, room.clone()));
+    }
+
+    pub(crate) fn add_listings(&mut self, listings: &Listings) {
+        let life = self.credentials.entry(listings.credentials.clone()).or_default();
+        for one in &listings.scopes {
+            life.listings = life.listings.saturating_add(one.listings);
+            life.torn = life.torn.saturating_add(one.torn);
+            life.longest = life.longest.max(one.milliseconds);
+            life.failures = life.failures.max(one.failures);
+        }
+    }
+
+    pub(crate) fn add_budget(&mut self, at: Timestamp, budget: &Budget) {
+        let life = self.credentials.entry(budget.credentials.clone()).or_default();
+        life.deferred = life.deferred.saturating_add(budget.deferred);
+        life.held_back = life.held_back.saturating_add(budget.held_back);
+        for window in &budget.windows {
+            if life.lowest.as_ref().is_none_or(|(_, lowest)| window.left() < lowest.left()) {
+                life.lowest = Some((at, window.clone()));
             }
-            What::Budget(budget) => {
-                let life = self.credentials.entry(budget.credentials.clone()).or_default();
-                life.deferred = life.deferred.saturating_add(budget.deferred);
-                life.held_back = life.held_back.saturating_add(budget.held_back);
-                for window in &budget.windows {
-                    if life.lowest.as_ref().is_none_or(|(_, lowest)| window.left() < lowest.left()) {
-                        life.lowest = Some((at, window.clone()));
-                    }
-                }
-            }
-            _ => {}
         }
     }
 

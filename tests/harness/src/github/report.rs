@@ -1,11 +1,11 @@
 //! What is said about commits: check runs, which only GitHub Apps make, and commit statuses.
 
 use http::StatusCode;
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
+    check::{CheckRun, CommitStatus},
     endpoint::{Answer, Asked, DOCUMENTATION},
     payload,
     place::PlaceId,
@@ -14,47 +14,6 @@ use super::{
 
 /// Most characters of a commit status's description, and of its context.
 const LONGEST: (usize, usize) = (140, 255);
-
-/// A check run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckRun {
-    /// GitHub's number.
-    pub id: u64,
-    /// What people see.
-    pub name: String,
-    /// What its maker calls it.
-    pub external_id: Option<String>,
-    /// `queued`, `in_progress` or `completed`.
-    pub status: String,
-    /// How it ended.
-    pub conclusion: Option<String>,
-    /// In one line.
-    pub title: String,
-    /// In full.
-    pub summary: String,
-    /// How often it was changed.
-    pub changes: u32,
-    repository: PlaceId,
-    started_at: Timestamp,
-}
-
-/// A commit status, each as it was set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommitStatus {
-    /// Whose place a later one takes.
-    pub context: String,
-    /// `pending`, `success`, `failure` or `error`.
-    pub state: String,
-    /// In one line.
-    pub description: String,
-}
-
-/// All that was said.
-#[derive(Debug, Default)]
-pub(super) struct Reports {
-    pub(super) checks: Vec<CheckRun>,
-    pub(super) statuses: Vec<CommitStatus>,
-}
 
 #[derive(Deserialize)]
 struct Output {

@@ -49,12 +49,23 @@ impl Nodes {
 
     /// What is known about the nodes of these names, after at most a second. Those that can't be read are missing.
     pub async fn about(&self, names: &BTreeSet<&str>) -> BTreeMap<String, NodeFacts> {
+        self.state(names).await.into_iter().filter_map(|(name, facts)| Some((name, facts?))).collect()
+    }
+
+    /// The same, with those that the API server says there are none of.
+    pub async fn state(&self, names: &BTreeSet<&str>) -> BTreeMap<String, Option<NodeFacts>> {
         let unknown = self.unknown(names, Instant::now());
         if !unknown.is_empty() && tokio::time::timeout(PATIENCE, self.read(unknown)).await.is_err() {
             tracing::debug!("nodes not read in time; decisions are taken without what is missing");
         }
         let known = self.lock();
-        names.iter().filter_map(|name| Some(((*name).to_owned(), known.nodes.get(*name)?.1.clone()?))).collect()
+        names.iter().filter_map(|name| Some(((*name).to_owned(), known.nodes.get(*name)?.1.clone()))).collect()
+    }
+
+    /// What may be passed on.
+    #[must_use]
+    pub fn allowed(&self) -> &Allowed {
+        &self.allowed
     }
 
     /// Those to be read, the first time or again.
@@ -93,7 +104,7 @@ impl Nodes {
     }
 }
 
-fn facts(node: &Node, allowed: &Allowed) -> NodeFacts {
+pub(crate) fn facts(node: &Node, allowed: &Allowed) -> NodeFacts {
     let spec = node.spec.as_ref();
     let labels = node.metadata.labels.iter().flatten().filter(|(key, _)| node::is_read(key, allowed));
     let allocatable = |resource: &str, unit: i128| {
@@ -101,10 +112,12 @@ fn facts(node: &Node, allowed: &Allowed) -> NodeFacts {
         u64::try_from(nanos(quantity)? / unit).ok()
     };
     let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     NodeFacts {
         created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
         cordoned: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
         deleting: node.metadata.deletion_timestamp.is_some(),
+        ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         taints: taints.iter().map(|taint| taint.key.clone()).collect(),
         labels: labels.map(|(key, value)| (key.clone(), value.clone())).collect(),
         cpu_millis: allocatable("cpu", 1_000_000),

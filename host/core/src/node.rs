@@ -10,7 +10,7 @@ use crate::price::Prices;
 use crate::reads::{Fact, Reads};
 
 /// Taints by which nodes announce that they are about to go, whoever takes them away.
-const LEAVING: [&str; 11] = [
+const LEAVING: [&str; 10] = [
     "ToBeDeletedByClusterAutoscaler",
     "karpenter.sh/disrupted",
     "karpenter.sh/disruption",
@@ -21,8 +21,10 @@ const LEAVING: [&str; 11] = [
     "cloud.google.com/impending-node-termination",
     "node.cloudprovider.kubernetes.io/shutdown",
     "node.kubernetes.io/out-of-service",
-    "node.kubernetes.io/unschedulable",
 ];
+
+/// The taint of a cordoned node.
+const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
 /// One node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct NodeFacts {
     pub cordoned: bool,
     /// Its object is being deleted.
     pub deleting: bool,
+    /// Its kubelet says that it is ready, and still reports.
+    pub ready: bool,
     /// Keys of its taints.
     pub taints: Vec<String>,
     /// Its labels, as far as anybody reads them.
@@ -42,6 +46,9 @@ pub struct NodeFacts {
     /// What pods may use of its memory, in bytes.
     pub memory_bytes: Option<u64>,
 }
+
+/// Label that says in which zone a node is.
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Label that says what machine a node is.
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
@@ -72,7 +79,30 @@ impl NodeFacts {
     /// Whether it takes no more pods, and those that are on it had better leave.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.cordoned || self.deleting || self.taints.iter().any(|taint| LEAVING.contains(&taint.as_str()))
+        self.cordoned || self.taints.iter().any(|taint| taint == CORDONED) || self.is_leaving()
+    }
+
+    /// Whether somebody has announced that it is about to go. A cordon alone, and the taint that comes with one, announce nothing.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        let announces = |taint: &String| LEAVING.contains(&taint.as_str());
+        self.deleting || self.taints.iter().any(announces)
+    }
+
+    /// Its zone, where that label is among those that may be passed on.
+    #[must_use]
+    pub fn zone<'a>(&'a self, allowed: &Allowed) -> Option<&'a str> {
+        self.passed_on(ZONE, allowed)
+    }
+
+    /// Its instance type, where that label is among those that may be passed on.
+    #[must_use]
+    pub fn instance_type<'a>(&'a self, allowed: &Allowed) -> Option<&'a str> {
+        self.passed_on(INSTANCE_TYPE, allowed)
+    }
+
+    fn passed_on<'a>(&'a self, label: &str, allowed: &Allowed) -> Option<&'a str> {
+        self.labels.get(label).filter(|_| allowed.node_labels.iter().any(|key| key == label)).map(String::as_str)
     }
 
     /// `spot` where its labels say that it may be taken away at any moment, `on-demand` where they say otherwise; none where they say nothing.

@@ -37,11 +37,13 @@ pub enum Fact {
     WaitingJobs,
     /// What started the run of a job.
     Job,
+    /// How many more pods of the pool the nodes take.
+    Room,
 }
 
 impl Fact {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NodeLabels,
         Self::NodeSize,
         Self::NodeNeighbours,
@@ -53,6 +55,7 @@ impl Fact {
         Self::LastJob,
         Self::WaitingJobs,
         Self::Job,
+        Self::Room,
     ];
 
     /// Its name in `reads`.
@@ -70,6 +73,7 @@ impl Fact {
             Self::LastJob => "last-job",
             Self::WaitingJobs => "waiting-jobs",
             Self::Job => "job",
+            Self::Room => "room",
         }
     }
 }

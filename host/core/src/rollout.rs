@@ -7,6 +7,8 @@
 //! The surge is a promise about pods, since these are what nodes have room for: one that is on its way out counts until it is gone, or until
 //! it [hangs](Leaving::Hangs).
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::PodFacts;
@@ -55,6 +57,55 @@ pub struct Set {
     pub present: u32,
     /// Its status describes its present spec.
     pub observed: bool,
+    /// The most it was asked for and may be following by now, although the watch has not shown that; see [`Asked`].
+    pub asked: u32,
+}
+
+/// How long a number that was sent counts while the watch shows nothing of it: longer than a watch is late, and it ends where the request never
+/// arrived.
+const ASKED_FOR: SignedDuration = SignedDuration::from_mins(1);
+
+/// What RunnerReplicaSets were asked for that the watch has not shown yet.
+///
+/// Whoever raises a number and then makes a set of a newer template within the same second would otherwise plan with the number before, while the
+/// older set makes runners up to the one after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked<K>(BTreeMap<K, Request>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Request {
+    /// `metadata.generation` that the watch had shown before.
+    generation: i64,
+    replicas: u32,
+    at: Timestamp,
+}
+
+impl<K> Default for Asked<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord> Asked<K> {
+    /// A number is about to be sent to a set that is known as of this generation.
+    pub fn note(&mut self, set: K, generation: i64, replicas: u32, now: Timestamp) {
+        let replicas = replicas.max(self.most(&set, generation, now));
+        self.0.retain(|_, request| !request.is_past(now));
+        self.0.insert(set, Request { generation, replicas, at: now });
+    }
+
+    /// The most that a set of this generation was asked for meanwhile; zero when the watch has shown all of it.
+    #[must_use]
+    pub fn most(&self, set: &K, generation: i64, now: Timestamp) -> u32 {
+        let request = self.0.get(set).filter(|request| request.generation >= generation && !request.is_past(now));
+        request.map_or(0, |request| request.replicas)
+    }
+}
+
+impl Request {
+    fn is_past(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at) >= ASKED_FOR
+    }
 }
 
 /// What to do with the sets.
@@ -77,9 +128,18 @@ impl Set {
 
     /// Pods it has, or may have by the time its present spec has been followed.
     fn occupies(&self) -> u32 {
-        let alive = if self.observed && self.is_counted() { self.alive } else { self.alive.max(self.wanted) };
+        let settled = self.observed && self.is_counted() && self.asked <= self.wanted;
+        let alive = if settled { self.alive } else { self.alive.max(self.wanted).max(self.asked) };
         alive.saturating_add(self.leaving)
     }
+}
+
+/// `spec.replicas` of the first set of a template, beside `before`, those of the templates before. As [`plan`] does, it leaves room for what an old
+/// set may make before it has followed its present spec: a number is often raised and a template changed in one edit.
+#[must_use]
+pub fn first(desired: u32, surge: u32, before: &[Set]) -> u32 {
+    let occupied = before.iter().fold(0_u32, |sum, set| sum.saturating_add(set.occupies()));
+    if before.is_empty() { desired } else { desired.min(desired.saturating_add(surge).saturating_sub(occupied)) }
 }
 
 /// Plans one step; `surge` is how many more than `desired` may exist meanwhile. `old` is ordered oldest first: the oldest shrinks first.

@@ -55,6 +55,43 @@ impl NoRoom {
     }
 }
 
+/// What scheduler and API server say where there is no room, and the word for it. Of several phrases that fit a part of a message, the first
+/// counts. From the scheduler's plugins (`pkg/scheduler/framework/plugins` of Kubernetes 1.28 to 1.34) and the admission plugin ResourceQuota.
+const LACKING: [(&str, &str); 16] = [
+    ("exceeded quota", "quota"),
+    ("insufficient quota", "quota"),
+    ("insufficient cpu", "cpu"),
+    ("insufficient memory", "memory"),
+    ("insufficient ephemeral-storage", "ephemeral-storage"),
+    ("insufficient ", "extended-resource"),
+    ("too many pods", "pods-per-node"),
+    ("taint", "toleration"),
+    ("volume", "volume"),
+    ("topology spread", "topology-spread"),
+    ("pod affinity", "pod-affinity"),
+    ("anti-affinity", "pod-affinity"),
+    ("affinity/selector", "node-selector"),
+    ("free ports", "port"),
+    ("unschedulable", "schedulable-node"),
+    ("no nodes available", "schedulable-node"),
+];
+
+/// What is lacking, as the message of a pod or of a refusal says it: words of a closed set, sorted, each once; none where it says nothing known.
+#[must_use]
+pub fn lacking(message: &str) -> Vec<&'static str> {
+    // What the scheduler says of preemption repeats or explains what it said before.
+    let message = message.split_once("preemption:").map_or(message, |(reasons, _)| reasons).to_lowercase();
+    let word = |part: &str| LACKING.iter().find(|(phrase, _)| part.contains(phrase)).map(|(_, word)| *word);
+    let mut words: Vec<&str> = match word(&message) {
+        // The rest of such a message lists what is requested and used.
+        Some("quota") => vec!["quota"],
+        _ => message.split([',', ':']).filter_map(word).collect(),
+    };
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +121,30 @@ mod tests {
         let attributes = found.and(NoRoom::among([&waiting(Cause::Unschedulable, 30)])).attributes(at(100));
         let expected = [("unschedulable", "3"), ("over-quota", "1"), ("no-room-seconds", "70")];
         assert_eq!(attributes, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn what_is_lacking_is_told_in_words_of_a_closed_set() {
+        for (message, expected) in [
+            ("", &[][..]),
+            ("something new", &[]),
+            (
+                "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims.",
+                &["cpu"],
+            ),
+            (
+                "0/9 nodes are available: 1 Too many pods, 2 Insufficient memory, 2 node(s) had untolerated taint {a: b}, 4 node(s) didn't \
+                 match Pod's node affinity/selector.",
+                &["memory", "node-selector", "pods-per-node", "toleration"],
+            ),
+            ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.", &["extended-resource"]),
+            ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.", &["volume"]),
+            ("0/4 nodes are available: 1 Insufficient cpu, 3 node(s) had volume node affinity conflict.", &["cpu", "volume"]),
+            ("0/2 nodes are available: 2 node(s) were unschedulable.", &["schedulable-node"]),
+            ("0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.", &["pod-affinity"]),
+            ("pods \"web-a\" is forbidden: exceeded quota: team, requested: cpu=1, used: cpu=4, limited: cpu=4", &["quota"]),
+        ] {
+            assert_eq!(lacking(message), expected, "{message}");
+        }
     }
 }

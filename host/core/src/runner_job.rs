@@ -20,16 +20,25 @@ pub struct RunnerJob {
 }
 
 impl RunnerJob {
-    /// What is said of a runner once a job of it, with this id, is as far as this.
+    /// What is said of a runner by all jobs that name it, by their ids, on top of what was said before.
+    ///
+    /// A job in progress protects its runner whatever is said of others: one that ended before it may have the higher id, and its end may have
+    /// been found out later.
     #[must_use]
-    pub fn after(before: Option<&Self>, id: u64, job: &Job) -> Self {
-        let is_working = job.state == State::InProgress;
-        let (working, current) = (is_working.then_some(job.since), is_working.then_some(id));
-        let before = before.cloned().unwrap_or_default();
-        if job.state == State::Completed && before.ended.is_none_or(|ended| job.since > ended) {
-            return Self { working, job: current, ended: Some(job.since), last: Some(job.about.clone()) };
+    pub fn of<'a>(before: Option<&Self>, jobs: impl IntoIterator<Item = (u64, &'a Job)>) -> Self {
+        let mut told = Self { working: None, job: None, ..before.cloned().unwrap_or_default() };
+        for (id, job) in jobs {
+            match job.state {
+                State::InProgress if told.working.is_none_or(|since| job.since > since) => {
+                    (told.working, told.job) = (Some(job.since), Some(id));
+                }
+                State::Completed if told.ended.is_none_or(|ended| job.since > ended) => {
+                    (told.ended, told.last) = (Some(job.since), Some(job.about.clone()));
+                }
+                State::Queued | State::InProgress | State::Completed => {}
+            }
         }
-        Self { working, job: current, ..before }
+        told
     }
 }
 
@@ -62,12 +71,25 @@ mod tests {
             // Late, and of an earlier job.
             (job(State::Completed, 25, "acme/c"), Some((40, "acme/b"))),
         ] {
-            let after = RunnerJob::after(told.as_ref(), 7, &event);
+            let after = RunnerJob::of(told.as_ref(), [(7, &event)]);
             let last = after.ended.zip(after.last.as_ref()).map(|(ended, last)| (ended.as_second(), &*last.repository));
             assert_eq!(last, expected, "{event:?}");
             assert_eq!(after.working.is_some(), event.state == State::InProgress);
             assert_eq!(after.job, after.working.map(|_| 7));
             told = Some(after);
         }
+    }
+
+    #[test]
+    fn runner_with_several_jobs_works_while_one_is_in_progress() {
+        let (first, second) = (job(State::Completed, 40, "acme/a"), job(State::InProgress, 20, "acme/b"));
+        for jobs in [[(9, &first), (4, &second)], [(4, &second), (9, &first)]] {
+            let told = RunnerJob::of(None, jobs);
+            assert_eq!((told.job, told.working), (Some(4), Some(second.since)));
+            assert_eq!(told.ended, Some(first.since));
+        }
+        let over = job(State::Completed, 50, "acme/b");
+        assert_eq!(RunnerJob::of(None, [(9, &first), (4, &over)]).working, None);
+        assert_eq!(RunnerJob::of(None, [(9, &first), (4, &over)]).ended, Some(over.since));
     }
 }

@@ -78,6 +78,10 @@ pub struct Health {
     pub error: Option<Error>,
     /// When the last good listing was started.
     pub last_good: Option<Instant>,
+    /// Good listings so far.
+    pub listings: u64,
+    /// Those of them whose pages did not fit together.
+    pub torn: u64,
 }
 
 /// Names of runners that appeared, disappeared, or changed state or labels.
@@ -267,6 +271,17 @@ impl Haste {
 }
 
 impl Health {
+    /// Takes note of one more good listing.
+    pub(crate) fn succeed(&mut self, began: Instant, complete: bool) {
+        *self = Self {
+            failures: 0,
+            error: None,
+            last_good: Some(began),
+            listings: self.listings.saturating_add(1),
+            torn: self.torn.saturating_add(u64::from(!complete)),
+        };
+    }
+
     /// Age of the last good listing; none before the first.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {

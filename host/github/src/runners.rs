@@ -3,6 +3,7 @@
 mod requests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -72,6 +73,8 @@ pub struct Listing {
     pub fetched_at: Instant,
     /// The same by the wall clock.
     pub started: Timestamp,
+    /// How long it took, waits for a turn included.
+    pub took: Duration,
     /// The runners in GitHub's order, each once.
     pub runners: Arc<[RemoteRunner]>,
     /// Whether the runners differ from the listing before, which this client's last one of the scope is. True for the first.

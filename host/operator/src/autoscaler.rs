@@ -1,7 +1,7 @@
 //! The HorizontalRunnerAutoscaler controller: from demand to `spec.replicas` of its target.
 //!
 //! ```text
-//! spec -> observe (ledger, job lists, fleet) -> decide (metric, capacity policy, bounds) -> apply -> status
+//! sources -> observe (ledger, job lists, fleet) -> record findings -> spec -> decide (metric, capacity policy, bounds) -> apply -> status
 //! ```
 //!
 //! Everything that can change the answer wakes it: the autoscaler itself, its target, a webhook (by a JobLedger), a listing of
@@ -16,7 +16,7 @@ use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::{ObjectKey, Uid};
 use pacer_core::autoscale::Bounds;
-use pacer_core::demand::{self, Demand};
+use pacer_core::demand::{self, Demand, Finding};
 use pacer_core::ledger::{Job, Ledger, State};
 use pacer_core::replacement::AcceptedDemand;
 use pacer_core::runner_job::RunnerJob;
@@ -47,12 +47,14 @@ mod problem;
 mod proof;
 mod queue;
 mod report;
+mod room;
 mod spec;
 mod status;
 
 pub use memo::{AutoscalerMemo, MetricGauges};
 pub use problem::Problem;
 pub(crate) use report::Reporting;
+use spec::{Sources, Spec};
 use status::Outcome;
 
 /// Passes over an autoscaler while webhooks come in: a burst of them becomes a few passes, a single one does not wait.
@@ -183,15 +185,22 @@ impl Autoscalers {
     }
 
     async fn step(&self, of: Subject<'_>) -> Result<Outcome, Stop> {
-        let spec = spec::read(of.object, &self.cluster.stores, self.settings.scale_down_delay, of.clock.now)?;
-        self.github.tenancies().admits(spec.target.namespace(), spec.target.config()).map_err(Problem::NotAllowed)?;
-        let seen = self.observe(of, &spec).await?;
+        let sources = Sources::of(of.object, &self.cluster.stores)?;
+        self.github.tenancies().admits(sources.target.namespace(), sources.target.config()).map_err(Problem::NotAllowed)?;
+        let mut seen = self.observe(of, &sources).await?;
         self.tell_runners(of, &seen.fleet, &seen.ledger).await;
+        let spec = spec::read(of.object, &sources, self.settings.scale_down_delay, of.clock.now);
+        if spec.is_err() {
+            // Jobs that wait do so until it can decide. The end of one, where its event got lost, has to be known meanwhile: its runner would drain
+            // until its deadline.
+            seen.demand.findings.retain(|finding| matches!(finding, Finding::Over(_)));
+        }
+        self.record_findings(of, &sources, &seen).await;
+        let spec = spec?;
         self.remember_jobs(of, &spec, &seen);
-        self.record_findings(of, &spec, &seen).await;
         let mut decided = self.decide(of, &spec, &seen).await?;
         let decision = &decided.decision;
-        let later = self.apply(of, &spec.target, &seen.fleet, decision.desired, &decision.reason).await?;
+        let later = self.apply(of, &spec.sources.target, &seen.fleet, decision.desired, &decision.reason).await?;
         self.estimate(of, &spec, &seen, decision.desired);
         let later = later.and_then(|wait| of.clock.now.checked_add(wait).ok());
         decided.next = [later, decided.next].into_iter().flatten().min();
@@ -210,28 +219,28 @@ impl Autoscalers {
         Ok(())
     }
 
-    /// Reads everything that a number is made from.
-    async fn observe(&self, of: Subject<'_>, spec: &spec::Spec) -> Result<Observation, Problem> {
+    /// Reads what is known of jobs and runners.
+    async fn observe(&self, of: Subject<'_>, sources: &Sources) -> Result<Observation, Problem> {
         let ledger = self.demand.ledgers.read(of.object);
         // Its own credentials, else those of its target's runners, else the operator's.
-        let secret = of.object.spec.credentials_secret().or_else(|| spec.target.config().credentials_secret());
+        let secret = of.object.spec.credentials_secret().or_else(|| sources.target.config().credentials_secret());
         let github = match self.github.github(&of.object.namespace().unwrap_or_default(), secret).await {
             Ok(github) => Some(github),
-            Err(error) if spec.polls() => return Err(Problem::GitHub(error.to_string())),
+            Err(error) if sources.polls => return Err(Problem::GitHub(error.to_string())),
             Err(_) => None,
         };
-        let queues = self.queues(of, spec, github.as_ref(), &ledger);
-        let fleet = self.fleet(&spec.target);
+        let queues = self.queues(of, sources, github.as_ref(), &ledger);
+        let fleet = self.fleet(&sources.target);
         let counted = |memo: &AutoscalerMemo| {
             let since = |id| memo.within.since(id);
-            demand::assess(&ledger, &queues.listings, &fleet.runners, since, spec.life, of.clock.now)
+            demand::assess(&ledger, &queues.listings, &fleet.runners, since, sources.life, of.clock.now)
         };
         let demand = self.memory.memos.change(of.uid, |memo| counted(memo));
         Ok(Observation { ledger, github, queues, fleet, demand })
     }
 
     /// Keeps what later passes, and policies, are told of the pool's jobs.
-    fn remember_jobs(&self, of: Subject<'_>, spec: &spec::Spec, seen: &Observation) {
+    fn remember_jobs(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) {
         let took = self.memory.memos.change(of.uid, |memo| {
             memo.jobs = u32::try_from(seen.demand.jobs.len()).unwrap_or(u32::MAX);
             memo.within.follow(&seen.demand, spec.bounds.max, of.clock.now);
@@ -239,8 +248,8 @@ impl Autoscalers {
         });
         let listed = seen.queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
         let jobs = seen.ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
-        let Some(pool) = spec.target.uid() else { return };
-        let waits = |job: &&Job| spec.has_trigger && job.state == State::Queued;
+        let Some(pool) = spec.sources.target.uid() else { return };
+        let waits = |job: &&Job| spec.sources.has_trigger && job.state == State::Queued;
         let waiting_by_event = seen.demand.jobs.values().filter(waits).count();
         self.memory.reports.history.change(&pool, |history| {
             took.into_iter().for_each(|seconds| history.runs.add(seconds));

@@ -7,6 +7,7 @@ use pacer_api::{RunnerReplicaSet, RunnerSpec};
 use pacer_cluster::clock::Clock;
 use pacer_cluster::events::{Events, Reason};
 use pacer_cluster::nodes::Nodes;
+use pacer_cluster::survey::Surveyor;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::failures;
 use pacer_core::phase::{Assessment, Cause, Situation, Trouble};
@@ -27,6 +28,8 @@ pub struct Decisions {
     pub policies: Arc<PolicySets>,
     /// The cluster's nodes.
     pub nodes: Arc<Nodes>,
+    /// Room on all nodes, for policies that read it.
+    pub surveyor: Arc<Surveyor>,
     /// Further facts, for policies that read them.
     pub facts: Arc<FactSources>,
     /// Receipts.

@@ -19,7 +19,7 @@ use pacer_cluster::live;
 use pacer_cluster::object::Uid;
 use pacer_cluster::seed::Seed;
 use pacer_cluster::status::PacedStatus;
-use pacer_core::rollout::{self, Rollout, Set};
+use pacer_core::rollout::{self, Asked, Rollout, Set};
 use pacer_policyset::PolicySets;
 
 use crate::arc::statefulset::StatefulSets;
@@ -71,6 +71,8 @@ struct Memo {
     status: PacedStatus,
     /// Name of the registration-only Runner that was made and not yet seen, and when.
     registration: Option<(String, Instant)>,
+    /// Numbers that were sent to its RunnerReplicaSets.
+    asked: Asked<Uid>,
 }
 
 /// The RunnerReplicaSets of a target.
@@ -115,7 +117,7 @@ impl Targets {
         all.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
         let Some(newest) = newest(&all, &template).cloned() else {
             if self.lives(target).await? {
-                self.create(target, &template, self.first_replicas(target, &all)).await?;
+                self.create(target, &template, self.first_replicas(target, &all, clock)).await?;
             }
             return Ok(Action::requeue(self.settings.sync_period));
         };
@@ -132,8 +134,8 @@ impl Targets {
                 false
             }
         };
-        let rollout = self.plan(target, target.replicas().max(u32::from(hold_last)), &sets);
-        self.apply(target, &sets, &rollout).await?;
+        let rollout = self.plan(target, target.replicas().max(u32::from(hold_last)), &sets, clock);
+        self.apply(target, &sets, &rollout, clock).await?;
         if let Target::Set(set) = target {
             self.supplies.claims.follow_retention(set).await?;
         }
@@ -150,15 +152,10 @@ impl Targets {
     }
 
     /// Replicas of the first RunnerReplicaSet of a template, beside those of the templates before.
-    fn first_replicas(&self, target: &Target, before: &[Arc<RunnerReplicaSet>]) -> u32 {
+    fn first_replicas(&self, target: &Target, before: &[Arc<RunnerReplicaSet>], clock: Clock) -> u32 {
         let desired = target.replicas();
-        if before.is_empty() {
-            return desired;
-        }
-        let pods = |summary: FleetSummary| summary.alive.saturating_add(summary.leaving);
-        let there = before.iter().map(|set| self.summary(set).map_or(u32::MAX, pods));
-        let there = there.fold(0, u32::saturating_add);
-        desired.min(desired.saturating_add(target.max_surge(desired)).saturating_sub(there))
+        let before: Vec<Set> = before.iter().map(|set| self.describe(target, set, clock)).collect();
+        rollout::first(desired, target.max_surge(desired), &before)
     }
 
     /// Whether the target is still there and is to stay. Asked before a RunnerReplicaSet is made, which happens once per template: a target
@@ -178,24 +175,28 @@ impl Targets {
         Ok(lives)
     }
 
-    fn plan(&self, target: &Target, desired: u32, sets: &Sets) -> Rollout {
-        let describe = |set: &RunnerReplicaSet| {
-            let summary = self.summary(set);
-            let wanted = set.spec.replicas_or_default();
-            let leaving = set.meta().deletion_timestamp.is_some();
-            Set {
-                wanted,
-                // Nobody has counted it yet: nothing new is made on the guess that there is room, unless it is going anyway.
-                alive: summary.as_ref().map_or(if leaving { wanted } else { u32::MAX }, |summary| summary.alive),
-                online: summary.as_ref().map_or(0, |summary| summary.online),
-                busy: summary.as_ref().map_or(0, |summary| summary.busy),
-                leaving: summary.as_ref().map_or(0, |summary| summary.leaving),
-                present: summary.as_ref().map_or(u32::MAX, |summary| summary.present),
-                observed: summary.is_some_and(|summary| Some(summary.generation) == set.metadata.generation),
-            }
-        };
-        let old: Vec<Set> = sets.old.iter().map(|set| describe(set)).collect();
-        rollout::plan(desired, target.max_surge(desired), describe(&sets.newest), &old)
+    fn plan(&self, target: &Target, desired: u32, sets: &Sets, clock: Clock) -> Rollout {
+        let old: Vec<Set> = sets.old.iter().map(|set| self.describe(target, set, clock)).collect();
+        rollout::plan(desired, target.max_surge(desired), self.describe(target, &sets.newest, clock), &old)
+    }
+
+    fn describe(&self, target: &Target, set: &RunnerReplicaSet, clock: Clock) -> Set {
+        let summary = self.summary(set);
+        let wanted = set.spec.replicas_or_default();
+        let leaving = set.meta().deletion_timestamp.is_some();
+        let generation = set.metadata.generation.unwrap_or_default();
+        let most = |memo: &Memo| Uid::of(set).map_or(0, |uid| memo.asked.most(&uid, generation, clock.now));
+        Set {
+            wanted,
+            // Nobody has counted it yet: nothing new is made on the guess that there is room, unless it is going anyway.
+            alive: summary.as_ref().map_or(if leaving { wanted } else { u32::MAX }, |summary| summary.alive),
+            online: summary.as_ref().map_or(0, |summary| summary.online),
+            busy: summary.as_ref().map_or(0, |summary| summary.busy),
+            leaving: summary.as_ref().map_or(0, |summary| summary.leaving),
+            present: summary.as_ref().map_or(u32::MAX, |summary| summary.present),
+            observed: summary.is_some_and(|summary| summary.generation == generation),
+            asked: target.uid().and_then(|uid| self.memory.memos.read(&uid, most)).unwrap_or_default(),
+        }
     }
 
     /// Forgets what belongs to targets that do not exist, and what is long ago.

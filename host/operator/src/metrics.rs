@@ -40,6 +40,7 @@ use crate::tenancy::{Standing, Tenancies};
 mod autoscaling;
 mod connections;
 mod recording;
+mod would_be;
 
 pub use connections::{ConnectionDrop, ConnectionMetrics, HttpServer};
 pub use recording::RecordingMetrics;
@@ -311,6 +312,7 @@ impl Collector for Scrape {
         policies(&mut encoder, &any.policies)?;
         receipts(&mut encoder, &any.receipts)?;
         policy_sets(&mut encoder, &all)?;
+        would_be::encode(&mut encoder, &all)?;
         tenancy(&mut encoder, &any.tenancies)
     }
 }

@@ -610,6 +610,7 @@ mod tests {
         let listing = Listing {
             fetched_at: tokio::time::Instant::now(),
             started: Timestamp::now(),
+            took: Duration::ZERO,
             runners: Arc::from([listed]),
             changed: true,
             complete: true,

@@ -52,6 +52,11 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(8 << 20..), value_name = "BYTES")]
     pub(crate) record_bytes: u64,
 
+    /// How often what happened to a pool is simulated with its policies in shadow, to say what its fleet would be by now, where a policy set has
+    /// any; 0s: never. docs/policy-sets.md.
+    #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) shadow_simulation_interval: Duration,
+
     #[command(flatten)]
     pub(crate) receiver: ReceiverArguments,
 

@@ -1,12 +1,15 @@
 //! `pacer record`: follows a cluster into a trace.
 //!
-//! It reads what everybody reads who may read the five kinds and JobLedgers, by watches, and changes nothing.
+//! It reads what everybody reads who may read the five kinds and JobLedgers, by watches, and nodes of runners where it may; it changes nothing.
 
 mod chronicle;
 mod recorder;
+mod surroundings;
+mod what_if;
 
 pub(crate) use chronicle::Defaults;
-pub(crate) use recorder::{Recorder, Setting};
+pub(crate) use recorder::{Recorder, Setting, Sights};
+pub(crate) use what_if::{Plan, WhatIf};
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,6 +23,9 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource, ResourceExt as _};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, duration};
+use pacer_cluster::nodes::Nodes;
+use pacer_core::allowed::Allowed;
+use pacer_core::node;
 use pacer_trace::file::{self, FileError, Writer};
 use pacer_trace::{Header, History, Record, What};
 use serde::de::DeserializeOwned;
@@ -27,6 +33,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
 use chronicle::Chronicle;
+use surroundings::{NodeReader, ReadNodes, Surroundings};
 
 /// How often lines reach the file.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -125,9 +132,13 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
     let mut flush = tokio::time::interval(every);
     let mut checkpoint = tokio::time::interval(CHECKPOINT);
     let mut tick = tokio::time::interval(TICK);
+    let allowed = Arc::new(Allowed { node_labels: node::LABELS.split(',').map(str::to_owned).collect(), ..Allowed::default() });
+    let mut nodes = NodeReader::new(Arc::new(Nodes::new(cluster.client.clone(), allowed.clone())));
+    let mut look = tokio::time::interval(surroundings::LOOK);
     flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
     checkpoint.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             change = changes.next() => match change {
@@ -136,6 +147,10 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
             },
             _ = flush.tick() => book.writer.flush()?,
             _ = tick.tick() => book.time_passes()?,
+            _ = look.tick() => {
+                let read = nodes.read(book.chronicle.nodes()).await;
+                book.nodes(&read, &allowed)?;
+            }
             _ = checkpoint.tick() => book.checkpoint()?,
             stopped = &mut stop => {
                 stopped.context("listening for signals")?;
@@ -196,6 +211,7 @@ fn key(object: &impl kube::ResourceExt) -> String {
 struct Book {
     writer: Writer,
     chronicle: Chronicle,
+    surroundings: Surroundings,
     /// Runners of the listing under way.
     listed: Option<BTreeSet<String>>,
 }
@@ -217,11 +233,16 @@ impl Book {
                 let history = History::of(&contents.trace);
                 let mut writer = Writer::append(out, &contents)?;
                 writer.record(&Record { at: now, what: What::Resumed { since: history.ended } })?;
-                Ok(Self { writer, chronicle: Chronicle::resumed(defaults, &history), listed: None })
+                Ok(Self {
+                    writer,
+                    chronicle: Chronicle::resumed(defaults, &history),
+                    surroundings: Surroundings::default(),
+                    listed: None,
+                })
             }
             Err(FileError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 let writer = Writer::create(out, &Header::new(now))?;
-                Ok(Self { writer, chronicle: Chronicle::new(defaults), listed: None })
+                Ok(Self { writer, chronicle: Chronicle::new(defaults), surroundings: Surroundings::default(), listed: None })
             }
             Err(error) => Err(error.into()),
         }
@@ -254,6 +275,13 @@ impl Book {
     fn time_passes(&mut self) -> Result<()> {
         self.chronicle.time_passes(Timestamp::now());
         self.write()
+    }
+
+    fn nodes(&mut self, read: &ReadNodes, allowed: &Allowed) -> Result<()> {
+        for record in self.surroundings.nodes(read, allowed, Timestamp::now()) {
+            self.writer.record(&record)?;
+        }
+        Ok(())
     }
 
     fn checkpoint(&mut self) -> Result<()> {

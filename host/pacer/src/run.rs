@@ -16,6 +16,7 @@ use pacer_cluster::lease::{Election, LeaseConfig};
 use pacer_cluster::nodes::Nodes;
 use pacer_cluster::precedence::Precedence;
 use pacer_cluster::seed::Seed;
+use pacer_cluster::survey::Surveyor;
 use pacer_cluster::watch::Range;
 use pacer_core::allowed::Allowed;
 use pacer_core::price::Prices;
@@ -40,14 +41,14 @@ use pacer_policy::{Counters, IsolationLevel, PolicyHost};
 use pacer_policyset::PolicySets;
 use pacer_policyset::receipts::{self, Receipts};
 use pacer_registry::Registries;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::RunArguments;
 use crate::health::{self, Health, Phase};
 use crate::policy::jail;
-use crate::record::Recorder;
+use crate::record::{Recorder, Sights, WhatIf};
 use crate::{connection, default_github, listen, signal, telemetry, ui, webhook};
 
 mod settings;
@@ -205,6 +206,8 @@ struct Common {
     allowed: Arc<Allowed>,
     /// The file `--node-prices`, read once.
     prices: Prices,
+    /// One simulation at a time for policies in shadow.
+    simulation: Arc<Semaphore>,
 }
 
 /// The right to act, and for what.
@@ -223,6 +226,8 @@ struct Started {
     github: Arc<Accesses>,
     queues: Arc<Queues>,
     recorder: Option<Recorder>,
+    /// Simulates for policies in shadow until the controllers are stopped.
+    simulating: JoinSet<()>,
     /// Writes receipts until `written`.
     writing: JoinSet<()>,
     written: CancellationToken,
@@ -234,6 +239,7 @@ impl Started {
         // What was decided last is written as well.
         self.written.cancel();
         while self.writing.join_next().await.is_some() {}
+        while self.simulating.join_next().await.is_some() {}
         if let Some(recorder) = self.recorder {
             recorder.stop().await;
         }
@@ -366,6 +372,7 @@ impl Process {
             receipts: Arc::default(),
             allowed,
             prices,
+            simulation: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -387,7 +394,7 @@ impl Process {
             );
         }
         let (watches, stores) = watches::watches(&client, Range { namespace: settings.namespace.as_deref(), share }, &tenancies);
-        let (recorder, watches) = match settings::recording(arguments, share) {
+        let (mut recorder, watches) = match settings::recording(arguments, share) {
             Some(setting) => {
                 let (recorder, watches) = Recorder::start(setting, watches, stores.clone(), metrics.recording())?;
                 (Some(recorder), watches)
@@ -411,6 +418,15 @@ impl Process {
         let sets = Arc::new(PolicySets::new(common.policies.clone(), common.registries.clone(), options));
         let bounds = tenancies.clone();
         sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
+        let mut simulating = JoinSet::new();
+        let watches = match settings::simulations(arguments, common.simulation.clone()) {
+            Some(plan) => {
+                let (what_if, watches) = WhatIf::new(plan, watches, stores.clone(), sets.clone(), stop.clone());
+                simulating.spawn(what_if.run());
+                watches
+            }
+            None => watches,
+        };
         let ledgers = Arc::new(Ledgers::new(client.clone(), self.precedence.clone(), stores.job_ledgers.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
@@ -425,6 +441,11 @@ impl Process {
         );
         let (queues, queue_news) = Queues::new(Pace::queues(), stop.clone());
         let (accesses, queues) = (Arc::new(accesses), Arc::new(queues));
+        let nodes = Arc::new(Nodes::new(client.clone(), common.allowed.clone()));
+        if let Some(recorder) = &mut recorder {
+            let (accesses, github) = (accesses.clone(), github.clone());
+            recorder.look_at(Sights { accesses, github, nodes: nodes.clone(), stores: stores.clone() });
+        }
         let events = Events::new(client.clone(), identity.clone());
         let recent = receipts.recent();
         let operator = Arc::new(Operator::new(controllers::Parts {
@@ -435,7 +456,8 @@ impl Process {
             ),
             decisions: Decisions {
                 policies: sets.clone(),
-                nodes: Arc::new(Nodes::new(client.clone(), common.allowed.clone())),
+                nodes,
+                surveyor: Arc::new(Surveyor::new(client.clone(), common.allowed.clone())),
                 facts: Arc::new(FactSources::new(
                     common.allowed.clone(),
                     common.prices.clone(),
@@ -472,7 +494,7 @@ impl Process {
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };
         running.spawn(operator.run(watches, alarms, news, stop));
-        Ok(Started { running, stores, github: accesses, queues, recorder, writing, written })
+        Ok(Started { running, stores, github: accesses, queues, recorder, simulating, writing, written })
     }
 
     /// Waits until the controllers have ended, or the lease is lost; says in between that the stores are full.

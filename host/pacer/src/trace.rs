@@ -1,6 +1,7 @@
 //! `pacer trace`: what a recorded trace says, and parts of it; and a trace of what GitHub remembers.
 
 mod import;
+mod surroundings;
 
 use std::path::PathBuf;
 
@@ -26,13 +27,13 @@ const KEY: usize = 16;
 pub(crate) enum Verb {
     /// Reads every record and says what can't have been so.
     Check(FileArguments),
-    /// Counts jobs, waits, runners and decisions, pool by pool.
+    /// Counts jobs, waits, runners and decisions, pool by pool; says what there was no room for, and how GitHub was.
     Summary(SummaryArguments),
     /// Gives what was recorded of jobs and runners to the rules of this program, and says where other numbers come out than were recorded.
     Replay(ReplayArguments),
     /// Writes the part from one moment to another into a new file.
     Cut(CutArguments),
-    /// Writes a copy in which names of repositories, workflows and runners are keyed hashes.
+    /// Writes a copy in which names of repositories, workflows, runners, nodes, scopes and credentials are keyed hashes.
     Redact(RedactArguments),
     /// Reads the jobs of an organization or of repositories from GitHub's history into a new trace.
     Import(Box<import::Arguments>),
@@ -154,7 +155,7 @@ fn summary(arguments: &SummaryArguments) -> Result<Report> {
     if arguments.output == Format::Json {
         let shown = json!({
             "started": history.started, "ended": history.ended, "records": trace.records.len(), "decisions": decisions,
-            "total": total, "pools": pools, "notes": scenario.notes(),
+            "total": total, "pools": pools, "notes": scenario.notes(), "surroundings": surroundings::json(&history),
         });
         return Ok(Report::text(format!("{shown:#}\n")));
     }
@@ -186,7 +187,7 @@ fn summary(arguments: &SummaryArguments) -> Result<Report> {
         table::number(decisions)
     );
     let notes = scenario.notes().iter().map(|note| format!("{note}\n")).collect();
-    Ok(Report { text: head + &table::right(&rows), notes, failure: None })
+    Ok(Report { text: head + &table::right(&rows) + &surroundings::text(&history), notes, failure: None })
 }
 
 fn replay(arguments: &ReplayArguments) -> Result<Report> {

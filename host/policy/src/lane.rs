@@ -11,6 +11,7 @@ use crate::assignment::{Assignment, Chosen};
 use crate::breaker::{Admission, Breaker, Change, Probe};
 use crate::decision::Decision;
 use crate::fault::Fault;
+use crate::purpose::Purpose;
 
 /// An assignment and its record. Shared by all generations that it is part of.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Lane {
     pub(crate) assignment: Assignment,
     state: Mutex<State>,
     news: Arc<Notify>,
+    purpose: Purpose,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +43,12 @@ pub struct Health {
 
 impl Lane {
     pub(crate) fn new(decision: Decision, assignment: Assignment, news: Arc<Notify>) -> Self {
-        Self { decision, assignment, state: Mutex::default(), news }
+        Self { decision, assignment, state: Mutex::default(), news, purpose: Purpose::Operation }
+    }
+
+    /// One that a simulation asks. Nobody hears how it fares.
+    pub(crate) fn supposed(decision: Decision, assignment: Assignment) -> Self {
+        Self { purpose: Purpose::Simulation, ..Self::new(decision, assignment, Arc::default()) }
     }
 
     /// The shipped policy without settings.
@@ -91,7 +98,7 @@ impl Lane {
     }
 
     fn announce(&self, change: Option<Change>, new_kind: bool) {
-        if change.is_none() && !new_kind {
+        if self.purpose == Purpose::Simulation || (change.is_none() && !new_kind) {
             return;
         }
         match (&self.assignment.chosen, change) {

@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::limits::Limits;
 
 /// Memory of all guests whose answers are waited for, in MiB: eight with the default limit, or two with the highest. The shipped container
-/// has 512 MiB for these, one guest in shadow, what is being staged, and the operator itself, however many processors its node has.
+/// has 512 MiB for these, one guest in shadow, one of a simulation, what is being staged, and the operator itself, however many processors its node has.
 pub(crate) const MEBIBYTES: usize = 128;
 
 /// Room for the calls of one kind.

@@ -19,8 +19,9 @@ use crate::lane::{Candidate, Lane};
 use crate::limits::{Limits, TICK};
 use crate::load::NO_SETTINGS;
 use crate::log::Level;
-use crate::observer::{Comparison, Observation, Observer, Source};
+use crate::observer::{Comparison, Counters, Observation, Observer, Source};
 use crate::policy::Policy;
+use crate::purpose::Purpose;
 use crate::question::{Asked, Input, Question, natively};
 use crate::receipt::{Attempt, DecidedBy, Receipt};
 use crate::room::{MEBIBYTES, Room};
@@ -55,6 +56,7 @@ pub(crate) struct Sandbox {
     /// Those who run or wait.
     places: Arc<Semaphore>,
     pub(crate) aside: Aside,
+    purpose: Purpose,
 }
 
 impl Sandbox {
@@ -67,6 +69,20 @@ impl Sandbox {
             room: Room::new(processors, MEBIBYTES),
             places: Arc::new(Semaphore::new(processors.saturating_add(QUEUE))),
             aside: Aside::new(),
+            purpose: Purpose::Operation,
+        }
+    }
+
+    /// The same processes, for calls of simulations: one at a time, in no place that a decision or a comparison could use.
+    pub(crate) fn for_simulations(&self) -> Self {
+        Self {
+            jail: self.jail.clone(),
+            shipped: self.shipped.clone(),
+            observer: Arc::new(Counters::default()),
+            room: Room::new(1, 0),
+            places: Arc::new(Semaphore::new(2)),
+            aside: Aside::new(),
+            purpose: Purpose::Simulation,
         }
     }
 
@@ -262,7 +278,7 @@ impl Sandbox {
         usage: Usage,
         fault: Option<Fault>,
     ) {
-        for line in &usage.lines {
+        for line in usage.lines.iter().filter(|_| self.purpose == Purpose::Operation) {
             let (decision, message) = (Q::DECISION.as_str(), line.message.as_str());
             match line.level {
                 Level::Debug => tracing::debug!(target: "pacer::guest", policy = %by, decision, "{message}"),

@@ -40,11 +40,14 @@ mod content;
 pub mod history;
 mod lifecycle;
 mod places;
+mod prospects;
 mod pull;
 pub mod receipts;
 pub mod report;
 pub mod supervisor;
 mod trial;
+
+pub use prospects::{PoolName, Prospects};
 
 /// Name of the default set in the operator's own namespace, unless `--policies` says otherwise.
 pub const DEFAULT_NAME: &str = "pacer-policies";
@@ -139,6 +142,12 @@ pub struct View {
 }
 
 impl View {
+    /// Whether a policy of it is in shadow.
+    #[must_use]
+    pub fn has_shadow(&self) -> bool {
+        self.staged.as_ref().is_some_and(|staged| Decision::ALL.into_iter().any(|decision| staged.shadow(decision).is_some()))
+    }
+
     /// Its policies whose circuit breaker is open, with the decision they are for.
     #[must_use]
     pub fn failing(&self) -> Vec<(Decision, String)> {
@@ -189,6 +198,7 @@ pub struct PolicySets {
     limit: OnceLock<Limit>,
     /// For modules in registries.
     puller: Arc<Puller>,
+    prospects: Prospects,
 }
 
 /// See [`PolicySets::limit`].
@@ -217,6 +227,7 @@ impl PolicySets {
             totals: Totals::default(),
             limit: OnceLock::new(),
             puller: Arc::new(Puller::new(registries)),
+            prospects: Prospects::default(),
         }
     }
 
@@ -262,6 +273,32 @@ impl PolicySets {
     #[must_use]
     pub fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// What fleets would be by now if policies in shadow decided.
+    #[must_use]
+    pub fn prospects(&self) -> &Prospects {
+        &self.prospects
+    }
+
+    /// Changes with every change of what a policy set contributes.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Whether any policy set has a policy in shadow.
+    #[must_use]
+    pub fn has_shadows(&self) -> bool {
+        self.read().views.values().any(View::has_shadow)
+    }
+
+    /// The policy set whose policies in shadow are compared where this one is asked for: that one, or the cluster's default.
+    #[must_use]
+    pub fn shadowed_by(&self, namespace: &str, set: Option<&str>) -> Option<ObjectKey> {
+        let active = self.read();
+        let has_shadow = |key: &ObjectKey| active.views.get(key).is_some_and(View::has_shadow);
+        self.key(namespace, set).filter(has_shadow).or_else(|| self.options.default.clone().filter(has_shadow))
     }
 
     /// Whether ConfigMaps have no say.

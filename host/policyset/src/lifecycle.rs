@@ -674,7 +674,12 @@ impl Lifecycle {
         let active = self.active.as_ref().map(|active| (active.staged.as_ref(), active.since));
         let report = Report::new(self.view().phase, active, self.failure.as_ref(), self.judged, detail);
         let isolation = self.sets.host().isolation().filter(|isolation| isolation.level != IsolationLevel::Full);
-        Report { trial: self.trial.clone(), isolation: isolation.map(ToString::to_string), ..report }.text()
+        let report = Report { trial: self.trial.clone(), isolation: isolation.map(ToString::to_string), ..report };
+        // They change by themselves, as counts do.
+        match detail {
+            Detail::Essence => report.text(),
+            Detail::Whole => report.foretelling(self.sets.prospects().told(&self.key)).text(),
+        }
     }
 
     /// When there may be something to write.

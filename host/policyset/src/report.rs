@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use pacer_api::names::annotation;
+use pacer_core::would_be::{FleetFigures, Misses, Prospect, WouldBe};
 use pacer_policy::{Decision, Digest, StagedSet, Tally};
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, Phase};
+use crate::{Failure, Phase, PoolName};
 
 /// The status of a policy set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +42,69 @@ pub struct Report {
     /// When its counts were written: they grow with every decision, and alone are written once a minute at the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_at: Option<Timestamp>,
+    /// By pool, `namespace/name`, what its fleet would be by now if the policies in shadow decided; of the first pools by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub would_be: BTreeMap<String, Foretold>,
+    /// Pools of which only metrics tell that.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub would_be_more: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+/// What the fleet of a pool would be by now, or why that is not said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Foretold {
+    /// Since when what happened is taken into account.
+    pub since: Timestamp,
+    /// The figures; none where a reason says why.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<WouldBe>,
+    /// One CamelCase word of a closed set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Foretold {
+    fn of(prospect: &Prospect) -> Self {
+        let why = prospect.finding.as_ref().err();
+        let since = Timestamp::from_second(prospect.since.as_second()).unwrap_or(prospect.since);
+        Self {
+            since,
+            figures: prospect.finding.as_ref().ok().copied().map(rounded),
+            reason: why.map(|why| why.reason().to_owned()),
+            message: why.map(ToString::to_string),
+        }
+    }
+}
+
+/// To tenths, and a miss to thousandths of a share: digits beyond that are chance.
+fn rounded(figures: WouldBe) -> WouldBe {
+    let tenths = |number: f64| (number * 10.0).round() / 10.0;
+    let fleet = |fleet: FleetFigures| FleetFigures {
+        runners: fleet.runners,
+        wait_p50: tenths(fleet.wait_p50),
+        wait_p95: tenths(fleet.wait_p95),
+        runner_minutes: tenths(fleet.runner_minutes),
+        idle_minutes: tenths(fleet.idle_minutes),
+    };
+    WouldBe {
+        jobs: figures.jobs,
+        recorded: fleet(figures.recorded),
+        in_force: fleet(figures.in_force),
+        shadow: fleet(figures.shadow),
+        misses: Misses {
+            wait_seconds: tenths(figures.misses.wait_seconds),
+            runner_minutes: (figures.misses.runner_minutes * 1_000.0).round() / 1_000.0,
+        },
+    }
 }
 
 /// A status with the time of its counts, where it has any.
@@ -196,7 +260,15 @@ impl Report {
             trial: None,
             isolation: None,
             counted_at: None,
+            would_be: BTreeMap::new(),
+            would_be_more: 0,
         }
+    }
+
+    /// The same, with what the fleets of these pools would be, and how many more there are.
+    pub(super) fn foretelling(self, (told, more): (Vec<(PoolName, Prospect)>, usize)) -> Self {
+        let would_be = told.iter().map(|(pool, prospect)| (pool.to_string(), Foretold::of(prospect))).collect();
+        Self { would_be, would_be_more: more, ..self }
     }
 
     /// One line of JSON.
@@ -261,5 +333,28 @@ mod tests {
         assert_eq!(undated(&dated(&counted, at)), counted);
         let none = report(Detail::Essence).text();
         assert_eq!((dated(&none, at), undated("{")), (none, "{".to_owned()));
+    }
+
+    #[test]
+    fn what_fleets_would_be_can_be_read_again_and_is_no_news_in_an_essence() {
+        let fleet = FleetFigures { runners: 5, wait_p50: 1.04, wait_p95: 2.06, runner_minutes: 10.0, idle_minutes: 3.21 };
+        let misses = Misses { wait_seconds: 0.04, runner_minutes: 0.0123 };
+        let found = WouldBe { jobs: 7, recorded: fleet, in_force: fleet, shadow: fleet, misses };
+        let since = Timestamp::from_millisecond(1_700_000_000_123).unwrap();
+        let told = vec![
+            ("ci/web".into(), Prospect { since, finding: Ok(found) }),
+            ("ci/zoo".into(), Prospect { since, finding: Err(pacer_core::would_be::WhyNot::NoJob) }),
+        ];
+        let report = Report::new(Phase::Active, None, None, None, Detail::Whole).foretelling((told, 2));
+        let text = report.text();
+        assert_eq!(Report::read(&text), Some(report), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let web = &json["wouldBe"]["ci/web"];
+        assert_eq!((&web["shadow"]["runners"], &web["inForce"]["waitP95"], &web["jobs"]), (&5.into(), &2.1.into(), &7.into()));
+        assert_eq!((&web["since"], &web["misses"]["runnerMinutes"]), (&"2023-11-14T22:13:20Z".into(), &0.012.into()));
+        let zoo = &json["wouldBe"]["ci/zoo"];
+        assert_eq!((&zoo["reason"], &zoo["message"]), (&"NoJob".into(), &"no job has come in that time".into()));
+        assert_eq!(json["wouldBeMore"], 2);
+        assert!(!Report::new(Phase::Active, None, None, None, Detail::Essence).text().contains("wouldBe"));
     }
 }

@@ -16,9 +16,11 @@ pub(crate) enum Metric {
     StartsPerJob,
     Removals,
     Unstarted,
+    /// Not shown in comparisons: of a trace that is over, how it ended says little.
+    Runners,
 }
 
-/// All of them, in the order in which they are shown.
+/// Those that are compared, in the order in which they are shown.
 pub(crate) const METRICS: [Metric; 8] = [
     Metric::WaitP50,
     Metric::WaitP95,
@@ -41,6 +43,7 @@ impl Metric {
             Self::StartsPerJob => "starts-per-job",
             Self::Removals => "removals",
             Self::Unstarted => "unstarted",
+            Self::Runners => "runners",
         }
     }
 
@@ -48,7 +51,7 @@ impl Metric {
         match self {
             Self::WaitP50 | Self::WaitP95 | Self::WaitMax => "s",
             Self::RunnerMinutes | Self::IdleMinutes => "min",
-            Self::StartsPerJob | Self::Removals | Self::Unstarted => "",
+            Self::StartsPerJob | Self::Removals | Self::Unstarted | Self::Runners => "",
         }
     }
 
@@ -63,6 +66,7 @@ impl Metric {
             Self::StartsPerJob => figures.starts_per_job,
             Self::Removals => figures.removals as f64,
             Self::Unstarted => figures.unstarted as f64,
+            Self::Runners => figures.runners as f64,
         }
     }
 }

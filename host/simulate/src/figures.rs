@@ -35,6 +35,8 @@ pub struct Figures {
     pub failed_starts: u64,
     /// Runners that went without a job, to make the fleet smaller.
     pub removals: u64,
+    /// Runners that exist at the end.
+    pub runners: u64,
 }
 
 /// What figures are made from.
@@ -47,6 +49,7 @@ pub(crate) struct Tally {
     pub(crate) starts: u64,
     pub(crate) failed: u64,
     pub(crate) removals: u64,
+    pub(crate) runners: u64,
 }
 
 impl Tally {
@@ -58,6 +61,7 @@ impl Tally {
         self.starts += other.starts;
         self.failed += other.failed;
         self.removals += other.removals;
+        self.runners += other.runners;
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts and milliseconds of a trace fit into the 53 bits of an f64")]
@@ -77,6 +81,7 @@ impl Tally {
             starts_per_job: self.starts as f64 / (self.waits.len().max(1)) as f64,
             failed_starts: self.failed,
             removals: self.removals,
+            runners: self.runners,
         }
     }
 }
@@ -117,6 +122,7 @@ pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Fig
         let (work, last) = worked.get(name).copied().unwrap_or_default();
         tally.existed += (gone - created.max(begins)).max(0);
         tally.starts += u64::from(created >= begins);
+        tally.runners += u64::from(life.ended.is_none());
         if let Some(online) = life.registered.map(|at| moment(at).max(begins)) {
             // From a job's end its ephemeral runner takes no other.
             let over = if matches!(life.ended, Some((_, End::Finished))) && last > 0 { last.min(gone) } else { gone };

@@ -6,7 +6,7 @@
 //! becomes of failed starts (`restart`) is decided there, by the policies through `pacer-policy`, whose gate is in force.
 //!
 //! Read first: [`Scenario`] (what is taken from a trace), [`simulate`] (one run), [`Figures`] (what it comes to), [`Calibration`] (whether to
-//! believe it), [`Comparison`] (policies side by side).
+//! believe it), [`Comparison`] (policies side by side), [`prospect()`] (what a fleet would be by now).
 
 mod agenda;
 mod calibration;
@@ -15,6 +15,7 @@ mod condition;
 mod figures;
 mod github;
 mod policies;
+mod prospect;
 mod random;
 mod reaction;
 mod run;
@@ -27,6 +28,7 @@ pub use comparison::{Comparison, Contender, Row, Spread};
 pub use condition::{Condition, ConditionError};
 pub use figures::{Figures, recorded};
 pub use policies::Policies;
+pub use prospect::prospect;
 pub use run::{Difference, Outcome, Replay, replay, simulate};
 pub use scenario::{Scenario, ScenarioError};
 

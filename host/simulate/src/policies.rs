@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
-use pacer_policy::{Counters, Evaluation, Generation, PolicyHost};
+use pacer_policy::{Chosen, Counters, Decision, Evaluation, Generation, NO_SETTINGS, PolicyHost};
 use tokio::runtime::Runtime;
 
 /// Asks policies as the operator does, one question at a time.
@@ -14,7 +14,7 @@ pub struct Policies {
     runtime: Runtime,
     generation: Arc<Generation>,
     faults: Cell<u64>,
-    /// The capacity policy goes by jobs, reservations and bounds alone, so its answer holds until one of them changes.
+    /// The capacity policy is the shipped one, which goes by jobs, reservations and bounds alone, so its answer holds until one of them changes.
     by_jobs_alone: bool,
 }
 
@@ -26,7 +26,7 @@ impl Policies {
     /// When no runtime can be started.
     pub fn builtin() -> std::io::Result<Self> {
         let host = PolicyHost::new(Arc::new(Counters::default()));
-        Ok(Self { by_jobs_alone: true, ..Self::of("builtin".to_owned(), host.generation())? })
+        Self::of("builtin".to_owned(), host.generation())
     }
 
     /// Those of a generation. Must not be made or asked within a runtime.
@@ -36,7 +36,10 @@ impl Policies {
     /// When no runtime can be started.
     pub fn of(name: String, generation: Arc<Generation>) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { name, runtime, generation, faults: Cell::new(0), by_jobs_alone: false })
+        let capacity = generation.assignment(Decision::Capacity);
+        let is_shipped = matches!(capacity.chosen, Chosen::Shipped | Chosen::Native);
+        let by_jobs_alone = is_shipped && capacity.settings.as_ref() == NO_SETTINGS;
+        Ok(Self { name, runtime, generation, faults: Cell::new(0), by_jobs_alone })
     }
 
     /// What they are called.

@@ -67,21 +67,38 @@ pub(crate) struct Numbered {
 /// Events between two words about progress.
 const TELL: u64 = 4_096;
 
+/// Events between two questions whether to go on: each may take some deadlines of a policy.
+const LOOK: u64 = 16;
+
 /// Runs a scenario once. The same scenario, policies and seed give the same outcome. `progress` hears now and then how many of the jobs have come.
 #[must_use]
 pub fn simulate(scenario: &Scenario, policies: &Policies, seed: u64, mut progress: impl FnMut(usize)) -> Outcome {
     let mut run = Run::new(scenario, policies, seed);
     run.begin();
-    while let Some((now, event)) = run.agenda.next().filter(|(now, _)| *now <= scenario.ends) {
-        run.now = now;
-        run.events += 1;
+    while let Some(now) = run.step() {
         if run.events.is_multiple_of(TELL) {
             // They are in the order in which they come.
             progress(scenario.jobs.partition_point(|job| job.arrives <= now));
         }
-        run.play(event);
     }
     run.end()
+}
+
+/// The same, for as long as `go_on` says so; none when it was given up.
+pub(crate) fn simulate_while(
+    scenario: &Scenario,
+    policies: &Policies,
+    seed: u64,
+    mut go_on: impl FnMut() -> bool,
+) -> Option<Outcome> {
+    let mut run = Run::new(scenario, policies, seed);
+    run.begin();
+    while run.step().is_some() {
+        if run.events.is_multiple_of(LOOK) && !go_on() {
+            return None;
+        }
+    }
+    Some(run.end())
 }
 
 /// How a job stands.
@@ -169,6 +186,15 @@ impl<'a> Run<'a> {
         let free: Vec<usize> =
             (0..self.runners.len()).filter(|index| self.runners.get(*index).is_some_and(Runner::is_idle)).collect();
         free.into_iter().for_each(|runner| self.offer(runner));
+    }
+
+    /// Plays the next event, and says when that was; none when it is over.
+    fn step(&mut self) -> Option<Moment> {
+        let (now, event) = self.agenda.next().filter(|(now, _)| *now <= self.scenario.ends)?;
+        self.now = now;
+        self.events += 1;
+        self.play(event);
+        Some(now)
     }
 
     fn play(&mut self, event: Event) {
@@ -402,6 +428,7 @@ impl<'a> Run<'a> {
             let gone = runner.gone.unwrap_or(ends);
             tally.existed += (gone - runner.created).max(0);
             tally.starts += u64::from(index >= initial);
+            tally.runners += u64::from(runner.gone.is_none());
             tally.idle += idle_time(runner, ends);
         }
         for ((_, tally), pool) in tallies.iter_mut().zip(&self.pools) {

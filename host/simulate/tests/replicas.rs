@@ -103,7 +103,7 @@ fn steps() -> Vec<Step> {
     for scene in day() {
         let now = time(scene.at);
         let states = (0..scene.running).map(|_| State::InProgress).chain((0..scene.queued).map(|_| State::Queued));
-        let jobs = (1..).zip(states).map(|(id, state)| reservation::job(id, &job(state, now), &Reads::default(), now));
+        let jobs = (1..).zip(states).map(|(id, state)| (id, job(state, now))).collect();
         let pool = Pool {
             namespace: "ci".to_owned(),
             name: "web".to_owned(),
@@ -116,7 +116,7 @@ fn steps() -> Vec<Step> {
         let request = CapacityRequest {
             now: unix(now),
             pool,
-            jobs: jobs.collect(),
+            jobs: reservation::told(&jobs, BOUNDS.max, &Reads::default(), now).jobs,
             reservations: held.iter().filter_map(|held| held.at(now)).collect(),
             attributes: vec![("reservation-seconds".to_owned(), "600".to_owned())],
             ..CapacityRequest::default()

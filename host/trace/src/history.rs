@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::Trace;
 use crate::record::{About, End, PoolSettings, What};
+use crate::surroundings::Surroundings;
 
 /// A job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct RunnerLife {
     pub pool: Arc<str>,
     /// When its object was made.
     pub created: Timestamp,
+    /// The node of its pod, where that became known.
+    pub node: Option<Arc<str>>,
     /// When it was online first; its first job's start, where that is earlier.
     pub registered: Option<Timestamp>,
     /// When its object was gone, and why.
@@ -86,6 +89,8 @@ pub struct History {
     pub runners: BTreeMap<Arc<str>, RunnerLife>,
     /// By `namespace/name`.
     pub pools: BTreeMap<Arc<str>, PoolLife>,
+    /// Nodes, room and GitHub.
+    pub surroundings: Surroundings,
     /// Times in which nobody recorded.
     pub gaps: Vec<(Timestamp, Timestamp)>,
     /// Records of kinds that this program does not know.
@@ -105,6 +110,7 @@ impl History {
             jobs: BTreeMap::new(),
             runners: BTreeMap::new(),
             pools: BTreeMap::new(),
+            surroundings: Surroundings::default(),
             gaps: Vec::new(),
             unknown: 0,
             problems: Vec::new(),
@@ -130,7 +136,7 @@ impl History {
                 self.jobs.entry(*job).or_insert(new);
             }
             What::RunnerCreated { runner, pool } => {
-                let new = RunnerLife { pool: pool.clone(), created: at, registered: None, ended: None };
+                let new = RunnerLife { pool: pool.clone(), created: at, node: None, registered: None, ended: None };
                 self.runners.entry(runner.clone()).or_insert(new);
             }
             What::Pool(settings) => {
@@ -155,12 +161,17 @@ impl History {
                     life.registered.get_or_insert(at);
                 });
             }
+            What::RunnerPlaced { runner, node } => self.runner(runner, |life| life.node = Some(node.clone())),
             What::RunnerEnded { runner, why } => self.runner(runner, |life| {
                 life.ended.get_or_insert((at, *why));
             }),
             What::Decision { pool, .. } => {
                 self.pools.entry(pool.clone()).or_default().decisions += 1;
             }
+            What::Node(node) => self.surroundings.add_node(at, node),
+            What::Room(room) => self.surroundings.add_room(at, room),
+            What::Listings(listings) => self.surroundings.add_listings(listings),
+            What::Budget(budget) => self.surroundings.add_budget(at, budget),
             What::Resumed { since } => self.gaps.push((*since, at)),
             What::Unknown => self.unknown += 1,
             What::Pool(_) | What::JobQueued { .. } | What::RunnerCreated { .. } | What::Checkpoint {} => {}

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::surroundings::{Budget, Listings, NodeFacts, NodeState, Room};
+
 /// The value of `format` in a header.
 pub const FORMAT: &str = "pacer-trace";
 
@@ -87,6 +89,13 @@ pub enum What {
         /// `namespace/name` of its pool.
         pool: Arc<str>,
     },
+    /// It became known which node a runner's pod is on.
+    RunnerPlaced {
+        /// Its name.
+        runner: Arc<str>,
+        /// Name of the node.
+        node: Arc<str>,
+    },
     /// A runner came online for the first time.
     RunnerRegistered {
         /// Its name.
@@ -124,6 +133,14 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<String>,
     },
+    /// A node of runners is so from now on.
+    Node(NodeFacts),
+    /// The cluster has no room for some runners of a pool, or has room again.
+    Room(Room),
+    /// Runners were listed at GitHub.
+    Listings(Listings),
+    /// What GitHub lets us ask has changed notably.
+    Budget(Budget),
     /// The recorder is back. What happened in between is known as far as the cluster still told.
     Resumed {
         /// The last record before.
@@ -215,16 +232,54 @@ impl What {
             | Self::JobStarted { job, .. }
             | Self::JobCompleted { job } => Some(Subject::Job(*job)),
             Self::RunnerCreated { runner, .. }
+            | Self::RunnerPlaced { runner, .. }
             | Self::RunnerRegistered { runner }
             | Self::RunnerBusy { runner }
             | Self::RunnerIdle { runner }
             | Self::RunnerEnded { runner, .. } => Some(Subject::Runner(runner.clone())),
-            Self::Pool(_) | Self::Decision { .. } | Self::Resumed { .. } | Self::Checkpoint {} | Self::Unknown => None,
+            Self::Pool(_)
+            | Self::Decision { .. }
+            | Self::Node(_)
+            | Self::Room(_)
+            | Self::Listings(_)
+            | Self::Budget(_)
+            | Self::Resumed { .. }
+            | Self::Checkpoint {}
+            | Self::Unknown => None,
         }
     }
 
     /// Whether nothing more is to be said of its subject.
     pub(crate) fn ends(&self) -> bool {
         matches!(self, Self::JobCompleted { .. } | Self::RunnerEnded { .. })
+    }
+}
+
+/// Something of which a record says how it is from now on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    Pool(Arc<str>),
+    Room(Arc<str>),
+    Node(Arc<str>),
+}
+
+impl What {
+    /// What it says the present state of, for as long as nothing newer is said.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        match self {
+            Self::Pool(settings) => Some(Standing::Pool(settings.pool.clone())),
+            Self::Room(room) => Some(Standing::Room(room.pool.clone())),
+            Self::Node(node) => Some(Standing::Node(node.node.clone())),
+            _ => None,
+        }
+    }
+
+    /// Whether its subject is as if nothing had been said of it.
+    pub(crate) fn clears(&self) -> bool {
+        match self {
+            Self::Room(room) => room.waiting == 0,
+            Self::Node(node) => node.state == NodeState::Gone,
+            _ => false,
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::record::{About, Record, What};
 /// Hexadecimal digits of a hash that are kept: a clash among a million names is a matter of one in ten million.
 const DIGITS: usize = 16;
 
-/// Replaces names of repositories, workflows and runners, and drops free text. Labels and pools stay: what fits where depends on them.
+/// Replaces names of repositories, workflows, runners, nodes, zones, scopes and credentials, and drops free text. Labels and pools stay: what fits where depends on them.
 #[derive(Debug)]
 pub struct Redaction(hmac::Key);
 
@@ -46,6 +46,26 @@ impl Redaction {
             | What::RunnerBusy { runner }
             | What::RunnerIdle { runner }
             | What::RunnerEnded { runner, .. } => *runner = self.name("runner", runner),
+            What::RunnerPlaced { runner, node } => {
+                *runner = self.name("runner", runner);
+                *node = self.name("node", node);
+            }
+            What::Node(facts) => {
+                facts.node = self.name("node", &facts.node);
+                facts.zone = facts.zone.as_ref().map(|zone| self.name("zone", zone));
+            }
+            // It names taints and labels of nodes.
+            What::Room(room) => room.message.clear(),
+            What::Listings(listings) => {
+                listings.credentials = self.name("credentials", &listings.credentials);
+                listings.scopes.iter_mut().for_each(|one| one.scope = self.name("scope", &one.scope));
+            }
+            What::Budget(budget) => {
+                budget.credentials = self.name("credentials", &budget.credentials);
+                for window in &mut budget.windows {
+                    window.owner = window.owner.as_ref().map(|owner| self.name("scope", owner));
+                }
+            }
             // Policies write what they like into a reason.
             What::Decision { why, receipt, .. } => {
                 why.clear();

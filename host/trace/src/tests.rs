@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::file::{self, FileError, Writer};
+use super::surroundings::{Budget, Listings, NodeFacts, NodeState, Room, ScopeListings, Window};
 use super::*;
 
 const SCHEMA: &str = include_str!("../../../docs/trace.schema.json");
@@ -63,7 +64,58 @@ fn every_kind() -> Vec<Record> {
         What::Resumed { since: at(3) },
         What::Checkpoint {},
     ];
-    (0..).zip(what).map(|(second, what)| Record { at: at(second), what }).collect()
+    let surroundings = surroundings().into_iter().map(|(second, what)| Record { at: at(second), what });
+    (0..).zip(what).map(|(second, what)| Record { at: at(second), what }).chain(surroundings).collect()
+}
+
+/// What is around the runner of [`every_kind`], with the second of each.
+fn surroundings() -> [(i64, What); 7] {
+    let node = |state| {
+        let label = |text: &str| Some(Arc::from(text));
+        let (zone, instance_type, capacity_type) = (label("north-1a"), label("m5.large"), label("spot"));
+        What::Node(NodeFacts { node: "node-17".into(), state, zone, instance_type, capacity_type })
+    };
+    let room = |waiting: u32| {
+        let lacking = if waiting > 0 { vec!["cpu".into()] } else { Vec::new() };
+        let message = if waiting > 0 { "0/3 nodes are available: 3 Insufficient cpu." } else { "" };
+        What::Room(Room { pool: "ci/web".into(), waiting, lacking, message: message.to_owned() })
+    };
+    let scope = ScopeListings {
+        scope: "acme".into(),
+        listings: 6,
+        torn: 1,
+        began: Some(at(6)),
+        pages: 3,
+        milliseconds: 812,
+        runners: 240,
+        failures: 2,
+    };
+    let window = Window {
+        resource: "core".into(),
+        owner: Some("acme".into()),
+        limit: 5_000,
+        used: 4_700,
+        remaining: 300,
+        resets_at: at(3_000),
+    };
+    [
+        (3, room(2)),
+        (4, What::RunnerPlaced { runner: "web-abc".into(), node: "node-17".into() }),
+        (4, node(NodeState::Ready)),
+        (5, room(0)),
+        (7, What::Listings(Listings { credentials: "ci/github".into(), scopes: vec![scope], more: 1 })),
+        (
+            7,
+            What::Budget(Budget {
+                credentials: "ci/github".into(),
+                windows: vec![window],
+                deferred: 4,
+                held_back: 1,
+                secondary_until: Some(at(60)),
+            }),
+        ),
+        (9, node(NodeState::Leaving)),
+    ]
 }
 
 pub(super) fn sample() -> Trace {
@@ -147,7 +199,9 @@ fn records_are_what_the_schema_says() {
     for record in every_kind() {
         let value = serde_json::to_value(&record).unwrap();
         check(&value).unwrap();
-        kinds.push(value["kind"].clone());
+        if !kinds.contains(&value["kind"]) {
+            kinds.push(value["kind"].clone());
+        }
         assert_eq!(serde_json::from_value::<Record>(value).unwrap(), record);
     }
     let told = schema["$defs"].as_object().unwrap().values().filter_map(|one| one.pointer("/properties/kind/const"));
@@ -221,7 +275,11 @@ fn a_file_is_read_as_it_was_written_and_goes_on_where_it_was_torn() {
         writer.record(&more).unwrap();
         writer.flush().unwrap();
         let again = file::read(&path).unwrap();
-        assert_eq!((again.trace.records.len(), again.trace.records.last(), again.torn), (14, Some(&more), 0), "{name}");
+        assert_eq!(
+            (again.trace.records.len(), again.trace.records.last(), again.torn),
+            (sample().records.len() + 1, Some(&more), 0),
+            "{name}"
+        );
         assert!(Writer::create(&path, &Header::new(at(0))).is_err(), "a file that exists is not begun anew");
     }
     let sizes = ["trace.jsonl", "trace.jsonl.zst"].map(|name| std::fs::metadata(directory.path().join(name)).unwrap().len());
@@ -253,7 +311,7 @@ fn redaction_hides_names_and_keeps_who_is_who() {
     assert_eq!(redacted, Redaction::new(b"key").apply(&sample()), "the same key gives the same names");
     assert_ne!(redacted, Redaction::new(b"another").apply(&sample()));
     let text: String = redacted.records.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
-    for name in ["acme", "build", "web-abc", "reserved"] {
+    for name in ["acme", "build", "web-abc", "reserved", "node-17", "north-1a", "ci/github", "0/3 nodes"] {
         assert!(!text.contains(name), "{name} in {text}");
     }
     assert!(redacted.header.redacted);
@@ -261,6 +319,8 @@ fn redaction_hides_names_and_keeps_who_is_who() {
     assert_eq!((history.problems.len(), history.jobs.len(), history.runners.len()), (0, 1, 1));
     let runner = history.jobs[&7].runner.clone().unwrap();
     assert!(history.runners.contains_key(&runner), "the job is still its runner's");
+    let node = history.runners[&runner].node.clone().unwrap();
+    assert!(history.surroundings.nodes.contains_key(&node), "the node is still its runner's");
 }
 
 #[test]
@@ -271,8 +331,27 @@ fn a_part_knows_what_was_so_at_its_beginning() {
     assert_eq!(history.jobs[&7].queued, at(1), "it runs in this part");
     assert_eq!(history.runners["web-abc"].ended, None);
     assert_eq!(history.pools["ci/web"].settings[0].0, at(5));
+    let surroundings = &history.surroundings;
+    assert_eq!(surroundings.nodes["node-17"][0].0, at(5), "it was ready before");
+    assert_eq!(surroundings.nodes["node-17"][1].1.state, NodeState::Leaving);
+    let waiting: Vec<_> = surroundings.room["ci/web"].iter().map(|(at, room)| (*at, room.waiting)).collect();
+    assert_eq!(waiting, [(at(5), 2), (at(5), 0)], "there is room again");
     let late = History::of(&sample().cut(at(11), at(12)));
     assert_eq!((late.jobs.len(), late.runners.len(), late.pools.len()), (0, 0, 1));
+}
+
+#[test]
+fn what_runners_depend_on_is_summed_up() {
+    let history = History::of(&sample());
+    let told = &history.surroundings;
+    assert_eq!(history.runners["web-abc"].node.as_deref(), Some("node-17"));
+    let states: Vec<_> = told.nodes["node-17"].iter().map(|(at, node)| (*at, node.state)).collect();
+    assert_eq!(states, [(at(4), NodeState::Ready), (at(9), NodeState::Leaving)]);
+    assert_eq!((told.without_room("ci/web", at(99)), told.without_room("ci/app", at(99))), ((2, 2), (0, 0)));
+    let github = &told.credentials["ci/github"];
+    assert_eq!((github.listings, github.torn, github.longest, github.failures), (6, 1, 812, 2));
+    assert_eq!((github.deferred, github.held_back), (4, 1));
+    assert_eq!(github.lowest.as_ref().map(|(at, window)| (*at, window.left())), Some((at(7), 6)));
 }
 
 proptest! {

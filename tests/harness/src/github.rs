@@ -49,6 +49,7 @@ use tokio_util::task::TaskTracker;
 
 mod behaviour;
 mod call;
+mod check;
 mod conformance;
 mod credential;
 mod endpoint;
@@ -73,13 +74,13 @@ use self::state::{Shared, State};
 pub use self::{
     behaviour::Behaviour,
     call::{Call, RouteCount},
+    check::{CheckRun, CommitStatus},
     credential::{Access, Installation, Person},
     fault::{Effect, Fault, FaultId, Lies, Routes, Tags},
     hook::{Delivering, Delivery, DeliveryCounts, Hook, HookOwner, JobAction},
     job::{Conclusion, Job, JobCounts, JobRunner, JobSpec, JobState},
     limit::Budget,
     place::{DeliveryId, GroupId, GroupVisibility, HookId, JobId, NoScope, RunId, RunnerId, Scope},
-    report::{CheckRun, CommitStatus},
     route::RouteKind,
     runner::{Killed, Registered, Registration, RegistrationRefused, RemovalRefused, RunnerCounts},
     session::{Event, Session},

@@ -18,6 +18,7 @@ use pacer_core::allowance::{Allowance, Cost, Grant, Purpose};
 use pacer_core::demand;
 use pacer_core::replacement::AcceptedDemand;
 use pacer_core::restart::RestartLimits;
+use pacer_core::rollout::Asked;
 use pacer_core::runner_job::RunnerJob;
 use pacer_core::stop::StopLimits;
 
@@ -69,6 +70,7 @@ pub struct Operator {
     known: BTreeMap<RunnerId, observe::Known>,
     memos: BTreeMap<u32, fleet::Memo>,
     summaries: BTreeMap<u32, fleet::Summary>,
+    asked: Asked<u32>,
     finished: BTreeMap<Arc<str>, Timestamp>,
     accepted: BTreeMap<u32, AcceptedDemand>,
     jobs: BTreeMap<RunnerId, RunnerJob>,
@@ -101,6 +103,7 @@ impl Operator {
             known: BTreeMap::new(),
             memos: BTreeMap::new(),
             summaries: BTreeMap::new(),
+            asked: Asked::default(),
             finished: BTreeMap::new(),
             accepted: BTreeMap::new(),
             jobs: BTreeMap::new(),

@@ -11,11 +11,15 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams};
 use pacer_api::condition::ConditionType;
+use pacer_api::job_ledger;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
+use pacer_core::ledger::State;
 use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
 use pacer_suites::webhook::{SECRET, hook, hooked_world, receive};
-use pacer_suites::{PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, queue, runners, settled, succeeded, until};
+use pacer_suites::{
+    PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, queue, runners, settled, succeeded, until, with_spec,
+};
 use serde_json::{Value, json};
 
 /// An autoscaler of the deployment `web`.
@@ -350,5 +354,26 @@ async fn an_autoscaler_that_can_no_longer_decide_keeps_its_fleet_at_its_number()
         succeeded(&world, 2 * done).await?;
         settled(&world, 2).await?;
     }
+    end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_end_of_a_job_is_found_while_the_autoscaler_can_not_decide() -> Result<()> {
+    let world = hooked_world(&[]).await?;
+    let mut more = by_webhook();
+    more["metrics"] = by_polling()["metrics"].clone();
+    apply(&world, &with_spec(deployment("web", 1), "ephemeral", json!(false))).await?;
+    let mut autoscaler = autoscaler(1, 1, more);
+    apply(&world, &autoscaler).await?;
+    settled(&world, 1).await?;
+    queue(&world, "web", 1, Duration::from_secs(10))?;
+    let works = |ledger: &&JobLedger| job_ledger::read([&ledger.spec]).open().any(|(_, job)| job.state == State::InProgress);
+    until::<JobLedger>(&world, "a job in progress", |all| all.iter().any(works)).await?;
+    world.github.deliver(Delivering { drop_every: Some(1), ..Delivering::default() });
+    autoscaler["spec"]["scheduledOverrides"] =
+        json!([{"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-02T00:00:00Z", "timeZone": "Mars/Olympus_Mons"}]);
+    apply(&world, &autoscaler).await?;
+    succeeded(&world, 1).await?;
+    no_open_jobs(&world).await?;
     end(world).await
 }

@@ -38,6 +38,8 @@ mod texts;
 mod trials;
 #[path = "policies/verbs.rs"]
 mod verbs;
+#[path = "policies/what_if.rs"]
+mod what_if;
 
 use guest::Guest;
 

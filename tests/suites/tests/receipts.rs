@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
@@ -635,6 +637,73 @@ async fn what_started_a_job_is_told_to_the_policy_that_asks_for_it_and_to_no_oth
     let number = newest(&world, "capacity")?;
     ensure!(number.to_string().contains("main by octocat"), "{number:#}");
     succeeded(&world, 2).await?;
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+/// Lets the operator list nodes and pods, as docs/policies.md says.
+async fn grant_room(world: &World) -> Result<()> {
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
+    let mut binding = bindings.get("pacer").await?;
+    binding.metadata = serde_json::from_value(json!({"name": "pacer-room"}))?;
+    binding.role_ref.name = "pacer-room".to_owned();
+    bindings.create(&PostParams::default(), &binding).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_reads_how_much_room_there_is_makes_no_more_pods_than_fit() -> Result<()> {
+    let world = brisk_world(&[], |options| {
+        receive(options);
+        if let Some(nodes) = &mut options.nodes {
+            nodes.pods_per_node = 2;
+        }
+    })
+    .await?;
+    hook(&world, Scope::repository("acme", "app"))?;
+    grant_room(&world).await?;
+    let spot = json!({"karpenter.sh/capacity-type": "spot", "node.kubernetes.io/instance-type": "m5.large"});
+    label_node(&world, "node-2", spot).await?;
+    let policy = include_str!("../../../examples/policies/text/fits-now.js");
+    let set = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
+        "data": {"policies.yaml": "capacity: {module: policy.js}\n", "policy.js": policy},
+    });
+    apply(&world, &set).await?;
+    let mut web = deployment("web", 0);
+    web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
+    apply(&world, &web).await?;
+    apply(&world, &autoscaler(0, 20)).await?;
+    opinions_decide(&world).await?;
+    let (since, began) = (Timestamp::now(), Instant::now());
+
+    // Four nodes take two pods each. One more runner waits, and three jobs have none.
+    queue(&world, "web", 12, Duration::from_secs(20))?;
+    let mut most = 0;
+    until::<Runner>(&world, "nine runners, of which eight have a node", |all| {
+        most = most.max(all.len());
+        let placed = all.iter().filter(|runner| runner.status.as_ref().is_some_and(|status| status.node_name.is_some()));
+        all.len() == 9 && placed.count() == 8
+    })
+    .await?;
+    succeeded(&world, 12).await?;
+    ensure!(most <= 9, "{most} runners at once");
+    let room = || {
+        let told = newest(&world, "capacity").ok()?;
+        let facts: BTreeMap<String, String> =
+            attributes(&told["input"]["pool"]).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        facts.contains_key("room-pods").then_some(facts)
+    };
+    receipts(&world, "a receipt that tells of room", |_| room().is_some()).await?;
+    let facts = room().context("no receipt")?;
+    let number = |text: &String| text.parse::<u32>().unwrap_or(u32::MAX);
+    let by_shape: u32 = facts.iter().filter(|(key, _)| key.starts_with("room:")).map(|(_, pods)| number(pods)).sum();
+    ensure!(number(&facts["room-pods"]) <= 8 && by_shape == number(&facts["room-pods"]), "{facts:?}");
+    ensure!(number(&facts["room-claims"]) <= 9, "{facts:?}");
+    ensure!(facts.get("room:m5.large/spot/-").is_none_or(|pods| number(pods) <= 2), "{facts:?}");
+    let lists = world.operator_calls(Some(since))?.count("list", "nodes");
+    ensure!((1..=1 + began.elapsed().as_secs() / 30 + 1).contains(&lists), "{lists} lists in {:?}", began.elapsed());
     no_busy_kill(&world).await?;
     world.stop().await;
     Ok(())

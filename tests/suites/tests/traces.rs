@@ -8,14 +8,14 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pacer_api::Runner;
+use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
 use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::webhook::{hook, hooked_world};
-use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, queue, succeeded, until, with_spec};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, delete, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
 /// How long the runners of this suite start, in seconds, beside what the API server takes.
@@ -140,6 +140,74 @@ async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()>
     ensure!(well, "{text}{notes}");
     let (well, text, notes) = pacer(&["simulate", "--trace", path, "--allow-uncalibrated", "-o", "json"]).await?;
     ensure!(well && serde_json::from_str::<Value>(&text)?["jobs"] == 8, "{text}{notes}");
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("trace");
+    let record = format!("--record={}", path.display());
+    let world = hooked_world(&[&record]).await?;
+    let file = directory.path().join("seen.jsonl");
+    let recorder = Recorder::start(&world, &file, &UNTOLD).await?;
+    apply(&world, &deployment("web", 1)).await?;
+    apply(&world, &with_spec(deployment("stuck", 2), "nodeSelector", json!({"zone": "nowhere"}))).await?;
+    // What objects say is in both; the file is written at once.
+    recorded(&world, &file, "runner-placed", 1).await?;
+    recorded(&world, &file, "node", 1).await?;
+    recorded(&world, &file, "room", 1).await?;
+    delete::<RunnerDeployment>(&world, "stuck").await?;
+    until::<Runner>(&world, "only the runner that has room", |all| all.len() == 1).await?;
+    let text = std::fs::read_to_string(&file)?;
+    let last = async || {
+        recorded(&world, &file, "room", 2).await?;
+        let text = std::fs::read_to_string(&file)?;
+        let room = text.lines().rfind(|line| line.contains("\"kind\":\"room\"")).context("no room")?;
+        anyhow::Ok(serde_json::from_str::<Value>(room)?)
+    };
+    ensure!(text.contains("\"lacking\":[\"node-selector\"]"), "{text}");
+    let began = Instant::now();
+    while last().await?["waiting"] != 0 {
+        ensure!(began.elapsed() < PATIENCE, "room is not told again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    recorder.stop().await?;
+
+    // The operator's own has GitHub as well, and reaches the disk every 30 seconds.
+    let path = path.to_str().context("a path")?;
+    let began = Instant::now();
+    let surroundings = loop {
+        let (well, text, notes) = pacer(&["trace", "summary", path, "-o", "json"]).await?;
+        let summary: Value = if well { serde_json::from_str(&text)? } else { Value::Null };
+        let told = &summary["surroundings"];
+        if told["github"]["default"]["listings"].as_u64().is_some_and(|listings| listings > 0)
+            && told["github"]["default"]["lowest"]["window"]["limit"].is_u64()
+            && told["nodes"] == 1
+        {
+            break told.clone();
+        }
+        ensure!(began.elapsed() < Duration::from_secs(120), "{told:#}{notes}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    println!("{surroundings:#}");
+    let stuck = &surroundings["withoutRoom"][format!("{NAMESPACE}/stuck")];
+    ensure!(stuck["most"] == 2 && stuck["lacking"] == json!(["node-selector"]), "{surroundings:#}");
+    let (well, text, notes) = pacer(&["trace", "check", path]).await?;
+    ensure!(well && !notes.contains("does not know"), "{text}{notes}");
+    let (well, text, _) = pacer(&["trace", "summary", path]).await?;
+    ensure!(well && text.contains("GitHub, credentials default: ") && text.contains("lacking: node-selector"), "{text}");
+    let key = directory.path().join("key");
+    std::fs::write(&key, [7; 32])?;
+    let out = directory.path().join("public.jsonl");
+    let (key, out) = (key.to_str().context("a path")?, out.to_str().context("a path")?);
+    let (well, text, notes) = pacer(&["trace", "redact", path, "--key-file", key, "--out", out]).await?;
+    ensure!(well, "{text}{notes}");
+    let public = std::fs::read_to_string(out)?;
+    for name in ["acme", "node-0", "default\",\"windows", "available"] {
+        ensure!(!public.contains(name), "{name} is in the redacted trace: {public}");
+    }
     world.stop().await;
     Ok(())
 }

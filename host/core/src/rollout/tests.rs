@@ -13,7 +13,7 @@ fn settled(wanted: u32) -> Set {
 
 /// A set that is to have `wanted` and has this many, all of them busy.
 fn busy(wanted: u32, alive: u32) -> Set {
-    Set { wanted, alive, online: alive, busy: alive, present: alive, leaving: 0, observed: true }
+    Set { wanted, alive, online: alive, busy: alive, present: alive, leaving: 0, observed: true, asked: 0 }
 }
 
 /// As [`settled`], with so many pods that are about to be gone.
@@ -241,7 +241,8 @@ impl Runners {
         let (alive, online) = (self.alive(), self.online());
         let busy = self.count(|phase| phase == Phase::Busy);
         let (leaving, present) = (self.leaving(), u32::try_from(self.members.len()).unwrap());
-        self.seen = Some((self.wanted, Set { wanted: self.wanted, alive, online, busy, leaving, present, observed: true }));
+        self.seen =
+            Some((self.wanted, Set { wanted: self.wanted, alive, online, busy, leaving, present, observed: true, asked: 0 }));
     }
 
     fn evolve(&mut self, dice: &mut Dice) {
@@ -503,7 +504,7 @@ proptest! {
             .into_iter()
             .map(|(wanted, alive, (online, busy), (leaving, hanging), observed)| {
                 let online = online.min(alive);
-                Set { wanted, alive, online, busy: busy.min(online), leaving, present: alive + leaving + hanging, observed }
+                Set { wanted, alive, online, busy: busy.min(online), leaving, present: alive + leaving + hanging, observed, asked: 0 }
             })
             .collect();
         let (newest, old) = sets.split_last().unwrap();
@@ -524,4 +525,34 @@ proptest! {
         let before: u32 = old.iter().map(|set| set.online.min(set.wanted).max(set.busy)).sum::<u32>() + newest.online;
         prop_assert!(online >= before.min(desired), "{before} to {online} online of {desired}");
     }
+}
+
+#[test]
+fn first_set_of_a_template_leaves_room_for_what_older_ones_may_make() {
+    let stale = |observed| Set { wanted: 7, alive: 2, observed, ..settled(2) };
+    // Raised, and not followed yet: its runners are on their way.
+    assert_eq!(first(7, 2, &[stale(false)]), 2);
+    assert_eq!(first(7, 2, &[stale(true)]), 7);
+    // The watch shows the number before it was raised.
+    assert_eq!(first(7, 2, &[Set { asked: 7, ..settled(2) }]), 2);
+    assert_eq!(first(7, 2, &[]), 7);
+    assert_eq!(plan(7, 2, settled(1), &[Set { asked: 7, ..settled(2) }]).newest, 2);
+    // What was asked for before it was lowered is over once the watch shows that.
+    assert_eq!(plan(7, 2, settled(1), &[Set { asked: 0, ..settled(2) }]).newest, 7);
+}
+
+#[test]
+fn number_that_was_sent_counts_until_the_watch_shows_it_or_a_minute_has_passed() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let mut asked = Asked::default();
+    assert_eq!(asked.most(&"set", 1, at(0)), 0);
+    asked.note("set", 1, 7, at(0));
+    // Lowered at once: it may have followed the number before meanwhile.
+    asked.note("set", 1, 2, at(1));
+    assert_eq!(asked.most(&"set", 1, at(2)), 7);
+    assert_eq!(asked.most(&"set", 2, at(2)), 0);
+    assert_eq!(asked.most(&"other", 1, at(2)), 0);
+    assert_eq!(asked.most(&"set", 1, at(61)), 0);
+    asked.note("set", 2, 3, at(61));
+    assert_eq!(asked.most(&"set", 2, at(62)), 3);
 }

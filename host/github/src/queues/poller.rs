@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::jobs::{QueueListing, RUNS_AT_MOST, Reading, Repository};
 use crate::pace::{Pace, Rhythm, Situation};
 use crate::queues::{Board, QueueNews, Registry, Traffic};
-use crate::runner_list::Health;
 
 pub(super) struct Poller {
     github: GitHub,
@@ -129,9 +128,9 @@ impl Poller {
         self.board.calls.store(listing.calls, Ordering::Relaxed);
         let tell = failures > 0 || listing.changed || self.covers != Some(listing.covers.is_some());
         self.covers = Some(listing.covers.is_some());
-        let last_good = Some(listing.fetched_at);
+        let began = listing.fetched_at;
         self.board.listing.send_replace(Some(Arc::new(listing)));
-        self.board.health.send_replace(Health { failures: 0, error: None, last_good });
+        self.board.health.send_modify(|health| health.succeed(began, true));
         tell
     }
 

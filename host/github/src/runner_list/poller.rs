@@ -11,7 +11,7 @@ use crate::client::GitHub;
 use crate::error::Error;
 use crate::pace::{Pace, Rhythm, Situation};
 use crate::runner_list::view::RunnerListView;
-use crate::runner_list::{Board, Health, Registry, Traffic};
+use crate::runner_list::{Board, Registry, Traffic};
 use crate::runners::Listing;
 
 pub(super) struct Poller {
@@ -97,7 +97,7 @@ impl Poller {
         if failures > 0 {
             tracing::info!(scope = %self.scope, failures, "runners can be listed again");
         }
-        let last_good = Some(listing.fetched_at);
+        let (began, complete) = (listing.fetched_at, listing.complete);
         let before = self.board.view.borrow().clone();
         let (view, changes) = RunnerListView::follow(before.as_deref(), listing, self.pace.validity(self.interval()));
         self.board.view.send_replace(Some(Arc::new(view)));
@@ -105,7 +105,7 @@ impl Poller {
             // Without subscribers there is nobody to tell.
             let _ = self.board.changes.send(changes);
         }
-        self.board.health.send_replace(Health { failures: 0, error: None, last_good });
+        self.board.health.send_modify(|health| health.succeed(began, complete));
     }
 
     fn fail(&mut self, error: Error, started: Instant) {

@@ -192,7 +192,16 @@ mod tests {
 
     fn listing(at: Instant, runners: Vec<RemoteRunner>, complete: bool) -> Listing {
         let started = Timestamp::UNIX_EPOCH;
-        Listing { fetched_at: at, started, runners: runners.into(), changed: true, complete, pages: 1, paid: 1 }
+        Listing {
+            fetched_at: at,
+            started,
+            took: Duration::ZERO,
+            runners: runners.into(),
+            changed: true,
+            complete,
+            pages: 1,
+            paid: 1,
+        }
     }
 
     fn named(names: &[&str]) -> Option<Changes> {

@@ -124,7 +124,7 @@ impl GitHub {
         }
         let complete = fit_together(&pages);
         let (runners, changed) = self.remember(scope, pages);
-        Ok(Listing { fetched_at, started, runners, changed, complete, pages: asked, paid })
+        Ok(Listing { fetched_at, started, took: fetched_at.elapsed(), runners, changed, complete, pages: asked, paid })
     }
 
     /// Removes a runner's registration. GitHub refuses while it runs a job, which makes this the only proof that it does not.

@@ -56,7 +56,7 @@ impl Autoscalers {
             bounds: spec.bounds,
             override_min: spec.override_min,
             metric: metric.suggestion,
-            jobs_added_to_min: spec.has_trigger,
+            jobs_added_to_min: spec.sources.has_trigger,
             planned: planned.in_force.replicas,
             jobs: planned.in_force.jobs,
             spec_reserved: of.object.spec.reserved(of.clock.now),
@@ -86,10 +86,10 @@ impl Autoscalers {
             spec_reservation_end(of.object, of.clock.now),
         ];
         let decided = self.memory.memos.read(of.uid, |memo| memo.number).flatten();
-        let from = decided.or(previous).unwrap_or_else(|| spec.target.replicas());
+        let from = decided.or(previous).unwrap_or_else(|| spec.sources.target.replicas());
         // The controller of a target without UID reports that.
         if (planned.news || from != decision.desired)
-            && let Ok(owner) = Owner::try_from(&spec.target)
+            && let Ok(owner) = Owner::try_from(&spec.sources.target)
         {
             let change = Change { from, to: decision.desired, reason: decision.reason.to_string() };
             let draft = Draft::capacity(owner, planned.evaluation, change, of.clock.now);
@@ -104,23 +104,26 @@ impl Autoscalers {
     async fn ask(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, metric: &Metrics) -> Planned {
         let now = of.clock.now;
         let (held, scaled) = self.memory.memos.read(of.uid, |memo| (memo.reservations.clone(), memo.scaled)).unwrap_or_default();
-        let scope = spec.target.config().scope().ok();
+        let scope = spec.sources.target.config().scope().ok();
         let budget = seen.github.as_ref().zip(scope).and_then(|(github, scope)| github.budget(&scope)).as_ref().map(api_budget);
-        let jobs = seen.demand.jobs.iter().filter(|_| metric.jobs_counted);
-        let asked = of.object.annotations().get(annotation::POLICIES).or_else(|| spec.target.policies());
+        let asked = of.object.annotations().get(annotation::POLICIES).or_else(|| spec.sources.target.policies());
         let namespace = of.object.namespace().unwrap_or_default();
         // Those of its own policy set, or of its target's.
         let generation = self.decisions.policies.generation_for(&namespace, asked.map(String::as_str));
         let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now);
         let reads = generation.reads(PolicyDecision::Capacity);
-        pool.attributes.extend(self.told_of(&spec.target, &reads, now));
+        pool.attributes.extend(self.told_of(&spec.sources.target, &reads, now));
+        pool.attributes.extend(self.room(&spec.sources.target, &seen.fleet, &reads).await);
+        let told = || reservation::told(&seen.demand.jobs, spec.bounds.max, &reads, now);
+        let told = metric.jobs_counted.then(told).unwrap_or_default();
+        let life = [(LIFE.to_owned(), spec.sources.life.as_secs().to_string())];
         let request = CapacityRequest {
             now: unix(now),
             settings: String::new(),
             pool,
-            jobs: jobs.map(|(id, job)| reservation::job(*id, job, &reads, now)).collect(),
             reservations: held.iter().filter_map(|held| held.at(now)).collect(),
-            attributes: vec![(LIFE.to_owned(), spec.life.as_secs().to_string())],
+            attributes: life.into_iter().chain(told.attributes()).collect(),
+            jobs: told.jobs,
         };
         let evaluation = generation.capacity(request).await;
         // It is asked at every pass, and seldom says something new.
@@ -142,7 +145,7 @@ impl Autoscalers {
     }
 
     pub(super) fn past(&self, spec: &Spec, now: Timestamp) -> Past {
-        let Some(pool) = spec.target.uid() else { return Past::default() };
+        let Some(pool) = spec.sources.target.uid() else { return Past::default() };
         let (starts, jobs) = (self.memory.fleets.starts.get(&pool), self.memory.reports.history.read(&pool, JobHistory::clone));
         Past::of(starts.as_ref(), jobs.as_ref(), now)
     }
@@ -156,7 +159,7 @@ struct Told {
 }
 
 fn pool(autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec, fleet: &Fleet, told: Told, now: Timestamp) -> Pool {
-    let target = &spec.target;
+    let target = &spec.sources.target;
     let config = target.config();
     let Told { scaled, budget, past } = told;
     Pool {

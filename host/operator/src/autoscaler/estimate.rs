@@ -21,7 +21,7 @@ impl Autoscalers {
     /// started since.
     pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, desired: u32) {
         let past = self.past(spec, of.clock.now);
-        let ephemeral = spec.target.config().is_ephemeral();
+        let ephemeral = spec.sources.target.config().is_ephemeral();
         let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
         let jobs = &seen.demand.jobs;
         let mut waiting: Vec<(Timestamp, u64)> =
@@ -41,7 +41,7 @@ impl Autoscalers {
         }
         waiting.sort_unstable();
         let queued: Vec<Timestamp> = waiting.iter().map(|(at, _)| *at).collect();
-        let pool = self.pool(of.object, &spec.target, &seen.fleet, &seen.demand.jobs, of.clock.now);
+        let pool = self.pool(of.object, &spec.sources.target, &seen.fleet, &seen.demand.jobs, of.clock.now);
         let made = starts(&Pool { wanted: desired, ..pool }, &pace, &queued, of.clock.now);
         let made = waiting.into_iter().map(|(_, id)| id).zip(made);
         self.memory.memos.change(of.uid, |memo| memo.estimates.keep(made));

@@ -8,7 +8,7 @@ use pacer_core::demand::Finding;
 use pacer_demand::ledger::Edit;
 use pacer_github::{GitHub, JobState, RemoteJob, Repository};
 
-use super::spec::Spec;
+use super::spec::Sources;
 use super::{Autoscalers, Observation, Subject, queue};
 
 /// Jobs that are looked up in one pass; the others in the next.
@@ -19,9 +19,9 @@ const LATER: Duration = Duration::from_secs(60);
 
 impl Autoscalers {
     /// Writes findings into the ledger, and tidies it. What can't be written now is found again in the next pass: no fleet waits for it.
-    pub(super) async fn record_findings(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) {
+    pub(super) async fn record_findings(&self, of: Subject<'_>, sources: &Sources, seen: &Observation) {
         let ledgers = &self.demand.ledgers;
-        let edits = self.findings(spec, seen).await;
+        let edits = self.findings(sources, seen).await;
         let recorded = ledgers.change(of.object, &edits).await.map(drop);
         if let Err(error) = recorded.and(ledgers.tidy(of.object).await) {
             tracing::warn!(autoscaler = %of.object.name_any(), %error, "ledger not brought up to date, trying again");
@@ -30,11 +30,11 @@ impl Autoscalers {
 
     /// What the findings come to. GitHub is asked about jobs whose time is over; without credentials they are forgotten, as ARC forgets
     /// reservations.
-    async fn findings(&self, spec: &Spec, seen: &Observation) -> Vec<Edit> {
+    async fn findings(&self, sources: &Sources, seen: &Observation) -> Vec<Edit> {
         if seen.demand.findings.is_empty() {
             return Vec::new();
         }
-        let life = spec.life.unsigned_abs();
+        let life = sources.life.unsigned_abs();
         let mut edits = Vec::new();
         let mut expired = Vec::new();
         for finding in &seen.demand.findings {

@@ -27,13 +27,13 @@ pub(super) struct Metrics {
 impl Autoscalers {
     /// Asks the metrics in their order.
     pub(super) async fn suggest(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) -> Result<Metrics, Problem> {
-        let mut result = Metrics { jobs_counted: spec.has_trigger, ..Metrics::default() };
+        let mut result = Metrics { jobs_counted: spec.sources.has_trigger, ..Metrics::default() };
         let mut next = spec.primary;
         let mut asked_fallback = false;
         while let Some(metric) = next {
             match metric {
                 Metric::QueuedAndInProgressRuns => {
-                    spec.repositories()?;
+                    spec.sources.repositories()?;
                     result.jobs_counted = true;
                     if !seen.queues.all_read {
                         result.incomplete = true;
@@ -60,14 +60,14 @@ impl Autoscalers {
                 break;
             }
             asked_fallback = true;
-            next = metric::fallback(&spec.types())?;
+            next = metric::fallback(&spec.sources.types())?;
         }
         Ok(result)
     }
 
     /// None while nothing has been listed.
     async fn percentage(&self, of: Subject<'_>, spec: &Spec, fleet: &Fleet) -> Result<Option<Suggestion>, Problem> {
-        let Some(fields) = spec.metrics.first() else { return Ok(None) };
+        let Some(fields) = spec.sources.metrics.first() else { return Ok(None) };
         let rules = Rules::parse(&Fields {
             scale_up_threshold: fields.scale_up_threshold.as_deref(),
             scale_down_threshold: fields.scale_down_threshold.as_deref(),
@@ -77,13 +77,13 @@ impl Autoscalers {
             scale_down_adjustment: fields.scale_down_adjustment,
         })?;
         let namespace = of.object.namespace().unwrap_or_default();
-        let access = self.github.get(&namespace, spec.target.config()).await;
+        let access = self.github.get(&namespace, spec.sources.target.config()).await;
         let Some(view) = access.map_err(|error| Problem::GitHub(error.to_string()))?.view() else { return Ok(None) };
         let own: Vec<_> = fleet.runners.present.iter().filter_map(|name| view.get(name)).collect();
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         // Runners whose removal GitHub refused are among the listed ones.
         let count = Count {
-            before: spec.target.replicas(),
+            before: spec.sources.target.replicas(),
             busy: number(own.iter().filter(|runner| runner.busy).count()),
             terminating_busy: 0,
             registered: number(own.len()),
@@ -101,13 +101,13 @@ impl Autoscalers {
     }
 
     fn remember_gauges(&self, of: Subject<'_>, spec: &Spec, values: Vec<(&'static str, i64)>) {
-        let config = spec.target.config();
+        let config = spec.sources.target.config();
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let gauges = MetricGauges {
             values,
             scope: [text(&config.enterprise), text(&config.organization), text(&config.repository)],
-            kind: spec.target.kind(),
-            target: spec.target.name().to_owned(),
+            kind: spec.sources.target.kind(),
+            target: spec.sources.target.name().to_owned(),
         };
         self.memory.memos.change(of.uid, |memo| memo.gauges = Some(gauges));
     }

@@ -95,21 +95,25 @@ impl Autoscalers {
     /// Passes on what events say of single runners: who is named has registered, and is busy while its job is not over. That is known here
     /// before any listing shows it, and where a job is shorter than the time between two of them, only here.
     pub(super) async fn tell_runners(&self, of: Subject<'_>, fleet: &Fleet, ledger: &Ledger) {
-        let named: HashMap<&str, (u64, &Job)> =
-            ledger.all().filter_map(|(id, job)| Some((job.runner.as_deref()?, (id, job)))).collect();
+        let mut named: HashMap<&str, Vec<(u64, &Job)>> = HashMap::new();
+        for (id, job) in ledger.all() {
+            job.runner.iter().for_each(|runner| named.entry(runner).or_default().push((id, job)));
+        }
         for runner in &fleet.objects {
-            let Some((id, job)) = named.get(runner.name_any().as_str()).copied() else { continue };
+            let Some(jobs) = named.get(runner.name_any().as_str()) else { continue };
             let Ok(uid) = Uid::of(&**runner) else { continue };
             let before = self.memory.reports.jobs.read(&uid, RunnerJob::clone);
-            let told = RunnerJob::after(before.as_ref(), id, job);
+            let told = RunnerJob::of(before.as_ref(), jobs.iter().copied());
             if before.as_ref() == Some(&told) {
                 continue;
             }
             let working = told.working;
             let changed = before.as_ref().map(|before| before.working) != Some(working);
             self.memory.reports.jobs.set(&uid, told);
-            let online = self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten();
-            if let (None, Some(online)) = (before, online) {
+            let first = jobs.iter().map(|(_, job)| *job).min_by_key(|job| job.since).filter(|_| before.is_none());
+            let online =
+                first.and_then(|job| Some((job, self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten()?)));
+            if let Some((job, online)) = online {
                 self.memory.memos.change(of.uid, |memo| memo.came_online(online.duration_since(job.queued)));
             }
             let namespace = runner.namespace().unwrap_or_default();

@@ -13,7 +13,7 @@ use pacer_core::target;
 use pacer_github::queues;
 use pacer_github::{GitHub, JobState, QueueListing, Reading, RemoteJob, Repository};
 
-use super::spec::Spec;
+use super::spec::Sources;
 use super::{Autoscalers, Subject};
 
 /// How the queues are read whose events also come by webhook: only what was lost has to be found, and what is young may be under way.
@@ -36,9 +36,9 @@ pub(super) struct Queues {
 
 impl Autoscalers {
     /// Has the right job lists read, and gives what is known of them.
-    pub(super) fn queues(&self, of: Subject<'_>, spec: &Spec, github: Option<&GitHub>, ledger: &Ledger) -> Queues {
+    pub(super) fn queues(&self, of: Subject<'_>, sources: &Sources, github: Option<&GitHub>, ledger: &Ledger) -> Queues {
         let Some(github) = github else { return Queues { all_read: true, ..Queues::default() } };
-        let wanted = wanted(spec, ledger);
+        let wanted = wanted(sources, ledger);
         let mut result = Queues { all_read: true, ..Queues::default() };
         let read: BTreeSet<Repository> = wanted.keys().cloned().collect();
         let before = self.memory.memos.change(of.uid, |memo| {
@@ -60,7 +60,7 @@ impl Autoscalers {
                     Some(listing) => {
                         result.all_read &= listing.complete;
                         result.count(&listing);
-                        result.listings.push(of_listing(&listing, spec));
+                        result.listings.push(of_listing(&listing, sources));
                     }
                     None => result.all_read = false,
                 }
@@ -121,10 +121,10 @@ impl Queues {
     }
 }
 
-fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
+fn wanted(sources: &Sources, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
     let mut wanted = BTreeMap::new();
-    if spec.has_trigger {
-        let scope = spec.target.config().scope();
+    if sources.has_trigger {
+        let scope = sources.target.config().scope();
         let own = scope.ok().and_then(|scope| match scope {
             Scope::Repository { owner, name } => Some(Repository::new(owner, name)),
             Scope::Organization(_) | Scope::Enterprise(_) => None,
@@ -134,13 +134,13 @@ fn wanted(spec: &Spec, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
         wanted.extend(own.into_iter().chain(known).take(CHECKED).map(|repository| (repository, CHECK)));
     }
     wanted.extend(
-        spec.repositories().unwrap_or_default().into_iter().map(|repository| (repository, Reading::all(queues::INTERVAL))),
+        sources.repositories().unwrap_or_default().into_iter().map(|repository| (repository, Reading::all(queues::INTERVAL))),
     );
     wanted
 }
 
-fn of_listing(listing: &QueueListing, spec: &Spec) -> Listing {
-    let labels: Vec<&str> = spec.target.config().labels().iter().map(String::as_str).collect();
+fn of_listing(listing: &QueueListing, sources: &Sources) -> Listing {
+    let labels: Vec<&str> = sources.target.config().labels().iter().map(String::as_str).collect();
     let fits = |job: &&RemoteJob| {
         let wanted: Vec<&str> = job.labels.iter().map(AsRef::as_ref).collect();
         // A job without labels is GitHub's own.

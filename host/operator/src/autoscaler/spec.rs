@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
-use pacer_api::autoscaler::{MetricSpec, UnknownTimeZone};
+use pacer_api::autoscaler::{MetricSpec, ScaleUpTrigger, UnknownTimeZone};
 use pacer_core::autoscale::Bounds;
 use pacer_core::autoscale::metric::{self, Metric};
 use pacer_core::schedule;
@@ -16,9 +16,23 @@ use super::Problem;
 use crate::stores::Stores;
 use crate::target::{Target, TargetRef};
 
+/// Whose jobs count, and where they are known from. Readable also where a spec says nothing that a number could be made from: what runners
+/// work on goes on being followed then.
+#[derive(Clone)]
+pub(super) struct Sources {
+    pub(super) target: Target,
+    /// Webhooks count.
+    pub(super) has_trigger: bool,
+    /// How long a queued job counts when no other event of it comes.
+    pub(super) life: SignedDuration,
+    pub(super) metrics: Vec<MetricSpec>,
+    /// GitHub has to be asked for this autoscaler to work: the metrics make sense, and there is one.
+    pub(super) polls: bool,
+}
+
 /// A spec that makes sense, and its target.
 pub(super) struct Spec {
-    pub(super) target: Target,
+    pub(super) sources: Sources,
     pub(super) bounds: Bounds,
     /// Minimum of the schedule that holds.
     pub(super) override_min: Option<u32>,
@@ -26,21 +40,29 @@ pub(super) struct Spec {
     pub(super) next_change: Option<Timestamp>,
     /// For the Schedule column.
     pub(super) summary: Option<String>,
-    /// Webhooks count.
-    pub(super) has_trigger: bool,
-    /// How long a queued job counts when no other event of it comes.
-    pub(super) life: SignedDuration,
     /// How long the number stays after it was raised.
     pub(super) delay: Duration,
-    pub(super) metrics: Vec<MetricSpec>,
     /// The metric that is asked first.
     pub(super) primary: Option<Metric>,
 }
 
-impl Spec {
-    /// Whether GitHub has to be asked for this autoscaler to work.
-    pub(super) fn polls(&self) -> bool {
-        self.primary.is_some()
+impl Sources {
+    /// Of an autoscaler whose target exists. A duration that is none counts as the default until [`read`] refuses it.
+    pub(super) fn of(autoscaler: &HorizontalRunnerAutoscaler, stores: &Stores) -> Result<Self, Problem> {
+        let spec = &autoscaler.spec;
+        let named = TargetRef::of(autoscaler).ok_or(Problem::NoTarget)?;
+        let target = stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
+        let trigger = spec.workflow_job_trigger();
+        let life = trigger.and_then(|trigger| trigger.duration_or_default().ok()).unwrap_or(ScaleUpTrigger::DEFAULT_DURATION);
+        let mut sources = Self {
+            target,
+            has_trigger: trigger.is_some(),
+            life: SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX),
+            metrics: spec.metrics.clone().unwrap_or_default(),
+            polls: false,
+        };
+        sources.polls = metric::primary(&sources.types()).is_ok_and(|primary| primary.is_some());
+        Ok(sources)
     }
 
     /// Repositories whose job lists a metric of this autoscaler counts.
@@ -69,43 +91,35 @@ impl Spec {
     }
 }
 
-/// Reads and checks a spec.
+/// Reads and checks what the number is made from.
 pub(super) fn read(
     autoscaler: &HorizontalRunnerAutoscaler,
-    stores: &Stores,
+    sources: &Sources,
     scale_down_delay: Duration,
     now: Timestamp,
 ) -> Result<Spec, Problem> {
     let spec = &autoscaler.spec;
     let namespace = autoscaler.namespace().unwrap_or_default();
-    let named = TargetRef::of(autoscaler).ok_or(Problem::NoTarget)?;
-    let target = stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
     let bounds = Bounds::new(&format!("{namespace}/{}", autoscaler.name_any()), spec.min_replicas, spec.max_replicas)?;
     let overrides = spec.scheduled_overrides.iter().flatten().enumerate();
     let overrides =
         overrides.map(|(index, entry)| entry.read().map_err(|UnknownTimeZone(name)| Problem::TimeZone { index, name }));
     let overrides = overrides.collect::<Result<Vec<_>, _>>()?;
     let schedule = schedule::evaluate(&overrides, now)?;
-    let trigger = spec.workflow_job_trigger();
-    let life =
-        trigger.map(|trigger| trigger.duration_or_default()).transpose().map_err(|error| Problem::Duration(error.to_string()))?;
-    let life = life.unwrap_or(pacer_api::autoscaler::ScaleUpTrigger::DEFAULT_DURATION);
-    let metrics = spec.metrics.clone().unwrap_or_default();
+    if let Some(Err(error)) = spec.workflow_job_trigger().map(ScaleUpTrigger::duration_or_default) {
+        return Err(Problem::Duration(error.to_string()));
+    }
+    let primary = metric::primary(&sources.types())?;
     let delay = spec.scale_down_delay_seconds_after_scale_out.and_then(|seconds| u64::try_from(seconds).ok());
-    let mut read = Spec {
-        target,
+    Ok(Spec {
+        sources: sources.clone(),
         bounds,
         override_min: schedule.min_replicas(&overrides),
         next_change: schedule.next_change,
         summary: schedule.summary(&overrides, spec.min_replicas.and_then(|min| u32::try_from(min).ok())),
-        has_trigger: trigger.is_some(),
-        life: SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX),
         delay: delay.map_or(scale_down_delay, Duration::from_secs),
-        metrics,
-        primary: None,
-    };
-    read.primary = metric::primary(&read.types())?;
-    Ok(read)
+        primary,
+    })
 }
 
 #[cfg(test)]

@@ -5,12 +5,14 @@ use kube::core::Status;
 use kube::{Resource, ResourceExt};
 use pacer_api::{RunnerReplicaSet, RunnerTemplate};
 use pacer_cluster::answer::{ignore_not_found, precondition_held, status};
+use pacer_cluster::clock::Clock;
 use pacer_cluster::events::Reason;
+use pacer_cluster::object::Uid;
 use pacer_core::rollout::Rollout;
 use serde_json::{Value, json};
 
 use super::build::replica_set;
-use super::{Sets, Targets};
+use super::{Memo, Sets, Targets};
 use crate::error::Error;
 use crate::target::Target;
 
@@ -31,15 +33,17 @@ impl Targets {
     }
 
     /// Carries a rollout out.
-    pub(super) async fn apply(&self, target: &Target, sets: &Sets, rollout: &Rollout) -> Result<(), Error> {
+    pub(super) async fn apply(&self, target: &Target, sets: &Sets, rollout: &Rollout, clock: Clock) -> Result<(), Error> {
         let replicas = i32::try_from(rollout.newest).unwrap_or(i32::MAX);
         let newest = &sets.newest;
         if newest.spec.replicas != Some(replicas) || newest.spec.effective_time.as_ref() != target.effective_time() {
+            self.note(target, newest, rollout.newest, clock)?;
             let patch = json!({"spec": {"replicas": replicas, "effectiveTime": target.effective_time()}});
             self.scale(newest, &patch).await?;
         }
         for (set, wanted) in sets.old.iter().zip(&rollout.old) {
             if set.spec.replicas_or_default() != *wanted && set.meta().deletion_timestamp.is_none() {
+                self.note(target, set, *wanted, clock)?;
                 self.scale(set, &json!({"spec": {"replicas": wanted}})).await?;
             }
         }
@@ -55,6 +59,14 @@ impl Targets {
                 self.cluster.events.publish(Reason::RunnerReplicaSetDeleted, &target.object_ref(), about, &note).await;
             }
         }
+        Ok(())
+    }
+
+    /// Remembers a number that is about to be sent, as long as the watch may not show it.
+    fn note(&self, target: &Target, set: &RunnerReplicaSet, replicas: u32, clock: Clock) -> Result<(), Error> {
+        let (uid, generation) = (Uid::of(set)?, set.metadata.generation.unwrap_or_default());
+        let target = target.uid().ok_or(Error::Incomplete(target.kind().as_str(), "UID"))?;
+        self.memory.memos.change(&target, |memo: &mut Memo| memo.asked.note(uid, generation, replicas, clock.now));
         Ok(())
     }
 

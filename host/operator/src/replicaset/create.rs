@@ -106,8 +106,13 @@ impl ReplicaSets {
             .buffer_unordered(FAN_OUT)
             .collect()
             .await;
-        let made = u32::try_from(created.iter().filter(|result| result.is_ok()).count()).unwrap_or(u32::MAX);
-        fleet.in_flight = fleet.in_flight.saturating_add(made);
+        let count = |of: fn(&Result<Runner, kube::Error>) -> bool| {
+            u32::try_from(created.iter().filter(|result| of(result)).count()).unwrap_or(u32::MAX)
+        };
+        let made = count(Result::is_ok);
+        // One whose answer was lost may exist, and takes room until it is known not to.
+        let unanswered = count(|result| result.as_ref().is_err_and(|error| status(error).is_none()));
+        fleet.in_flight = fleet.in_flight.saturating_add(made).saturating_add(unanswered);
         if made > 0 {
             let desired = of.set.spec.replicas_or_default();
             tracing::info!(set = of.set.name_any(), namespace = of.set.namespace(), created = made, desired, "runners created");

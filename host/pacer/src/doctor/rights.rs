@@ -26,8 +26,8 @@ const OPTIONAL: [(&str, &str); 5] = [
     ("pacer-namespaces", "a tenancy file that selects namespaces by labels allows them nothing"),
 ];
 
-/// Bound to runners and not to the operator.
-const OF_RUNNERS: &str = "pacer-job-pods";
+/// Bound to runners, or to the operator only where a policy needs it.
+const UNBOUND: [&str; 2] = ["pacer-job-pods", "pacer-room"];
 
 /// One right to one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,7 +99,7 @@ fn rights(documents: &str) -> Result<BTreeSet<Right>> {
         let mut document: Value = serde_saphyr::from_str(document).context("reading the roles")?;
         let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, name) = (text("/kind"), text("/metadata/name"));
-        if (kind != "Role" && kind != "ClusterRole") || name == OF_RUNNERS {
+        if (kind != "Role" && kind != "ClusterRole") || UNBOUND.contains(&name.as_str()) {
             continue;
         }
         let rules = document.pointer_mut("/rules").map(Value::take).unwrap_or_default();
@@ -179,7 +179,7 @@ mod tests {
         assert!(has("pacer", false, "actions.summerwind.dev", "runners/status", None, "patch"));
         assert!(has("pacer-access", false, "rbac.authorization.k8s.io", "clusterroles", Some("pacer-job-pods"), "bind"));
         assert!(has("pacer-leader-election", true, "coordination.k8s.io", "leases", Some("actions-runner-controller"), "update"));
-        assert!(rights.iter().all(|right| right.role != OF_RUNNERS));
+        assert!(rights.iter().all(|right| !UNBOUND.contains(&right.role.as_str())));
         for (role, _) in OPTIONAL {
             assert!(rights.iter().any(|right| right.role == role), "{role} is no role any more");
         }

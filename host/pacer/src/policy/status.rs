@@ -9,7 +9,8 @@ use kube::{Api, Resource, ResourceExt};
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerSet};
 use pacer_cluster::object::ObjectKey;
-use pacer_policyset::report::{Asked, Report as SetReport};
+use pacer_core::would_be::FleetFigures;
+use pacer_policyset::report::{Asked, Foretold, Report as SetReport};
 use serde::Serialize;
 
 use super::cure;
@@ -179,6 +180,12 @@ impl Set {
         if let Some(at) = report.counted_at {
             text.push_str(&format!("  counted     {}; counts alone are written once a minute at most\n", when(at, now)));
         }
+        for (pool, foretold) in &report.would_be {
+            text.push_str(&would_be(pool, foretold, now));
+        }
+        if report.would_be_more > 0 {
+            text.push_str(&format!("  would be    {} more pools, in metrics\n", report.would_be_more));
+        }
         if let Some(trial) = report.trial.as_ref().filter(|trial| report.content.as_ref() != Some(&trial.subject.content)) {
             text.push_str(&format!("  on trial    since {}\n", when(trial.at, now)));
         }
@@ -193,6 +200,31 @@ impl Set {
         }
         text
     }
+}
+
+/// What the fleet of a pool would be by now.
+fn would_be(pool: &str, foretold: &Foretold, now: Timestamp) -> String {
+    let since = when(foretold.since, now);
+    let Some(found) = &foretold.figures else {
+        let why = foretold.message.as_deref().unwrap_or("no reason is given");
+        return format!("  would be    {pool}, since {since}: not said, because {why}\n");
+    };
+    let head = format!(
+        "  would be    {pool}, {} jobs since {since}; the simulation misses waits by {:.1} s and runner-minutes by {:.1} %\n",
+        found.jobs,
+        found.misses.wait_seconds,
+        found.misses.runner_minutes * 100.0
+    );
+    let title = ["", "runners now", "wait p50", "wait p95", "runner-minutes", "idle-minutes"].map(str::to_owned).to_vec();
+    let row = |name: &str, fleet: &FleetFigures| {
+        let numbers = [fleet.wait_p50, fleet.wait_p95].map(|wait| format!("{wait:.1} s"));
+        let minutes = [fleet.runner_minutes, fleet.idle_minutes].map(|minutes| format!("{minutes:.1}"));
+        let first = [format!("    {name}"), fleet.runners.to_string()];
+        first.into_iter().chain(numbers).chain(minutes).collect()
+    };
+    let rows = [("as it was", &found.recorded), ("simulated", &found.in_force), ("in shadow", &found.shadow)];
+    let rows: Vec<Vec<String>> = std::iter::once(title).chain(rows.map(|(name, fleet)| row(name, fleet))).collect();
+    head + &table::left(&rows)
 }
 
 /// How a policy in its place is doing.
@@ -259,7 +291,11 @@ mod tests {
             "enforced":{"policy":"mine@sha256:12","breaker":"open","faults":3,"lastFault":"it ran past its deadline"},
             "shadow":{"policy":"next@sha256:34","breaker":"closed","compared":{"decisions":50,"agreed":49,"faults":0,"skipped":2,"fuel":1}}}},
             "lastError":{"reason":"PolicySetInvalid","message":"policies.yaml, line 2","at":"2026-01-01T00:10:00Z"},"countedAt":"2026-01-01T00:19:30Z",
-            "content":"sha256:cd","trial":{"content":"sha256:ef","by":"1.0.0","at":"2026-01-01T00:19:55Z"},"isolation":"none (missing: seccomp)"}"#;
+            "content":"sha256:cd","trial":{"content":"sha256:ef","by":"1.0.0","at":"2026-01-01T00:19:55Z"},"isolation":"none (missing: seccomp)","wouldBe":{
+            "ci/web":{"since":"2026-01-01T00:10:00Z","jobs":40,"recorded":{"runners":2,"waitP50":0.1,"waitP95":1,"runnerMinutes":20,"idleMinutes":15},
+            "inForce":{"runners":2,"waitP50":0.1,"waitP95":1,"runnerMinutes":20.1,"idleMinutes":15},
+            "shadow":{"runners":5,"waitP50":0,"waitP95":0.5,"runnerMinutes":50,"idleMinutes":45},"misses":{"waitSeconds":0.1,"runnerMinutes":0.005}},
+            "ci/zoo":{"since":"2026-01-01T00:10:00Z","reason":"NoJob","message":"no job has come in that time"}},"wouldBeMore":3}"#;
         let text = set(Some(status)).unwrap().text("2026-01-01T00:20:00Z".parse().unwrap());
         for part in [
             "phase       LastGood, sha256:ab, in force since 2026-01-01T00:00:00Z (20 min ago)",
@@ -267,6 +303,10 @@ mod tests {
             "in shadow  next@sha256:34  breaker closed, agreed in 49 of 50 decisions (98.0 %), 2 left out",
             "counted     2026-01-01T00:19:30Z (30 s ago); counts alone are written once a minute at most",
             "on trial    since 2026-01-01T00:19:55Z (5 s ago)",
+            "would be    ci/web, 40 jobs since 2026-01-01T00:10:00Z (10 min ago); the simulation misses waits by 0.1 s and runner-minutes by 0.5 %",
+            "in shadow  5            0.0 s     0.5 s     50.0            45.0",
+            "would be    ci/zoo, since 2026-01-01T00:10:00Z (10 min ago): not said, because no job has come in that time",
+            "would be    3 more pools, in metrics",
             "isolation   none (missing: seccomp); docs/isolation.md says what that means",
             "last error  PolicySetInvalid, 2026-01-01T00:10:00Z (10 min ago): policies.yaml, line 2",
             "what to do  correct the line",

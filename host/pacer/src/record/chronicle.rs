@@ -11,7 +11,10 @@ use pacer_api::condition::ConditionType;
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment};
 use pacer_core::ledger::State;
+use pacer_core::phase::Cause;
+use pacer_core::room;
 use pacer_core::schedule::{self, Override};
+use pacer_trace::surroundings::Room;
 use pacer_trace::{About, End, History, PoolSettings, Record, What};
 
 /// Jobs that are remembered, beyond those in ledgers: the oldest that are over go first.
@@ -22,6 +25,12 @@ const LIVE: SignedDuration = SignedDuration::from_secs(3);
 
 /// The last moment of a second.
 const WITHIN: SignedDuration = SignedDuration::from_millis(999);
+
+/// How often it is told at most how many runners of a pool have no room, while some have none.
+const ROOM: SignedDuration = SignedDuration::from_secs(10);
+
+/// Longest message of the cluster that is told, in characters.
+const MESSAGE: usize = 300;
 
 /// Settings of the operator that its objects do not tell.
 #[derive(Clone, Debug)]
@@ -54,6 +63,9 @@ struct KnownRunner {
     created: Timestamp,
     registered: bool,
     worked: bool,
+    node: Option<Arc<str>>,
+    /// What the cluster says while it has no room for its pod.
+    without_room: Option<Arc<str>>,
 }
 
 /// What was recorded so far.
@@ -70,6 +82,10 @@ pub(super) struct Chronicle {
     jobs: BTreeMap<u64, State>,
     /// Those that exist.
     runners: BTreeMap<Arc<str>, KnownRunner>,
+    /// What was recorded of the room for a pool, and when.
+    rooms: BTreeMap<Arc<str>, (Timestamp, Room)>,
+    /// Pools for whose runners there may be more or less room than was recorded.
+    stirred: BTreeSet<Arc<str>>,
     news: Vec<Record>,
 }
 
@@ -83,6 +99,8 @@ impl Chronicle {
             lowered: BTreeMap::new(),
             jobs: BTreeMap::new(),
             runners: BTreeMap::new(),
+            rooms: BTreeMap::new(),
+            stirred: BTreeSet::new(),
             news: Vec::new(),
         }
     }
@@ -101,13 +119,17 @@ impl Chronicle {
         let worked: BTreeSet<&Arc<str>> = history.jobs.values().filter_map(|job| job.runner.as_ref()).collect();
         for (name, life) in history.runners.iter().filter(|(_, life)| life.ended.is_none()) {
             let (registered, worked) = (life.registered.is_some(), worked.contains(name));
-            let known = KnownRunner { pool: life.pool.clone(), created: life.created, registered, worked };
+            let (pool, created, node) = (life.pool.clone(), life.created, life.node.clone());
+            let known = KnownRunner { pool, created, registered, worked, node, without_room: None };
             chronicle.runners.insert(name.clone(), known);
         }
         for (name, pool) in &history.pools {
             if let Some((_, settings)) = pool.settings.last() {
                 chronicle.pools.insert(name.clone(), settings.clone());
             }
+        }
+        for (pool, told) in &history.surroundings.room {
+            chronicle.rooms.extend(told.last().map(|last| (pool.clone(), last.clone())));
         }
         chronicle
     }
@@ -190,8 +212,12 @@ impl Chronicle {
         }
     }
 
-    /// Records which scheduled overrides have begun or ended: no object changes then.
+    /// Records which scheduled overrides have begun or ended, for no object changes then; and how much room there is now, so that a hundred pods
+    /// that find none are not told one by one.
     pub(super) fn time_passes(&mut self, now: Timestamp) {
+        for pool in std::mem::take(&mut self.stirred) {
+            self.room(pool, now);
+        }
         let scheduled = self.autoscalers.values().filter(|autoscaler| !autoscaler.overrides.is_empty());
         let pools: Vec<Arc<str>> = scheduled.map(|autoscaler| autoscaler.pool.clone()).collect();
         pools.iter().for_each(|pool| self.settings(pool, now));
@@ -291,10 +317,12 @@ impl Chronicle {
         let created = runner.metadata.creation_timestamp.as_ref().map_or(now, |time| exact(time.0, now));
         if !self.runners.contains_key(&name) {
             let pool: Arc<str> = Arc::from(format!("{}/{of}", runner.namespace().unwrap_or_default()));
-            let known = KnownRunner { pool: pool.clone(), created, registered: false, worked: false };
+            let known =
+                KnownRunner { pool: pool.clone(), created, registered: false, worked: false, node: None, without_room: None };
             self.runners.insert(name.clone(), known);
             self.say(created, What::RunnerCreated { runner: name.clone(), pool });
         }
+        self.place(&name, runner, now);
         let registered = runner.status.as_ref().and_then(|status| status.registered_at.as_ref());
         if let (Some(registered), Some(known)) = (registered, self.runners.get_mut(&name))
             && !known.registered
@@ -304,8 +332,54 @@ impl Chronicle {
         }
     }
 
+    /// The node of its pod, or that there is none for it.
+    fn place(&mut self, name: &Arc<str>, runner: &Runner, now: Timestamp) {
+        let (Some(known), Some(status)) = (self.runners.get_mut(name), runner.status.as_ref()) else { return };
+        let reason = status.reason.as_deref().filter(|reason| is_lack_of_room(reason));
+        let without_room = reason.map(|_| Arc::from(status.message.as_deref().unwrap_or_default()));
+        if known.without_room != without_room {
+            known.without_room = without_room;
+            self.stirred.insert(known.pool.clone());
+        }
+        let node = status.node_name.as_deref().filter(|node| !node.is_empty());
+        if let Some(node) = node.filter(|node| known.node.as_deref() != Some(node)) {
+            let node: Arc<str> = Arc::from(node);
+            known.node = Some(node.clone());
+            self.say(now, What::RunnerPlaced { runner: name.clone(), node });
+        }
+    }
+
+    /// Records how much room there is for a pool's runners, if that is news; how many wait, at most every ten seconds.
+    fn room(&mut self, pool: Arc<str>, now: Timestamp) {
+        let of_pool = self.runners.values().filter(|known| known.pool == pool);
+        let messages: Vec<&Arc<str>> = of_pool.filter_map(|known| known.without_room.as_ref()).collect();
+        let lacking: BTreeSet<&str> = messages.iter().flat_map(|message| room::lacking(message)).collect();
+        let message = messages.first().map(|message| message.chars().take(MESSAGE).collect()).unwrap_or_default();
+        let waiting = u32::try_from(messages.len()).unwrap_or(u32::MAX);
+        let fresh = Room { pool: pool.clone(), waiting, lacking: lacking.into_iter().map(Arc::from).collect(), message };
+        match self.rooms.get(&pool) {
+            None if waiting == 0 => return,
+            Some((_, told)) if (told.waiting, &told.lacking) == (waiting, &fresh.lacking) => return,
+            Some((at, told)) if told.waiting > 0 && waiting > 0 && now.duration_since(*at) < ROOM => {
+                self.stirred.insert(pool);
+                return;
+            }
+            _ => {}
+        }
+        self.rooms.insert(pool, (now, fresh.clone()));
+        self.say(now, What::Room(fresh));
+    }
+
+    /// Nodes of the runners that exist.
+    pub(super) fn nodes(&self) -> BTreeSet<Arc<str>> {
+        self.runners.values().filter_map(|known| known.node.clone()).collect()
+    }
+
     pub(super) fn runner_gone(&mut self, name: &str, now: Timestamp) {
         let Some((name, known)) = self.runners.remove_entry(name) else { return };
+        if known.without_room.is_some() {
+            self.stirred.insert(known.pool.clone());
+        }
         let lowered = self.lowered.get(&known.pool).is_some_and(|lowered| *lowered > known.created);
         let why = match (known.worked, known.registered) {
             (true, _) => End::Finished,
@@ -321,7 +395,14 @@ impl Chronicle {
     pub(super) fn runners_are(&mut self, listed: &BTreeSet<String>, now: Timestamp) {
         let gone: Vec<Arc<str>> = self.runners.keys().filter(|name| !listed.contains(name.as_ref())).cloned().collect();
         gone.iter().for_each(|name| self.runner_gone(name, now));
+        // What was recorded before a gap may be so no longer.
+        self.stirred.extend(self.rooms.keys().cloned());
     }
+}
+
+/// Whether a word of a Runner's status says that the cluster has no room for its pod.
+fn is_lack_of_room(reason: &str) -> bool {
+    [Cause::Unschedulable, Cause::Quota].iter().any(|cause| cause.as_str() == reason)
 }
 
 /// A moment that an object tells by its second, as exactly as known: when it was seen, where it was seen as it happened, and not after the second
@@ -425,6 +506,48 @@ mod tests {
         chronicle.runner_gone("web-a", now);
         chronicle.runner_gone("web-a", now);
         assert_eq!(kinds(&mut chronicle), ["job-queued", "job-started", "runner-busy", "job-completed", "runner-ended"]);
+    }
+
+    #[test]
+    fn where_a_runner_is_and_what_there_is_no_room_for_is_told_when_it_changes() {
+        let start = Timestamp::from_second(1_800_000_000).unwrap();
+        let at = |seconds| start + SignedDuration::from_secs(seconds);
+        let mut chronicle = scene();
+        let named = |name: &str, status: serde_json::Value| {
+            let mut runner = runner(false);
+            runner.metadata.name = Some(name.to_owned());
+            runner.status = serde_json::from_value(status).unwrap();
+            runner
+        };
+        let stuck = json!({"reason": "unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."});
+        let refused = json!({"reason": "quota", "message": "exceeded quota: team"});
+        let placed = json!({"nodeName": "n-1"});
+        let mut told = |second: i64, runners: &[(&str, &serde_json::Value)], gone: &[&str]| {
+            runners.iter().for_each(|(name, status)| chronicle.runner(&named(name, (*status).clone()), at(second)));
+            gone.iter().for_each(|name| chronicle.runner_gone(name, at(second)));
+            chronicle.time_passes(at(second));
+            let tell = |record: Record| match record.what {
+                What::RunnerPlaced { runner, node } => Some(format!("{runner} on {node}")),
+                What::Room(room) => Some(format!("{} {}", room.waiting, room.lacking.join(" "))),
+                _ => None,
+            };
+            chronicle.news().into_iter().filter_map(tell).collect::<Vec<_>>()
+        };
+        assert_eq!(told(0, &[("a", &stuck), ("b", &stuck)], &[]), ["2 cpu"]);
+        assert_eq!(told(1, &[("a", &stuck), ("c", &stuck)], &[]), [""; 0], "the number alone is told every ten seconds");
+        assert_eq!(told(10, &[("a", &placed)], &[]), ["a on n-1"], "as many as before");
+        assert_eq!(told(11, &[("a", &placed), ("b", &refused)], &[]), ["2 cpu quota"]);
+        assert_eq!(told(12, &[("b", &placed)], &["c"]), ["b on n-1", "0 "]);
+        assert_eq!(chronicle.nodes(), BTreeSet::from(["n-1".into()]));
+
+        chronicle.runner(&named("d", stuck.clone()), at(20));
+        chronicle.time_passes(at(20));
+        let trace = pacer_trace::Trace { header: pacer_trace::Header::new(start), records: chronicle.news() };
+        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace));
+        again.runners_are(&BTreeSet::new(), at(30));
+        again.time_passes(at(30));
+        let last = again.news().pop().unwrap().what;
+        assert!(matches!(&last, What::Room(Room { waiting: 0, .. })), "there is room again since the gap: {last:?}");
     }
 
     #[test]

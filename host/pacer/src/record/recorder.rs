@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! watches --names of what changed, as many as there is room for--> one thread: stores -> chronicle -> files
+//! nodes, GitHub --what they are now and then--> the same thread: surroundings -> files
 //! ```
 //!
 //! Only that thread touches the disk, and nobody waits for it. What it could not take in or write down is read anew from the stores, as after a
@@ -18,15 +19,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use pacer_api::Runner;
+use pacer_cluster::nodes::Nodes;
+use pacer_core::allowed::Allowed;
+use pacer_github::GitHub;
+use pacer_operator::access::Accesses;
 use pacer_operator::metrics::RecordingMetrics;
 use pacer_operator::stores::Stores;
 use pacer_operator::watches::{Change, Watches};
 use pacer_trace::file::FileError;
 use pacer_trace::{Directory, Limits, Record, What};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::chronicle::{Chronicle, Defaults};
+use super::surroundings::{self, NodeReader, ReadNodes, Reading, Surroundings};
 use super::{CHECKPOINT, FLUSH_COMPRESSED, TICK};
 
 /// Changes that wait for the thread: those of some seconds in which thousands of jobs start.
@@ -47,6 +56,8 @@ pub(crate) struct Setting {
     pub(crate) directory: PathBuf,
     pub(crate) limits: Limits,
     pub(crate) defaults: Defaults,
+    /// Labels of nodes that are told.
+    pub(crate) allowed: Arc<Allowed>,
 }
 
 /// Records until it is stopped.
@@ -54,21 +65,49 @@ pub(crate) struct Setting {
 pub(crate) struct Recorder {
     stop: CancellationToken,
     ended: oneshot::Receiver<()>,
+    inbox: Inbox,
+    looking: JoinSet<()>,
 }
 
-/// Where the watches put what changed.
-#[derive(Clone)]
+/// What the thread is told.
+enum News {
+    /// An object changed.
+    Changed(Change),
+    /// How nodes of runners are.
+    Nodes(ReadNodes),
+    /// How GitHub is.
+    GitHub(Vec<Reading>),
+}
+
+/// What is looked at now and then.
+pub(crate) struct Sights {
+    pub(crate) accesses: Arc<Accesses>,
+    /// The operator's own client, where it has credentials.
+    pub(crate) github: Option<GitHub>,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) stores: Stores,
+}
+
+/// Where news are put.
+#[derive(Clone, Debug)]
 struct Inbox {
-    changes: SyncSender<Change>,
+    news: SyncSender<News>,
     missed: Arc<AtomicBool>,
     metrics: RecordingMetrics,
 }
 
 impl Inbox {
     fn put(&self, change: Change) {
-        if self.changes.try_send(change).is_err() {
+        if self.news.try_send(News::Changed(change)).is_err() {
             self.missed.store(true, Ordering::Release);
             self.metrics.missed();
+        }
+    }
+
+    /// What is looked at again soon is no loss.
+    fn show(&self, news: News) {
+        if self.news.try_send(news).is_err() {
+            tracing::debug!("the recorder is busy, so that what it was shown is left out of the trace");
         }
     }
 }
@@ -77,7 +116,7 @@ impl Inbox {
 struct Clerk {
     setting: Setting,
     stores: Stores,
-    changes: Receiver<Change>,
+    news: Receiver<News>,
     missed: Arc<AtomicBool>,
     metrics: RecordingMetrics,
     stop: CancellationToken,
@@ -95,17 +134,11 @@ impl Recorder {
         stores: Stores,
         metrics: &RecordingMetrics,
     ) -> Result<(Self, Watches)> {
-        let (changes, receiver) = sync_channel(ROOM);
-        let inbox = Inbox { changes, missed: Arc::default(), metrics: metrics.clone() };
+        let (news, receiver) = sync_channel(ROOM);
+        let inbox = Inbox { news, missed: Arc::default(), metrics: metrics.clone() };
         let stop = CancellationToken::new();
-        let clerk = Clerk {
-            setting,
-            stores,
-            changes: receiver,
-            missed: inbox.missed.clone(),
-            metrics: metrics.clone(),
-            stop: stop.clone(),
-        };
+        let clerk =
+            Clerk { setting, stores, news: receiver, missed: inbox.missed.clone(), metrics: metrics.clone(), stop: stop.clone() };
         let (end, ended) = oneshot::channel();
         let work = move || {
             clerk.work();
@@ -113,25 +146,52 @@ impl Recorder {
             let _ = end.send(());
         };
         thread::Builder::new().name("recorder".to_owned()).spawn(work).context("starting the recorder")?;
-        Ok((Self { stop, ended }, watches.telling(move |change| inbox.put(change))))
+        let told = inbox.clone();
+        let recorder = Self { stop, ended, inbox, looking: JoinSet::new() };
+        Ok((recorder, watches.telling(move |change| told.put(change))))
+    }
+
+    /// Records nodes and GitHub as well.
+    pub(crate) fn look_at(&mut self, sights: Sights) {
+        let (inbox, stop) = (self.inbox.clone(), self.stop.clone());
+        self.looking.spawn(async move {
+            stop.run_until_cancelled(look(sights, inbox)).await;
+        });
     }
 
     /// Has the last lines written, for as long as that may take.
-    pub(crate) async fn stop(self) {
+    pub(crate) async fn stop(mut self) {
         self.stop.cancel();
+        while self.looking.join_next().await.is_some() {}
         if tokio::time::timeout(LAST_LINES, self.ended).await.is_err() {
             tracing::warn!("the disk of --record is slow, and the end of the trace was not written");
         }
     }
 }
 
+/// Looks at nodes and GitHub now and then.
+async fn look(sights: Sights, inbox: Inbox) {
+    let Sights { accesses, github, nodes, stores } = sights;
+    let mut reader = NodeReader::new(nodes);
+    let mut look = interval(surroundings::LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        inbox.show(News::GitHub(surroundings::readings(&accesses, github.as_ref())));
+        let node = |runner: &Runner| runner.status.as_ref()?.node_name.as_deref().map(Arc::from);
+        let names = stores.runners.state().iter().filter_map(|runner| node(runner)).collect();
+        inbox.show(News::Nodes(reader.read(names).await));
+    }
+}
+
 impl Clerk {
     fn work(&self) {
+        let mut surroundings = Surroundings::default();
         while !self.stop.is_cancelled() {
             let directory = self.setting.directory.display();
             if !self.stores.are_full() {
                 thread::sleep(LOOK);
-            } else if let Err(error) = self.record() {
+            } else if let Err(error) = self.record(&mut surroundings) {
                 self.metrics.failed();
                 let retry = RETRY.as_secs();
                 tracing::error!(%directory, %error, retry, "the trace of --record can't be written; see that the volume is there, writable and not full");
@@ -149,11 +209,13 @@ impl Clerk {
     }
 
     /// Records until it is stopped, or until something can't be written.
-    fn record(&self) -> Result<(), FileError> {
+    fn record(&self, surroundings: &mut Surroundings) -> Result<(), FileError> {
         let now = Timestamp::now();
         let (directory, history) = Directory::open(&self.setting.directory, self.setting.limits, now)?;
         let defaults = self.setting.defaults.clone();
-        let mut book = Book { directory, chronicle: Chronicle::new(defaults.clone()), metrics: &self.metrics };
+        surroundings.tell_nodes_anew();
+        let chronicle = Chronicle::new(defaults.clone());
+        let mut book = Book { directory, chronicle, surroundings, metrics: &self.metrics };
         if let Some(history) = history {
             book.chronicle = Chronicle::resumed(defaults, &history);
             book.note(now, What::Resumed { since: history.ended })?;
@@ -162,8 +224,8 @@ impl Clerk {
         book.directory.flush(now)?;
         let (mut flushed, mut checked, mut ticked, mut since) = (Instant::now(), Instant::now(), Instant::now(), now);
         loop {
-            match self.changes.recv_timeout(LOOK) {
-                Ok(change) => self.take(change, &mut book)?,
+            match self.news.recv_timeout(LOOK) {
+                Ok(news) => self.take(news, &mut book)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK),
             }
@@ -196,7 +258,7 @@ impl Clerk {
     /// Everything as it is, and what is not there any more.
     fn take_all(&self, book: &mut Book<'_>) -> Result<(), FileError> {
         // What is told from here on is newer than what is read.
-        self.changes.try_iter().take(ROOM).for_each(drop);
+        self.news.try_iter().take(ROOM).for_each(drop);
         self.missed.store(false, Ordering::Release);
         let (now, stores) = (Timestamp::now(), &self.stores);
         let chronicle = &mut book.chronicle;
@@ -211,9 +273,26 @@ impl Clerk {
         book.write()
     }
 
-    fn take(&self, change: Change, book: &mut Book<'_>) -> Result<(), FileError> {
-        let (now, stores) = (Timestamp::now(), &self.stores);
-        let chronicle = &mut book.chronicle;
+    fn take(&self, news: News, book: &mut Book<'_>) -> Result<(), FileError> {
+        let now = Timestamp::now();
+        match news {
+            News::Changed(change) => {
+                self.follow(change, &mut book.chronicle, now);
+                book.write()
+            }
+            News::Nodes(read) => {
+                let told = book.surroundings.nodes(&read, &self.setting.allowed, now);
+                book.tell(&told)
+            }
+            News::GitHub(readings) => {
+                let told = book.surroundings.github(readings, now);
+                book.tell(&told)
+            }
+        }
+    }
+
+    fn follow(&self, change: Change, chronicle: &mut Chronicle, now: Timestamp) {
+        let stores = &self.stores;
         match change {
             Change::Autoscaler(one) => match stores.autoscalers.get(&one) {
                 Some(object) => chronicle.autoscaler(&object, now),
@@ -233,7 +312,6 @@ impl Clerk {
                 None => chronicle.runner_gone(&one.name, now),
             },
         }
-        book.write()
     }
 }
 
@@ -241,6 +319,7 @@ impl Clerk {
 struct Book<'a> {
     directory: Directory,
     chronicle: Chronicle,
+    surroundings: &'a mut Surroundings,
     metrics: &'a RecordingMetrics,
 }
 
@@ -252,6 +331,10 @@ impl Book<'_> {
 
     fn write(&mut self) -> Result<(), FileError> {
         let news = self.chronicle.news();
+        self.tell(&news)
+    }
+
+    fn tell(&mut self, news: &[Record]) -> Result<(), FileError> {
         self.metrics.recorded(news.len() as u64);
         news.iter().try_for_each(|record| self.directory.record(record))
     }

@@ -20,10 +20,11 @@ use pacer_operator::settings::Settings;
 use pacer_policyset::Options;
 use pacer_registry::{Registries, VerificationKeys};
 use pacer_trace::Limits;
+use tokio::sync::Semaphore;
 
 use crate::arguments::{ElectionArguments, FactArguments, RunArguments};
 use crate::connection::REQUEST_DEADLINE;
-use crate::record::{Defaults, Setting};
+use crate::record::{Defaults, Plan, Setting};
 
 /// Most bytes of the lines of one file of a trace: some 80,000 records, which take 40 MiB for a moment when the next file is begun.
 const LINES_OF_A_FILE: u64 = 16 << 20;
@@ -68,16 +69,25 @@ pub(super) fn recording(arguments: &RunArguments, share: Option<Share>) -> Optio
         Some(Share { shard, .. }) => directory.join(format!("shard-{shard}")),
         None => directory,
     };
+    let limits = Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE };
+    Some(Setting { directory, limits, defaults: untold(arguments), allowed: Arc::new(allowed(&arguments.facts)) })
+}
+
+/// How simulations for policies in shadow are made, unless they are switched off.
+pub(super) fn simulations(arguments: &RunArguments, turn: Arc<Semaphore>) -> Option<Plan> {
+    let interval = arguments.shadow_simulation_interval;
+    let policies_decide = !arguments.builtin_policies_only;
+    (policies_decide && !interval.is_zero()).then(|| Plan { interval, defaults: untold(arguments), turn })
+}
+
+/// Settings that a trace tells of and no object does.
+fn untold(arguments: &RunArguments) -> Defaults {
     let labels = arguments.common_runner_labels.iter().filter(|label| !label.is_empty());
-    Some(Setting {
-        directory,
-        limits: Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE },
-        defaults: Defaults {
-            idle_confirmation: Some(arguments.idle_confirmation),
-            scale_down_delay: arguments.default_scale_down_delay,
-            labels: labels.map(|label| Arc::from(label.as_str())).collect(),
-        },
-    })
+    Defaults {
+        idle_confirmation: Some(arguments.idle_confirmation),
+        scale_down_delay: arguments.default_scale_down_delay,
+        labels: labels.map(|label| Arc::from(label.as_str())).collect(),
+    }
 }
 
 /// Settings of the controllers, as the flags say.

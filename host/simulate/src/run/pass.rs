@@ -175,18 +175,16 @@ impl Run<'_> {
         if self.policies.go_by_jobs_alone() && pool.answered.as_ref().is_some_and(holds) {
             return CapacityPlan { reservations, ceiling: pool.ceiling, ..CapacityPlan::default() };
         }
-        let told = demand
-            .jobs
-            .iter()
-            .filter(|_| pool.settings.webhooks)
-            .map(|(id, job)| reservation::job(*id, job, &Reads::default(), now));
+        let told = || reservation::told(&demand.jobs, pool.settings.max, &Reads::default(), now);
+        let told = pool.settings.webhooks.then(told).unwrap_or_default();
+        let life = [(LIFE.to_owned(), pool.settings.job_life_seconds.to_string())];
         let request = CapacityRequest {
             now: unix(now),
             settings: String::new(),
             pool: self.told(index, Told::Autoscaler),
-            jobs: told.collect(),
             reservations,
-            attributes: vec![(LIFE.to_owned(), pool.settings.job_life_seconds.to_string())],
+            attributes: life.into_iter().chain(told.attributes()).collect(),
+            jobs: told.jobs,
         };
         let plan = self.policies.capacity(request);
         if let Some(pool) = self.pools.get_mut(index) {

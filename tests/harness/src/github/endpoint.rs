@@ -18,8 +18,6 @@ use super::{
     state::{RunnerToken, State},
 };
 
-mod report;
-
 /// A request, read.
 pub(super) struct Asked<'a> {
     pub(super) method: &'a Method,
@@ -47,7 +45,7 @@ pub(super) struct Answer {
     pub(super) caller: String,
 }
 
-const DOCUMENTATION: &str = "https://docs.github.com/rest";
+pub(super) const DOCUMENTATION: &str = "https://docs.github.com/rest";
 /// The version of the agent that can be downloaded.
 const NEWEST_AGENT: &str = "2.330.0";
 const LIMITS_DOCUMENTATION: &str = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api";
@@ -57,7 +55,7 @@ impl Answer {
         Self { status, headers: Vec::new(), body, caller: String::new() }
     }
 
-    fn json(status: StatusCode, value: &Value) -> Self {
+    pub(super) fn json(status: StatusCode, value: &Value) -> Self {
         Self::raw(status, Bytes::from(value.to_string()))
     }
 

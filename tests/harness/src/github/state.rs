@@ -17,6 +17,7 @@ use super::{
     Settings,
     behaviour::Chance,
     call::Calls,
+    check::Reports,
     conformance::Conformance,
     credential::Credentials,
     fault::{Faults, Lies},
@@ -25,7 +26,6 @@ use super::{
     limit::Budgets,
     listing::Pages,
     place::{Accounts, JobId, PlaceId, RunnerId},
-    report::Reports,
     runner::{Killed, Orphan, Pool, Runner},
 };
 

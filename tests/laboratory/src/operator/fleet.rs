@@ -245,8 +245,9 @@ impl Operator {
             let id = outside.fresh_name();
             // Remembered before it is sent: an answer that is lost may still mean a runner.
             self.memo(set).in_flight.insert(id, at);
+            runners.in_flight += 1;
             match outside.create_runner(id, set) {
-                Ok(()) => runners.in_flight += 1,
+                Ok(()) => {}
                 Err(Broken::Died) => return Err(Halt::Died),
                 Err(broken) => failed = Some(broken.into()),
             }

@@ -1,6 +1,6 @@
 //! From demand to the target's number: `host/operator/src/autoscaler.rs` and its folder.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use pacer_core::autoscale::sending::{Number, Sending, effective_time};
 use pacer_core::autoscale::{Bounds, Demand as Wanted, Ramp};
 use pacer_core::demand::{self, Counted, Demand, Finding};
 use pacer_core::gate;
-use pacer_core::ledger::{Ledger, State, Terms};
+use pacer_core::ledger::{Job, Ledger, State, Terms};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool};
 use pacer_core::reads::Reads;
 use pacer_core::replacement::Accounted;
@@ -55,14 +55,6 @@ impl Operator {
         let (Some(spec), Some(object)) = (outside.setting.autoscaler, outside.scalers.seen(()).copied()) else { return Ok(None) };
         let Some(target) = outside.targets.seen(()).copied() else { return Ok(None) };
         let fleet = self.fleet(outside);
-        if !object.valid {
-            let ledger = outside.seen_ledger();
-            self.tell_runners(outside, &ledger.ledger);
-            if !self.rules.has(Defect::InvalidKeepsNothing) {
-                self.apply(outside, &target, &fleet, target.replicas)?;
-            }
-            return Ok(Some(SYNC));
-        }
         let Clock { now, .. } = outside.clock;
         let ledger = outside.seen_ledger();
         let life = SignedDuration::try_from(LIFE).unwrap_or(SignedDuration::ZERO);
@@ -73,8 +65,16 @@ impl Operator {
             self.rules.demand(&ledger.ledger, &listings, &fleet.runners, |id| within.since(id), life, (now, interrupted));
         self.scaler.within = within;
         self.tell_runners(outside, &ledger.ledger);
-        self.scaler.within.follow(&demand, spec.max, now);
+        if !object.valid {
+            let over = |finding: &Finding| matches!(finding, Finding::Over(_));
+            self.record(outside, &Demand { findings: demand.findings.iter().copied().filter(over).collect(), ..demand })?;
+            if !self.rules.has(Defect::InvalidKeepsNothing) {
+                self.apply(outside, &target, &fleet, target.replicas)?;
+            }
+            return Ok(Some(SYNC));
+        }
         self.record(outside, &demand)?;
+        self.scaler.within.follow(&demand, spec.max, now);
         let (desired, next) = self.decide(outside, &spec, &object, &fleet, &demand, now);
         let later = self.apply(outside, &target, &fleet, desired)?;
         let truth = outside.scalers.truth(()).and_then(|scaler| scaler.desired);
@@ -112,11 +112,15 @@ impl Operator {
 
     /// Passes on what events say of single runners.
     fn tell_runners(&mut self, outside: &mut Outside, ledger: &Ledger) {
-        let named = ledger.all().filter_map(|(id, job)| Some((Self::runner_named(job.runner.as_deref()?)?, id, job)));
-        for (runner, id, job) in named.collect::<Vec<_>>() {
+        let mut named: BTreeMap<u32, Vec<(u64, &Job)>> = BTreeMap::new();
+        for (id, job) in ledger.all() {
+            let runner = job.runner.as_deref().and_then(Self::runner_named);
+            runner.into_iter().for_each(|runner| named.entry(runner).or_default().push((id, job)));
+        }
+        for (runner, jobs) in named {
             let Some(set) = outside.runners.seen(runner).map(|runner| runner.set) else { continue };
             let before = self.jobs.get(&runner);
-            let told = RunnerJob::after(before, id, job);
+            let told = RunnerJob::of(before, jobs);
             let changed = before.map(|before| before.working) != Some(told.working);
             self.jobs.insert(runner, told);
             if changed {
@@ -185,7 +189,7 @@ impl Operator {
     ) -> (u32, Option<Timestamp>) {
         let request = CapacityRequest {
             pool: Pool { min_replicas: Some(spec.min), max_replicas: Some(spec.max), ..Pool::default() },
-            jobs: demand.jobs.iter().map(|(id, job)| reservation::job(*id, job, &Reads::default(), now)).collect(),
+            jobs: reservation::told(&demand.jobs, spec.max, &Reads::default(), now).jobs,
             ..CapacityRequest::default()
         };
         let reservations = crate::policy::one_per_job(demand.jobs.keys().copied());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use pacer_core::rollout;
 
 use super::{Halt, Operator, SYNC};
@@ -26,16 +27,19 @@ impl Operator {
             }
             return Ok(Some(SYNC));
         };
+        let now = outside.clock.now;
         let old: Vec<(u32, Set)> = sets.into_iter().filter(|(id, _)| *id != newest_id).collect();
-        let described: Vec<rollout::Set> = old.iter().map(|(id, set)| self.describe(*id, set)).collect();
+        let described: Vec<rollout::Set> = old.iter().map(|(id, set)| self.describe(*id, set, now)).collect();
         let desired = target.replicas;
-        let plan = self.rules.rollout(desired, surge(desired), self.describe(newest_id, &newest), &described);
+        let plan = self.rules.rollout(desired, surge(desired), self.describe(newest_id, &newest, now), &described);
         if newest.replicas != plan.newest || newest.effective != target.effective {
             let (replicas, effective) = (plan.newest, target.effective);
+            self.asked.note(newest_id, newest.generation, replicas, now);
             outside.change_set(newest_id, |set| (set.replicas, set.effective) = (replicas, effective))?;
         }
         for ((id, set), wanted) in old.iter().zip(&plan.old) {
             if set.replicas != *wanted {
+                self.asked.note(*id, set.generation, *wanted, now);
                 outside.change_set(*id, |set| set.replicas = *wanted)?;
             }
         }
@@ -48,7 +52,7 @@ impl Operator {
         Ok(Some(if plan.complete { SYNC } else { Duration::from_secs(5) }))
     }
 
-    fn describe(&self, id: u32, set: &Set) -> rollout::Set {
+    fn describe(&self, id: u32, set: &Set, now: Timestamp) -> rollout::Set {
         let summary = self.summaries.get(&id);
         rollout::Set {
             wanted: set.replicas,
@@ -59,20 +63,14 @@ impl Operator {
             leaving: summary.map_or(0, |summary| summary.leaving),
             present: summary.map_or(u32::MAX, |summary| summary.present),
             observed: summary.is_some_and(|summary| summary.generation == set.generation),
+            asked: self.asked.most(&id, set.generation, now),
         }
     }
 
     fn create_set(&self, outside: &mut Outside, target: &Target, before: &[(u32, Set)]) -> Result<(), Halt> {
-        let desired = target.replicas;
-        let replicas = if before.is_empty() {
-            desired
-        } else {
-            let alive = before
-                .iter()
-                .map(|(id, _)| self.summaries.get(id).map_or(u32::MAX, |summary| summary.alive.saturating_add(summary.leaving)));
-            let alive = alive.fold(0, u32::saturating_add);
-            desired.min(desired.saturating_add(surge(desired)).saturating_sub(alive))
-        };
+        let (desired, now) = (target.replicas, outside.clock.now);
+        let described: Vec<rollout::Set> = before.iter().map(|(id, set)| self.describe(*id, set, now)).collect();
+        let replicas = rollout::first(desired, surge(desired), &described);
         let set = Set {
             revision: target.revision,
             replicas,

@@ -58,8 +58,9 @@ fn one_namespace_needs_no_rights_elsewhere_but_to_read_nodes() -> Result<()> {
     let set = "scope.singleNamespace=true,scope.watchNamespace=ci,githubWebhookServer.enabled=true,githubWebhookServer.secret.enabled=true";
     let rendered = Objects::parse(&helm::template("arc", &["--set", set])?)?;
     let prefix = format!("{}-{PREFIX}", helm::NAMESPACE);
-    // That for job pods grants nothing until it is bound.
-    assert_eq!(rendered.names("ClusterRole"), [format!("{prefix}pacer-job-pods"), format!("{prefix}pacer-nodes")]);
+    // Those for job pods and for room grant nothing until they are bound.
+    let roles = ["pacer-job-pods", "pacer-nodes", "pacer-room"].map(|role| format!("{prefix}{role}"));
+    assert_eq!(rendered.names("ClusterRole"), roles);
     assert_eq!(rendered.names("ClusterRoleBinding"), [format!("{prefix}pacer-nodes")]);
     let places: BTreeSet<(&str, &str)> = rendered
         .of("RoleBinding")

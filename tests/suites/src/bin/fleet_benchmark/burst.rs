@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
 use pacer_harness::github::{Behaviour, Delivering, Hook, JobAction, Scope};
 use pacer_harness::objects;
-use pacer_harness::world::World;
+use pacer_harness::world::{Options, World};
 use pacer_suites::{api, deployment, queue};
 use serde_json::json;
 
@@ -41,7 +41,7 @@ const GONE: f64 = 50.0;
 ///
 /// When a state is not reached; the figures so far are kept.
 pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figure>) -> Result<()> {
-    let world = start().await?;
+    let world = start(|_| {}).await?;
     let outcome = burst(&world, jobs, lasting, &mut Page::new(format!("burst of {jobs} jobs"), figures)).await;
     fleet::finish(world, outcome).await
 }
@@ -51,8 +51,9 @@ pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figu
 /// # Errors
 ///
 /// When a part of it does not start.
-pub(crate) async fn start() -> Result<World> {
+pub(crate) async fn start(change: impl FnOnce(&mut Options)) -> Result<World> {
     pacer_suites::world(|options| {
+        change(options);
         options.github.behaviour = Behaviour::prompt();
         if let Some(operator) = &mut options.operator {
             operator.args = vec!["--webhook-addr=127.0.0.1:0".to_owned()];

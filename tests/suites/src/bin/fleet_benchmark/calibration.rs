@@ -149,7 +149,7 @@ impl Load {
 ///
 /// When a state is not reached; the figures so far are kept.
 pub(crate) async fn measure(figures: &mut Vec<Figure>) -> Result<()> {
-    let world = start().await?;
+    let world = start(|_| {}).await?;
     let outcome = compare(&world, figures).await;
     fleet::finish(world, outcome).await
 }

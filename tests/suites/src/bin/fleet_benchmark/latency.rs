@@ -23,7 +23,7 @@ const NEARLY_ALL_MADE: f64 = 0.2;
 ///
 /// When a state is not reached.
 pub(crate) async fn measure(jobs: u32, figures: &mut Vec<Figure>) -> Result<()> {
-    let world = start().await?;
+    let world = start(|_| {}).await?;
     let outcome = singles(&world, jobs, &mut Page::new(format!("{jobs} single jobs"), figures)).await;
     fleet::finish(world, outcome).await
 }

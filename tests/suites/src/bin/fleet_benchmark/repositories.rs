@@ -24,7 +24,7 @@ const CALLS: f64 = 60.0;
 ///
 /// When a state is not reached; the figures so far are kept.
 pub(crate) async fn measure(repositories: u32, idle: Duration, figures: &mut Vec<Figure>) -> Result<()> {
-    let world = burst::start().await?;
+    let world = burst::start(|_| {}).await?;
     let outcome = at_rest(&world, repositories, idle, &mut Page::new(format!("{repositories} repositories"), figures)).await;
     fleet::finish(world, outcome).await
 }

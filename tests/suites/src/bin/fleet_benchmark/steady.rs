@@ -42,7 +42,7 @@ struct Cost {
 ///
 /// When a state is not reached; the figures so far are kept.
 pub(crate) async fn measure(open: u32, lasting: Duration, figures: &mut Vec<Figure>) -> Result<()> {
-    let world = burst::start().await?;
+    let world = burst::start(|_| {}).await?;
     let outcome = steady(&world, open, lasting, &mut Page::new(format!("{EVENTS} events a second"), figures)).await;
     fleet::finish(world, outcome).await
 }

@@ -15,6 +15,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::controlplane::Audit;
 use pacer_harness::github::Scope;
 use pacer_harness::objects;
 use pacer_harness::world::World;
@@ -656,6 +657,7 @@ async fn grant_room(world: &World) -> Result<()> {
 async fn a_policy_that_reads_how_much_room_there_is_makes_no_more_pods_than_fit() -> Result<()> {
     let world = brisk_world(&[], |options| {
         receive(options);
+        options.plane.audit = Audit::All;
         if let Some(nodes) = &mut options.nodes {
             nodes.pods_per_node = 2;
         }

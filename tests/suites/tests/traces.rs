@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use kube::ResourceExt as _;
 use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
 use pacer_suites::recorder::{Recorder, recorded};
@@ -152,14 +153,17 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
     let world = hooked_world(&[&record]).await?;
     let file = directory.path().join("seen.jsonl");
     let recorder = Recorder::start(&world, &file, &UNTOLD).await?;
-    apply(&world, &deployment("web", 1)).await?;
+    apply(&world, &deployment("web", 0)).await?;
+    apply(&world, &autoscaler("web", 2)).await?;
+    queue(&world, "web", 1, Duration::from_secs(40))?;
     apply(&world, &with_spec(deployment("stuck", 2), "nodeSelector", json!({"zone": "nowhere"}))).await?;
     // What objects say is in both; the file is written at once.
     recorded(&world, &file, "runner-placed", 1).await?;
     recorded(&world, &file, "node", 1).await?;
     recorded(&world, &file, "room", 1).await?;
     delete::<RunnerDeployment>(&world, "stuck").await?;
-    until::<Runner>(&world, "only the runner that has room", |all| all.len() == 1).await?;
+    until::<Runner>(&world, "only runners that have room", |all| all.iter().all(|runner| runner.name_any().starts_with("web")))
+        .await?;
     let text = std::fs::read_to_string(&file)?;
     let last = async || {
         recorded(&world, &file, "room", 2).await?;

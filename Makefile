@@ -172,7 +172,7 @@ bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, cal
 	cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
 
-bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a second beside 20,000 open jobs. Takes ten minutes and 8 GiB.
+bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a second beside 20,000 open jobs. Takes forty minutes and 8 GiB.
 	$(MAKE) bench ARGS="--scenes large,repositories,steady"
 
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.

@@ -20,7 +20,9 @@ pub(crate) fn scale_down(candidates: u32, surplus: u32) -> Record {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let host = PolicyHost::jailed(super::jail::launcher().unwrap(), Arc::new(Counters::default()));
-    let evaluation = runtime.block_on(host.generation().scale_down(request));
+    // On a machine that is busy an answer may come after its deadline, and the native policy then decides.
+    let mut answers = (0..20).map(|_| runtime.block_on(host.generation().scale_down(request.clone())));
+    let evaluation = answers.find(|evaluation| evaluation.fault.is_none()).unwrap();
     let at = Timestamp::from_millisecond(1_763_816_000_123).unwrap();
     let items =
         evaluation.answer.iter().map(|choice| Item { name: format!("web-{}", choice.index), done: Done::Removed }).collect();

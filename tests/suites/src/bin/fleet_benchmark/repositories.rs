@@ -18,6 +18,9 @@ use crate::meter::{self, Meter};
 /// Requests to GitHub in an idle minute, those that are answered 304 included.
 const CALLS: f64 = 60.0;
 
+/// How long until all runners are online: each repository needs a token of its own, and the operator asks for forty in a minute.
+const SET_UP: Duration = Duration::from_mins(20);
+
 /// Measures so many repositories.
 ///
 /// # Errors
@@ -41,7 +44,7 @@ async fn at_rest(world: &World, repositories: u32, idle: Duration, page: &mut Pa
         let autoscaler: HorizontalRunnerAutoscaler = serde_json::from_value(autoscaler(&name))?;
         api::<HorizontalRunnerAutoscaler>(world).create(&PostParams::default(), &autoscaler).await?;
     }
-    world.github.wait_for(PATIENCE, |view| view.runners().online >= u64::from(repositories)).await?;
+    world.github.wait_for(SET_UP, |view| view.runners().online >= u64::from(repositories)).await?;
     page.time("all online", began.elapsed(), None);
     meter::quiet(world, PATIENCE).await.context("all runners are online")?;
 

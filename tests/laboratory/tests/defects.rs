@@ -23,7 +23,7 @@ const FOUND: &[(Defect, u64, Invariant)] = &[
     (Defect::CreationsForgotten, 0, Invariant::TooManyRunners),
     (Defect::SurgeUnbounded, 0, Invariant::TooManyRunners),
     (Defect::BoundsIgnored, 1, Invariant::OutOfBounds),
-    (Defect::GateOpen, 18, Invariant::BusyUnregistered),
+    (Defect::GateOpen, 97, Invariant::BusyUnregistered),
     (Defect::NoPause, 0, Invariant::HotLoop),
 ];
 

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
+use kube::ResourceExt;
+use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end, queue, running, succeeded};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end, queue, running, succeeded, until};
 use serde_json::{Value, json};
 
 #[path = "waiting/reports.rs"]
@@ -51,7 +53,7 @@ async fn waits_for(world: &World, job: JobId, cause: &str) -> Result<Value> {
     }
 }
 
-/// A deployment and its autoscaler.
+/// A deployment and its autoscaler, which takes jobs by now.
 async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
     apply(world, &deployment(name, min)).await?;
     apply(
@@ -65,7 +67,12 @@ async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
             },
         }),
     )
-    .await
+    .await?;
+    let decides = |one: &&HorizontalRunnerAutoscaler| {
+        one.name_any() == name && one.status.as_ref().is_some_and(|status| status.desired_replicas.is_some())
+    };
+    until::<HorizontalRunnerAutoscaler>(world, "the first number", |all| all.iter().any(decides)).await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

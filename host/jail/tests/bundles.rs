@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pacer_policy::bundle::pack;
-use pacer_policy::{Bundle, BundleError, Counters, Decision, Limits, Mode, Module, PolicyHost, StagedSet};
+use pacer_policy::{Bundle, BundleError, Counters, Decision, Limits, Mode, Module, PolicyHost, StagedSet, Supposed, Tally};
 
 mod child;
 mod guest;
@@ -258,6 +258,23 @@ async fn a_policy_in_shadow_that_loops_costs_the_decision_nothing() {
     let (standing, tally) = staged.shadow(Decision::ScaleDown).unwrap();
     assert!(standing.health.open_since.is_some());
     assert_eq!((tally.decisions, tally.faults, tally.skipped), (3, 3, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_fails_in_a_simulation_fails_every_time_and_nowhere_else() {
+    let (host, counters) = host();
+    let looping = Guest::select("(loop $again (br $again)) unreachable").component();
+    let text = "scale-down:\n  module: loop\n  mode: shadow\n  limits: {fuel: 1000000}\n";
+    let staged = stage(&host, text, &[("loop", looping)]).await;
+    let generation = host.compose(&[&staged]);
+    let supposed = Supposed::of(&generation, &generation).unwrap();
+    for _ in 0..7 {
+        assert!(supposed.shadow.scale_down(request(4, 2)).await.fault.is_some(), "a simulation has no breaker");
+        assert_eq!(supposed.in_force.scale_down(request(4, 2)).await.fault, None);
+    }
+    let (standing, tally) = staged.shadow(Decision::ScaleDown).unwrap();
+    assert_eq!((standing.health.open_since, standing.health.faults, tally), (None, 0, Tally::default()));
+    assert_eq!((counters.evaluations(Decision::ScaleDown), counters.faults("fuel"), counters.fallbacks()), (0, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -46,7 +46,7 @@ impl Lane {
         Self { decision, assignment, state: Mutex::default(), news, purpose: Purpose::Operation }
     }
 
-    /// One that a simulation asks. Nobody hears how it fares.
+    /// One that a simulation asks. Nobody hears how it fares, and it has no breaker: that of a simulation would open in the computer's time.
     pub(crate) fn supposed(decision: Decision, assignment: Assignment) -> Self {
         Self { purpose: Purpose::Simulation, ..Self::new(decision, assignment, Arc::default()) }
     }
@@ -64,8 +64,8 @@ impl Lane {
     /// Whether to ask the policy. Only policies of users have a breaker: there is nobody to decide instead of the shipped one but itself.
     pub(crate) fn admit(&self, now: Instant) -> Admission {
         match self.assignment.chosen {
-            Chosen::Policy(_) => self.lock().breaker.admit(now),
-            Chosen::Shipped | Chosen::Native => Admission::Ask,
+            Chosen::Policy(_) if self.purpose == Purpose::Operation => self.lock().breaker.admit(now),
+            Chosen::Policy(_) | Chosen::Shipped | Chosen::Native => Admission::Ask,
         }
     }
 

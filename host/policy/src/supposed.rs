@@ -12,7 +12,7 @@ const SIMULATED: [Decision; 3] = [Decision::ScaleDown, Decision::Restart, Decisi
 
 /// The policies of a pool for simulations: those in force, and those that would be if the ones in shadow decided.
 ///
-/// Their calls are as bounded as any, one at a time, and beside those of decisions: they have breakers and counters of their own, and no log, so
+/// Their calls are as bounded as any, one at a time, and beside those of decisions: they have no breakers and no log, and counters of their own, so
 /// nothing that fails here changes who decides. The shipped policy is asked as it is linked into this program, which starts no process.
 #[derive(Clone, Debug)]
 pub struct Supposed {

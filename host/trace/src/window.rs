@@ -4,6 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{Header, Record, Trace, What};
 
+/// The least time between two records.
+const MOMENT: SignedDuration = SignedDuration::from_nanos(1);
+
 /// How much of a trace is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -42,9 +45,9 @@ impl Window {
     pub fn add(&mut self, record: Record) -> Result<(), Overflow> {
         let (before, most) = (self.trace.records.len(), self.bounds.records);
         if before >= most {
-            if let Some(middle) = self.trace.records.get(before / 2) {
-                self.begin(middle.at);
-            }
+            // Past the middle, not at it: all of a burst may be of one moment.
+            let after = self.trace.records.get(before / 2).and_then(|middle| middle.at.checked_add(MOMENT).ok());
+            after.into_iter().for_each(|after| self.begin(after));
             let left = self.trace.records.len();
             self.crowded_out += before.saturating_sub(left) as u64;
             if left > most - most / 4 {
@@ -137,6 +140,13 @@ mod tests {
         }
         assert!(window.crowded_out() > 800 && window.started() > at(5), "{}", window.crowded_out());
         assert!(History::of(&window.last(BOUNDS.time, at(60))).problems.is_empty());
+    }
+
+    #[test]
+    fn burst_of_one_moment_crowds_itself_out_when_it_is_over() {
+        let mut window = window();
+        (0..500_u64).for_each(|number| job(&mut window, number, 1, Some(1)).unwrap());
+        assert!(window.trace.records.len() <= BOUNDS.records && window.crowded_out() > 800);
     }
 
     #[test]

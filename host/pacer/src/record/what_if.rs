@@ -4,8 +4,8 @@
 //! watches --names of what changed, while a policy is in shadow--> books, one for each pool -> a simulation at a time -> prospects of policy sets
 //! ```
 //!
-//! While no policy set has a policy in shadow, nothing is remembered and nothing runs. One task holds the books; what is simulated is asked through
-//! processes, breakers and counters of its own, so that nothing that fails here changes what decides.
+//! While no policy set has a policy in shadow, nothing is remembered and nothing runs. One task holds the books; what is simulated is asked with
+//! counters of its own and without breakers, so that nothing that fails here changes what decides.
 
 mod book;
 

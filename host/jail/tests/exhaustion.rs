@@ -84,6 +84,7 @@ async fn the_corpus_is_refused_within_bounds_while_a_good_set_is_staged() {
     let host = child::host(&counters);
     let good = || Guest::choosing(&[(0, "good")]).component();
     stage(&host, "good", good()).await.unwrap();
+    let (mut measured, mut all) = (0, 0);
     for (name, module) in corpus::all() {
         assert!(module.len() <= pacer_policy::COMPRESSED_BYTES, "{name} fits into no ConfigMap: {} bytes", module.len());
         let before = status("self", "VmRSS").unwrap();
@@ -107,9 +108,12 @@ async fn the_corpus_is_refused_within_bounds_while_a_good_set_is_staged() {
         assert!(error.starts_with("scale-down: module m: Policy"), "{name}: {error}");
         assert!(took < 2 * STAGING + Duration::from_secs(5), "{name} took {took:?}");
         assert!(beside < Duration::from_secs(10), "beside {name} a good set took {beside:?}");
-        assert!(child > 0 && child < STAGER_BYTES, "{name}: a child of {} MiB", child >> 20);
+        assert!(child < STAGER_BYTES, "{name}: a child of {} MiB", child >> 20);
+        // One that refuses within milliseconds may be gone before anybody looks at it.
+        (measured, all) = (measured + u32::from(child > 0), all + 1);
         assert!(after < before + OPERATOR_BYTES, "{name}: {} KiB more", after.saturating_sub(before) >> 10);
     }
+    assert!(measured > all / 2, "only {measured} of {all} children were seen");
     assert_eq!(counters.fallbacks(), 0);
 }
 

@@ -161,6 +161,29 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
     recorded(&world, &file, "runner-placed", 1).await?;
     recorded(&world, &file, "node", 1).await?;
     recorded(&world, &file, "room", 1).await?;
+
+    // The operator's own has GitHub as well, and reaches the disk every 30 seconds.
+    let path = path.to_str().context("a path")?;
+    let began = Instant::now();
+    let surroundings = loop {
+        let (well, text, notes) = pacer(&["trace", "summary", path, "-o", "json"]).await?;
+        let summary: Value = if well { serde_json::from_str(&text)? } else { Value::Null };
+        let told = &summary["surroundings"];
+        if told["github"]["default"]["listings"].as_u64().is_some_and(|listings| listings > 0)
+            && told["github"]["default"]["lowest"]["window"]["limit"].is_u64()
+            && told["nodes"] == 1
+            // The number alone is told ten seconds later.
+            && told["withoutRoom"][format!("{NAMESPACE}/stuck")]["most"] == 2
+        {
+            break told.clone();
+        }
+        ensure!(began.elapsed() < Duration::from_secs(120), "{told:#}{notes}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    println!("{surroundings:#}");
+    let stuck = &surroundings["withoutRoom"][format!("{NAMESPACE}/stuck")];
+    ensure!(stuck["most"] == 2 && stuck["lacking"] == json!(["node-selector"]), "{surroundings:#}");
+    // Once nobody waits, that is told.
     delete::<RunnerDeployment>(&world, "stuck").await?;
     until::<Runner>(&world, "only runners that have room", |all| all.iter().all(|runner| runner.name_any().starts_with("web")))
         .await?;
@@ -179,25 +202,6 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
     }
     recorder.stop().await?;
 
-    // The operator's own has GitHub as well, and reaches the disk every 30 seconds.
-    let path = path.to_str().context("a path")?;
-    let began = Instant::now();
-    let surroundings = loop {
-        let (well, text, notes) = pacer(&["trace", "summary", path, "-o", "json"]).await?;
-        let summary: Value = if well { serde_json::from_str(&text)? } else { Value::Null };
-        let told = &summary["surroundings"];
-        if told["github"]["default"]["listings"].as_u64().is_some_and(|listings| listings > 0)
-            && told["github"]["default"]["lowest"]["window"]["limit"].is_u64()
-            && told["nodes"] == 1
-        {
-            break told.clone();
-        }
-        ensure!(began.elapsed() < Duration::from_secs(120), "{told:#}{notes}");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    };
-    println!("{surroundings:#}");
-    let stuck = &surroundings["withoutRoom"][format!("{NAMESPACE}/stuck")];
-    ensure!(stuck["most"] == 2 && stuck["lacking"] == json!(["node-selector"]), "{surroundings:#}");
     let (well, text, notes) = pacer(&["trace", "check", path]).await?;
     ensure!(well && !notes.contains("does not know"), "{text}{notes}");
     let (well, text, _) = pacer(&["trace", "summary", path]).await?;

@@ -72,6 +72,9 @@ impl InForce {
     }
 }
 
+/// The attribute of a capacity request that says how long a reservation for a queued job lasts, in seconds.
+pub const LIFE: &str = "reservation-seconds";
+
 /// How many jobs a capacity policy is told of in any case.
 const TOLD: usize = 1_000;
 

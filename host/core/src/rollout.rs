@@ -138,8 +138,13 @@ impl Set {
 /// set may make before it has followed its present spec: a number is often raised and a template changed in one edit.
 #[must_use]
 pub fn first(desired: u32, surge: u32, before: &[Set]) -> u32 {
-    let occupied = before.iter().fold(0_u32, |sum, set| sum.saturating_add(set.occupies()));
-    if before.is_empty() { desired } else { desired.min(desired.saturating_add(surge).saturating_sub(occupied)) }
+    desired.min(room(desired, surge, before, 0))
+}
+
+/// How many a newest set may have beside `others`, and beside so many of its own that are `ending`.
+fn room(desired: u32, surge: u32, others: &[Set], ending: u32) -> u32 {
+    let occupied = others.iter().fold(ending, |sum, set| sum.saturating_add(set.occupies()));
+    desired.saturating_add(surge).saturating_sub(occupied)
 }
 
 /// Plans one step; `surge` is how many more than `desired` may exist meanwhile. `old` is ordered oldest first: the oldest shrinks first.
@@ -147,8 +152,7 @@ pub fn first(desired: u32, surge: u32, before: &[Set]) -> u32 {
 pub fn plan(desired: u32, surge: u32, newest: Set, old: &[Set]) -> Rollout {
     // Without a rollout nothing is promised, and demand does not wait for what ends.
     let ending = if old.is_empty() { 0 } else { newest.leaving };
-    let occupied = old.iter().fold(ending, |sum, set| sum.saturating_add(set.occupies()));
-    let room = desired.saturating_add(surge).saturating_sub(occupied);
+    let room = room(desired, surge, old, ending);
     // A set that already grew is not scaled down again because an old one was slow to report: it would stop runners that just came online.
     let target = desired.min(room.max(newest.wanted.min(desired)));
     let wanted = shares(desired.saturating_sub(newest.online.min(target)), old);

@@ -133,7 +133,7 @@ pub fn next(runner: &RunnerFacts, refused_busy: Option<Duration>, limits: &StopL
     let Some(pod) = pod else { return Step::Release };
     match (pod.deleting, end_of_agent(runner, pod, overdue.is_some(), limits, now)) {
         (Some(_), _) if pod.held => Step::FreePod,
-        // Its node may go on with the job until it is heard of again; a deletion by force would only forget the pod under it.
+        // Its node may go on with the job while it does not report; a deletion by force would only forget the pod under it.
         (Some(_), _) if pod.silent_since.is_some() && !pod.stopped() && overdue.is_none() && runner.says_busy(now) => {
             Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY }
         }

@@ -226,7 +226,7 @@ impl Autoscalers {
         let secret = of.object.spec.credentials_secret().or_else(|| sources.target.config().credentials_secret());
         let github = match self.github.github(&of.object.namespace().unwrap_or_default(), secret).await {
             Ok(github) => Some(github),
-            Err(error) if sources.polls => return Err(Problem::GitHub(error.to_string())),
+            Err(error) if sources.polls() => return Err(Problem::GitHub(error.to_string())),
             Err(_) => None,
         };
         let queues = self.queues(of, sources, github.as_ref(), &ledger);
@@ -240,7 +240,7 @@ impl Autoscalers {
     }
 
     /// Keeps what later passes, and policies, are told of the pool's jobs.
-    fn remember_jobs(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) {
+    fn remember_jobs(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation) {
         let took = self.memory.memos.change(of.uid, |memo| {
             memo.jobs = u32::try_from(seen.demand.jobs.len()).unwrap_or(u32::MAX);
             memo.within.follow(&seen.demand, spec.bounds.max, of.clock.now);

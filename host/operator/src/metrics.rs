@@ -20,7 +20,7 @@ use pacer_policy::{Counters as PolicyCounters, Decision, Fault, IsolationLevel};
 use pacer_policyset::receipts::{Counters as ReceiptCounters, Recent};
 use pacer_policyset::{Phase, PolicySets, Totals, View};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -317,11 +317,11 @@ impl Collector for Scrape {
     }
 }
 
-fn gauge(
+fn gauge<V: EncodeGaugeValue + Copy>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    rows: &[(Vec<(&str, String)>, i64)],
+    rows: &[(Vec<(&str, String)>, V)],
 ) -> Result<(), std::fmt::Error> {
     let kind = prometheus_client::metrics::MetricType::Gauge;
     let mut metric = encoder.encode_descriptor(name, help, None, kind)?;

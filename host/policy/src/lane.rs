@@ -46,7 +46,7 @@ impl Lane {
         Self { decision, assignment, state: Mutex::default(), news, purpose: Purpose::Operation }
     }
 
-    /// One that a simulation asks. Nobody hears how it fares, and it has no breaker: that of a simulation would open in the computer's time.
+    /// One that a simulation asks. How it fares is not logged, and it has no breaker: that of a simulation would open in the computer's time.
     pub(crate) fn supposed(decision: Decision, assignment: Assignment) -> Self {
         Self { purpose: Purpose::Simulation, ..Self::new(decision, assignment, Arc::default()) }
     }

@@ -1,6 +1,6 @@
 //! What calls are made for.
 
-/// What calls are made for, and so who hears of them.
+/// What calls are made for, and so whether logs tell of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Decisions, and comparisons with them: what a policy logs and how it fails is logged.

@@ -47,7 +47,7 @@ pub mod report;
 pub mod supervisor;
 mod trial;
 
-pub use prospects::{PoolName, Prospects};
+pub use prospects::{PoolName, Prospects, SimulationTotals};
 
 /// Name of the default set in the operator's own namespace, unless `--policies` says otherwise.
 pub const DEFAULT_NAME: &str = "pacer-policies";

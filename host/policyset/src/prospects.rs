@@ -22,6 +22,17 @@ pub struct Prospects {
     missed: AtomicU64,
 }
 
+/// What was counted since the process began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimulationTotals {
+    /// Simulations that ended, whatever they found.
+    pub simulations: u64,
+    /// Records that were dropped because a pool has more of them than are remembered.
+    pub dropped: u64,
+    /// Changes for which there was no room.
+    pub missed: u64,
+}
+
 #[derive(Debug)]
 struct Found {
     last: Prospect,
@@ -84,11 +95,11 @@ impl Prospects {
         self.missed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Simulations that ended, records that were dropped, and changes for which there was no room.
+    /// What was counted so far.
     #[must_use]
-    pub fn totals(&self) -> (u64, u64, u64) {
+    pub fn totals(&self) -> SimulationTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (read(&self.simulations), read(&self.dropped), read(&self.missed))
+        SimulationTotals { simulations: read(&self.simulations), dropped: read(&self.dropped), missed: read(&self.missed) }
     }
 
     /// A poisoned lock means that a thread panicked between two entries; they are still whole.

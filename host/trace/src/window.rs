@@ -46,8 +46,9 @@ impl Window {
         let (before, most) = (self.trace.records.len(), self.bounds.records);
         if before >= most {
             // Past the middle, not at it: all of a burst may be of one moment.
-            let after = self.trace.records.get(before / 2).and_then(|middle| middle.at.checked_add(MOMENT).ok());
-            after.into_iter().for_each(|after| self.begin(after));
+            if let Some(after) = self.trace.records.get(before / 2).and_then(|middle| middle.at.checked_add(MOMENT).ok()) {
+                self.begin(after);
+            }
             let left = self.trace.records.len();
             self.crowded_out += before.saturating_sub(left) as u64;
             if left > most - most / 4 {

@@ -18,7 +18,7 @@ use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
 use pacer_suites::webhook::{SECRET, hook, hooked_world, receive};
 use pacer_suites::{
-    PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, queue, runners, settled, succeeded, until, with_spec,
+    PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, put, queue, runners, settled, succeeded, until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -42,6 +42,13 @@ fn by_webhook() -> Value {
 
 fn by_polling() -> Value {
     json!({"metrics": [{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns"}]})
+}
+
+/// The same autoscaler with a schedule that names no time zone, so that it can't decide.
+fn undecidable(autoscaler: Value) -> Value {
+    let overrides =
+        json!([{"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-02T00:00:00Z", "timeZone": "Mars/Olympus_Mons"}]);
+    put(autoscaler, "/spec", "scheduledOverrides", overrides)
 }
 
 /// Applies a deployment without a number of its own, and its autoscaler; waits until both are acted on.
@@ -341,10 +348,7 @@ async fn an_autoscaler_that_can_no_longer_decide_keeps_its_fleet_at_its_number()
     let world = hooked_world(&[]).await?;
     pool(&world, 2, &autoscaler(2, 2, by_webhook())).await?;
     settled(&world, 2).await?;
-    let mut broken = autoscaler(2, 2, by_webhook());
-    broken["spec"]["scheduledOverrides"] =
-        json!([{"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-02T00:00:00Z", "timeZone": "Mars/Olympus_Mons"}]);
-    apply(&world, &broken).await?;
+    apply(&world, &undecidable(autoscaler(2, 2, by_webhook()))).await?;
     status(&world, "a refusal", |status| {
         status.conditions.iter().any(|it| it.type_ == ConditionType::Accepted.as_str() && it.status == "False")
     })
@@ -363,16 +367,14 @@ async fn lost_end_of_a_job_is_found_while_the_autoscaler_can_not_decide() -> Res
     let mut more = by_webhook();
     more["metrics"] = by_polling()["metrics"].clone();
     apply(&world, &with_spec(deployment("web", 1), "ephemeral", json!(false))).await?;
-    let mut autoscaler = autoscaler(1, 1, more);
+    let autoscaler = autoscaler(1, 1, more);
     apply(&world, &autoscaler).await?;
     settled(&world, 1).await?;
     queue(&world, "web", 1, Duration::from_secs(10))?;
     let works = |ledger: &&JobLedger| job_ledger::read([&ledger.spec]).open().any(|(_, job)| job.state == State::InProgress);
     until::<JobLedger>(&world, "a job in progress", |all| all.iter().any(works)).await?;
     world.github.deliver(Delivering { drop_every: Some(1), ..Delivering::default() });
-    autoscaler["spec"]["scheduledOverrides"] =
-        json!([{"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-02T00:00:00Z", "timeZone": "Mars/Olympus_Mons"}]);
-    apply(&world, &autoscaler).await?;
+    apply(&world, &undecidable(autoscaler)).await?;
     succeeded(&world, 1).await?;
     no_open_jobs(&world).await?;
     end(world).await

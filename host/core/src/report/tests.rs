@@ -1,3 +1,5 @@
+//! Which report is opened, said anew or closed next.
+
 use super::*;
 
 fn at(second: i64) -> Timestamp {

@@ -8,7 +8,7 @@ use pacer_core::autoscale::{self, Decision, Demand, Ramp};
 use pacer_core::ledger::State;
 use pacer_core::policy::{ApiBudget, Attributes, CapacityPlan, CapacityRequest, Pool};
 use pacer_core::reads::{Fact, Reads};
-use pacer_core::reservation::{self, Held, InForce};
+use pacer_core::reservation::{self, Held, InForce, LIFE};
 use pacer_core::scale_down::{since, unix};
 use pacer_policy::record::Change;
 use pacer_policy::{Decision as PolicyDecision, Evaluation};
@@ -21,9 +21,6 @@ use super::{Autoscalers, Observation, Problem, Subject};
 use crate::pool::{Scaled, api_budget};
 use crate::published::{JobHistory, Past};
 use crate::target::Target;
-
-/// The contract's attribute: how long a reservation for a queued job lasts, in seconds.
-const LIFE: &str = "reservation-seconds";
 
 /// The number, and what else a reconcile goes on with.
 pub(super) struct Decided {
@@ -46,7 +43,7 @@ struct Planned {
 
 impl Autoscalers {
     /// Decides the number, and keeps what the next decision needs.
-    pub(super) async fn decide(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) -> Result<Decided, Problem> {
+    pub(super) async fn decide(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation) -> Result<Decided, Problem> {
         let metric = self.suggest(of, spec, seen).await?;
         let planned = self.ask(of, spec, seen, &metric).await;
         let said = self.said(of);
@@ -101,7 +98,7 @@ impl Autoscalers {
 
     /// Asks the capacity policy which reservations shall exist. Without jobs, reservations and triggers there is nothing the policy of somebody
     /// who scales by percentage could add, yet it is asked: spare capacity and office hours are its business as well.
-    async fn ask(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, metric: &Metrics) -> Planned {
+    async fn ask(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation, metric: &Metrics) -> Planned {
         let now = of.clock.now;
         let (held, scaled) = self.memory.memos.read(of.uid, |memo| (memo.reservations.clone(), memo.scaled)).unwrap_or_default();
         let scope = spec.sources.target.config().scope().ok();
@@ -144,7 +141,7 @@ impl Autoscalers {
         self.decisions.facts.pool(reads, &target.template(&[]).spec, priority, now)
     }
 
-    pub(super) fn past(&self, spec: &Spec, now: Timestamp) -> Past {
+    pub(super) fn past(&self, spec: &Spec<'_>, now: Timestamp) -> Past {
         let Some(pool) = spec.sources.target.uid() else { return Past::default() };
         let (starts, jobs) = (self.memory.fleets.starts.get(&pool), self.memory.reports.history.read(&pool, JobHistory::clone));
         Past::of(starts.as_ref(), jobs.as_ref(), now)
@@ -158,7 +155,7 @@ struct Told {
     past: Past,
 }
 
-fn pool(autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec, fleet: &Fleet, told: Told, now: Timestamp) -> Pool {
+fn pool(autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec<'_>, fleet: &Fleet, told: Told, now: Timestamp) -> Pool {
     let target = &spec.sources.target;
     let config = target.config();
     let Told { scaled, budget, past } = told;

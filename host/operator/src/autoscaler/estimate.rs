@@ -1,6 +1,6 @@
 //! When jobs that wait will start: said once of each job, and compared with what came of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -19,7 +19,7 @@ use crate::waiting as evidence;
 impl Autoscalers {
     /// Says of every job that is new when it will start, the target having been given this number, and scores what was said of those that have
     /// started since.
-    pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec, seen: &Observation, desired: u32) {
+    pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation, desired: u32) {
         let past = self.past(spec, of.clock.now);
         let ephemeral = spec.sources.target.config().is_ephemeral();
         let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
@@ -41,22 +41,22 @@ impl Autoscalers {
         }
         waiting.sort_unstable();
         let queued: Vec<Timestamp> = waiting.iter().map(|(at, _)| *at).collect();
-        let pool = self.pool(of.object, &spec.sources.target, &seen.fleet, &seen.demand.jobs, of.clock.now);
+        let pool = self.pool(of.object, &spec.sources.target, &seen.fleet, seen.demand.jobs.values(), of.clock.now);
         let made = starts(&Pool { wanted: desired, ..pool }, &pace, &queued, of.clock.now);
         let made = waiting.into_iter().map(|(_, id)| id).zip(made);
         self.memory.memos.change(of.uid, |memo| memo.estimates.keep(made));
     }
 
     /// The pool as jobs that wait see it. Of the jobs only those that run are looked at.
-    pub(super) fn pool(
+    pub(super) fn pool<'a>(
         &self,
         autoscaler: &HorizontalRunnerAutoscaler,
         target: &Target,
         fleet: &Fleet,
-        jobs: &BTreeMap<u64, Job>,
+        jobs: impl Iterator<Item = &'a Job>,
         now: Timestamp,
     ) -> Pool {
-        let running = jobs.values().filter(|job| job.state == State::InProgress);
+        let running = jobs.filter(|job| job.state == State::InProgress);
         let working: HashMap<&str, Timestamp> = running.filter_map(|job| Some((job.runner.as_deref()?, job.since))).collect();
         let runner = |runner: &Runner| {
             let name = runner.name_any();

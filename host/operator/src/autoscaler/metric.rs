@@ -26,7 +26,7 @@ pub(super) struct Metrics {
 
 impl Autoscalers {
     /// Asks the metrics in their order.
-    pub(super) async fn suggest(&self, of: Subject<'_>, spec: &Spec, seen: &Observation) -> Result<Metrics, Problem> {
+    pub(super) async fn suggest(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation) -> Result<Metrics, Problem> {
         let mut result = Metrics { jobs_counted: spec.sources.has_trigger, ..Metrics::default() };
         let mut next = spec.primary;
         let mut asked_fallback = false;
@@ -66,7 +66,7 @@ impl Autoscalers {
     }
 
     /// None while nothing has been listed.
-    async fn percentage(&self, of: Subject<'_>, spec: &Spec, fleet: &Fleet) -> Result<Option<Suggestion>, Problem> {
+    async fn percentage(&self, of: Subject<'_>, spec: &Spec<'_>, fleet: &Fleet) -> Result<Option<Suggestion>, Problem> {
         let Some(fields) = spec.sources.metrics.first() else { return Ok(None) };
         let rules = Rules::parse(&Fields {
             scale_up_threshold: fields.scale_up_threshold.as_deref(),
@@ -100,7 +100,7 @@ impl Autoscalers {
         Ok(Some(suggestion))
     }
 
-    fn remember_gauges(&self, of: Subject<'_>, spec: &Spec, values: Vec<(&'static str, i64)>) {
+    fn remember_gauges(&self, of: Subject<'_>, spec: &Spec<'_>, values: Vec<(&'static str, i64)>) {
         let config = spec.sources.target.config();
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let gauges = MetricGauges {

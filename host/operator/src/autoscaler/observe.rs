@@ -110,10 +110,10 @@ impl Autoscalers {
             let working = told.working;
             let changed = before.as_ref().map(|before| before.working) != Some(working);
             self.memory.reports.jobs.set(&uid, told);
-            let first = jobs.iter().map(|(_, job)| *job).min_by_key(|job| job.since).filter(|_| before.is_none());
-            let online =
-                first.and_then(|job| Some((job, self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten()?)));
-            if let Some((job, online)) = online {
+            let first = jobs.iter().map(|(_, job)| *job).min_by_key(|job| job.since);
+            if let (None, Some(job)) = (before, first)
+                && let Some(online) = self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten()
+            {
                 self.memory.memos.change(of.uid, |memo| memo.came_online(online.duration_since(job.queued)));
             }
             let namespace = runner.namespace().unwrap_or_default();

@@ -8,7 +8,7 @@
 //! asked for it, so that whoever goes on after a crash finds it again and closes it.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -70,14 +70,23 @@ struct Memo {
 }
 
 /// Everything that the next step follows from.
-struct Desk {
+struct Desk<'a> {
+    autoscalers: &'a Autoscalers,
+    object: &'a HorizontalRunnerAutoscaler,
+    target: Option<&'a Target>,
+    now: Timestamp,
     threshold: Option<Threshold>,
-    /// What the target is called, to people.
-    name: String,
-    pool: Option<Pool>,
     ledger: Ledger,
     /// Jobs that wait, in their order.
     queue: Vec<Waiting>,
+    /// Found when something is to be said, which is seldom.
+    outlook: OnceLock<Outlook>,
+}
+
+/// What jobs that wait are told.
+#[derive(Default)]
+struct Outlook {
+    pool: Option<Pool>,
     /// Of the jobs in the queue.
     estimates: Vec<Option<Estimate>>,
 }
@@ -217,19 +226,13 @@ impl Autoscalers {
         true
     }
 
-    fn desk(&self, object: &HorizontalRunnerAutoscaler, target: Option<&Target>, now: Timestamp) -> Desk {
+    fn desk<'a>(&'a self, object: &'a HorizontalRunnerAutoscaler, target: Option<&'a Target>, now: Timestamp) -> Desk<'a> {
         let ledger = self.demand.ledgers.read(object);
         let leaves = object.metadata.deletion_timestamp.is_some();
         let threshold = if leaves { None } else { threshold(object).ok().flatten() };
-        let running =
-            ledger.open().filter(|(_, job)| job.state == State::InProgress).map(|(id, job)| (id, job.clone())).collect();
-        let pool = target.map(|target| self.pool(object, target, &self.fleet(target), &running, now));
         let scope = target.and_then(|target| target.config().scope().ok());
         let mut queued: Vec<(u64, &Job)> = ledger.open().filter(|(_, job)| job.state == State::Queued).collect();
         queued.sort_by_key(|(id, job)| (job.queued, *id));
-        let at: Vec<Timestamp> = queued.iter().map(|(_, job)| job.queued).collect();
-        let pace = Uid::of(object).ok().and_then(|uid| self.memory.memos.read(&uid, |memo| memo.pace)).unwrap_or_default();
-        let estimates = pool.as_ref().map(|pool| starts(pool, &pace, &at, now)).unwrap_or_default();
         // Of a job that may not be this pool's nothing is said, but it has its place.
         let covered = |repository: &str| scope.as_ref().is_some_and(|scope| scope.covers(repository));
         let queue = (1..).zip(&queued).map(|(place, (id, job))| Waiting {
@@ -238,8 +241,8 @@ impl Autoscalers {
             queued: job.queued,
             place,
         });
-        let (queue, name) = (queue.collect(), target.map(|target| target.name().to_owned()).unwrap_or_default());
-        Desk { threshold, name, pool, queue, estimates, ledger }
+        let queue = queue.collect();
+        Desk { autoscalers: self, object, target, now, threshold, ledger, queue, outlook: OnceLock::new() }
     }
 
     /// What the status says of reports.
@@ -269,14 +272,26 @@ impl Autoscalers {
     }
 }
 
-impl Desk {
+impl Desk<'_> {
+    fn outlook(&self) -> Outlook {
+        let Some(target) = self.target else { return Outlook::default() };
+        let (all, now) = (self.autoscalers, self.now);
+        let pool = all.pool(self.object, target, &all.fleet(target), self.ledger.open().map(|(_, job)| job), now);
+        let pace = Uid::of(self.object).ok().and_then(|uid| all.memory.memos.read(&uid, |memo| memo.pace)).unwrap_or_default();
+        let queued: Vec<Timestamp> = self.queue.iter().map(|waiting| waiting.queued).collect();
+        let estimates = starts(&pool, &pace, &queued, now);
+        Outlook { pool: Some(pool), estimates }
+    }
+
     /// What is said of a job that waits.
     fn saying(&self, waiting: &Waiting) -> Saying {
+        let Outlook { pool, estimates } = self.outlook.get_or_init(|| self.outlook());
         let job = Queued { at: waiting.queued, place: waiting.place };
         let index = usize::try_from(waiting.place.saturating_sub(1)).unwrap_or(usize::MAX);
-        let estimate = self.estimates.get(index).copied().flatten();
+        let estimate = estimates.get(index).copied().flatten();
         let labels = self.ledger.get(waiting.job).map(|job| job.about.labels.clone()).unwrap_or_default();
-        Saying::of(&self.name, &labels, job, &waits(job, self.pool.as_ref()), estimate)
+        let name = self.target.map(Target::name).unwrap_or_default();
+        Saying::of(name, &labels, job, &waits(job, pool.as_ref()), estimate)
     }
 }
 

@@ -18,7 +18,6 @@ use crate::target::{Target, TargetRef};
 
 /// Whose jobs count, and where they are known from. Readable also where a spec says nothing that a number could be made from: what runners
 /// work on goes on being followed then.
-#[derive(Clone)]
 pub(super) struct Sources {
     pub(super) target: Target,
     /// Webhooks count.
@@ -26,13 +25,11 @@ pub(super) struct Sources {
     /// How long a queued job counts when no other event of it comes.
     pub(super) life: SignedDuration,
     pub(super) metrics: Vec<MetricSpec>,
-    /// GitHub has to be asked for this autoscaler to work: the metrics make sense, and there is one.
-    pub(super) polls: bool,
 }
 
 /// A spec that makes sense, and its target.
-pub(super) struct Spec {
-    pub(super) sources: Sources,
+pub(super) struct Spec<'a> {
+    pub(super) sources: &'a Sources,
     pub(super) bounds: Bounds,
     /// Minimum of the schedule that holds.
     pub(super) override_min: Option<u32>,
@@ -54,15 +51,17 @@ impl Sources {
         let target = stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
         let trigger = spec.workflow_job_trigger();
         let life = trigger.and_then(|trigger| trigger.duration_or_default().ok()).unwrap_or(ScaleUpTrigger::DEFAULT_DURATION);
-        let mut sources = Self {
+        Ok(Self {
             target,
             has_trigger: trigger.is_some(),
             life: SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX),
             metrics: spec.metrics.clone().unwrap_or_default(),
-            polls: false,
-        };
-        sources.polls = metric::primary(&sources.types()).is_ok_and(|primary| primary.is_some());
-        Ok(sources)
+        })
+    }
+
+    /// Whether GitHub has to be asked for this autoscaler to work: the metrics make sense, and there is one.
+    pub(super) fn polls(&self) -> bool {
+        metric::primary(&self.types()).is_ok_and(|primary| primary.is_some())
     }
 
     /// Repositories whose job lists a metric of this autoscaler counts.
@@ -92,12 +91,12 @@ impl Sources {
 }
 
 /// Reads and checks what the number is made from.
-pub(super) fn read(
+pub(super) fn read<'a>(
     autoscaler: &HorizontalRunnerAutoscaler,
-    sources: &Sources,
+    sources: &'a Sources,
     scale_down_delay: Duration,
     now: Timestamp,
-) -> Result<Spec, Problem> {
+) -> Result<Spec<'a>, Problem> {
     let spec = &autoscaler.spec;
     let namespace = autoscaler.namespace().unwrap_or_default();
     let bounds = Bounds::new(&format!("{namespace}/{}", autoscaler.name_any()), spec.min_replicas, spec.max_replicas)?;
@@ -112,7 +111,7 @@ pub(super) fn read(
     let primary = metric::primary(&sources.types())?;
     let delay = spec.scale_down_delay_seconds_after_scale_out.and_then(|seconds| u64::try_from(seconds).ok());
     Ok(Spec {
-        sources: sources.clone(),
+        sources,
         bounds,
         override_min: schedule.min_replicas(&overrides),
         next_change: schedule.next_change,

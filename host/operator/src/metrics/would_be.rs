@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pacer_core::would_be::{FleetFigures, Prospect, WhyNot, WouldBe};
-use pacer_policyset::PoolName;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use pacer_policyset::{PoolName, SimulationTotals};
+use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{Sources, counter, gauge};
 
@@ -46,15 +44,16 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) 
     let help = "Runners of a pool as they are (recorded), simulated with the policies in force (in_force) and with those in shadow (shadow)";
     gauge(encoder, "pacer_shadow_would_be_runners", help, &rows)?;
     for (name, help, figure) in FIGURES {
-        let rows = found.iter().flat_map(|(pool, found)| fleets(found).map(|(whose, fleet)| (of(pool, whose), figure(fleet))));
-        real(encoder, name, help, rows)?;
+        let row = |(pool, found): &(&PoolName, &WouldBe)| fleets(found).map(|(whose, fleet)| (of(pool, whose), figure(fleet)));
+        let rows: Vec<_> = found.iter().flat_map(row).collect();
+        gauge(encoder, name, help, &rows)?;
     }
-    let rows = found.iter().map(|(pool, found)| (pool_labels(pool), found.misses.wait_seconds));
+    let rows: Vec<_> = found.iter().map(|(pool, found)| (pool_labels(pool), found.misses.wait_seconds)).collect();
     let help = "By how much the simulation of the policies in force misses the waits of a pool's jobs";
-    real(encoder, "pacer_shadow_would_be_wait_error_seconds", help, rows)?;
-    let rows = found.iter().map(|(pool, found)| (pool_labels(pool), found.misses.runner_minutes));
+    gauge(encoder, "pacer_shadow_would_be_wait_error_seconds", help, &rows)?;
+    let rows: Vec<_> = found.iter().map(|(pool, found)| (pool_labels(pool), found.misses.runner_minutes)).collect();
     let help = "By which share the simulation of the policies in force misses the runner-minutes of a pool";
-    real(encoder, "pacer_shadow_would_be_runner_minutes_error_ratio", help, rows)?;
+    gauge(encoder, "pacer_shadow_would_be_runner_minutes_error_ratio", help, &rows)?;
     let rows: Vec<_> = prospects
         .iter()
         .filter_map(|(pool, prospect)| Some((pool, prospect.finding.as_ref().err().map(WhyNot::reason)?)))
@@ -65,18 +64,18 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) 
 }
 
 fn totals(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
-    let totals = all.iter().map(|sources| sources.sets.prospects().totals());
-    let (simulations, dropped, missed) = totals.fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
+    let all: Vec<SimulationTotals> = all.iter().map(|sources| sources.sets.prospects().totals()).collect();
+    let sum = |of: fn(&SimulationTotals) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
     counter(
         encoder,
         "pacer_shadow_simulations",
         "Simulations for policies in shadow, whatever they found",
-        &[(vec![], simulations)],
+        &[(vec![], sum(|totals| totals.simulations))],
     )?;
     let help = "Records that were dropped before their time, because a pool has more than are remembered for simulations of policies in shadow";
-    counter(encoder, "pacer_shadow_records_dropped", help, &[(vec![], dropped)])?;
+    counter(encoder, "pacer_shadow_records_dropped", help, &[(vec![], sum(|totals| totals.dropped))])?;
     let help = "Changes for which there was no room: what is remembered for simulations of policies in shadow begins anew";
-    counter(encoder, "pacer_shadow_changes_missed", help, &[(vec![], missed)])
+    counter(encoder, "pacer_shadow_changes_missed", help, &[(vec![], sum(|totals| totals.missed))])
 }
 
 fn fleets(found: &WouldBe) -> [(&'static str, &FleetFigures); 3] {
@@ -101,17 +100,4 @@ fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
 
 fn of(pool: &str, whose: &str) -> Labels {
     with(pool_labels(pool), "policies", whose)
-}
-
-fn real(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: impl Iterator<Item = (Labels, f64)>,
-) -> Result<(), std::fmt::Error> {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in rows {
-        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
 }

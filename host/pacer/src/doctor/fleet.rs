@@ -26,6 +26,14 @@ pub(super) struct Fleet {
     pub(super) reports_jobs: bool,
 }
 
+/// What the autoscalers of a target ask for.
+#[derive(Default)]
+struct Asked {
+    repositories: BTreeSet<String>,
+    hears_webhooks: bool,
+    reports_jobs: bool,
+}
+
 impl Fleet {
     pub(super) fn group(&self) -> Option<&str> {
         self.target.config().group()
@@ -43,22 +51,22 @@ pub(super) async fn read(reader: &mut Reader) -> Vec<Fleet> {
     targets.extend(reader.namespaced::<RunnerSet>("").await.into_iter().map(|one| Target::Set(Arc::new(one))));
     let autoscalers: Vec<HorizontalRunnerAutoscaler> = reader.namespaced("").await;
     let mut heard = heard_of(&reader.namespaced::<JobLedger>("").await);
-    let mut known: BTreeMap<TargetRef, (BTreeSet<String>, bool, bool)> = BTreeMap::new();
+    let mut known: BTreeMap<TargetRef, Asked> = BTreeMap::new();
     for autoscaler in &autoscalers {
         let Some(target) = TargetRef::of(autoscaler) else { continue };
         let key = (target.namespace.clone(), autoscaler.name_any());
-        let (repositories, hears_webhooks, reports_jobs) = known.entry(target).or_default();
-        repositories.extend(heard.remove(&key).unwrap_or_default());
+        let asked = known.entry(target).or_default();
+        asked.repositories.extend(heard.remove(&key).unwrap_or_default());
         let metrics = autoscaler.spec.metrics.iter().flatten();
-        repositories.extend(metrics.flat_map(|metric| metric.repository_names.iter().flatten().cloned()));
-        *hears_webhooks |= autoscaler.spec.workflow_job_trigger().is_some();
+        asked.repositories.extend(metrics.flat_map(|metric| metric.repository_names.iter().flatten().cloned()));
+        asked.hears_webhooks |= autoscaler.spec.workflow_job_trigger().is_some();
         let asks = autoscaler.annotations().contains_key(annotation::REPORT_WAITING);
-        *reports_jobs |= asks && autoscaler.spec.credentials_secret().is_none();
+        asked.reports_jobs |= asks && autoscaler.spec.credentials_secret().is_none();
     }
     let fleet = |target: Target| {
         let scope = target.config().scope().ok()?;
         let reference = target.reference();
-        let (repositories, hears_webhooks, reports_jobs) = known.remove(&reference).unwrap_or_default();
+        let Asked { repositories, hears_webhooks, reports_jobs } = known.remove(&reference).unwrap_or_default();
         let repositories = repositories.iter().map(|name| full_name(name, &scope)).collect();
         Some(Fleet { title: reference.to_string(), target, scope, repositories, hears_webhooks, reports_jobs })
     };

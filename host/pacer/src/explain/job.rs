@@ -307,8 +307,7 @@ fn lasting(seconds: i64) -> String {
 }
 
 fn count(number: u32, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
+    format!("{number} {what}{}", table::plural(number.into()))
 }
 
 impl Story {

@@ -6,7 +6,7 @@ use pacer_trace::History;
 use pacer_trace::surroundings::{CredentialsLife, NodeState};
 use serde_json::{Value, json};
 
-use crate::table::number;
+use crate::table::{number, plural};
 
 /// A pool for which there was no room at times.
 struct Shortage<'a> {
@@ -27,22 +27,23 @@ fn shortages(history: &History) -> Vec<Shortage<'_>> {
 }
 
 /// How many nodes there were, and how many of them were about to go or went.
-fn nodes(history: &History) -> (usize, usize) {
+fn nodes(history: &History) -> (u64, u64) {
     let went = |state: NodeState| matches!(state, NodeState::Leaving | NodeState::Gone);
     let all = &history.surroundings.nodes;
-    (all.len(), all.values().filter(|told| told.iter().any(|(_, node)| went(node.state))).count())
+    let gone = all.values().filter(|told| told.iter().any(|(_, node)| went(node.state)));
+    (all.len() as u64, gone.count() as u64)
 }
 
 /// For people; empty where nothing was recorded.
 pub(super) fn text(history: &History) -> String {
     let mut lines = Vec::new();
     if let (all @ 1.., went) = nodes(history) {
-        lines.push(format!("runners were on {}, of which {} left", counted(all, "node"), number(went as u64)));
+        lines.push(format!("runners were on {}, of which {} left", counted(all, "node"), number(went)));
     }
     for Shortage { pool, seconds, most, lacking } in shortages(history) {
         let lacking: Vec<&str> = lacking.into_iter().collect();
         let what = if lacking.is_empty() { String::new() } else { format!("; lacking: {}", lacking.join(", ")) };
-        lines.push(format!("{pool}: no room for {seconds} s, for {} at most{what}", counted(most as usize, "runner")));
+        lines.push(format!("{pool}: no room for {seconds} s, for {} at most{what}", counted(most.into(), "runner")));
     }
     for (name, life) in &history.surroundings.credentials {
         lines.push(format!("GitHub, credentials {name}: {}", of_credentials(life)));
@@ -51,7 +52,7 @@ pub(super) fn text(history: &History) -> String {
 }
 
 fn of_credentials(life: &CredentialsLife) -> String {
-    let mut parts = vec![counted(usize::try_from(life.listings).unwrap_or(usize::MAX), "listing")];
+    let mut parts = vec![counted(life.listings, "listing")];
     if life.torn > 0 {
         parts.push(format!("{} torn", number(life.torn)));
     }
@@ -65,14 +66,14 @@ fn of_credentials(life: &CredentialsLife) -> String {
     }
     for (count, what) in [(life.deferred, "waited for their turn"), (life.held_back, "were held back by a limit")] {
         if count > 0 {
-            parts.push(format!("{} {what}", counted(usize::try_from(count).unwrap_or(usize::MAX), "call")));
+            parts.push(format!("{} {what}", counted(count, "call")));
         }
     }
     parts.join(", ")
 }
 
-fn counted(count: usize, what: &str) -> String {
-    format!("{} {what}{}", number(count as u64), if count == 1 { "" } else { "s" })
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", number(count), plural(count))
 }
 
 /// For programs.

@@ -1,3 +1,5 @@
+//! A trial whose note is under way when the operator stops.
+
 use std::sync::Mutex;
 
 use http::{Method, Request, Response};

@@ -1,3 +1,5 @@
+//! What is believed of a registry.
+
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use pacer_core::phase::{self, Assessment, Cause};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool, Reservation, RestartRequest};
 use pacer_core::reads::Reads;
 use pacer_core::replacement::{Accounted, Replicas};
-use pacer_core::reservation::{self, Held, InForce};
+use pacer_core::reservation::{self, Held, InForce, LIFE};
 use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down::{self, since, unix};
 
@@ -24,9 +24,6 @@ use crate::reaction::Call;
 
 /// Every object is looked at again after this at the latest, as by the operator's default.
 const SYNC_PERIOD: Moment = 60_000;
-
-/// The contract's attribute: how long a reservation for a queued job lasts, in seconds.
-const LIFE: &str = "reservation-seconds";
 
 impl Run<'_> {
     pub(super) fn pass(&mut self, pool: usize) {

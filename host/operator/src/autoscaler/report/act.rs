@@ -40,7 +40,7 @@ struct Words<'a> {
 
 impl Act<'_> {
     /// Takes a step.
-    pub(super) async fn take(&self, next: &Next, desk: &Desk) {
+    pub(super) async fn take(&self, next: &Next, desk: &Desk<'_>) {
         let (job, repository, outcome) = match next {
             Next::Wait(_) => return,
             Next::Open(waiting) => (waiting.job, waiting.repository.clone(), self.open(waiting, desk).await),
@@ -73,7 +73,7 @@ impl Act<'_> {
         self.all.reporting.memos.change(self.uid, |memo| memo.restraint.pause_job(job, wait, self.now));
     }
 
-    async fn open(&self, waiting: &Waiting, desk: &Desk) -> Result<(), Error> {
+    async fn open(&self, waiting: &Waiting, desk: &Desk<'_>) -> Result<(), Error> {
         let Some(repository) = Repository::named(&waiting.repository) else {
             self.leave(waiting.job, WRONG);
             return Ok(());
@@ -84,7 +84,7 @@ impl Act<'_> {
             self.leave(waiting.job, NAMESAKE);
             return Ok(());
         }
-        // GitHub knows first; the ledger hears of it soon.
+        // GitHub knows first; the event is on its way to the ledger.
         if job.state != JobState::Queued {
             self.leave(waiting.job, FAILED);
             return Ok(());
@@ -103,7 +103,7 @@ impl Act<'_> {
         };
         // Kept before GitHub is asked: whoever goes on after a crash finds out whether it was.
         reports.put(report.clone());
-        self.keep(&mut reports.clone()).await?;
+        self.keep(reports.clone()).await?;
         let words = Words { brief: &saying.brief, text: &saying.text, over: false };
         match self.say(&repository, &mut report, &words, true).await {
             Ok(()) => {
@@ -117,13 +117,13 @@ impl Act<'_> {
             }
             Err(error) => {
                 reports.remove(waiting.job);
-                self.keep(&mut reports).await?;
+                self.keep(reports).await?;
                 Err(error.into())
             }
         }
     }
 
-    async fn update(&self, waiting: &Waiting, desk: &Desk) -> Result<(), Error> {
+    async fn update(&self, waiting: &Waiting, desk: &Desk<'_>) -> Result<(), Error> {
         let mut reports = self.reports();
         let report = reports.get(waiting.job).cloned();
         let Some((mut report, repository)) = report.zip(Repository::named(&waiting.repository)) else { return Ok(()) };
@@ -133,7 +133,7 @@ impl Act<'_> {
         self.say(&repository, &mut report, &words, false).await?;
         reports.put(report.clone());
         self.said(report).await;
-        self.keep(&mut reports).await
+        self.keep(reports).await
     }
 
     /// Closes a report. What can't be closed is left as it is after some attempts.
@@ -147,7 +147,7 @@ impl Act<'_> {
         };
         let Err(error) = closed else {
             reports.remove(report.job);
-            return self.keep(&mut reports).await;
+            return self.keep(reports).await;
         };
         let refused = matches!(
             error.kind(),
@@ -157,7 +157,7 @@ impl Act<'_> {
         if report.refused >= CLOSINGS || *error.kind() == ErrorKind::Invalid {
             tracing::warn!(job = report.job, repository = report.repository, %error, "report of a job stays open at GitHub");
             reports.remove(report.job);
-            self.keep(&mut reports).await?;
+            self.keep(reports).await?;
         } else {
             self.remember(report);
         }
@@ -212,13 +212,13 @@ impl Act<'_> {
     }
 
     /// Keeps what is open in the autoscaler's status. The numbers of check runs are only remembered.
-    async fn keep(&self, reports: &mut Reports) -> Result<(), Error> {
+    async fn keep(&self, reports: Reports) -> Result<(), Error> {
         let kept: Vec<WaitingReport> = reports.iter().map(WaitingReport::of).collect();
         let kept = Some(kept).filter(|kept| !kept.is_empty());
         let patch = json!({"metadata": {"uid": self.uid.as_str()}, "status": {"waitingReports": kept}});
         let api = self.all.cluster.beside::<HorizontalRunnerAutoscaler>(self.object);
         api.patch_status(&self.object.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
-        self.all.reporting.memos.change(self.uid, |memo| memo.reports = Some(std::mem::take(reports)));
+        self.all.reporting.memos.change(self.uid, |memo| memo.reports = Some(reports));
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Act<'_> {
     }
 
     /// Why the report of a job is closed.
-    fn ending(&self, job: u64, desk: &Desk) -> Ending {
+    fn ending(&self, job: u64, desk: &Desk<'_>) -> Ending {
         match desk.ledger.get(job) {
             Some(known) if known.state == State::InProgress => {
                 Ending::Started { at: known.since, waited: known.since.duration_since(known.queued) }

@@ -48,7 +48,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-policy image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-policy profile image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -119,6 +119,7 @@ suites: build controlplane helm registry ## Flows, faults, demand, webhooks, pol
 	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
 	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIETEST),$(SUITES)) $(filter $(SUITES),$(QUIETEST))
 
+SCENE ?= burst
 SEEDS ?= 100000
 FIRST ?= 0
 fuzz-fleet: setup ## The control loops in virtual time, SEEDS=100000 worlds from FIRST=0; prints a short script for each failure.
@@ -177,6 +178,10 @@ bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a se
 
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"
+
+profile: setup controlplane ## Where the operator's processor time and memory go in SCENE of the benchmark (burst): target/profile. Takes perf and heaptrack.
+	cargo build --profile profiling -p pacer -p pacer-suites $(LOCKED)
+	tests/profile/run.sh target/profiling "$(SCENE)" target/profile
 
 bench-policy: setup ## What the shipped policy costs on this machine.
 	cargo build --release -p pacer $(LOCKED)

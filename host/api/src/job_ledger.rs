@@ -119,9 +119,21 @@ pub struct LedgerJob {
 /// Name of one of the objects that hold an autoscaler's jobs: never that of another autoscaler's, nor of an earlier one with the same name.
 #[must_use]
 pub fn name(autoscaler: &str, uid: &str, shard: u16) -> String {
+    format!("{}{shard:02x}", prefix(autoscaler, uid))
+}
+
+/// What the names of all objects that hold an autoscaler's jobs begin with; the number of the object follows, in hexadecimal digits.
+#[must_use]
+pub fn prefix(autoscaler: &str, uid: &str) -> String {
     let short: String = autoscaler.chars().take(NAME).collect();
     let uid: String = uid.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
-    format!("{}-{uid}-{shard:02x}", short.trim_end_matches(['-', '.']))
+    format!("{}-{uid}-", short.trim_end_matches(['-', '.']))
+}
+
+/// Under which key an object has a job. Whoever looks into many objects makes it once.
+#[must_use]
+pub fn key(job: u64) -> String {
+    job.to_string()
 }
 
 /// The jobs in these objects.
@@ -142,17 +154,29 @@ impl JobLedgerSpec {
         })
     }
 
-    /// One of its jobs.
+    /// One of its jobs, by its [`key`].
     #[must_use]
-    pub fn job(&self, id: u64) -> Option<Job> {
-        let job = self.jobs.get(&id.to_string())?;
+    pub fn job(&self, key: &str) -> Option<Job> {
+        let job = self.find(key)?;
         job.read(Arc::new(self.about((job.workflow.as_deref(), job.attempt()))))
     }
 
-    /// Whether it has a job.
+    /// Whether it has a job, by its [`key`].
     #[must_use]
-    pub fn has(&self, id: u64) -> bool {
-        self.jobs.contains_key(&id.to_string())
+    pub fn has(&self, key: &str) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Jobs that come together are in one object, so that most others are known not to have one by their first and last.
+    fn find(&self, key: &str) -> Option<&LedgerJob> {
+        let (first, last) = (self.jobs.first_key_value()?.0, self.jobs.last_key_value()?.0);
+        let within = first.as_str() <= key && key <= last.as_str();
+        if within { self.jobs.get(key) } else { None }
+    }
+
+    /// IDs of its jobs, those included of which it says nothing.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.jobs.keys().filter_map(|key| key.parse().ok())
     }
 
     /// Keys of the workflows that no job refers to.
@@ -221,8 +245,8 @@ pub struct Additions {
 impl Additions {
     /// A job is as far as this.
     pub fn put(&mut self, id: u64, job: &Job) {
-        let (key, workflow) = workflow(&job.about);
-        let mut fields = json!({"workflow": key, "queued": Time(job.queued)});
+        let (hash, workflow) = workflow(&job.about);
+        let mut fields = json!({"workflow": hash, "queued": Time(job.queued)});
         let mut set = |name: &str, value: Value| {
             if let Some(fields) = fields.as_object_mut() {
                 fields.insert(name.to_owned(), value);
@@ -260,13 +284,13 @@ impl Additions {
                 set("started", Value::Null);
             }
         }
-        self.workflows.insert(key, workflow);
-        self.jobs.insert(id.to_string(), fields);
+        self.workflows.insert(hash, workflow);
+        self.jobs.insert(key(id), fields);
     }
 
     /// A job is forgotten.
     pub fn remove(&mut self, id: u64) {
-        self.jobs.insert(id.to_string(), Value::Null);
+        self.jobs.insert(key(id), Value::Null);
     }
 
     /// Takes over what the later changes of the same object say.

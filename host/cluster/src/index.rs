@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kube::Resource;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::Event;
 
 /// Which keys an object is found by.
@@ -34,11 +34,27 @@ where
     }
 }
 
+/// Of no objects.
+impl<K, Key> Default for Index<K, Key>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    fn default() -> Self {
+        Self { store: reflector::store().0, entries: Arc::default() }
+    }
+}
+
 impl<K, Key> Index<K, Key>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
     Key: Eq + Hash,
 {
+    /// All objects, by name.
+    #[must_use]
+    pub fn store(&self) -> &Store<K> {
+        &self.store
+    }
+
     /// The objects with this key, in no order.
     #[must_use]
     pub fn get(&self, key: &Key) -> Vec<Arc<K>> {
@@ -123,7 +139,6 @@ where
 #[cfg(test)]
 mod tests {
     use kube::ResourceExt;
-    use kube::runtime::reflector;
     use pacer_api::Runner;
 
     use super::*;

@@ -60,7 +60,7 @@ pub enum Finding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Jobs that need a runner or have one of this fleet, by id. Expired ones are among them until somebody has found out.
-    pub jobs: BTreeMap<u64, Job>,
+    pub jobs: BTreeMap<u64, Arc<Job>>,
     /// For the ledger.
     pub findings: Vec<Finding>,
     /// Runners that ended without a job that is known; so many queued jobs are not among `jobs`.
@@ -135,11 +135,14 @@ pub fn assess(
 ) -> Demand {
     let listed = Listed::of(listings);
     let mut demand = Demand::default();
-    for (id, job) in ledger.open() {
-        let mut job = job.clone();
+    // In their order, of which a map is made at once.
+    let mut open = Vec::new();
+    for (id, job) in ledger.to_keep() {
+        let mut job = Arc::clone(job);
         if let Some(news) = listed.jobs.get(&id).filter(|news| news.state > job.state) {
+            let job = Arc::make_mut(&mut job);
             (job.state, job.since) = (news.state, news.at);
-            job.runner = job.runner.or_else(|| news.runner.clone());
+            job.runner = job.runner.take().or_else(|| news.runner.clone());
         }
         let is_lacking = listed.lacks(id, &job);
         if is_lacking || is_over(&job, fleet) {
@@ -161,13 +164,14 @@ pub fn assess(
                 demand.findings.push(Finding::Expired(id));
             }
         }
-        demand.jobs.insert(id, job);
+        open.push((id, job));
     }
+    demand.jobs = open.into_iter().collect();
     for (id, event) in &listed.jobs {
         if ledger.get(*id).is_none() {
             let job = of_event(event, life, now);
             if !is_over(&job, fleet) {
-                demand.jobs.insert(*id, job);
+                demand.jobs.insert(*id, Arc::new(job));
             }
         }
     }

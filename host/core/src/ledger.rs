@@ -124,7 +124,8 @@ pub enum Change {
 /// All jobs of one autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    jobs: BTreeMap<u64, Job>,
+    /// Shared with who looks at all of them: of twenty thousand jobs few have changed since.
+    jobs: BTreeMap<u64, Arc<Job>>,
 }
 
 impl Ledger {
@@ -135,9 +136,9 @@ impl Ledger {
         for (id, job) in jobs {
             match ledger.jobs.entry(id) {
                 Entry::Vacant(entry) => {
-                    entry.insert(job);
+                    entry.insert(Arc::new(job));
                 }
-                Entry::Occupied(mut entry) => entry.get_mut().join(job),
+                Entry::Occupied(mut entry) => Arc::make_mut(entry.get_mut()).join(job),
             }
         }
         ledger
@@ -147,7 +148,7 @@ impl Ledger {
     pub fn apply(&mut self, event: &JobEvent, terms: &Terms, now: Timestamp) -> Change {
         let since = whole(event.at);
         let expires = expiry(event.state, terms, now);
-        if let Some(job) = self.jobs.get_mut(&event.id) {
+        if let Some(job) = self.jobs.get_mut(&event.id).map(Arc::make_mut) {
             let mut change = Change::None;
             if event.state > job.state {
                 (job.state, job.since, job.expires) = (event.state, since, expires);
@@ -175,24 +176,35 @@ impl Ledger {
         let about = self.shared(about);
         let queued = whole(event.queued_at);
         let (runner, origin) = (event.runner.clone(), Arc::new(event.origin.bounded()));
-        self.jobs.insert(event.id, Job { state: event.state, since, queued, expires, about, runner, origin });
+        let job = Job { state: event.state, since, queued, expires, about, runner, origin };
+        self.jobs.insert(event.id, Arc::new(job));
         Change::Added
     }
 
     /// A job is over, by evidence other than an event. Returns whether that was news.
     pub fn complete(&mut self, id: u64, now: Timestamp) -> bool {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state != State::Completed) else { return false };
+        let known = self.jobs.get_mut(&id).filter(|job| job.state != State::Completed);
+        let Some(job) = known.map(Arc::make_mut) else { return false };
         (job.state, job.since, job.expires) = (State::Completed, whole(now), later(now, TOMBSTONE));
         true
     }
 
     /// A queued job is still queued, as GitHub says: it counts for another while.
     pub fn renew(&mut self, id: u64, terms: &Terms, now: Timestamp) -> bool {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state == State::Queued) else { return false };
+        let known = self.jobs.get_mut(&id).filter(|job| job.state == State::Queued);
+        let Some(job) = known.map(Arc::make_mut) else { return false };
         let expires = later(now, terms.queued);
         let news = expires > job.expires;
         job.expires = job.expires.max(expires);
         news
+    }
+
+    /// Takes over what is known of a job; none where nothing is any more.
+    pub fn set(&mut self, id: u64, job: Option<Job>) {
+        match job {
+            Some(job) => self.jobs.insert(id, Arc::new(job)),
+            None => self.jobs.remove(&id),
+        };
     }
 
     /// Drops a job without a trace: nobody can tell what became of it.
@@ -207,18 +219,23 @@ impl Ledger {
 
     /// Jobs that are not over, by id.
     pub fn open(&self) -> impl Iterator<Item = (u64, &Job)> {
+        self.to_keep().map(|(id, job)| (id, &**job))
+    }
+
+    /// As [`Ledger::open`], to be kept.
+    pub(crate) fn to_keep(&self) -> impl Iterator<Item = (u64, &Arc<Job>)> {
         self.jobs.iter().filter(|(_, job)| job.state != State::Completed).map(|(id, job)| (*id, job))
     }
 
     /// All jobs, tombstones included, by id.
     pub fn all(&self) -> impl Iterator<Item = (u64, &Job)> {
-        self.jobs.iter().map(|(id, job)| (*id, job))
+        self.jobs.iter().map(|(id, job)| (*id, &**job))
     }
 
     /// One job.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Job> {
-        self.jobs.get(&id)
+        self.jobs.get(&id).map(|job| &**job)
     }
 
     /// Jobs in it, tombstones included.

@@ -1,6 +1,7 @@
 //! Reservations between two questions to the capacity policy: what it is told, and what its answer comes to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -101,9 +102,9 @@ impl Told {
 /// All of them, unless there are more than a thousand and more than twice the maximum: then those that run, and of the others those that wait
 /// longest. The rest can't change the number, and a policy is asked at every pass: with 20,000 jobs a question costs 60 ms of processor time.
 #[must_use]
-pub fn told(jobs: &BTreeMap<u64, LedgerJob>, max: u32, reads: &Reads, now: Timestamp) -> Told {
+pub fn told(jobs: &BTreeMap<u64, Arc<LedgerJob>>, max: u32, reads: &Reads, now: Timestamp) -> Told {
     let most = TOLD.max((max as usize).saturating_mul(2));
-    let rank = |(id, job): (&u64, &LedgerJob)| (job.state == State::Queued, job.queued, *id);
+    let rank = |(id, job): (&u64, &Arc<LedgerJob>)| (job.state == State::Queued, job.queued, *id);
     let last = (jobs.len() > most).then(|| {
         let mut ranks: Vec<_> = jobs.iter().map(rank).collect();
         *ranks.select_nth_unstable(most - 1).1
@@ -136,8 +137,6 @@ fn job(id: u64, job: &LedgerJob, reads: &Reads, now: Timestamp) -> Job {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::ledger::About;
 
@@ -200,7 +199,7 @@ mod tests {
         // The higher the id, the longer it waits; two young ones run.
         let queued = (0..3_000_u32).map(|id| (u64::from(id), open(State::Queued, -i64::from(id))));
         let running = [5, 6].map(|id| (id, open(State::InProgress, 0)));
-        let jobs: BTreeMap<u64, LedgerJob> = queued.chain(running).collect();
+        let jobs: BTreeMap<u64, Arc<LedgerJob>> = queued.chain(running).map(|(id, job)| (id, Arc::new(job))).collect();
         let ids = |told: &Told| told.jobs.iter().map(|job| job.id).collect::<Vec<_>>();
         let told = |max| super::told(&jobs, max, &Reads::default(), at(0));
         let few = told(10);

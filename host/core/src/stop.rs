@@ -23,8 +23,8 @@ pub struct StopLimits {
     pub registration: Duration,
     /// How long after its deletion timestamp a pod may linger before it is deleted by force; ARC waits one minute.
     pub linger: Duration,
-    /// How long nothing may say that a runner works, from when it is to go, before GitHub is asked to remove it; and again after that, before
-    /// its pod is deleted. Longer than it takes until a job that has just begun shows in the pod's status.
+    /// How long nothing may say that a runner works, from when it is to go and from the end of its last job, before GitHub is asked to remove it;
+    /// and again after that, before its pod is deleted. Longer than it takes until a job that has just begun shows in the pod's status.
     pub confirmation: Duration,
 }
 
@@ -215,7 +215,7 @@ fn registration(
     // What an earlier process saw of a pod it may not have written down.
     let never_had_pod = !runner.had_pod && (!runner.scope_barely_listed || runner.github_refuses);
     let draining = Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
-    let asked = live.and(runner.deleting).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
+    let asked = live.and(quiet_since(runner)).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
     let listed = match runner.remote {
         Remote::Online { busy: false, idle, .. } => live.and(runner.confirmation(Duration::ZERO).checked_sub(idle)),
         _ => None,
@@ -257,6 +257,17 @@ fn registration(
             None => Some(Step::Wait { why: WaitReason::ListingUnknown, recheck: LISTING_RECHECK }),
         },
     }
+}
+
+/// From when nothing has said that a runner works which is to go. A persistent one takes the next job that waits within a second or two of its
+/// last one's end, and nothing tells of that job at first.
+fn quiet_since(runner: &RunnerFacts) -> Option<Timestamp> {
+    let looked = match runner.worker() {
+        Worker::Absent { since } => since,
+        Worker::Running | Worker::Unknown => None,
+    };
+    let ends = [runner.job_over, looked].into_iter().flatten().filter(|_| !runner.ephemeral);
+    runner.deleting.map(|asked| ends.fold(asked, Timestamp::max))
 }
 
 /// Whether a registration is left to GitHub, which can't be asked to remove it: credentials were revoked, a repository or a namespace is gone.

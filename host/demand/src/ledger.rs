@@ -14,20 +14,22 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt};
-use pacer_api::job_ledger::Additions;
+use pacer_api::job_ledger::{self, Additions};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, status_ledger};
 use pacer_cluster::answer::{is_conflict, is_not_found, status};
+use pacer_cluster::index::Index;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_cluster::precedence::Precedence;
-use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, State, Terms};
+use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, State, Terms};
 use serde_json::json;
 
 mod object;
+mod view;
 
 use object::{Object, Owner};
+use view::View;
 
 /// Workflows without jobs that a JobLedger may hold before they are removed.
 const UNUSED_WORKFLOWS: usize = 16;
@@ -127,21 +129,42 @@ impl LedgerError {
 pub struct Ledgers {
     client: Client,
     precedence: Precedence,
-    stored: RwLock<Store<JobLedger>>,
+    stored: RwLock<Index<JobLedger, Uid>>,
     /// By UID of the autoscaler.
     books: Mutex<HashMap<Uid, Arc<Book>>>,
     overflows: AtomicU64,
     writes: AtomicU64,
 }
 
-/// The objects of one autoscaler that this process has written to, by shard.
+/// One autoscaler.
 #[derive(Default)]
-struct Book(Mutex<BTreeMap<u16, Arc<Object>>>);
+struct Book {
+    /// Its objects that this process has written to, by shard.
+    written: Mutex<BTreeMap<u16, Arc<Object>>>,
+    /// What all of them said when they were last read.
+    view: Mutex<View>,
+}
 
 impl Book {
     fn object(&self, shard: u16) -> Arc<Object> {
-        Arc::clone(lock(&self.0).entry(shard).or_default())
+        Arc::clone(lock(&self.written).entry(shard).or_default())
     }
+
+    /// The newest that is known of the objects, given those that the watch shows.
+    fn latest(&self, mut stored: BTreeMap<u16, Arc<JobLedger>>) -> BTreeMap<u16, Arc<JobLedger>> {
+        for (shard, object) in &*lock(&self.written) {
+            if let Some(latest) = object.latest(stored.remove(shard)) {
+                stored.insert(*shard, latest);
+            }
+        }
+        stored
+    }
+}
+
+/// By which autoscaler's UID a JobLedger is found.
+#[must_use]
+pub fn owner(ledger: &JobLedger) -> Vec<Uid> {
+    controller::<HorizontalRunnerAutoscaler>(ledger).and_then(|owner| Uid::new(owner.uid)).into_iter().collect()
 }
 
 /// What an edit comes to.
@@ -152,19 +175,19 @@ struct Planned {
 }
 
 impl Ledgers {
-    /// Writes through this client, before what waits for that by this precedence; the store shows what others wrote.
+    /// Writes through this client, before what waits for that by this precedence; the store, indexed by [`owner`], shows what others wrote.
     #[must_use]
-    pub fn new(client: Client, precedence: Precedence, stored: Store<JobLedger>) -> Self {
+    pub fn new(client: Client, precedence: Precedence, stored: Index<JobLedger, Uid>) -> Self {
         let stored = RwLock::new(stored);
         Self { client, precedence, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
     }
 
     /// From now on another store, which has to be full, shows what others wrote.
-    pub fn read_from(&self, stored: Store<JobLedger>) {
+    pub fn read_from(&self, stored: Index<JobLedger, Uid>) {
         *self.stored.write().unwrap_or_else(PoisonError::into_inner) = stored;
     }
 
-    fn stored(&self) -> Store<JobLedger> {
+    fn stored(&self) -> Index<JobLedger, Uid> {
         self.stored.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -212,46 +235,34 @@ impl Ledgers {
         Ok(Recorded { changes })
     }
 
-    /// Every job of an autoscaler.
+    /// Every job of an autoscaler. Costs what its JobLedgers that have changed since the last time hold.
     #[must_use]
-    pub fn read(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
-        let objects = Owner::of(autoscaler).map(|owner| self.objects(&owner)).unwrap_or_default();
-        with_earlier(autoscaler, objects.iter().flat_map(|(_, object)| object.spec.all()))
-    }
-
-    /// As [`Ledgers::read`], for many autoscalers: in the same order.
-    #[must_use]
-    pub fn read_all(&self, autoscalers: &[Arc<HorizontalRunnerAutoscaler>]) -> Vec<Ledger> {
-        let mut objects: HashMap<String, BTreeMap<String, Arc<JobLedger>>> = HashMap::new();
-        for object in self.stored().state().into_iter().chain(self.answers()) {
-            let Some(owner) = controller::<HorizontalRunnerAutoscaler>(&*object) else { continue };
-            let of_owner = objects.entry(owner.uid.to_owned()).or_default();
-            let known = of_owner.entry(object.name_any()).or_insert_with(|| object.clone());
-            if known.metadata.generation < object.metadata.generation {
-                *known = object;
-            }
+    pub fn read(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Arc<Ledger> {
+        let jobs =
+            Owner::of(autoscaler).map(|owner| lock(&self.book(&owner).view).follow(self.objects(&owner))).unwrap_or_default();
+        let earlier = earlier(autoscaler);
+        if earlier.is_empty() {
+            return jobs;
         }
-        let ledger = |autoscaler: &Arc<HorizontalRunnerAutoscaler>| {
-            let own = autoscaler.metadata.uid.as_ref().and_then(|uid| objects.get(uid));
-            with_earlier(autoscaler, own.into_iter().flat_map(BTreeMap::values).flat_map(|object| object.spec.all()))
-        };
-        autoscalers.iter().map(ledger).collect()
+        let all = jobs.all().chain(earlier.all()).map(|(id, job)| (id, job.clone()));
+        Arc::new(Ledger::from_jobs(all))
     }
 
     /// What the API server answered to the last writes, as far as the watch may not show it yet.
     fn answers(&self) -> Vec<Arc<JobLedger>> {
         let books: Vec<Arc<Book>> = lock(&self.books).values().cloned().collect();
-        let written = books.iter().flat_map(|book| lock(&book.0).values().cloned().collect::<Vec<_>>());
+        let written = books.iter().flat_map(|book| lock(&book.written).values().cloned().collect::<Vec<_>>());
         written.filter_map(|object| object.answer()).collect()
     }
 
     /// UIDs of the autoscalers in whose ledgers a job is.
     #[must_use]
     pub fn knowing(&self, job: u64) -> Vec<Uid> {
-        let has = |ledger: &JobLedger| ledger.spec.has(job);
+        let key = job_ledger::key(job);
+        let has = |ledger: &JobLedger| ledger.spec.has(&key);
         let owner =
             |ledger: &Arc<JobLedger>| controller::<HorizontalRunnerAutoscaler>(&**ledger).and_then(|owner| Uid::new(owner.uid));
-        let mut found: Vec<Uid> = self.stored().state_filter(has).iter().filter_map(owner).collect();
+        let mut found: Vec<Uid> = self.stored().store().state_filter(has).iter().filter_map(owner).collect();
         found.extend(self.answers().iter().filter(|answer| has(answer)).filter_map(owner));
         found.sort();
         found.dedup();
@@ -297,17 +308,9 @@ impl Ledgers {
     }
 
     /// The newest that is known of an autoscaler's objects, by shard.
-    fn objects(&self, owner: &Owner) -> Vec<(u16, Arc<JobLedger>)> {
-        let book = lock(&self.books).get(&owner.uid).cloned();
-        let all = self.stored();
-        let latest = |shard: u16| {
-            let stored = all.get(&owner.reference(shard));
-            match book.as_ref().and_then(|book| lock(&book.0).get(&shard).cloned()) {
-                Some(object) => object.latest(stored),
-                None => stored,
-            }
-        };
-        (0..SHARDS).filter_map(|shard| Some((shard, latest(shard)?))).collect()
+    fn objects(&self, owner: &Owner) -> BTreeMap<u16, Arc<JobLedger>> {
+        let stored = self.stored().get(&owner.uid).into_iter().filter_map(|object| Some((owner.shard(&object)?, object)));
+        self.book(owner).latest(stored.collect())
     }
 
     fn book(&self, owner: &Owner) -> Arc<Book> {
@@ -322,7 +325,7 @@ impl Ledgers {
         let (book, api) = (&book, &api);
         let writes = additions.into_iter().map(|(shard, additions)| async move {
             let object = book.object(shard);
-            let stored = || self.stored().get(&owner.reference(shard));
+            let stored = || self.stored().store().get(&owner.reference(shard));
             object.write(&self.writes, api, (owner, shard), stored, additions).await
         });
         join_all(writes).await.into_iter().collect()
@@ -413,9 +416,10 @@ fn with_earlier(autoscaler: &HorizontalRunnerAutoscaler, jobs: impl Iterator<Ite
 }
 
 /// What an edit comes to, given what is known of the autoscaler's objects.
-fn plan(edit: &Edit, objects: &[(u16, Arc<JobLedger>)], sizes: &mut Sizes, earlier: &Ledger, now: Timestamp) -> Planned {
+fn plan(edit: &Edit, objects: &BTreeMap<u16, Arc<JobLedger>>, sizes: &mut Sizes, earlier: &Ledger, now: Timestamp) -> Planned {
     let id = edit.job();
-    let holders: Vec<_> = objects.iter().filter_map(|(shard, object)| Some((*shard, object.spec.job(id)?))).collect();
+    let key = job_ledger::key(id);
+    let holders: Vec<_> = objects.iter().filter_map(|(shard, object)| Some((*shard, object.spec.job(&key)?))).collect();
     let known = holders.iter().map(|(_, job)| job).chain(earlier.get(id)).map(|job| (id, Job::clone(job)));
     let mut ledger = Ledger::from_jobs(known);
     let is_new = ledger.is_empty();
@@ -445,7 +449,7 @@ fn plan(edit: &Edit, objects: &[(u16, Arc<JobLedger>)], sizes: &mut Sizes, earli
 struct Sizes(BTreeMap<u16, usize>);
 
 impl Sizes {
-    fn of(objects: &[(u16, Arc<JobLedger>)]) -> Self {
+    fn of(objects: &BTreeMap<u16, Arc<JobLedger>>) -> Self {
         Self(objects.iter().map(|(shard, object)| (*shard, object.spec.jobs.len())).collect())
     }
 

@@ -29,24 +29,46 @@ pub struct Reading {
     pub interval: Duration,
     /// Runs that were created later than so long ago are not asked for their jobs: events tell of them.
     pub patience: Duration,
+    /// Whether anything goes on there.
+    pub activity: Activity,
+}
+
+/// Whether anything goes on in a repository, as far as is known without a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Activity {
+    /// Jobs are open, or only listings tell of them.
+    AtWork,
+    /// Events tell of jobs, and there are none.
+    AtRest,
 }
 
 impl Reading {
     /// Finds jobs that nobody else tells of.
     #[must_use]
     pub const fn all(interval: Duration) -> Self {
-        Self { interval, patience: Duration::ZERO }
+        Self { interval, patience: Duration::ZERO, activity: Activity::AtWork }
     }
 
     /// Finds what nobody has told for longer than an interval.
     #[must_use]
     pub const fn overdue(interval: Duration) -> Self {
-        Self { interval, patience: interval }
+        Self { interval, patience: interval, activity: Activity::AtWork }
+    }
+
+    /// As [`Reading::overdue`], of a repository where no job is open. Only what was lost from the first event on has to be found, so that it takes
+    /// turns with all others at rest.
+    #[must_use]
+    pub const fn at_rest(interval: Duration) -> Self {
+        Self { interval, patience: interval, activity: Activity::AtRest }
     }
 
     /// What satisfies both.
     pub(crate) fn and(self, other: Self) -> Self {
-        Self { interval: self.interval.min(other.interval), patience: self.patience.min(other.patience) }
+        Self {
+            interval: self.interval.min(other.interval),
+            patience: self.patience.min(other.patience),
+            activity: self.activity.min(other.activity),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub use history::{Page, PageCursor, PastJob, PastRun};
 pub use hooks::{DeliveryCursor, DeliveryPage, HookOwner, RemoteDelivery, RemoteHook, Webhook};
 pub use installations::AppInstallation;
 pub use jobs::report::{CheckName, CheckRun, ReportedJob};
-pub use jobs::{JobState, QueueListing, Reading, RemoteJob, Repository, RunCounts};
+pub use jobs::{Activity, JobState, QueueListing, Reading, RemoteJob, Repository, RunCounts};
 pub use json::Misread;
 pub use jwt::AppKey;
 pub use limit::Resource;

@@ -9,9 +9,6 @@ pub(crate) use rhythm::Rhythm;
 /// Age beyond which a listing proves nothing.
 const MOST_VALID: Duration = Duration::from_secs(1_200);
 
-/// Longest interval that pages impose: a listing and the next one are valid together.
-const RAREST: Duration = Duration::from_secs(600);
-
 /// GitHub's primary limit counts by the hour.
 const WINDOW: Duration = Duration::from_secs(3600);
 
@@ -33,8 +30,11 @@ pub struct Pace {
     /// 900 points a minute for them all the same; a fifth of a second uses a third of it.
     pub per_page: Duration,
     /// The same for all listings with these credentials together, while nobody waits: what events tell needs no listing, and hundreds of
-    /// repositories that do nothing leave GitHub's limits to those that work.
+    /// repositories that do nothing leave GitHub's limits to those that work. Listings of runners and of jobs at rest together are fewer than sixty
+    /// in a minute.
     pub per_idle_page: Duration,
+    /// Longest interval that pages impose.
+    pub rarest: Duration,
 }
 
 impl Default for Pace {
@@ -46,7 +46,9 @@ impl Default for Pace {
             longest: Duration::from_secs(300),
             share: 0.25,
             per_page: Duration::from_millis(200),
-            per_idle_page: Duration::from_secs(1),
+            per_idle_page: Duration::from_millis(1_800),
+            // A listing is still valid when the next one comes.
+            rarest: Duration::from_secs(900),
         }
     }
 }
@@ -75,23 +77,27 @@ pub struct Situation {
 }
 
 impl Pace {
-    /// The pace of listings of jobs, which are as many again as those of runners and keep to a share of their own: a quarter of
-    /// the primary limit, and 400 points a minute of the secondary one. Together both leave GitHub's limits to others for the most part.
+    /// The pace of listings of jobs, which keep to a share of their own: a quarter of the primary limit, and 400 points a minute of the secondary
+    /// one. Together both leave GitHub's limits to others for the most part.
     #[must_use]
     pub fn queues() -> Self {
-        let per_page = Duration::from_millis(150);
-        // An autoscaler that polls hears of its jobs in no other way.
-        Self { per_page, per_idle_page: per_page, ..Self::default() }
+        Self {
+            per_page: Duration::from_millis(150),
+            per_idle_page: Duration::from_millis(2_400),
+            // Five hundred repositories at rest, at three calls each.
+            rarest: Duration::from_secs(3_600),
+            ..Self::default()
+        }
     }
 
     /// Time from the start of the last listing to the start of the next.
     ///
-    /// Never below [`Pace::fast`]. GitHub's own waits count in full. Failures impose [`Pace::longest`] at the most, pages ten minutes, and a
-    /// small budget the time until its reset.
+    /// Never below [`Pace::fast`]. GitHub's own waits count in full. Failures impose [`Pace::longest`] at the most, pages
+    /// [`Pace::rarest`], and a small budget the time until its reset.
     #[must_use]
     pub fn interval(&self, situation: &Situation) -> Duration {
-        let pages = |count| self.per_page.saturating_mul(count).min(RAREST);
-        let slow = self.slow.max(self.per_idle_page.saturating_mul(situation.all_pages).min(RAREST));
+        let pages = |count| self.per_page.saturating_mul(count).min(self.rarest);
+        let slow = self.slow.max(self.per_idle_page.saturating_mul(situation.all_pages).min(self.rarest));
         let wanted = situation.waited.map_or(slow, |waited| self.after(waited).min(slow));
         let patience = match situation.failures {
             0 => Duration::ZERO,
@@ -148,6 +154,8 @@ mod tests {
 
     use super::*;
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
     fn seconds(situation: &Situation) -> f64 {
         Pace::default().interval(situation).as_secs_f64()
     }
@@ -168,11 +176,17 @@ mod tests {
     #[test]
     fn scopes_share_the_secondary_limit_while_nobody_waits() {
         let all = |all_pages, waited| Situation { pages: 1, all_pages, waited, ..Situation::default() };
-        assert_eq!([1, 150, 500, 5_000].map(|count| seconds(&all(count, None))), [30.0, 150.0, 500.0, 600.0]);
+        assert_eq!([1, 150, 500, 5_000].map(|count| seconds(&all(count, None))), [30.0, 270.0, 900.0, 900.0]);
         assert_eq!(seconds(&all(500, Some(Duration::ZERO))), 1.0, "somebody waits here");
         assert_eq!(seconds(&all(500, Some(Duration::from_secs(600)))), 301.0, "somebody has waited for ten minutes");
-        let polled = Situation { pages: 1, all_pages: 500, ..Situation::default() };
-        assert_eq!(Pace::queues().interval(&polled).as_secs_f64(), 75.0, "jobs of which no event tells");
+        let calls = |pace: Pace, pages: u32, scopes: u32| {
+            let situation = Situation { pages: 1, all_pages: pages * scopes, ..Situation::default() };
+            60.0 * f64::from(pages * scopes) / pace.interval(&situation).as_secs_f64()
+        };
+        for scopes in [1, 20, 100, 500] {
+            let calls = calls(Pace::default(), 1, scopes) + calls(Pace { slow: MINUTE, ..Pace::queues() }, 3, scopes);
+            assert!(calls < 60.0, "{calls} calls a minute for {scopes} repositories at rest");
+        }
     }
 
     #[test]
@@ -258,7 +272,7 @@ mod tests {
             };
             let interval = pace.interval(&situation);
             prop_assert!(interval >= pace.fast);
-            prop_assert!(interval <= pace.longest.max(reset).max(RAREST));
+            prop_assert!(interval <= pace.longest.max(reset).max(pace.rarest));
             let listings = (reset.as_secs_f64() / interval.as_secs_f64()).floor();
             let spent = listings * f64::from(paid);
             // One listing right at the reset is paid from the next window.

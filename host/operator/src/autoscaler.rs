@@ -60,11 +60,12 @@ use status::Outcome;
 /// Passes over an autoscaler while webhooks come in: a burst of them becomes a few passes, a single one does not wait.
 const PACE: Duration = Duration::from_millis(50);
 
-/// How much further apart they are for each job: a pass looks at all of them, and a burst of a thousand has the number set four times a second.
+/// How much further apart they are for each job: a pass looks at all of them, so that passes take the same share of the processor's time however
+/// many there are. In a burst of a thousand the number is set four times a second.
 const PACE_PER_JOB: Duration = Duration::from_micros(200);
 
-/// The longest time between them, whatever the number of jobs.
-const LONGEST_PACE: Duration = Duration::from_millis(250);
+/// The longest time between them, whatever the number of jobs: a runner that has finished is replaced after a pass.
+const LONGEST_PACE: Duration = Duration::from_secs(2);
 
 /// Reconciles HorizontalRunnerAutoscalers.
 pub struct Autoscalers {
@@ -128,7 +129,7 @@ struct Subject<'a> {
 
 /// What there is at one moment.
 struct Observation {
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     /// None without usable credentials.
     github: Option<GitHub>,
     queues: queue::Queues,
@@ -249,7 +250,7 @@ impl Autoscalers {
         let listed = seen.queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
         let jobs = seen.ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
         let Some(pool) = spec.sources.target.uid() else { return };
-        let waits = |job: &&Job| spec.sources.has_trigger && job.state == State::Queued;
+        let waits = |job: &&Arc<Job>| spec.sources.has_trigger && job.state == State::Queued;
         let waiting_by_event = seen.demand.jobs.values().filter(waits).count();
         self.memory.reports.history.change(&pool, |history| {
             took.into_iter().for_each(|seconds| history.runs.add(seconds));
@@ -295,8 +296,8 @@ mod tests {
     #[test]
     fn passes_over_many_jobs_are_further_apart_up_to_a_bound() {
         assert_eq!(
-            [0, 1, 250, 1_000, 1_001, u32::MAX].map(|jobs| pace(jobs).as_micros()),
-            [50_000, 50_200, 100_000, 250_000, 250_000, 250_000]
+            [0, 1, 250, 1_000, 10_000, u32::MAX].map(|jobs| pace(jobs).as_micros()),
+            [50_000, 50_200, 100_000, 250_000, 2_000_000, 2_000_000]
         );
     }
 }

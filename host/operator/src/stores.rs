@@ -53,6 +53,8 @@ pub struct Stores {
     pub(crate) runner_sets_by: Index<RunnerSet, String>,
     /// Claims by the RunnerSet that they are of.
     pub(crate) claims_by: Index<PersistentVolumeClaim, RunnerSetKey>,
+    /// Jobs by the UID of their autoscaler.
+    pub job_ledgers_by: Index<JobLedger, Uid>,
     /// Autoscalers by their target.
     pub(crate) autoscalers_by: Index<HorizontalRunnerAutoscaler, TargetRef>,
     /// Whether each of them has been filled.
@@ -134,7 +136,7 @@ impl Stores {
             autoscalers: self.autoscalers.clone(),
             deployments: self.deployments.clone(),
             runner_sets: self.runner_sets.clone(),
-            job_ledgers: self.job_ledgers.clone(),
+            job_ledgers: self.job_ledgers_by.clone(),
             filled: self.filled.clone(),
         }
     }

@@ -7,7 +7,7 @@ use kube::runtime::watcher;
 use kube::{Client, Resource};
 use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
-use pacer_cluster::watch::{Changes, Filled, Range, trim, watch, watch_with_index};
+use pacer_cluster::watch::{Changes, Filled, Range, trim, watch_with_index};
 
 use crate::stores::{
     CommonParts, Stores, autoscaler_keys, namespace_key, runner_keys, runner_set_key, set_keys, trim_claim, trim_pod,
@@ -85,7 +85,8 @@ pub fn watches(client: &Client, range: Range<'_>, tenancies: &Tenancies) -> (Wat
         watch_with_index(client, range, only_claims_of_sets, trim_claim, runner_set_key, &mut filled);
     let (autoscaler_store, autoscalers_by, autoscalers) =
         watch_with_index(client, range, all(), trim, autoscaler_keys, &mut filled);
-    let (job_ledger_store, job_ledgers) = watch(client, range, all(), trim, &mut filled);
+    let (job_ledger_store, job_ledgers_by, job_ledgers) =
+        watch_with_index(client, range, all(), trim, pacer_demand::ledger::owner, &mut filled);
     (
         Watches { runners, pods, sets, deployments, runner_sets, claims, autoscalers, job_ledgers },
         Stores {
@@ -104,6 +105,7 @@ pub fn watches(client: &Client, range: Range<'_>, tenancies: &Tenancies) -> (Wat
             runner_sets_by,
             claims_by,
             autoscalers_by,
+            job_ledgers_by,
             filled,
         },
     )

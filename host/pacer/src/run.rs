@@ -427,7 +427,7 @@ impl Process {
             }
             None => watches,
         };
-        let ledgers = Arc::new(Ledgers::new(client.clone(), self.precedence.clone(), stores.job_ledgers.clone()));
+        let ledgers = Arc::new(Ledgers::new(client.clone(), self.precedence.clone(), stores.job_ledgers_by.clone()));
         let (wake, alarms) = wake::channel();
         let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
         let (accesses, runner_lists) = Accesses::new(

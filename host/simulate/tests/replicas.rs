@@ -103,7 +103,7 @@ fn steps() -> Vec<Step> {
     for scene in day() {
         let now = time(scene.at);
         let states = (0..scene.running).map(|_| State::InProgress).chain((0..scene.queued).map(|_| State::Queued));
-        let jobs = (1..).zip(states).map(|(id, state)| (id, job(state, now))).collect();
+        let jobs = (1..).zip(states).map(|(id, state)| (id, Arc::new(job(state, now)))).collect();
         let pool = Pool {
             namespace: "ci".to_owned(),
             name: "web".to_owned(),

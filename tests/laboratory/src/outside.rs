@@ -295,8 +295,10 @@ impl Outside {
         for (uid, life) in &mut self.lives {
             let Some(job) = life.job else { continue };
             if life.shown.is_none() {
-                let pod = self.pods.seen(life.runner).filter(|pod| pod.uid == *uid);
-                if pod.is_some_and(|pod| pod.facts(false).worker == Worker::Running) {
+                let says_so =
+                    |pod: Option<&Pod>| pod.is_some_and(|pod| pod.uid == *uid && pod.facts(false).worker == Worker::Running);
+                // A late watch still shows the worker of the job before, which the kubelet has seen to be gone.
+                if says_so(self.pods.seen(life.runner)) && says_so(self.pods.truth(life.runner)) {
                     life.shown = Some(at);
                 }
             }

@@ -13,6 +13,7 @@ use pacer_api::job_ledger::{self, Additions};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
 use pacer_cluster::answer::{is_already_exists, is_not_found};
 use pacer_cluster::object::Uid;
+use pacer_core::ledger::SHARDS;
 use tokio::sync::oneshot;
 
 use super::{LedgerError, lock};
@@ -38,17 +39,27 @@ pub(super) struct Owner {
     pub(super) uid: Uid,
     /// As its objects refer to it.
     owner: OwnerReference,
+    /// What the names of its objects begin with.
+    prefix: String,
 }
 
 impl Owner {
     /// None when the object was never created.
     pub(super) fn of(autoscaler: &HorizontalRunnerAutoscaler) -> Option<Self> {
         let (uid, owner) = (Uid::of(autoscaler).ok()?, autoscaler.controller_owner_ref(&())?);
-        Some(Self { namespace: autoscaler.namespace().unwrap_or_default(), name: autoscaler.name_any(), uid, owner })
+        let (namespace, name) = (autoscaler.namespace().unwrap_or_default(), autoscaler.name_any());
+        let prefix = job_ledger::prefix(&name, uid.as_str());
+        Some(Self { namespace, name, uid, owner, prefix })
     }
 
     pub(super) fn object_name(&self, shard: u16) -> String {
         job_ledger::name(&self.name, self.uid.as_str(), shard)
+    }
+
+    /// Which of its objects one is, by the name; none where somebody else made it.
+    pub(super) fn shard(&self, object: &JobLedger) -> Option<u16> {
+        let number = object.metadata.name.as_deref()?.strip_prefix(self.prefix.as_str())?;
+        u16::from_str_radix(number, 16).ok().filter(|shard| *shard < SHARDS)
     }
 
     pub(super) fn reference(&self, shard: u16) -> ObjectRef<JobLedger> {

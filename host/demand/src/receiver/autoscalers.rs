@@ -10,12 +10,14 @@ use kube::{Client, ResourceExt};
 use pacer_api::autoscaler::{ProvedScope, ScaleTargetKind};
 use pacer_api::condition::{ConditionType, Verdict};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
+use pacer_cluster::index::Index;
 use pacer_cluster::object::Uid;
-use pacer_cluster::watch::{Changes, Filled, trim, warn_of_failure, watch};
+use pacer_cluster::watch::{Changes, Filled, trim, warn_of_failure, watch, watch_with_index};
 use pacer_core::scope::{Scope, ScopeError};
 use pacer_core::target::{Architecture, Candidate};
 
 use super::full_name;
+use crate::ledger;
 
 /// Label of nodes that tells what they run on, in node selectors.
 const NODE_ARCHITECTURE: &str = "kubernetes.io/arch";
@@ -34,8 +36,8 @@ pub struct Stores {
     pub deployments: Store<RunnerDeployment>,
     /// What they scale.
     pub runner_sets: Store<RunnerSet>,
-    /// Their jobs.
-    pub job_ledgers: Store<JobLedger>,
+    /// Their jobs, by their UID.
+    pub job_ledgers: Index<JobLedger, Uid>,
     /// Whether each of them has been filled.
     pub filled: Filled,
 }
@@ -72,12 +74,12 @@ pub fn watches(client: &Client, namespace: Option<&str>, proof: Proof) -> (Watch
     let (autoscaler_store, autoscalers) = watch(client, namespace, all.clone(), trim, &mut filled);
     let (deployment_store, deployments) = watch(client, namespace, all.clone(), trim_deployment, &mut filled);
     let (runner_set_store, runner_sets) = watch(client, namespace, all.clone(), trim_runner_set, &mut filled);
-    let (job_ledger_store, job_ledgers) = watch(client, namespace, all, trim, &mut filled);
+    let (_, job_ledgers_by, job_ledgers) = watch_with_index(client, namespace, all, trim, ledger::owner, &mut filled);
     let stores = Stores {
         autoscalers: autoscaler_store,
         deployments: deployment_store,
         runner_sets: runner_set_store,
-        job_ledgers: job_ledger_store,
+        job_ledgers: job_ledgers_by,
         filled,
     };
     (Watches { autoscalers, deployments, runner_sets, job_ledgers }, Autoscalers::new(stores, proof))
@@ -194,9 +196,9 @@ impl Autoscalers {
         self.stores().filled.is_complete()
     }
 
-    /// Jobs of autoscalers.
+    /// Jobs of autoscalers, by their UID.
     #[must_use]
-    pub fn job_ledgers(&self) -> Store<JobLedger> {
+    pub fn job_ledgers(&self) -> Index<JobLedger, Uid> {
         self.stores().job_ledgers.clone()
     }
 
@@ -351,7 +353,7 @@ mod tests {
             autoscalers: store(autoscalers),
             deployments: store(deployments),
             runner_sets: store(runner_sets),
-            job_ledgers: store(vec![]),
+            job_ledgers: Index::default(),
             filled: Filled::default(),
         };
         Autoscalers::new(stores, Proof::OfOwnCredentials)

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::budget::Budget;
 use crate::client::GitHub;
 use crate::error::Error;
-use crate::jobs::{QueueListing, RUNS_AT_MOST, Reading, Repository};
+use crate::jobs::{Activity, QueueListing, RUNS_AT_MOST, Reading, Repository};
 use crate::pace::{Pace, Rhythm, Situation};
 use crate::queues::{Board, QueueNews, Registry, Traffic};
 
@@ -68,8 +68,12 @@ impl Poller {
     /// Waits for the next listing's time, which haste and new interests bring nearer.
     async fn rest(&mut self, started: Instant) {
         loop {
-            let (budget, traffic) = (self.budget(), self.traffic());
-            let pace = Pace { slow: self.reading().interval, ..self.pace.clone() };
+            let (budget, traffic, reading) = (self.budget(), self.traffic(), self.reading());
+            let per_idle_page = match reading.activity {
+                Activity::AtRest => self.pace.per_idle_page,
+                Activity::AtWork => self.pace.per_page,
+            };
+            let pace = Pace { slow: reading.interval, per_idle_page, ..self.pace.clone() };
             // Listings take turns: GitHub's secondary limit counts the calls of all of them.
             let situation = self.rhythm.situation(budget.as_ref(), traffic.pollers);
             let situation = Situation { pages: traffic.calls, all_pages: traffic.calls, ..situation };

@@ -322,3 +322,35 @@ async fn queues_spend_no_more_than_their_share_of_a_short_budget() {
     assert!(fake.paid() <= 20 + 100, "{}", fake.paid());
     assert!(interests[0].latest().unwrap().fetched_at.elapsed() < Duration::from_secs(1_800));
 }
+
+#[tokio::test(start_paused = true)]
+async fn repositories_at_rest_take_turns_and_one_with_a_job_does_not() {
+    let fake = Fake::default();
+    let world = world();
+    let github = fake.client("t");
+    let minute = Duration::from_secs(60);
+    let name = |number: u32| Repository::new("acme", format!("r{number}"));
+    let mut interests: Vec<_> =
+        (0..100).map(|number| world.queues.want(&github, &name(number), Reading::at_rest(minute))).collect();
+    for interest in &interests {
+        listed(interest).await;
+    }
+    pass(3_600).await;
+    let before = fake.count();
+    pass(3_600).await;
+    let calls = fake.count() - before;
+    assert!((1_000..=1_600).contains(&calls), "{calls} calls in an hour");
+
+    let board = Arc::clone(&interests[7].lease.board);
+    interests[7] = {
+        let next = world.queues.want(&github, &name(7), Reading::overdue(minute));
+        assert!(Arc::ptr_eq(&board, &next.lease.board), "the listing that there is stays in use");
+        next
+    };
+    let of_it =
+        || lock(&fake.0.calls).iter().filter(|(_, path, _)| path.contains("/r7/") && path.contains("=in_progress")).count();
+    let before = of_it();
+    pass(3_600).await;
+    let listings = of_it() - before;
+    assert!((58..=61).contains(&listings), "{listings} listings in an hour");
+}

@@ -143,8 +143,9 @@ impl Autoscalers {
 
     pub(super) fn past(&self, spec: &Spec<'_>, now: Timestamp) -> Past {
         let Some(pool) = spec.sources.target.uid() else { return Past::default() };
-        let (starts, jobs) = (self.memory.fleets.starts.get(&pool), self.memory.reports.history.read(&pool, JobHistory::clone));
-        Past::of(starts.as_ref(), jobs.as_ref(), now)
+        let starts = self.memory.fleets.starts.get(&pool);
+        let of = |jobs: Option<&JobHistory>| Past::of(starts.as_ref(), jobs, now);
+        self.memory.reports.history.read(&pool, |jobs| of(Some(jobs))).unwrap_or_else(|| of(None))
     }
 }
 

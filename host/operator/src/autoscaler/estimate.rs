@@ -16,9 +16,13 @@ use super::{Autoscalers, Observation, Subject};
 use crate::target::Target;
 use crate::waiting as evidence;
 
+/// Of how many jobs that wait it is said when they start, those that were queued first. A pass would cost more for each job that waits behind them,
+/// of which little can be known; its turn comes.
+const ESTIMATED: usize = 2_000;
+
 impl Autoscalers {
-    /// Says of every job that is new when it will start, the target having been given this number, and scores what was said of those that have
-    /// started since.
+    /// Says of every job that is new among the first that wait when it will start, the target having been given this number, and scores what was
+    /// said of those that have started since.
     pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation, desired: u32) {
         let past = self.past(spec, of.clock.now);
         let ephemeral = spec.sources.target.config().is_ephemeral();
@@ -26,6 +30,10 @@ impl Autoscalers {
         let jobs = &seen.demand.jobs;
         let mut waiting: Vec<(Timestamp, u64)> =
             jobs.iter().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, *id)).collect();
+        if waiting.len() > ESTIMATED {
+            waiting.select_nth_unstable(ESTIMATED);
+            waiting.truncate(ESTIMATED);
+        }
         let lacks = self.memory.memos.change(of.uid, |memo| {
             memo.pace = pace;
             let waits = |id| jobs.get(&id).is_some_and(|job| job.state == State::Queued);
@@ -41,7 +49,8 @@ impl Autoscalers {
         }
         waiting.sort_unstable();
         let queued: Vec<Timestamp> = waiting.iter().map(|(at, _)| *at).collect();
-        let pool = self.pool(of.object, &spec.sources.target, &seen.fleet, seen.demand.jobs.values(), of.clock.now);
+        let pool =
+            self.pool(of.object, &spec.sources.target, &seen.fleet, seen.demand.jobs.values().map(AsRef::as_ref), of.clock.now);
         let made = starts(&Pool { wanted: desired, ..pool }, &pace, &queued, of.clock.now);
         let made = waiting.into_iter().map(|(_, id)| id).zip(made);
         self.memory.memos.change(of.uid, |memo| memo.estimates.keep(made));

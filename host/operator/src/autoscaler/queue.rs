@@ -19,6 +19,9 @@ use super::{Autoscalers, Subject};
 /// How the queues are read whose events also come by webhook: only what was lost has to be found, and what is young may be under way.
 const CHECK: Reading = Reading::overdue(Duration::from_secs(60));
 
+/// The same where no job is open.
+const CHECK_AT_REST: Reading = Reading::at_rest(Duration::from_secs(60));
+
 /// Most repositories that are checked for lost events of one autoscaler; the jobs of others are looked up one by one when they expire.
 const CHECKED: usize = 32;
 
@@ -42,15 +45,15 @@ impl Autoscalers {
         let mut result = Queues { all_read: true, ..Queues::default() };
         let read: BTreeSet<Repository> = wanted.keys().cloned().collect();
         let before = self.memory.memos.change(of.uid, |memo| {
-            let before: BTreeSet<Repository> = memo.interests.keys().cloned().collect();
-            memo.interests.retain(|repository, (reading, interest)| {
-                wanted.get(repository) == Some(reading) && interest.client() == github.id()
-            });
+            let mut interests = std::mem::take(&mut memo.interests);
+            let before: BTreeSet<Repository> = interests.keys().cloned().collect();
             for (repository, reading) in wanted {
-                let (_, interest) = memo
-                    .interests
-                    .entry(repository)
-                    .or_insert_with_key(|repository| (reading, self.demand.queues.want(github, repository, reading)));
+                let interest = match interests.remove(&repository) {
+                    Some((before, interest)) if before == reading && interest.client() == github.id() => interest,
+                    // The last interest takes the listing with it, so that the one before lives until there is the next.
+                    _before => self.demand.queues.want(github, &repository, reading),
+                };
+                let (_, interest) = memo.interests.entry(repository).insert_entry((reading, interest)).into_mut();
                 if let Some(error) = &interest.health().borrow().error {
                     result.trouble = Some(format!("reading the queue of {} failed: {error}", interest.repository()));
                     // An old listing may miss jobs and show some that are over; it is still the best there is for what it lists.
@@ -131,7 +134,8 @@ fn wanted(sources: &Sources, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
         });
         let known: BTreeSet<&str> = ledger.open().map(|(_, job)| job.about.repository.as_ref()).collect();
         let known = known.into_iter().filter_map(Repository::named);
-        wanted.extend(own.into_iter().chain(known).take(CHECKED).map(|repository| (repository, CHECK)));
+        wanted.extend(own.map(|own| (own, CHECK_AT_REST)));
+        wanted.extend(known.take(CHECKED).map(|repository| (repository, CHECK)));
     }
     wanted.extend(
         sources.repositories().unwrap_or_default().into_iter().map(|repository| (repository, Reading::all(queues::INTERVAL))),

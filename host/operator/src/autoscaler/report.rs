@@ -76,7 +76,7 @@ struct Desk<'a> {
     target: Option<&'a Target>,
     now: Timestamp,
     threshold: Option<Threshold>,
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     /// Jobs that wait, in their order.
     queue: Vec<Waiting>,
     /// Found when something is to be said, which is seldom.

@@ -75,9 +75,8 @@ fn demand(encoder: &mut DescriptorEncoder<'_>, of_shards: &[OfShard]) -> Result<
     let now = Timestamp::now();
     let (mut jobs, mut waiting, mut reserved, mut came_online) = (Rows::new(), Rows::new(), Rows::new(), Vec::new());
     let mut outcomes = Vec::new();
-    let ledgers = of_shards.iter().flat_map(|(sources, all)| {
-        all.iter().zip(sources.ledgers.read_all(all)).map(move |(one, ledger)| (sources, one, ledger))
-    });
+    let ledgers =
+        of_shards.iter().flat_map(|(sources, all)| all.iter().map(move |one| (sources, one, sources.ledgers.read(one))));
     for (sources, one, ledger) in ledgers {
         let mut counts = BTreeMap::from([(State::Queued, 0_i64), (State::InProgress, 0), (State::Completed, 0)]);
         for (_, job) in ledger.all() {

@@ -123,7 +123,7 @@ impl ReplicaSets {
     }
 
     /// The jobs of whoever scales these runners.
-    fn ledgers(&self, of: Subject<'_>, recovery: &JobRecovery) -> Vec<Ledger> {
+    fn ledgers(&self, of: Subject<'_>, recovery: &JobRecovery) -> Vec<Arc<Ledger>> {
         let Some(owner) = owner_of(of.set) else { return Vec::new() };
         let autoscalers = self.cluster.stores.autoscalers_of(&owner.target);
         autoscalers.iter().map(|autoscaler| recovery.ledgers.read(autoscaler)).collect()

@@ -68,7 +68,7 @@ fn joined(mut whole: Snapshot, part: Snapshot, shard: u16) -> Snapshot {
 
 fn of(sources: &Sources, empty: Snapshot) -> Snapshot {
     let autoscalers = sources.stores.autoscalers.state();
-    let ledgers = sources.ledgers.read_all(&autoscalers);
+    let ledgers = autoscalers.iter().map(|autoscaler| sources.ledgers.read(autoscaler)).collect::<Vec<_>>();
     let autoscalers: Vec<Known> = autoscalers.into_iter().zip(ledgers).collect();
     let (sets, scalers) = (Sets::of(&sources.stores), fleet::scalers(&sources.stores));
     let (runners, more_runners) = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));

@@ -10,7 +10,7 @@ use pacer_core::ledger::{Ledger, State};
 use super::RunningJob;
 
 /// An autoscaler and the jobs that it knows.
-pub(super) type Known = (Arc<HorizontalRunnerAutoscaler>, Ledger);
+pub(super) type Known = (Arc<HorizontalRunnerAutoscaler>, Arc<Ledger>);
 
 /// Jobs by the runner that has them: namespace, name.
 #[derive(Default)]

@@ -36,6 +36,11 @@ fn nothing_may_say_that_it_works_for_the_confirmation_time() {
     let limits = StopLimits { confirmation: Duration::from_secs(10), ..LIMITS };
     let since = |seconds, facts| RunnerFacts { deleting: Some(ago(seconds)), ..facts };
     let idle = || watched(running(), Worker::Absent { since: Some(ago(500)) });
+    let over = |seconds, facts| RunnerFacts { job_over: Some(ago(seconds)), ..facts };
+    let persistent = |ended, absent| {
+        let pod = watched(running(), Worker::Absent { since: Some(ago(absent)) });
+        over(ended, RunnerFacts { ephemeral: false, ..since(20, known(pod, IDLE)) })
+    };
     let gone = |seconds, pod| RunnerFacts { unregistered: Some(Duration::from_secs(seconds)), ..known(pod, ABSENT) };
     let confirming = |left| wait(WaitReason::Confirming, left);
     let leaving = |left| wait(WaitReason::Leaving, left);
@@ -44,6 +49,10 @@ fn nothing_may_say_that_it_works_for_the_confirmation_time() {
         ("almost", since(9, known(idle(), IDLE)), confirming(1)),
         ("long enough", since(10, known(idle(), IDLE)), ASK),
         ("no pod evidence: the same", since(9, known(running(), IDLE)), confirming(1)),
+        ("persistent, its last job ended just now", persistent(3, 500), confirming(7)),
+        ("persistent, its last worker went just now", persistent(500, 4), confirming(6)),
+        ("persistent, its last job ended long enough ago", persistent(10, 10), ASK),
+        ("ephemeral, its job ended just now", over(3, since(20, known(idle(), IDLE))), ASK),
         ("ended: nothing can begin", since(0, known(ended(), OFFLINE)), ASK),
         ("no pod", since(0, known(None, OFFLINE)), ASK),
         ("removed a moment ago", gone(0, idle()), leaving(10)),

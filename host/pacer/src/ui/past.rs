@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use pacer_operator::snapshot::{
     Budget, Cause, Counts, Credentials, Decision, Failure, JOBS, Job, JobState, LeftOut, Listing, Operator, Pool, RUNNERS,
     Reason, Role, Runner, RunningJob, Section, Snapshot, VERSION,
@@ -34,6 +34,8 @@ impl Past {
         // What was learned afterwards is about an earlier moment.
         records.sort_by_key(|record| record.at);
         let to = records.last().map_or(header.started, |record| record.at.max(header.started));
+        // Browsers know milliseconds: the last of them would be before the last record.
+        let to = to.round(TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Ceil)).unwrap_or(to);
         Self { by: header.by, records, from: header.started, to }
     }
 
@@ -420,6 +422,9 @@ pub(super) mod tests {
     fn each_moment_shows_what_had_been_recorded_by_then() {
         let past = Past::of(trace());
         assert_eq!((past.from, past.to), (at(0), at(9)));
+        let mut trace = trace();
+        trace.records.last_mut().unwrap().at = at(9) + jiff::SignedDuration::from_micros(1_300);
+        assert_eq!(Past::of(trace).to, at(9) + jiff::SignedDuration::from_millis(2));
         let runners = |minute: i64| {
             let shown = past.at(at(minute));
             shown.runners.values().map(|runner| (runner.name.clone(), runner.state)).collect::<Vec<_>>()

@@ -48,7 +48,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-policy profile image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -178,6 +178,9 @@ bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a se
 
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"
+
+bench-simulate-short: ## One of these loads with one seed; three minutes beside the build.
+	$(MAKE) bench ARGS="--scenes calibration --loads steady --seeds 1"
 
 profile: setup controlplane ## Where the operator's processor time and memory go in SCENE of the benchmark (burst): target/profile. Takes perf and heaptrack.
 	cargo build --profile profiling -p pacer -p pacer-suites $(LOCKED)

@@ -217,6 +217,49 @@ describe("connection", () => {
   });
 });
 
+describe("a trace", () => {
+  it("is shown as it was at the moment of the slider, by keyboard, wide and narrow", async (test) => {
+    const from = Date.parse("2026-01-01T00:00:00Z");
+    const asked = [];
+    const at = (moment) => {
+      asked.push(moment);
+      const shown = { ...copy(THREE), at: moment, operator: { ...THREE.operator, version: "pacer 0.1.0", missing_webhooks: 0 } };
+      const [name] = Object.keys(shown.credentials);
+      // What is left sinks by ten calls a second.
+      const remaining = 5000 - (Date.parse(moment) - from) / 100;
+      shown.credentials[name] = { ...shown.credentials[name], calls: {}, budgets: [{ resource: "core", owner: null, limit: 5000, remaining, resets_at: "2026-01-01T01:00:00Z" }] };
+      return shown;
+    };
+    const server = await serve(null, 0, { from: "2026-01-01T00:00:00Z", to: "2026-01-01T00:01:40.5Z", at });
+    const { page, errors, context } = await open(browser, `${server.url}#github`);
+    test.after(async () => {
+      await context.close();
+      await server.close();
+    });
+    await live(page);
+    assert.match(await page.locator("header").innerText(), /a trace by pacer 0\.1\.0[\s\S]*recorded/);
+    const left = page.locator("#screen-github .use");
+    const shows = (text) => page.waitForFunction((wanted) => document.querySelector("#screen-github .use")?.dataset.text === wanted, text);
+    assert.equal(asked.at(-1), "2026-01-01T00:01:40.500Z");
+    const slider = page.getByLabel("Moment", { exact: true });
+    await slider.focus();
+    await page.keyboard.press("Home");
+    await shows("5000 of 5000");
+    await page.keyboard.press("ArrowRight");
+    await shows("4990 of 5000");
+    assert.equal(asked.at(-1), "2026-01-01T00:00:01.000Z");
+    assert.match(await slider.getAttribute("aria-valuetext"), /00:00:01/);
+    assert.equal(await left.count(), 1);
+    for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 740 }]) {
+      await page.setViewportSize(viewport);
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+      assert.doesNotMatch(await page.locator("body").innerText(), NOTHING);
+      assert.deepEqual(await violations(page), []);
+    }
+    assert.deepEqual(errors, []);
+  });
+});
+
 describe("queue", () => {
   it("tells when a job that waits will probably start", async (test) => {
     const shown = copy(THREE);

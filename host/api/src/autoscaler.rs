@@ -1,5 +1,6 @@
 //! Demand and the bounds within which a fleet follows it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::{
@@ -7,6 +8,7 @@ use k8s_openapi::{
     jiff::{Timestamp, tz::TimeZone},
 };
 use kube::CustomResource;
+use pacer_core::ledger::{About, Job, State};
 use pacer_core::report::{self, Form, Report};
 use pacer_core::schedule;
 use schemars::JsonSchema;
@@ -405,6 +407,9 @@ pub struct HorizontalRunnerAutoscalerStatus {
     /// Reports of jobs that wait which are open at GitHub. Not in ARC.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub waiting_reports: Vec<WaitingReport>,
+    /// Jobs that have waited for 30 s and that polling alone tells of: the 20 that wait longest. Those that webhooks tell of are in JobLedgers. Not in ARC.
+    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
+    pub polled_jobs: Vec<PolledJob>,
     /// What the operator has to say about the autoscaler.
     #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -493,6 +498,67 @@ impl WaitingReport {
     }
 }
 
+/// Longest name of a workflow in a status, in characters.
+const WORKFLOW: usize = 96;
+
+/// Most labels of a job in a status.
+const LABELS: usize = 20;
+
+/// A job that waits and that polling alone tells of. Not in ARC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolledJob {
+    /// GitHub's id of the job.
+    pub job: i64,
+    /// Its repository, owner/name.
+    pub repository: String,
+    /// Name of its workflow.
+    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "String::is_empty")]
+    pub workflow: String,
+    /// Labels that it asks for.
+    #[serde(default, deserialize_with = "nullable::or_default", skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// When it was queued.
+    pub queued_at: Time,
+}
+
+impl PolledJob {
+    /// As it is told, in texts of bounded length.
+    #[must_use]
+    pub fn of(id: u64, job: &Job) -> Self {
+        Self {
+            job: i64::try_from(id).unwrap_or(i64::MAX),
+            repository: job.about.repository.to_string(),
+            workflow: job.about.workflow.chars().take(WORKFLOW).collect(),
+            labels: job.about.labels.iter().take(LABELS).map(ToString::to_string).collect(),
+            // As it is stored, or it would differ from what is.
+            queued_at: Time(Timestamp::from_second(job.queued.as_second()).unwrap_or(job.queued)),
+        }
+    }
+
+    /// The job that is told of; none where the id is none.
+    #[must_use]
+    pub fn read(&self) -> Option<(u64, Job)> {
+        let about = About {
+            repository: self.repository.as_str().into(),
+            workflow: self.workflow.as_str().into(),
+            labels: self.labels.iter().map(|label| label.as_str().into()).collect(),
+            // The status does not say.
+            attempt: 1,
+        };
+        let job = Job {
+            state: State::Queued,
+            since: self.queued_at.0,
+            queued: self.queued_at.0,
+            expires: Timestamp::MAX,
+            about: Arc::new(about),
+            runner: None,
+            origin: Arc::default(),
+        };
+        Some((u64::try_from(self.job).ok()?, job))
+    }
+}
+
 /// Left by ARC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -541,6 +607,25 @@ mod tests {
         ] {
             assert_eq!(proof.is_at(url), expected, "{proof:?} {url:?}");
         }
+    }
+
+    #[test]
+    fn polled_job_is_read_as_it_is_told_in_bounded_texts() {
+        let told: PolledJob = serde_json::from_value(serde_json::json!({
+            "job": 7, "repository": "acme/app", "workflow": "build", "labels": ["web"], "queuedAt": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap();
+        let (id, job) = told.read().unwrap();
+        assert_eq!((id, job.state, PolledJob::of(id, &job)), (7, State::Queued, told.clone()));
+        let about = About {
+            workflow: "x".repeat(1_000).into(),
+            labels: std::iter::repeat_n(Arc::from("web"), 1_000).collect(),
+            ..About::clone(&job.about)
+        };
+        let fraction = Timestamp::from_millisecond(1_767_225_600_999).unwrap();
+        let cut = PolledJob::of(id, &Job { about: Arc::new(about), queued: fraction, ..job });
+        assert_eq!((cut.workflow.len(), cut.labels.len(), &cut.queued_at), (WORKFLOW, LABELS, &told.queued_at));
+        assert_eq!(PolledJob { job: -1, ..told }.read(), None);
     }
 
     #[test]

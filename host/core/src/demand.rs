@@ -13,6 +13,10 @@ use crate::ledger::{Job, JobEvent, Ledger, State};
 use crate::policy::Attributes;
 use crate::scale_down::since;
 
+mod polled;
+
+pub use polled::{OVERDUE, TOLD, Told, polled, told};
+
 /// How long GitHub's listings may lag behind its webhooks: a job that is younger need not be in one.
 pub const LISTING_LAG: SignedDuration = SignedDuration::from_secs(10);
 

@@ -236,7 +236,12 @@ impl Autoscalers {
             let since = |id| memo.within.since(id);
             demand::assess(&ledger, &queues.listings, &fleet.runners, since, sources.life, of.clock.now)
         };
-        let demand = self.memory.memos.change(of.uid, |memo| counted(memo));
+        let demand = self.memory.memos.change(of.uid, |memo| {
+            if queues.are_known() {
+                memo.polled = Some(demand::polled(&ledger, &queues.listings, sources.life, of.clock.now).into());
+            }
+            counted(memo)
+        });
         Ok(Observation { ledger, github, queues, fleet, demand })
     }
 

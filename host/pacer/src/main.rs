@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
         Command::Record(arguments) => record::main(&arguments),
         Command::Simulate(arguments) => simulate::simulate(&arguments).and_then(|report| tell(&report)),
+        Command::Ui(arguments) => ui::main(arguments),
         Command::Trace { verb } => trace::main(&verb).and_then(|report| tell(&report)),
         Command::Status(arguments) => overview::status(&arguments, tell),
         Command::Completion(arguments) => print(&completion::completion(&arguments, Pacer::command())),

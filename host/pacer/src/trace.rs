@@ -3,13 +3,14 @@
 mod import;
 mod surroundings;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
 use jiff::Timestamp;
 use pacer_simulate::{Difference, Policies, Scenario, recorded};
-use pacer_trace::{History, Redaction, Trace, file};
+use pacer_trace::{History, PoolSettings, Redaction, Trace, file};
 use serde_json::json;
 
 use crate::policy::contender;
@@ -149,36 +150,42 @@ fn check(arguments: &FileArguments) -> Result<Report> {
 fn summary(arguments: &SummaryArguments) -> Result<Report> {
     let trace = pacer_trace::read(&arguments.file)?.trace;
     let history = History::of(&trace);
-    let scenario = Scenario::of(&history).with_context(|| arguments.file.display().to_string())?;
+    let scenario = Scenario::counted(&history);
     let (pools, total) = recorded(&history, &scenario);
     let decisions: u64 = history.pools.values().map(|pool| pool.decisions).sum();
     if arguments.output == Format::Json {
         let shown = json!({
             "started": history.started, "ended": history.ended, "records": trace.records.len(), "decisions": decisions,
-            "total": total, "pools": pools, "notes": scenario.notes(), "surroundings": surroundings::json(&history),
+            "total": total, "pools": pools, "settings": settings(&history), "notes": notes(&history, &scenario),
+            "surroundings": surroundings::json(&history),
         });
         return Ok(Report::text(format!("{shown:#}\n")));
     }
     let mut rows = vec![
-        ["pool", "jobs", "wait p50", "p95", "max", "runner-min", "idle-min", "starts", "failed", "removed"]
+        ["pool", "jobs", "wait p50", "p95", "max", "runner-min", "idle-min", "starts", "failed", "removed", "bounds"]
             .map(str::to_owned)
             .to_vec(),
     ];
     let all = (pools.len() > 1).then_some(("all".to_owned(), total));
+    let last = settings(&history);
     for (name, figures) in pools.into_iter().chain(all) {
+        let wait = |seconds: f64| if figures.jobs == 0 { "-".to_owned() } else { format!("{seconds:.1} s") };
+        let bounds = last.get(name.as_str()).map_or_else(String::new, |settings| format!("{} to {}", settings.min, settings.max));
         rows.push(vec![
             name,
             table::number(figures.jobs),
-            format!("{:.1} s", figures.wait_p50),
-            format!("{:.1} s", figures.wait_p95),
-            format!("{:.1} s", figures.wait_max),
+            wait(figures.wait_p50),
+            wait(figures.wait_p95),
+            wait(figures.wait_max),
             format!("{:.1}", figures.runner_minutes),
             format!("{:.1}", figures.idle_minutes),
             table::number(figures.starts),
             table::number(figures.failed_starts),
             table::number(figures.removals),
+            bounds,
         ]);
     }
+    let table = if rows.len() > 1 { table::right(&rows) } else { String::new() };
     let head = format!(
         "{} records from {} to {}, {} changes of numbers\n",
         table::number(trace.records.len() as u64),
@@ -186,8 +193,28 @@ fn summary(arguments: &SummaryArguments) -> Result<Report> {
         history.ended,
         table::number(decisions)
     );
-    let notes = scenario.notes().iter().map(|note| format!("{note}\n")).collect();
-    Ok(Report { text: head + &table::right(&rows) + &surroundings::text(&history), notes, failure: None })
+    let notes = notes(&history, &scenario).into_iter().map(|note| note + "\n").collect();
+    Ok(Report { text: head + &table + &surroundings::text(&history), notes, failure: None })
+}
+
+/// The settings of each pool that were in force last.
+fn settings(history: &History) -> BTreeMap<&str, &PoolSettings> {
+    history.pools.iter().filter_map(|(name, life)| Some((name.as_ref(), &life.settings.last()?.1))).collect()
+}
+
+/// What limits how far the counts can be believed, and what there was nothing to count of.
+fn notes(history: &History, scenario: &Scenario) -> Vec<String> {
+    let counted = history.runners.len() as u64;
+    let homeless = || {
+        format!(
+            "it has no settings of a pool, so that {} runner{} of it not counted",
+            table::number(counted),
+            if counted == 1 { " is" } else { "s are" }
+        )
+    };
+    let no_pool = settings(history).is_empty().then(homeless);
+    let no_job = history.jobs.is_empty().then(|| "it has no job, so that nothing is known of waits".to_owned());
+    no_pool.into_iter().chain(no_job).chain(scenario.notes().iter().cloned()).collect()
 }
 
 fn replay(arguments: &ReplayArguments) -> Result<Report> {
@@ -273,6 +300,53 @@ mod tests {
             let report = replay(file);
             assert!(report.failure.is_some_and(|failure| failure.contains("differ")), "{name}: {}", report.text);
         }
+    }
+
+    /// A trace of these records.
+    fn written(directory: &std::path::Path, records: &[serde_json::Value]) -> PathBuf {
+        let header = json!({"format": "pacer-trace", "version": 1, "started": "2026-01-01T00:00:00Z", "by": "a test"});
+        let lines = std::iter::once(&header).chain(records).map(|line| format!("{line}\n"));
+        let file = directory.join("trace.jsonl");
+        std::fs::write(&file, lines.collect::<String>()).unwrap();
+        file
+    }
+
+    #[test]
+    fn trace_without_a_job_is_summarized_with_what_there_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |minute: u32| format!("2026-01-01T00:{minute:02}:00Z");
+        let window = json!({"resource": "core", "limit": 5000, "used": 1000, "remaining": 4000, "resetsAt": at(30)});
+        let github = [
+            json!({"at": at(4), "kind": "listings", "credentials": "default", "scopes": [{"scope": "acme/app", "listings": 3}]}),
+            json!({"at": at(4), "kind": "budget", "credentials": "default", "windows": [window]}),
+        ];
+        let pool = [
+            json!({
+                "at": at(0), "kind": "pool", "pool": "ci/web", "labels": ["web"], "ephemeral": true, "min": 1, "max": 8, "replicas": 1,
+                "scaleDownDelaySeconds": 600, "jobLifeSeconds": 600, "webhooks": true,
+            }),
+            json!({"at": at(1), "kind": "decision", "pool": "ci/web", "from": 0, "to": 1}),
+            json!({"at": at(1), "kind": "runner-created", "runner": "web-a", "pool": "ci/web"}),
+            json!({"at": at(2), "kind": "runner-registered", "runner": "web-a"}),
+            json!({"at": at(6), "kind": "checkpoint"}),
+        ];
+        let summary = |records: &[serde_json::Value], output| {
+            main(&Verb::Summary(SummaryArguments { file: written(directory.path(), records), output })).unwrap()
+        };
+        let all = [&pool[..], &github].concat();
+        let Report { text, notes, .. } = summary(&all, Format::Text);
+        let row = text.lines().find(|line| line.contains("ci/web")).unwrap_or_else(|| panic!("{text}"));
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells, ["ci/web", "0", "-", "-", "-", "5.0", "4.0", "1", "0", "0", "1", "to", "8"], "{text}");
+        assert!(text.contains("1 changes of numbers") && text.contains("3 listings"), "{text}");
+        assert!(text.contains("4,000 of 5,000 calls of core left"), "{text}");
+        assert!(notes.contains("it has no job"), "{notes}");
+        let json: serde_json::Value = serde_json::from_str(&summary(&all, Format::Json).text).unwrap();
+        assert_eq!((&json["settings"]["ci/web"]["max"], &json["pools"]["ci/web"]["starts"]), (&json!(8), &json!(1)), "{json:#}");
+        // Not even a pool.
+        let Report { text, notes, .. } = summary(&github, Format::Text);
+        assert!(text.contains("3 listings") && !text.contains("wait p50"), "{text}");
+        assert!(notes.contains("no settings of a pool") && notes.contains("it has no job"), "{notes}");
     }
 
     #[test]

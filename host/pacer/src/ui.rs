@@ -1,11 +1,14 @@
-//! A page for people: runners, queue, capacity and decisions as they are now, read-only. `pacer run --ui-addr`; docs/page.md.
+//! A page for people: runners, queue, capacity and decisions as they are now, read-only. `pacer run --ui-addr`; docs/page.md. `pacer ui --trace`
+//! shows the same of each moment of a trace.
 //!
 //! ```text
 //! stores --Builder, once a second while somebody looks--> Snapshot --Delta--> feed --server-sent events--> viewers (20 at most)
+//! trace --Past--> Snapshot of the moment that a viewer chose
 //! ```
 //!
 //! The page itself is in `ui/page`: HTML, CSS and JavaScript as they are served, without a build step.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,22 +22,26 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use futures::stream;
+use jiff::Timestamp;
 use pacer_operator::metrics::{HttpServer, Metrics};
 use pacer_operator::snapshot::Builder;
 use serde::Deserialize;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Duration, Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
 use crate::listen::{self, Bounds, Listener, Slot};
+use crate::signal::stop_on_signal;
 
 mod access;
 mod feed;
 mod files;
+mod past;
 
 use access::{Access, Refused};
 use feed::{Feed, Visit};
+use past::Past;
 
 /// How long a viewer is told of changes on one connection; then its browser connects again. Shorter than a connection lives.
 const VISIT: Duration = Duration::from_secs(240);
@@ -56,7 +63,47 @@ pub(crate) struct Server {
 #[derive(Clone)]
 struct Page {
     access: Arc<Access>,
-    feed: Feed,
+    source: Source,
+}
+
+/// Where what is shown comes from.
+#[derive(Clone)]
+enum Source {
+    /// The operator.
+    Live(Feed),
+    /// A trace.
+    Past(Arc<Past>),
+}
+
+/// Arguments of `pacer ui`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// The trace: a file, or a directory that the operator records into.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Where the page is served. An address that others can reach takes a token.
+    #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
+    ui_addr: String,
+    /// File with the token that the page asks for, of at least 16 characters.
+    #[arg(long, value_name = "FILE")]
+    ui_token_file: Option<PathBuf>,
+}
+
+/// `pacer ui`: serves the page over a trace until SIGINT or SIGTERM.
+pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
+    let past = Past::of(pacer_trace::read(&arguments.trace)?.trace);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
+    runtime.block_on(async {
+        let server = Server::bind(&arguments.ui_addr, arguments.ui_token_file).await?;
+        let stop = CancellationToken::new();
+        let signals = stop_on_signal(stop.clone())?;
+        let (address, trace) = (server.address(), arguments.trace.display());
+        // Who closed the terminal does not see it.
+        let _closed =
+            writeln!(std::io::stderr(), "http://{address}/ shows {trace} from {} to {}; Ctrl-C ends it", past.from, past.to);
+        tokio::try_join!(server.run_over(past, stop), signals)?;
+        Ok(())
+    })
 }
 
 impl Server {
@@ -80,12 +127,19 @@ impl Server {
         let feed = Feed::new(connections.clone());
         let mut telling = JoinSet::new();
         telling.spawn(feed.clone().run(move |number, now| builder.build(health.role(), number, now), stop.clone()));
-        let page = Page { access: Arc::new(self.access), feed };
+        let page = Page { access: Arc::new(self.access), source: Source::Live(feed) };
         let served = listen::serve(self.listener, router(page), Bounds::PAGE, connections, stop).await;
         while let Some(ended) = telling.join_next().await {
             ended.context("the feed of the page panicked")?;
         }
         served
+    }
+
+    /// Serves a trace until `stop`.
+    async fn run_over(self, past: Past, stop: CancellationToken) -> anyhow::Result<()> {
+        let connections = Metrics::default().connections(HttpServer::Page);
+        let page = Page { access: Arc::new(self.access), source: Source::Past(Arc::new(past)) };
+        listen::serve(self.listener, router(page), Bounds::PAGE, connections, stop).await
     }
 }
 
@@ -167,8 +221,11 @@ fn secured(mut response: Response) -> Response {
     response
 }
 
-async fn index() -> Response {
-    files::INDEX.response()
+async fn index(State(page): State<Page>) -> Response {
+    match &page.source {
+        Source::Live(_) => files::INDEX.response(),
+        Source::Past(past) => files::index_over(past.from, past.to),
+    }
 }
 
 async fn file(Path(name): Path<String>) -> Response {
@@ -183,7 +240,10 @@ fn no_room() -> Response {
 /// The whole snapshot first, then what changes. One who reads too slowly loses the connection.
 async fn events(State(page): State<Page>, slot: Option<Extension<Slot>>) -> Response {
     let end = slot.map_or_else(CancellationToken::new, |Extension(slot)| slot.end());
-    let Some(visit) = page.feed.join(end) else { return no_room() };
+    let Source::Live(feed) = &page.source else {
+        return (StatusCode::NOT_FOUND, "nothing changes in a trace: ask for snapshot.json?at=TIME\n").into_response();
+    };
+    let Some(visit) = feed.join(end) else { return no_room() };
     let until = Instant::now() + VISIT;
     let events = stream::unfold(visit, move |mut visit| async move {
         let event = timeout_at(until, visit.next()).await.ok().flatten()?;
@@ -193,14 +253,37 @@ async fn events(State(page): State<Page>, slot: Option<Extension<Slot>>) -> Resp
     (head, Body::from_stream(events)).into_response()
 }
 
-/// What the page shows, as JSON.
-async fn snapshot(State(page): State<Page>) -> Response {
-    let Some(mut visit) = page.feed.join(CancellationToken::new()) else { return no_room() };
+/// Which moment of a trace is asked for.
+#[derive(Debug, Default, Deserialize)]
+struct Moment {
+    at: Option<Timestamp>,
+}
+
+/// What the page shows, as JSON; of a trace at its end, unless another moment is asked for.
+async fn snapshot(State(page): State<Page>, Query(moment): Query<Moment>) -> Response {
+    let feed = match &page.source {
+        Source::Live(_) if moment.at.is_some() => {
+            return (StatusCode::BAD_REQUEST, "only a trace has other moments than now: pacer ui --trace\n").into_response();
+        }
+        Source::Live(feed) => feed,
+        Source::Past(past) => return moment_of(past.clone(), moment.at).await,
+    };
+    let Some(mut visit) = feed.join(CancellationToken::new()) else { return no_room() };
     match timeout_at(Instant::now() + FIRST, visit.next()).await.ok().flatten().and_then(|event| Visit::data(&event)) {
         Some(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         None => {
             (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, AGAIN)], "no snapshot was made in time\n").into_response()
         }
+    }
+}
+
+/// A long trace takes a while to go through.
+async fn moment_of(past: Arc<Past>, at: Option<Timestamp>) -> Response {
+    let made = spawn_blocking(move || serde_json::to_vec(&past.at(at.unwrap_or(past.to)))).await;
+    match made {
+        Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
 

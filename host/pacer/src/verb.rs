@@ -42,6 +42,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: crate::trace::Verb,
     },
+    /// Serves the page over a recorded trace, with a slider for the moment that it shows.
+    Ui(crate::ui::Arguments),
     /// Runs a recorded trace again in virtual time, under the recorded and other policies, and shows them side by side.
     Simulate(crate::simulate::Arguments),
     /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.

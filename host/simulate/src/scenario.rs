@@ -84,6 +84,8 @@ pub struct Scenario {
     pub(crate) jobs: Vec<Job>,
     pub(crate) pools: Vec<Pool>,
     notes: Vec<String>,
+    /// A job was queued after the beginning.
+    has_arrivals: bool,
 }
 
 impl Scenario {
@@ -102,14 +104,28 @@ impl Scenario {
     ///
     /// When there is nothing to simulate.
     pub fn assuming(history: &History, start: Duration) -> Result<Self, ScenarioError> {
+        let scenario = Self::laid_out(history, start);
+        if scenario.pools.is_empty() {
+            return Err(ScenarioError::NoPool);
+        }
+        if !scenario.has_arrivals {
+            return Err(ScenarioError::NoJob);
+        }
+        Ok(scenario)
+    }
+
+    /// What is there to be counted, also where that is too little to simulate.
+    #[must_use]
+    pub fn counted(history: &History) -> Self {
+        Self::laid_out(history, UNKNOWN_START)
+    }
+
+    fn laid_out(history: &History, start: Duration) -> Self {
         let (begins, ends) = (moment(history.started), moment(history.ended));
         let mut notes = Vec::new();
         let mut pools: Vec<Pool> = Vec::new();
         for (name, life) in history.pools.iter().filter(|(_, life)| !life.settings.is_empty()) {
             pools.push(pool(name, &life.settings, history, (begins, start), &mut notes));
-        }
-        if pools.is_empty() {
-            return Err(ScenarioError::NoPool);
         }
         let index: BTreeMap<Arc<str>, usize> = pools.iter().enumerate().map(|(index, pool)| (pool.name.clone(), index)).collect();
         let mut homeless = 0_u64;
@@ -128,9 +144,7 @@ impl Scenario {
             pool.reactions = reactions(&pool.name, &pool.settings, jobs.iter().copied(), history);
         }
         jobs.sort_by_key(|job: &Job| (job.arrives, job.id));
-        if !jobs.iter().any(|job| job.counts) {
-            return Err(ScenarioError::NoJob);
-        }
+        let has_arrivals = jobs.iter().any(|job| job.counts);
         if homeless > 0 {
             notes.push(format!("{homeless} jobs fit no pool of the trace and are left out"));
             jobs.retain(|job| job.pool.is_some());
@@ -138,7 +152,7 @@ impl Scenario {
         if !history.gaps.is_empty() {
             notes.push(format!("nobody recorded {} times in between: what happened then is incomplete", history.gaps.len()));
         }
-        Ok(Self { begins, ends, jobs, pools, notes })
+        Self { begins, ends, jobs, pools, notes, has_arrivals }
     }
 
     /// What limits how far the result can be believed.

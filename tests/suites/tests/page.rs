@@ -179,6 +179,29 @@ async fn page_shows_runners_and_jobs_and_tells_when_one_starts() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn job_that_polling_alone_tells_of_is_on_the_page() -> Result<()> {
+    let world = watched(&["--ui-addr=127.0.0.1:0"]).await?;
+    let address = address(&world)?;
+    apply(&world, &deployment("web", 1)).await?;
+    let mut polled = autoscaler(1, 1);
+    polled["spec"]["scaleUpTriggers"] = Value::Null;
+    polled["spec"]["metrics"] = json!([{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns", "repositoryNames": ["app"]}]);
+    apply(&world, &polled).await?;
+    settled(&world, 1).await?;
+    queue(&world, "web", 1, Duration::from_secs(600))?;
+    running(&world, 1).await?;
+    let job = queue(&world, "web", 1, Duration::from_secs(600))?[0];
+    let mut viewer = ask(&address, "GET", "/events", &[]).await?;
+    let key = format!("{NAMESPACE}/web-scaler/{}", job.0);
+    let told = |delta: &Value| delta["changed"]["jobs"][&key]["reason"]["word"] == "MaximumReached";
+    let delta = viewer.delta("the job that waits", told).await?;
+    let shown = &delta["changed"]["jobs"][&key];
+    ensure!(shown["state"] == "queued" && shown["repository"] == "acme/app" && shown["labels"] == json!(["web"]), "{shown:#}");
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_others_reach_takes_the_token() -> Result<()> {
     let mut file = tempfile::NamedTempFile::new()?;
     writeln!(file, "{TOKEN}")?;

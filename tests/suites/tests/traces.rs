@@ -7,7 +7,7 @@
 )]
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -18,6 +18,8 @@ use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::webhook::{hook, hooked_world};
 use pacer_suites::{NAMESPACE, PATIENCE, apply, delete, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 
 /// How long the runners of this suite start, in seconds, beside what the API server takes.
 const START: u64 = 3;
@@ -37,6 +39,23 @@ async fn pacer(arguments: &[&str]) -> Result<(bool, String, String)> {
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
+}
+
+/// What the page over a trace shows of its end.
+async fn shown(trace: &str) -> Result<Value> {
+    let mut command = tokio::process::Command::new(binary());
+    command.args(["ui", "--trace", trace, "--ui-addr=127.0.0.1:0"]).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut page = command.spawn()?;
+    let mut told = String::new();
+    BufReader::new(page.stderr.take().context("no output")?).read_line(&mut told).await?;
+    let address = told.strip_prefix("http://").and_then(|rest| rest.split('/').next()).with_context(|| told.clone())?;
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET /snapshot.json HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (_, body) = answer.split_once("\r\n\r\n").with_context(|| answer.clone())?;
+    page.kill().await?;
+    Ok(serde_json::from_str(body)?)
 }
 
 fn autoscaler(name: &str, max: u32) -> Value {
@@ -206,6 +225,11 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
     ensure!(well && !notes.contains("does not know"), "{text}{notes}");
     let (well, text, _) = pacer(&["trace", "summary", path]).await?;
     ensure!(well && text.contains("GitHub, credentials default: ") && text.contains("lacking: node-selector"), "{text}");
+    let page = shown(path).await?;
+    let (github, listings) = (&page["credentials"]["default"], page["listings"].as_object().context("listings")?);
+    ensure!(github["budgets"][0]["limit"].as_u64().is_some_and(|limit| limit > 0), "{page:#}");
+    ensure!(listings.contains_key("default/repository acme/app"), "no such listing: {listings:#?}");
+    ensure!(page["pools"][format!("RunnerDeployment/{NAMESPACE}/web")]["max"] == 2, "{page:#}");
     let key = directory.path().join("key");
     std::fs::write(&key, [7; 32])?;
     let out = directory.path().join("public.jsonl");

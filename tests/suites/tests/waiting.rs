@@ -17,6 +17,8 @@ use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end, queue, running, succeeded, until};
 use serde_json::{Value, json};
 
+#[path = "waiting/polled.rs"]
+mod polled;
 #[path = "waiting/reports.rs"]
 mod reports;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,6 +16,7 @@ use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::Counted;
 use pacer_core::durations::Durations;
 use pacer_core::estimate::{Estimates, Outcome, Pace};
+use pacer_core::ledger::Job;
 use pacer_core::policy::Reservation;
 use pacer_core::reservation::Held;
 use pacer_core::running::Running;
@@ -60,6 +62,8 @@ pub struct AutoscalerMemo {
     pub(super) scaled: Scaled,
     /// When the oldest job that waits was queued.
     pub(super) waiting_since: Option<Timestamp>,
+    /// Jobs that wait and that polling alone tells of, those that wait longest first; none before GitHub's job lists were read.
+    pub(super) polled: Option<Arc<[(u64, Job)]>>,
     /// What the metrics last said.
     pub(super) gauges: Option<MetricGauges>,
     /// Times from a job's queueing to its runner being online.
@@ -125,6 +129,12 @@ impl AutoscalerMemo {
     #[must_use]
     pub fn waiting_since(&self) -> Option<Timestamp> {
         self.waiting_since
+    }
+
+    /// Jobs that wait and that polling alone tells of, those that wait longest first.
+    #[must_use]
+    pub fn polled(&self) -> Arc<[(u64, Job)]> {
+        self.polled.clone().unwrap_or_default()
     }
 
     /// What the metrics last said.

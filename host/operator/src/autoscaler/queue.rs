@@ -117,6 +117,11 @@ impl Readers {
 }
 
 impl Queues {
+    /// Whether what is not listed is not there, as far as anybody will know: nothing is about to be read for the first time.
+    pub(super) fn are_known(&self) -> bool {
+        self.all_read || self.trouble.is_some()
+    }
+
     fn count(&mut self, listing: &QueueListing) {
         let [completed, other] = &mut self.runs;
         *completed = completed.saturating_add(listing.runs.completed);

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
-use pacer_api::autoscaler::ProvedScope;
+use pacer_api::autoscaler::{PolledJob, ProvedScope};
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerStatus};
@@ -15,6 +15,7 @@ use pacer_cluster::events::Reason;
 use pacer_cluster::status::{Turn, Weight};
 use pacer_core::autoscale::Reason as Why;
 use pacer_core::autoscale::telling::{Step, Story};
+use pacer_core::demand;
 use pacer_policyset::condition as policy_condition;
 use serde_json::{Value, json};
 
@@ -46,12 +47,7 @@ impl Outcome {
     /// How long until the answer changes by itself.
     pub(super) fn next(&self, now: Timestamp) -> Option<Duration> {
         match self {
-            Self::Decided { decided, .. } => {
-                // Past the moment, not just before it.
-                decided.next.map(|at| {
-                    at.duration_since(now).saturating_add(SignedDuration::from_millis(1)).max(SignedDuration::ZERO).unsigned_abs()
-                })
-            }
+            Self::Decided { decided, .. } => decided.next.map(|at| until(at, now)),
             Self::Problem(_) => None,
         }
     }
@@ -75,7 +71,9 @@ impl Autoscalers {
         policy_condition::put(&mut new.conditions, policies, &namespace, asked, generation, of.clock.now);
         proof.put(&mut new, generation, of.clock.now);
         self.put_reporting(of, &mut new.conditions);
-        let period = self.publish_change(of, outcome, &old, &new).await.unwrap_or(Duration::MAX).min(self.settings.sync_period);
+        let more = self.put_polled(of, &mut new).map_or(Duration::MAX, |at| until(at, of.clock.now));
+        let period = self.publish_change(of, outcome, &old, &new).await.unwrap_or(Duration::MAX);
+        let period = period.min(more).min(self.settings.sync_period);
         let (version, stored, value) = (autoscaler.resource_version(), fields(&old), fields(&new));
         let weight = match new.proved_scope == old.proved_scope {
             true => Weight::of(&old.conditions, &new.conditions, &ROUTINE),
@@ -95,6 +93,14 @@ impl Autoscalers {
         ignore_not_found(api.patch_status(&autoscaler.name_any(), &PatchParams::default(), &patch).await)?;
         self.memory.memos.change(of.uid, |memo| memo.status.written(version, value, of.clock.instant));
         Ok(period)
+    }
+
+    /// Says which jobs polling alone tells of. What another process said stands until this one knows. Returns when there is one more to be told.
+    fn put_polled(&self, of: Subject<'_>, new: &mut HorizontalRunnerAutoscalerStatus) -> Option<Timestamp> {
+        let polled = self.memory.memos.read(of.uid, |memo| memo.polled.clone()).flatten()?;
+        let told = demand::told(&polled, of.clock.now);
+        new.polled_jobs = told.jobs.iter().map(|(id, job)| PolledJob::of(*id, job)).collect();
+        told.next
     }
 
     /// Tells people what changed. Returns how long what is told later waits.
@@ -141,6 +147,11 @@ impl Autoscalers {
     }
 }
 
+/// How long until a moment is past, not just reached.
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    at.duration_since(now).saturating_add(SignedDuration::from_millis(1)).max(SignedDuration::ZERO).unsigned_abs()
+}
+
 /// What this controller owns of a status; the ledger that an earlier version left there is not its own.
 fn fields(status: &HorizontalRunnerAutoscalerStatus) -> Value {
     json!({
@@ -149,6 +160,8 @@ fn fields(status: &HorizontalRunnerAutoscalerStatus) -> Value {
         "lastSuccessfulScaleOutTime": status.last_successful_scale_out_time,
         "scheduledOverridesSummary": status.scheduled_overrides_summary,
         "provedScope": proved_scope(status.proved_scope.as_ref()),
+        // An empty list is absent.
+        "polledJobs": Some(&status.polled_jobs).filter(|jobs| !jobs.is_empty()),
         "conditions": status.conditions,
     })
 }

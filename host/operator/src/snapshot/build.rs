@@ -5,11 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pacer_cluster::object::Uid;
 
-use super::demand::jobs;
+use super::demand::{Remembered, jobs};
 use super::fleet::{self, Sets};
 use super::ledger::{Known, RunningJobs};
 use super::{Cause, Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown};
-use crate::autoscaler::AutoscalerMemo;
 use crate::metrics::{Metrics, Sources};
 
 /// Makes snapshots.
@@ -73,8 +72,9 @@ fn of(sources: &Sources, empty: Snapshot) -> Snapshot {
     let (sets, scalers) = (Sets::of(&sources.stores), fleet::scalers(&sources.stores));
     let (runners, more_runners) = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));
     let pools = fleet::pools(sources, &scalers, &runners);
-    let pace = |autoscaler: &Uid| sources.autoscalers.read(autoscaler, AutoscalerMemo::pace);
-    let (jobs, more_jobs) = jobs(&sources.stores, &autoscalers, &runners, pace, empty.at);
+    let remembered =
+        |autoscaler: &Uid| sources.autoscalers.read(autoscaler, |memo| Remembered { pace: memo.pace(), polled: memo.polled() });
+    let (jobs, more_jobs) = jobs(&sources.stores, &autoscalers, &runners, remembered, empty.at);
     let (failures, causes) = fleet::failures(sources, &sets, &runners);
     let (credentials, listings) = github::health(&sources.accesses, sources.github.as_ref());
     let left_out = LeftOut { runners: more_runners, jobs: more_jobs };

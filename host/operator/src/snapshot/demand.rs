@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_cluster::object::Uid;
 use pacer_core::estimate::{Pace, starts};
-use pacer_core::ledger::State as Kept;
+use pacer_core::ledger::{Job as KeptJob, State as Kept};
 use pacer_core::waiting::{self, Pool, Queued};
 
 use super::fleet::key;
@@ -18,12 +18,19 @@ use crate::stores::Stores;
 use crate::target::TargetRef;
 use crate::waiting as evidence;
 
+/// What is remembered about an autoscaler.
+pub(super) struct Remembered {
+    pub(super) pace: Pace,
+    /// Jobs that wait and that no ledger has.
+    pub(super) polled: Arc<[(u64, KeptJob)]>,
+}
+
 /// The jobs that there is room for, and how many there is none for.
 pub(super) fn jobs(
     stores: &Stores,
     autoscalers: &[Known],
     runners: &Section<Runner>,
-    pace: impl Fn(&Uid) -> Option<Pace>,
+    remembered: impl Fn(&Uid) -> Option<Remembered>,
     now: Timestamp,
 ) -> (Section<Job>, usize) {
     let by_pool = by_pool(runners);
@@ -39,11 +46,13 @@ pub(super) fn jobs(
             backoff: evidence::backoff(stores.sets_of(target).iter().map(Arc::as_ref), now),
             github: evidence::github(target),
         });
-        let mut known: Vec<_> = ledger.open().collect();
+        let remembered = Uid::of(&**autoscaler).ok().and_then(|uid| remembered(&uid));
+        let (pace, polled) = remembered.map(|known| (known.pace, known.polled)).unzip();
+        let unheard = polled.iter().flat_map(|jobs| jobs.iter()).filter(|(id, _)| ledger.get(*id).is_none());
+        let mut known: Vec<_> = ledger.open().chain(unheard.map(|(id, job)| (*id, job))).collect();
         known.sort_by_key(|(id, job)| (job.queued, *id));
         let queued: Vec<Timestamp> =
             known.iter().filter(|(_, job)| job.state == Kept::Queued).map(|(_, job)| job.queued).collect();
-        let pace = Uid::of(&**autoscaler).ok().and_then(|uid| pace(&uid));
         let estimates = pool.as_ref().zip(pace).map(|(pool, pace)| starts(pool, &pace, &queued, now)).unwrap_or_default();
         let mut estimates = estimates.into_iter();
         let mut place = 0_u32;

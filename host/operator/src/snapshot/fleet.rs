@@ -174,7 +174,8 @@ pub(super) fn said(condition: &Condition) -> Reason {
 }
 
 impl Counts {
-    fn add(&mut self, state: State) {
+    /// One more in this state.
+    pub fn add(&mut self, state: State) {
         let count = match state {
             State::Pending => &mut self.pending,
             State::Starting => &mut self.starting,
@@ -189,7 +190,8 @@ impl Counts {
     }
 
     /// Runners that are not on their way out.
-    fn alive(&self) -> u32 {
+    #[must_use]
+    pub fn alive(&self) -> u32 {
         [self.pending, self.starting, self.idle, self.busy, self.offline, self.ended, self.quarantined]
             .into_iter()
             .fold(0, u32::saturating_add)

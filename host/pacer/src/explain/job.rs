@@ -1,11 +1,12 @@
 //! Why a job waits: `pacer explain job` and `pacer explain queue`.
 //!
-//! Jobs are known from the ledgers of autoscalers; [`pacer_core::waiting`] has the rule.
+//! Jobs are known from the ledgers of autoscalers and, where polling alone tells of them, from their statuses; [`pacer_core::waiting`] has the rule.
 
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_core::demand::{OVERDUE, TOLD};
 use pacer_core::estimate::{Estimate, Pace, starts};
 use pacer_core::ledger::{Job, State};
 use pacer_core::policy::Quantiles;
@@ -129,9 +130,11 @@ pub(super) async fn explain(cluster: &Cluster, asked: &Asked, hints: &Hints, for
             let scope = if hints.all { "any namespace" } else { &format!("namespace {}", cluster.namespace) };
             let elsewhere = if hints.all { "" } else { ", look in the others with -A" };
             bail!(
-                "no autoscaler of {scope} knows job {}: it is over since some minutes, no webhook about it came (pacer doctor), or no autoscaler takes \
-                 it. To see who would take it{elsewhere}, give --repository OWNER/NAME and --labels a,b as the workflow's runs-on has them",
-                asked.id
+                "no autoscaler of {scope} knows job {}: it is over since some minutes, no webhook about it came (pacer doctor), polling alone tells of it \
+                 and it has waited for less than {} s or behind {TOLD} others, or no autoscaler takes it. To see who would take it{elsewhere}, give \
+                 --repository OWNER/NAME and --labels a,b as the workflow's runs-on has them",
+                asked.id,
+                OVERDUE.as_secs()
             )
         }
     };

@@ -7,10 +7,12 @@ use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::ResourceExt;
+use pacer_api::autoscaler::PolledJob;
 use pacer_api::names::{RUNNER_CONTAINER, annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
+use pacer_core::demand::TOLD;
 use pacer_core::estimate::Pace;
-use pacer_core::ledger::{Ledger, State};
+use pacer_core::ledger::{Job, Ledger, State};
 use pacer_core::recovery::{Rerun, Reruns};
 use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Standing};
@@ -60,6 +62,13 @@ impl Place {
     /// What could not be looked at.
     pub(super) fn notes(&self) -> String {
         let mut notes = String::new();
+        for autoscaler in self.autoscalers.iter().filter(|autoscaler| polled(autoscaler).len() >= TOLD) {
+            notes.push_str(&format!(
+                "note: HorizontalRunnerAutoscaler {}/{} knows jobs by polling and tells of the {TOLD} that wait longest; more may wait\n",
+                autoscaler.namespace().unwrap_or_default(),
+                autoscaler.name_any()
+            ));
+        }
         if self.pods.is_none() {
             notes.push_str("note: pods can't be listed with these rights, so what their runners' statuses say is told\n");
         }
@@ -103,9 +112,15 @@ impl Place {
         kept.filter_map(|text| serde_json::from_str::<Reruns>(text).ok()).find_map(|reruns| reruns.get(job).cloned())
     }
 
-    /// The jobs that an autoscaler knows.
+    /// The jobs that an autoscaler knows: those of its ledger, and those that polling alone tells of. A ledger that has heard of one since knows more.
     pub(super) fn ledger(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
-        jobs_of(autoscaler, &self.job_ledgers)
+        let ledger = jobs_of(autoscaler, &self.job_ledgers);
+        let polled = polled(autoscaler).iter().filter_map(PolledJob::read).filter(|(id, _)| ledger.get(*id).is_none());
+        let polled: Vec<(u64, Job)> = polled.collect();
+        if polled.is_empty() {
+            return ledger;
+        }
+        Ledger::from_jobs(ledger.all().map(|(id, job)| (id, job.clone())).chain(polled))
     }
 
     /// What an autoscaler scales.
@@ -174,6 +189,11 @@ impl Place {
         let created = || runner.metadata.creation_timestamp.as_ref().map(|time| time.0);
         waiting::Runner { name: key.1, standing, since: since.or_else(created) }
     }
+}
+
+/// Jobs that polling alone tells an autoscaler of.
+fn polled(autoscaler: &HorizontalRunnerAutoscaler) -> &[PolledJob] {
+    autoscaler.status.as_ref().map(|status| status.polled_jobs.as_slice()).unwrap_or_default()
 }
 
 /// Where a runner stands, and since when. `pod` is none where pods can't be read, and none inside where there is none.

@@ -2,6 +2,7 @@
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 
 /// A file.
 #[derive(Clone, Copy, Debug)]
@@ -18,13 +19,14 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub(super) const INDEX: File =
     File { name: "index.html", kind: "text/html; charset=utf-8", content: include_str!("page/index.html") };
 
-const OTHERS: [File; 8] = [
+const OTHERS: [File; 9] = [
     File { name: "app.css", kind: STYLE, content: include_str!("page/app.css") },
     File { name: "app.js", kind: SCRIPT, content: include_str!("page/app.js") },
     File { name: "detail.js", kind: SCRIPT, content: include_str!("page/detail.js") },
     File { name: "dom.js", kind: SCRIPT, content: include_str!("page/dom.js") },
     File { name: "fleet.js", kind: SCRIPT, content: include_str!("page/fleet.js") },
     File { name: "live.js", kind: SCRIPT, content: include_str!("page/live.js") },
+    File { name: "past.js", kind: SCRIPT, content: include_str!("page/past.js") },
     File { name: "state.js", kind: SCRIPT, content: include_str!("page/state.js") },
     File { name: "tables.js", kind: SCRIPT, content: include_str!("page/tables.js") },
 ];
@@ -34,6 +36,12 @@ impl File {
     pub(super) fn response(self) -> Response {
         ([(header::CONTENT_TYPE, self.kind)], self.content).into_response()
     }
+}
+
+/// [`INDEX`] over a trace that begins and ends at these moments: the page then has a slider.
+pub(super) fn index_over(from: Timestamp, to: Timestamp) -> Response {
+    let body = format!("<body data-from=\"{from}\" data-to=\"{to}\">");
+    ([(header::CONTENT_TYPE, INDEX.kind)], INDEX.content.replacen("<body>", &body, 1)).into_response()
 }
 
 /// The file of that name.

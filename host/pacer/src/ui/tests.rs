@@ -16,7 +16,7 @@ async fn page(token: bool) -> (Router, tempfile::NamedTempFile) {
     let address = "127.0.0.1:8090".parse().unwrap();
     let access = Access::new(address, token.then(|| file.path().to_owned())).await.unwrap();
     let feed = Feed::new(Metrics::default().connections(HttpServer::Page));
-    (router(Page { access: Arc::new(access), feed }), file)
+    (router(Page { access: Arc::new(access), source: Source::Live(feed) }), file)
 }
 
 async fn ask(router: &Router, method: &str, uri: &str, headers: &[(HeaderName, &str)]) -> Response {
@@ -54,6 +54,32 @@ async fn every_answer_forbids_what_the_page_does_not_need() {
     assert_eq!(of(&ask(&router, "PUT", "/", &host).await, "allow"), "GET, HEAD");
     assert_eq!(of(&ask(&router, "GET", "/app.css", &host).await, "content-type"), "text/css; charset=utf-8");
     assert_eq!(ask(&router, "GET", "/", &[(header::HOST, "evil.example")]).await.status(), StatusCode::MISDIRECTED_REQUEST);
+}
+
+async fn text(response: Response) -> String {
+    String::from_utf8_lossy(&response.into_body().collect().await.unwrap().to_bytes()).into_owned()
+}
+
+#[tokio::test]
+async fn trace_is_shown_as_it_was_at_the_moment_that_is_asked_for() {
+    let access = Access::new("127.0.0.1:8090".parse().unwrap(), None).await.unwrap();
+    let past = Past::of(past::tests::trace());
+    let router = router(Page { access: Arc::new(access), source: Source::Past(Arc::new(past)) });
+    let host = [(header::HOST, "localhost:8090")];
+    let index = text(ask(&router, "GET", "/", &host).await).await;
+    assert!(index.contains("<body data-from=\"2026-01-01T00:00:00Z\" data-to=\"2026-01-01T00:09:00Z\">"), "{index}");
+    assert_eq!(ask(&router, "GET", "/past.js", &host).await.status(), StatusCode::OK);
+    for (at, left) in [("?at=2026-01-01T00:05:00Z", 4_000), ("", 100)] {
+        let shown = text(ask(&router, "GET", &format!("/snapshot.json{at}"), &host).await).await;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["credentials"]["default"]["budgets"][0]["remaining"], left, "{at}: {shown:#}");
+    }
+    assert_eq!(ask(&router, "GET", "/snapshot.json?at=noon", &host).await.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(ask(&router, "GET", "/events", &host).await.status(), StatusCode::NOT_FOUND);
+    let (live, _file) = page(false).await;
+    let response = ask(&live, "GET", "/snapshot.json?at=2026-01-01T00:05:00Z", &host).await;
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    assert!(!text(ask(&live, "GET", "/", &host).await).await.contains("data-from"));
 }
 
 #[tokio::test]

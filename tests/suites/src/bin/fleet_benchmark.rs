@@ -74,6 +74,12 @@ struct Arguments {
     /// How long they come, with few and with all jobs open.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     steady_seconds: u64,
+    /// How jobs come to the pools that are recorded and simulated.
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "burst,steady,schedule,maximum,failing")]
+    loads: Vec<calibration::Kind>,
+    /// Pools of each of these loads.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
+    seeds: u64,
     /// What to measure.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "fleets,scale-down,rollout,burst,latency,tenants")]
     scenes: Vec<Scene>,
@@ -156,7 +162,7 @@ async fn main() -> Result<ExitCode> {
             }
             Scene::Calibration => {
                 note("calibration of the simulator")?;
-                keep(calibration::measure(&mut figures).await, &mut failures);
+                keep(calibration::measure(&arguments.loads, arguments.seeds, &mut figures).await, &mut failures);
             }
             Scene::Latency => {
                 note("single jobs")?;

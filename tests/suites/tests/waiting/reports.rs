@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::names::annotation;
-use pacer_harness::github::{APP_PRIVATE_KEY, Access, CheckRun, Installation, JobId, JobSpec, RouteKind, Scope, View};
+use pacer_harness::github::{
+    APP_PRIVATE_KEY, Access, CheckRun, Effect, Fault, Installation, JobId, JobSpec, RouteKind, Routes, Scope, View,
+};
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, hooked_world};
-use pacer_suites::{NAMESPACE, PATIENCE, api, apply, deployment, event, running, until};
+use pacer_suites::{NAMESPACE, PATIENCE, api, apply, delete, deployment, event, running, until};
 use serde_json::{Value, json};
 
 use super::LONG;
@@ -40,7 +43,13 @@ async fn pool(world: &World, name: &str, after: Option<&str>, secret: Option<&st
     if let Some(secret) = secret {
         object["spec"]["githubAPICredentialsFrom"] = json!({"secretRef": {"name": secret}});
     }
-    apply(world, &object).await
+    apply(world, &object).await?;
+    // Jobs that are queued before it takes some are not its.
+    let decides = |one: &&HorizontalRunnerAutoscaler| {
+        one.name_any() == name && one.status.as_ref().is_some_and(|status| status.desired_replicas.is_some())
+    };
+    until::<HorizontalRunnerAutoscaler>(world, "the first number", |all| all.iter().any(decides)).await?;
+    Ok(())
 }
 
 /// A Secret with the credentials of an App that is installed with the usual permissions and, if it `writes`, may write check runs.
@@ -203,6 +212,63 @@ async fn refused_reports_are_said_and_not_asked_for_again_while_tokens_set_statu
     ensure!(requests(&world, RouteKind::CreateCheck) == 1, "GitHub was asked {} times", requests(&world, RouteKind::CreateCheck));
     ensure!(world.github.view(|view| view.checks().is_empty()), "a check run");
     ensure!(world.github.deviations().is_empty(), "{:#?}", world.github.deviations());
+    world.stop().await;
+    Ok(())
+}
+
+/// Waits until the report of a job is closed although the job waits on.
+async fn unwanted(world: &World, job: JobId) -> Result<()> {
+    shows(world, "the end", |view| check(view, job).is_some_and(|check| check.status == "completed")).await?;
+    let closed = world.github.view(|view| check(view, job)).context("it was there")?;
+    ensure!(closed.conclusion.as_deref() == Some("neutral") && closed.title.contains("no longer reported"), "{closed:#?}");
+    ensure!(world.github.view(|view| view.job(job).is_some_and(|job| job.started_at.is_none())), "job {job} has started");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn report_is_closed_when_its_annotation_is_removed() -> Result<()> {
+    let world = hooked_world(&[]).await?;
+    app(&world, true).await?;
+    pool(&world, "web", Some(THRESHOLD), Some("app")).await?;
+    queue(&world, "web", "first", LONG)?;
+    running(&world, 1).await?;
+    let job = queue(&world, "web", "build", LONG)?;
+    shows(&world, "a check run", |view| check(view, job).is_some()).await?;
+    says(&world, "web", "Reporting", &[THRESHOLD]).await?;
+
+    let removed = Patch::Merge(json!({"metadata": {"annotations": {annotation::REPORT_WAITING: null}}}));
+    api::<HorizontalRunnerAutoscaler>(&world).patch("web", &PatchParams::default(), &removed).await?;
+    unwanted(&world, job).await?;
+    until::<HorizontalRunnerAutoscaler>(&world, "no word of reports", |all| {
+        all.iter().filter_map(|one| one.status.as_ref()).all(|status| {
+            status.waiting_reports.is_empty() && status.conditions.iter().all(|condition| condition.type_ != "WaitingReported")
+        })
+    })
+    .await?;
+    ensure!(requests(&world, RouteKind::CreateCheck) == 1, "{:#?}", world.github.view(|view| view.checks().to_vec()));
+    ensure!(world.github.deviations().is_empty(), "{:#?}", world.github.deviations());
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_are_closed_when_their_autoscaler_is_deleted_although_github_fails_at_first() -> Result<()> {
+    let world = hooked_world(&[]).await?;
+    app(&world, true).await?;
+    pool(&world, "web", Some(THRESHOLD), Some("app")).await?;
+    queue(&world, "web", "first", LONG)?;
+    running(&world, 1).await?;
+    let jobs = [queue(&world, "web", "build", LONG)?, queue(&world, "web", "test", LONG)?];
+    shows(&world, "both check runs", |view| jobs.iter().all(|job| check(view, *job).is_some())).await?;
+
+    // Each of them meets it once.
+    let fault = world.github.inject(Fault::new(Routes::of(RouteKind::UpdateCheck), Effect::Status(502)).times(2));
+    delete::<HorizontalRunnerAutoscaler>(&world, "web").await?;
+    for job in jobs {
+        unwanted(&world, job).await?;
+    }
+    ensure!(world.github.fault_hits(fault) == 2, "GitHub did not fail");
+    ensure!(requests(&world, RouteKind::CreateCheck) == 2, "{:#?}", world.github.view(|view| view.checks().to_vec()));
     world.stop().await;
     Ok(())
 }

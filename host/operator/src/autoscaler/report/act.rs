@@ -11,7 +11,7 @@ use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
 use pacer_core::ledger::State;
 use pacer_core::report::{
-    self, CLOSINGS, Ending, FAILED, Form, NAMESAKE, Next, REFUSED, Report, Reports, WRONG, Waiting, closing,
+    self, CLOSINGS, Ending, FAILED, Form, NAMESAKE, Next, PER_MINUTE, REFUSED, Report, Reports, WRONG, Waiting, closing,
 };
 use pacer_github::{CheckName, CheckRun, CredentialKind, ErrorKind, GitHub, JobState, Repository};
 use serde_json::json;
@@ -164,6 +164,31 @@ impl Act<'_> {
         Err(error.into())
     }
 
+    /// Closes a report that only this process knows of.
+    async fn close_left(&self, mut report: Report) {
+        let (job, text) = (report.job, closing(Ending::Unwanted));
+        let words = Words { brief: &text, text: &text, over: true };
+        let closed = match Repository::named(&report.repository) {
+            Some(repository) => self.say(&repository, &mut report, &words, false).await,
+            None => Ok(()),
+        };
+        let Err(error) = closed else { return self.forget(job) };
+        if let Some(wait) = held_back(&error) {
+            return self.pause(wait);
+        }
+        report.refused = report.refused.saturating_add(1);
+        if report.refused >= CLOSINGS || *error.kind() == ErrorKind::Invalid {
+            tracing::warn!(job, repository = report.repository, %error, "report of a job stays open at GitHub");
+            return self.forget(job);
+        }
+        self.remember(report);
+        self.leave(job, FAILED);
+    }
+
+    fn forget(&self, job: u64) {
+        self.all.reporting.memos.change(self.uid, |memo| memo.reports.get_or_insert_default().remove(job));
+    }
+
     /// Has GitHub show something. A `new` report is not looked for.
     async fn say(
         &self,
@@ -226,8 +251,7 @@ impl Act<'_> {
     async fn refused(&self, job: u64, repository: &str, error: &pacer_github::Error) {
         match error.kind() {
             ErrorKind::Deferred { .. } | ErrorKind::RateLimited { .. } | ErrorKind::Saturated => {
-                let wait = error.retry_after().and_then(|wait| SignedDuration::try_from(wait.max(Duration::from_secs(1))).ok());
-                self.pause(wait.unwrap_or(LATER));
+                self.pause(held_back(error).unwrap_or(LATER));
             }
             ErrorKind::Unauthorized | ErrorKind::Forbidden { .. } => {
                 self.all.refuse(self.uid, self.object, &format!("{error:#}"), self.now).await;
@@ -259,6 +283,15 @@ impl Act<'_> {
     }
 }
 
+/// How long to wait where there is no room for a call now; none for other errors.
+fn held_back(error: &pacer_github::Error) -> Option<SignedDuration> {
+    if !matches!(error.kind(), ErrorKind::Deferred { .. } | ErrorKind::RateLimited { .. } | ErrorKind::Saturated) {
+        return None;
+    }
+    let wait = error.retry_after().and_then(|wait| SignedDuration::try_from(wait.max(Duration::from_secs(1))).ok());
+    Some(wait.unwrap_or(LATER))
+}
+
 /// Whether GitHub may have done what it was asked for, although nobody knows.
 fn may_have_happened(error: &pacer_github::Error) -> bool {
     matches!(error.kind(), ErrorKind::Server | ErrorKind::Timeout | ErrorKind::Network | ErrorKind::Decode)
@@ -281,18 +314,22 @@ impl Autoscalers {
         }
     }
 
-    /// Closes what an autoscaler that is gone left open, once: nobody keeps what could not be closed.
+    /// Closes what an autoscaler that is gone left open, as far as this round may. No status keeps it any more: what GitHub does not take is tried
+    /// again for as long as this process remembers it.
     pub(super) async fn close_all(&self, uid: &Uid) {
-        let left = self.reporting.memos.change(uid, |memo| memo.reports.take().zip(memo.github.clone()));
-        let Some((reports, github)) = left.filter(|_| self.reporting.fence.holds()) else { return };
-        let object = HorizontalRunnerAutoscaler::default();
-        let act = Act { all: self, object: &object, uid, github: &github, now: Timestamp::now() };
-        for report in reports.iter() {
-            let (mut report, text) = (report.clone(), closing(Ending::Unwanted));
-            let Some(repository) = Repository::named(&report.repository) else { continue };
-            if let Err(error) = act.say(&repository, &mut report, &Words { brief: &text, text: &text, over: true }, false).await {
-                tracing::warn!(job = report.job, %repository, %error, "report of a job stays open at GitHub");
-            }
+        let (memos, object) = (&self.reporting.memos, HorizontalRunnerAutoscaler::default());
+        for _ in 0..PER_MINUTE {
+            let now = Timestamp::now();
+            let known = memos.read(uid, |memo| Some((memo.reports.clone()?, memo.restraint.clone(), memo.github.clone())));
+            let Some((reports, restraint, github)) = known.flatten().filter(|_| self.reporting.fence.holds()) else { return };
+            let Some(github) = github else {
+                // Nobody has reported anything, so nobody knows by which credentials.
+                return memos.change(uid, |memo| memo.reports = None);
+            };
+            let Next::Close(job) = reports.next(None, &[], |_| String::new(), &restraint, now) else { return };
+            let Some(report) = reports.get(job).cloned() else { return };
+            memos.change(uid, |memo| memo.restraint.step(now));
+            Act { all: self, object: &object, uid, github: &github, now }.close_left(report).await;
         }
     }
 }

@@ -4,6 +4,7 @@ import { Lives, fill } from "./detail.js";
 import { h, keyed, roving, say, set } from "./dom.js";
 import { fleet } from "./fleet.js";
 import { follow } from "./live.js";
+import { past } from "./past.js";
 import { apply, count, duration, read } from "./state.js";
 import { capacity, decisions, failures, github, queue, summary } from "./tables.js";
 
@@ -24,10 +25,15 @@ let lost = { since: Date.now(), why: "connecting" };
 let skew = 0;
 let drawn = true;
 let spoken = 0;
+/** The first and the last moment of the trace that is shown instead of the operator. */
+const { from, to } = document.body.dataset;
+const recorded = from !== undefined;
 
 /** What screens may ask of the page. */
 const page = {
-  now: () => Date.now() + skew,
+  recorded,
+  // In a trace nothing ages.
+  now: () => (recorded ? (state?.at ?? 0) : Date.now() + skew),
   matches: (...texts) => filter === "" || texts.some((text) => text && String(text).toLowerCase().includes(filter)),
   refresh,
   open(key, from) {
@@ -78,7 +84,7 @@ function figures() {
   const { role, version, left_out: left } = state.operator;
   const words = { acting: "leads", filling: "reads the cluster", standby: "stands by; another replica leads and knows more", starting: "starts" };
   const missing = left.runners + left.jobs > 0 ? `; ${count(left.runners, "runner")} and ${count(left.jobs, "job")} are not shown` : "";
-  say($("operator"), `${version}, ${words[role] ?? role}${missing}`);
+  say($("operator"), recorded ? `a trace by ${version}${missing}` : `${version}, ${words[role] ?? role}${missing}`);
 }
 
 /** Ages, and whether the page is live: both change by themselves. */
@@ -94,11 +100,11 @@ function tick() {
   const banner = $("banner");
   if (away) {
     const since = state ? `Not live since ${new Date(state.at).toLocaleTimeString()}` : "Not connected";
-    say(banner, `${since}: ${lost.why}. Trying again.`);
+    say(banner, recorded ? `This moment can't be shown: ${lost.why}.` : `${since}: ${lost.why}. Trying again.`);
   }
   banner.hidden = !away;
   set(document.body, "data-stale", away && state ? "yes" : null);
-  say($("live"), lost ? "connecting" : "live");
+  say($("live"), lost ? "connecting" : recorded ? "recorded" : "live");
   set($("live"), "data-live", lost ? "no" : "yes");
 }
 
@@ -165,5 +171,20 @@ function build() {
   setInterval(() => (document.hidden ? null : tick()), 1000);
 }
 
+/** What a trace tells of one moment. */
+function onPast(snapshot) {
+  const next = read(snapshot);
+  if (state && next.at < state.at) {
+    lives.seen.clear();
+  }
+  state = next;
+  lives.follow(state, looked);
+  refresh();
+}
+
 build();
-follow("events", onEvent, onChange);
+if (recorded) {
+  past(from, to, onPast, (why) => onChange(why === null, why));
+} else {
+  follow("events", onEvent, onChange);
+}

@@ -229,7 +229,8 @@ export const github = {
     this.calls.show(credentials);
     this.listings.show([...state.listings].filter(([key]) => page.matches(key)).sort(ascending((one) => one.scope)));
     const missing = state.operator.missing_webhooks;
-    say(this.webhooks, missing > 0 ? `${count(missing, "webhook delivery").replace("deliverys", "deliveries")} failed and ${missing === 1 ? "is" : "are"} asked for again.` : "No webhook delivery is known to be missing.");
+    // A trace does not tell.
+    say(this.webhooks, page.recorded ? "" : missing > 0 ? `${count(missing, "webhook delivery").replace("deliverys", "deliveries")} failed and ${missing === 1 ? "is" : "are"} asked for again.` : "No webhook delivery is known to be missing.");
     say(this.empty, state.credentials.size > 0 ? "" : "GitHub was not asked yet.");
   },
 };

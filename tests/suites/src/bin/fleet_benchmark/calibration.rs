@@ -1,10 +1,11 @@
-//! Whether the simulator may be believed. Pools under five kinds of load, three of each with seeds of their own, are recorded and simulated.
+//! Whether the simulator may be believed. Pools under five kinds of load, each with seeds of its own, are recorded and simulated.
 //! Then another policy is simulated on that trace, put in force, and the same jobs come again: how far off was the prediction?
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -26,9 +27,6 @@ use crate::burst::{hook, start};
 use crate::figure::{Figure, Page};
 use crate::fleet::{self, PATIENCE, nodes};
 
-/// Seeds of each kind of load.
-const SEEDS: u64 = 3;
-
 /// Runs of the simulator whose mean is compared.
 const RUNS: &str = "--seeds=5";
 
@@ -43,8 +41,8 @@ const OTHER: &str = include_str!("../../../../../examples/policies/text/waves.js
 const OTHER_SET: &str = "capacity: {module: policy.js}\n";
 
 /// How jobs come to a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
     /// Twelve at once, and twelve more when the first are done.
     Burst,
     /// One after the other.
@@ -58,8 +56,6 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Burst, Self::Steady, Self::Schedule, Self::Maximum, Self::Failing];
-
     fn jobs(self) -> usize {
         match self {
             // With fewer, the 95th percentile is up to one start or two.
@@ -148,17 +144,17 @@ impl Load {
 /// # Errors
 ///
 /// When a state is not reached; the figures so far are kept.
-pub(crate) async fn measure(figures: &mut Vec<Figure>) -> Result<()> {
+pub(crate) async fn measure(kinds: &[Kind], seeds: u64, figures: &mut Vec<Figure>) -> Result<()> {
+    let loads: Vec<Load> = kinds.iter().flat_map(|kind| (1..=seeds).map(|seed| Load::new(*kind, seed))).collect();
     let world = start(|_| {}).await?;
-    let outcome = compare(&world, figures).await;
+    let outcome = compare(&world, &loads, figures).await;
     fleet::finish(world, outcome).await
 }
 
-async fn compare(world: &World, figures: &mut Vec<Figure>) -> Result<()> {
+async fn compare(world: &World, loads: &[Load], figures: &mut Vec<Figure>) -> Result<()> {
     hook(world)?;
-    let loads: Vec<Load> = Kind::ALL.iter().flat_map(|kind| (1..=SEEDS).map(|seed| Load::new(*kind, seed))).collect();
     let delay = json!([{"name": "STARTUP_DELAY_IN_SECONDS", "value": START.to_string()}]);
-    for load in &loads {
+    for load in loads {
         let pool = with_spec(deployment(&load.name, 0), "env", delay.clone());
         let pool: RunnerDeployment = serde_json::from_value(pool)?;
         api::<RunnerDeployment>(world).create(&PostParams::default(), &pool).await?;
@@ -170,16 +166,16 @@ async fn compare(world: &World, figures: &mut Vec<Figure>) -> Result<()> {
     std::fs::write(other.join("policy.js"), OTHER)?;
 
     let before = directory.path().join("recorded.jsonl");
-    record(world, &loads, &before).await?;
+    record(world, loads, &before).await?;
     let page = &mut Page::new("simulated as recorded".to_owned(), figures);
     let report = simulate(&before, &["--policies", &other.display().to_string()]).await?;
     for deviation in &report.calibration.deviations {
         page.deviation(&deviation.title(), deviation.simulated, deviation.recorded, Some(deviation.allowed));
     }
 
-    put_in_force(world, &loads).await?;
+    put_in_force(world, loads).await?;
     let real = directory.path().join("real.jsonl");
-    record(world, &loads, &real).await?;
+    record(world, loads, &real).await?;
     // What was recorded is measured in the same way; that the other policy gives it as well is seen on the way.
     let measured = simulate(&real, &["--recorded-policies", &other.display().to_string()]).await?;
     let page = &mut Page::new("predicted for another policy".to_owned(), figures);
@@ -313,7 +309,7 @@ mod tests {
     #[test]
     fn seeds_give_jobs_of_their_own_and_each_the_same_ones() {
         let jobs = |kind, seed| Load::new(kind, seed).jobs;
-        for kind in Kind::ALL {
+        for kind in Kind::value_variants().iter().copied() {
             assert_eq!(jobs(kind, 1), jobs(kind, 1));
             assert_ne!(jobs(kind, 1), jobs(kind, 2));
             assert_eq!(jobs(kind, 1).len(), kind.jobs());

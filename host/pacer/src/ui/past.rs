@@ -1,0 +1,466 @@
+//! What a trace tells of one moment, in the form that the page shows. What a trace does not hold is left out: why jobs wait, and what GitHub said.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use pacer_operator::snapshot::{
+    Budget, Cause, Counts, Credentials, Decision, Failure, JOBS, Job, JobState, LeftOut, Listing, Operator, Pool, RUNNERS,
+    Reason, Role, Runner, RunningJob, Section, Snapshot, VERSION,
+};
+use pacer_operator::standing::State;
+use pacer_trace::surroundings::{self, Listings, Room};
+use pacer_trace::{About, End, PoolSettings, Record, Trace, What};
+
+/// The newest decisions, and the newest failures, that are shown.
+const NEWEST: usize = 200;
+
+/// A trace to look into.
+#[derive(Debug)]
+pub(super) struct Past {
+    by: String,
+    /// In their order.
+    records: Vec<Record>,
+    /// Its first moment.
+    pub(super) from: Timestamp,
+    /// Its last.
+    pub(super) to: Timestamp,
+}
+
+impl Past {
+    /// Of a trace.
+    pub(super) fn of(trace: Trace) -> Self {
+        let Trace { header, mut records } = trace;
+        // What was learned afterwards is about an earlier moment.
+        records.sort_by_key(|record| record.at);
+        let to = records.last().map_or(header.started, |record| record.at.max(header.started));
+        // Browsers know milliseconds: the last of them would be before the last record.
+        let to = to.round(TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Ceil)).unwrap_or(to);
+        Self { by: header.by, records, from: header.started, to }
+    }
+
+    /// What there was at a moment.
+    pub(super) fn at(&self, at: Timestamp) -> Snapshot {
+        let mut scene = Scene::default();
+        for record in self.records.iter().take_while(|record| record.at <= at) {
+            scene.take(record);
+        }
+        scene.snapshot(&self.by, at)
+    }
+}
+
+/// What records have said so far.
+#[derive(Default)]
+struct Scene<'a> {
+    taken: u64,
+    pools: BTreeMap<&'a str, PoolNow<'a>>,
+    jobs: BTreeMap<u64, JobNow<'a>>,
+    runners: BTreeMap<&'a str, RunnerNow<'a>>,
+    decisions: VecDeque<(u64, Decision)>,
+    failures: VecDeque<(u64, Failure)>,
+    failed: Option<Cause>,
+    credentials: BTreeMap<&'a str, Credentials>,
+    listings: BTreeMap<String, Listing>,
+}
+
+struct PoolNow<'a> {
+    settings: &'a PoolSettings,
+    desired: u32,
+    room: Option<&'a Room>,
+    /// Why its number is this one.
+    why: &'a str,
+}
+
+struct JobNow<'a> {
+    about: &'a About,
+    queued: Timestamp,
+    since: Timestamp,
+    state: JobState,
+    runner: Option<&'a str>,
+}
+
+struct RunnerNow<'a> {
+    pool: &'a str,
+    created: Timestamp,
+    state: State,
+    since: Timestamp,
+    node: Option<&'a str>,
+    job: Option<u64>,
+}
+
+/// A trace does not tell why a runner failed.
+const UNKNOWN: &str = "unknown";
+
+impl<'a> Scene<'a> {
+    fn take(&mut self, record: &'a Record) {
+        self.taken = self.taken.saturating_add(1);
+        let at = record.at;
+        match &record.what {
+            What::Pool(settings) => {
+                let known = self.pools.get(settings.pool.as_ref());
+                let (room, why) = known.map(|pool| (pool.room, pool.why)).unwrap_or_default();
+                self.pools.insert(&settings.pool, PoolNow { settings, desired: settings.replicas, room, why });
+            }
+            What::JobQueued { job, about } => {
+                let new = JobNow { about, queued: at, since: at, state: JobState::Queued, runner: None };
+                self.jobs.entry(*job).or_insert(new);
+            }
+            What::JobAssigned { job, runner } => self.job(*job, |job| job.runner = Some(runner)),
+            What::JobStarted { job, runner } => self.starts(*job, runner.as_deref(), at),
+            What::JobCompleted { job } => self.completes(*job, at),
+            What::RunnerCreated { runner, pool } => {
+                let new = RunnerNow { pool, created: at, state: State::Pending, since: at, node: None, job: None };
+                self.runners.entry(runner).or_insert(new);
+            }
+            What::RunnerPlaced { runner, node } => {
+                self.runner(runner, |runner| runner.node = Some(node));
+                self.stands(runner, State::Starting, at, &[State::Pending]);
+            }
+            What::RunnerRegistered { runner } => self.stands(runner, State::Idle, at, &[State::Pending, State::Starting]),
+            What::RunnerBusy { runner } => {
+                self.stands(runner, State::Busy, at, &[State::Pending, State::Starting, State::Idle]);
+            }
+            What::RunnerIdle { runner } => {
+                self.runner(runner, |runner| runner.job = None);
+                self.stands(runner, State::Idle, at, &[State::Busy]);
+            }
+            What::RunnerEnded { runner, why } => self.ends(runner, *why, at),
+            What::Decision { pool, from, to, why, .. } => self.decides(pool, (*from, *to), why, at),
+            What::Room(room) => {
+                if let Some(pool) = self.pools.get_mut(room.pool.as_ref()) {
+                    pool.room = Some(room).filter(|room| room.waiting > 0);
+                }
+            }
+            What::Listings(listings) => self.listed(listings),
+            What::Budget(budget) => self.budget(budget),
+            What::Node(_) | What::Resumed { .. } | What::Checkpoint {} | What::Unknown => {}
+        }
+    }
+
+    fn job(&mut self, id: u64, change: impl FnOnce(&mut JobNow<'a>)) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            change(job);
+        }
+    }
+
+    fn runner(&mut self, name: &str, change: impl FnOnce(&mut RunnerNow<'a>)) {
+        if let Some(runner) = self.runners.get_mut(name) {
+            change(runner);
+        }
+    }
+
+    /// A runner comes into a state from one of these.
+    fn stands(&mut self, name: &str, state: State, at: Timestamp, from: &[State]) {
+        self.runner(name, |runner| {
+            if from.contains(&runner.state) {
+                (runner.state, runner.since) = (state, at);
+            }
+        });
+    }
+
+    fn starts(&mut self, id: u64, named: Option<&'a str>, at: Timestamp) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        (job.state, job.since, job.runner) = (JobState::Running, at, named.or(job.runner));
+        if let Some(runner) = job.runner.and_then(|runner| self.runners.get_mut(runner)) {
+            (runner.state, runner.since, runner.job) = (State::Busy, at, Some(id));
+        }
+    }
+
+    fn completes(&mut self, id: u64, at: Timestamp) {
+        let Some(job) = self.jobs.remove(&id) else { return };
+        let Some(runner) = job.runner.and_then(|runner| self.runners.get_mut(runner)).filter(|runner| runner.job == Some(id))
+        else {
+            return;
+        };
+        let ephemeral = self.pools.get(runner.pool).is_none_or(|pool| pool.settings.ephemeral);
+        (runner.job, runner.state, runner.since) = (None, if ephemeral { State::Ended } else { State::Idle }, at);
+    }
+
+    fn ends(&mut self, name: &'a str, why: End, at: Timestamp) {
+        let Some(runner) = self.runners.remove(name).filter(|_| why == End::Failed) else { return };
+        let cause = self.failed.get_or_insert_with(|| Cause { cause: UNKNOWN.to_owned(), now: 0, total: 0, last: None });
+        (cause.total, cause.last) = (cause.total.saturating_add(1), Some(at));
+        let failure = Failure {
+            at,
+            namespace: namespace(runner.pool).to_owned(),
+            runner: name.to_owned(),
+            pool: key(runner.pool),
+            situation: "never-registered".to_owned(),
+            cause: UNKNOWN.to_owned(),
+            message: "its Runner was gone before GitHub had seen it".to_owned(),
+        };
+        keep(&mut self.failures, self.taken, failure);
+    }
+
+    fn decides(&mut self, pool: &str, (from, to): (u32, u32), why: &'a str, at: Timestamp) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            (pool.desired, pool.why) = (to, why);
+        }
+        let decision = Decision {
+            at,
+            pool: key(pool),
+            decision: "capacity".to_owned(),
+            policy: String::new(),
+            summary: if why.is_empty() { format!("{from} to {to}") } else { format!("{from} to {to}: {why}") },
+            items: Vec::new(),
+            more: 0,
+        };
+        keep(&mut self.decisions, self.taken, decision);
+    }
+
+    fn account(&mut self, name: &'a str) -> &mut Credentials {
+        self.credentials.entry(name).or_insert_with(|| Credentials {
+            name: name.to_owned(),
+            // Neither is recorded.
+            kind: String::new(),
+            calls: BTreeMap::new(),
+            budgets: Vec::new(),
+            secondary_until: None,
+            held_back: 0,
+        })
+    }
+
+    fn listed(&mut self, listings: &'a Listings) {
+        self.account(&listings.credentials);
+        for scope in &listings.scopes {
+            let listing = Listing {
+                credentials: listings.credentials.to_string(),
+                scope: scope.scope.to_string(),
+                at: scope.began,
+                runners: usize::try_from(scope.runners).unwrap_or(usize::MAX),
+                failures: scope.failures,
+                error: None,
+            };
+            self.listings.insert(format!("{}/{}", listings.credentials, scope.scope), listing);
+        }
+    }
+
+    fn budget(&mut self, budget: &'a surroundings::Budget) {
+        let account = self.account(&budget.credentials);
+        account.held_back = account.held_back.saturating_add(budget.held_back);
+        account.secondary_until = budget.secondary_until;
+        let windows = budget.windows.iter().map(|window| Budget {
+            resource: window.resource.to_string(),
+            owner: window.owner.as_ref().map(ToString::to_string),
+            limit: window.limit,
+            remaining: window.remaining,
+            resets_at: window.resets_at,
+        });
+        account.budgets = windows.collect();
+    }
+
+    fn snapshot(self, by: &str, at: Timestamp) -> Snapshot {
+        let left_out =
+            LeftOut { runners: self.runners.len().saturating_sub(RUNNERS), jobs: self.jobs.len().saturating_sub(JOBS) };
+        let operator = Operator { role: Role::Acting, version: by.to_owned(), missing_webhooks: 0, left_out };
+        let runners: Section<Runner> = self.runners.iter().take(RUNNERS).map(|(name, runner)| self.told(name, runner)).collect();
+        let pools = self.pools.values().map(|pool| of_pool(pool, &runners)).collect();
+        let mut jobs: Vec<(&u64, &JobNow<'_>)> = self.jobs.iter().collect();
+        jobs.sort_by_key(|(id, job)| (job.state == JobState::Running, job.queued, **id));
+        let jobs = jobs.into_iter().take(JOBS).map(|(id, job)| of_job(*id, job)).collect();
+        let numbered = |number: u64| format!("{number:012}");
+        Snapshot {
+            version: VERSION,
+            number: self.taken,
+            at,
+            operator,
+            pools,
+            runners,
+            jobs,
+            decisions: self.decisions.into_iter().map(|(number, one)| (numbered(number), Arc::new(one))).collect(),
+            credentials: self.credentials.into_iter().map(|(name, one)| (name.to_owned(), Arc::new(one))).collect(),
+            listings: self.listings.into_iter().map(|(key, one)| (key, Arc::new(one))).collect(),
+            failures: self.failures.into_iter().map(|(number, one)| (numbered(number), Arc::new(one))).collect(),
+            causes: self.failed.into_iter().map(|cause| (cause.cause.clone(), Arc::new(cause))).collect(),
+        }
+    }
+
+    fn told(&self, name: &str, runner: &RunnerNow<'_>) -> (String, Arc<Runner>) {
+        let pool = self.pools.get(runner.pool);
+        let job = runner.job.and_then(|id| Some((id, self.jobs.get(&id)?)));
+        let told = Runner {
+            namespace: namespace(runner.pool).to_owned(),
+            name: name.to_owned(),
+            pool: Some(key(runner.pool)),
+            node: runner.node.map(str::to_owned),
+            state: runner.state,
+            since: runner.since,
+            created: runner.created,
+            ephemeral: pool.is_none_or(|pool| pool.settings.ephemeral),
+            protected: false,
+            job: job.map(|(id, job)| RunningJob {
+                id,
+                repository: job.about.repository.to_string(),
+                workflow: job.about.workflow.to_string(),
+                since: job.since,
+            }),
+            trouble: None,
+        };
+        (format!("{}/{name}", told.namespace), Arc::new(told))
+    }
+}
+
+/// Keeps the newest.
+fn keep<T>(kept: &mut VecDeque<(u64, T)>, number: u64, one: T) {
+    if kept.len() >= NEWEST {
+        kept.pop_front();
+    }
+    kept.push_back((number, one));
+}
+
+/// Key of a pool. RunnerSets are not recorded.
+fn key(pool: &str) -> String {
+    format!("RunnerDeployment/{pool}")
+}
+
+fn namespace(pool: &str) -> &str {
+    pool.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
+fn of_pool(pool: &PoolNow<'_>, runners: &Section<Runner>) -> (String, Arc<Pool>) {
+    let PoolNow { settings, desired, room, why } = pool;
+    let key = key(&settings.pool);
+    let mut counts = Counts::default();
+    for runner in runners.values().filter(|runner| runner.pool.as_deref() == Some(&key)) {
+        counts.add(runner.state);
+    }
+    let limit = match room {
+        Some(room) => Reason { word: "NoRoom".to_owned(), text: format!("for {} runners: {}", room.waiting, room.message) },
+        None => Reason { word: String::new(), text: (*why).to_owned() },
+    };
+    let told = Pool {
+        kind: "RunnerDeployment".to_owned(),
+        namespace: namespace(&settings.pool).to_owned(),
+        name: settings.pool.split_once('/').map_or(settings.pool.as_ref(), |(_, name)| name).to_owned(),
+        labels: settings.labels.iter().map(ToString::to_string).collect(),
+        min: Some(settings.min),
+        max: Some(settings.max),
+        desired: *desired,
+        actual: counts.alive(),
+        counts,
+        // Each has one, whose name is not recorded.
+        autoscaler: None,
+        policies: settings.policies.clone(),
+        limit: Some(limit),
+        online_after: None,
+    };
+    (key, Arc::new(told))
+}
+
+fn of_job(id: u64, job: &JobNow<'_>) -> (String, Arc<Job>) {
+    let pool = job.about.pool.as_deref();
+    let told = Job {
+        id,
+        autoscaler: String::new(),
+        pool: pool.map(key),
+        repository: job.about.repository.to_string(),
+        workflow: job.about.workflow.to_string(),
+        labels: job.about.labels.iter().map(ToString::to_string).collect(),
+        attempt: job.about.attempt,
+        state: job.state,
+        queued: job.queued,
+        since: job.since,
+        runner: job.runner.map(str::to_owned),
+        reason: None,
+        estimate: None,
+    };
+    (format!("{}/{id}", pool.unwrap_or_default()), Arc::new(told))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn at(minute: i64) -> Timestamp {
+        "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_mins(minute)
+    }
+
+    /// A job that waits for room, runs and ends, a runner that fails, and what GitHub has left.
+    pub(in crate::ui) fn trace() -> Trace {
+        let budget = |left: u32| {
+            json!({"kind": "budget", "credentials": "default", "heldBack": 2, "windows": [
+                {"resource": "core", "limit": 5000, "used": 5000 - left, "remaining": left, "resetsAt": at(30)},
+            ]})
+        };
+        let scope = |failures: u32| json!([{"scope": "acme", "listings": 3, "began": at(3), "runners": 7, "failures": failures}]);
+        let records = [
+            (
+                0,
+                json!({
+                    "kind": "pool", "pool": "ci/web", "labels": ["web"], "ephemeral": true, "min": 0, "max": 8, "replicas": 0,
+                    "scaleDownDelaySeconds": 600, "jobLifeSeconds": 600, "webhooks": true,
+                }),
+            ),
+            (
+                1,
+                json!({"kind": "job-queued", "job": 7, "repository": "acme/app", "workflow": "build", "labels": ["web"], "attempt": 1, "pool": "ci/web"}),
+            ),
+            (1, json!({"kind": "decision", "pool": "ci/web", "from": 0, "to": 2, "why": "1 job waits"})),
+            (1, json!({"kind": "runner-created", "runner": "web-a", "pool": "ci/web"})),
+            (1, json!({"kind": "runner-created", "runner": "web-b", "pool": "ci/web"})),
+            (2, json!({"kind": "room", "pool": "ci/web", "waiting": 2, "message": "0/3 nodes are available"})),
+            (4, json!({"kind": "listings", "credentials": "default", "scopes": scope(0)})),
+            (4, budget(4_000)),
+            (5, json!({"kind": "room", "pool": "ci/web", "waiting": 0})),
+            (5, json!({"kind": "runner-placed", "runner": "web-a", "node": "node-1"})),
+            (6, json!({"kind": "runner-registered", "runner": "web-a"})),
+            (7, json!({"kind": "job-started", "job": 7, "runner": "web-a"})),
+            (8, json!({"kind": "runner-ended", "runner": "web-b", "why": "failed"})),
+            (8, json!({"kind": "job-completed", "job": 7})),
+            (9, json!({"kind": "listings", "credentials": "default", "scopes": scope(4)})),
+            (9, budget(100)),
+        ];
+        let records = records.into_iter().map(|(minute, mut record)| {
+            record["at"] = json!(at(minute));
+            serde_json::from_value(record).unwrap()
+        });
+        Trace { header: pacer_trace::Header::new(at(0)), records: records.collect() }
+    }
+
+    #[test]
+    fn each_moment_shows_what_had_been_recorded_by_then() {
+        let past = Past::of(trace());
+        assert_eq!((past.from, past.to), (at(0), at(9)));
+        let mut trace = trace();
+        trace.records.last_mut().unwrap().at = at(9) + jiff::SignedDuration::from_micros(1_300);
+        assert_eq!(Past::of(trace).to, at(9) + jiff::SignedDuration::from_millis(2));
+        let runners = |minute: i64| {
+            let shown = past.at(at(minute));
+            shown.runners.values().map(|runner| (runner.name.clone(), runner.state)).collect::<Vec<_>>()
+        };
+        let named = |name: &str, state| (name.to_owned(), state);
+        assert_eq!(runners(0), []);
+        assert_eq!(runners(3), [named("web-a", State::Pending), named("web-b", State::Pending)]);
+        assert_eq!(runners(5), [named("web-a", State::Starting), named("web-b", State::Pending)]);
+        assert_eq!(runners(6), [named("web-a", State::Idle), named("web-b", State::Pending)]);
+        assert_eq!(runners(7), [named("web-a", State::Busy), named("web-b", State::Pending)]);
+        assert_eq!(runners(9), [named("web-a", State::Ended)]);
+
+        let waiting = past.at(at(3));
+        let pool = waiting.pools.get("RunnerDeployment/ci/web").unwrap();
+        assert_eq!((pool.desired, pool.actual, pool.max, pool.counts.pending), (2, 2, Some(8), 2));
+        assert_eq!(pool.limit.as_ref().unwrap().text, "for 2 runners: 0/3 nodes are available");
+        let job = waiting.jobs.get("ci/web/7").unwrap();
+        assert_eq!((job.state, job.queued, job.repository.as_str()), (JobState::Queued, at(1), "acme/app"));
+        let running = past.at(at(7));
+        assert_eq!(running.runners.get("ci/web-a").unwrap().job.as_ref().unwrap().id, 7);
+        assert_eq!(running.pools.get("RunnerDeployment/ci/web").unwrap().limit.as_ref().unwrap().text, "1 job waits");
+        let over = past.at(at(9));
+        assert!(over.jobs.is_empty() && over.failures.len() == 1 && over.decisions.len() == 1, "{over:#?}");
+        assert_eq!(over.causes.get("unknown").unwrap().total, 1);
+    }
+
+    #[test]
+    fn budget_and_listings_of_github_are_those_of_the_moment() {
+        let past = Past::of(trace());
+        assert!(past.at(at(3)).credentials.is_empty() && past.at(at(3)).listings.is_empty());
+        for (minute, left, held_back, failures) in [(4, 4_000, 2, 0), (8, 4_000, 2, 0), (9, 100, 4, 4)] {
+            let shown = past.at(at(minute));
+            let account = shown.credentials.get("default").unwrap();
+            let listing = shown.listings.get("default/acme").unwrap();
+            assert_eq!((account.budgets[0].remaining, account.held_back), (left, held_back), "{minute}");
+            assert_eq!((listing.runners, listing.at, listing.failures), (7, Some(at(3)), failures), "{minute}");
+        }
+    }
+}

@@ -185,9 +185,9 @@ bench-policy: setup ## What the shipped policy costs on this machine.
 cross: setup ## Installs the Rust target of ARCH where it is missing.
 	rustup target list --installed --toolchain $(TOOLCHAIN) | grep -qx $(CPU)-unknown-linux-gnu || rustup target add --toolchain $(TOOLCHAIN) $(CPU)-unknown-linux-gnu
 
-image: cross ## Writes an OCI layout with the release build into target/image, without a container engine. ARCH=arm64 for that platform.
+image: cross ## Writes an OCI layout with the release build into target/image, and its root into target/image-root for the Dockerfile. ARCH=arm64 for that platform.
 	cargo build --release -p pacer $(CROSS) $(LOCKED)
-	rm -rf target/image
+	rm -rf target/image target/image-root
 	deploy/image/build.sh $(RELEASED)/pacer target/image
 
 release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras and cosign, which `make release` and `make release-push` run.

@@ -178,9 +178,19 @@ bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a se
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"
 
-bench-policy: setup ## What the shipped policy costs on this machine.
+# Microseconds that half of the calls of the default scale-down may take, with the way to the process that runs it and back.
+bench-policy: setup ## What the shipped policy costs on this machine; fails beyond 0.3 ms for 100 candidates, or 1.5 ms for 1,000.
 	cargo build --release -p pacer $(LOCKED)
-	target/release/pacer policy bench builtin --table
+	target/release/pacer policy bench builtin --table | tee target/bench-policy.md
+	awk -F'|' '
+	  BEGIN { most["100"] = 300; most["1000"] = 1500 }
+	  $$2 == " scale-down " {
+	    size = $$3; gsub(/[ ,]/, "", size)
+	    took = $$5; gsub(/[ ,]/, "", took)
+	    micros = took ~ /ms$$/ ? took * 1000 : took + 0
+	    if (size in most) { seen++; if (micros > most[size]) { print "scale-down of " size " takes " took ", more than " most[size] " µs"; missed = 1 } }
+	  }
+	  END { if (seen != 2) print "no figures"; exit missed || seen != 2 }' target/bench-policy.md
 
 cross: setup ## Installs the Rust target of ARCH where it is missing.
 	rustup target list --installed --toolchain $(TOOLCHAIN) | grep -qx $(CPU)-unknown-linux-gnu || rustup target add --toolchain $(TOOLCHAIN) $(CPU)-unknown-linux-gnu

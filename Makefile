@@ -170,7 +170,7 @@ page-screenshots: ## Writes the pictures of docs/page.md anew, with what page-te
 	node screenshots.mjs ../../docs/images
 
 bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, calls, CPU, memory.
-	cargo build --release -p pacer -p pacer-suites $(LOCKED)
+	PACER_OWN_GLIBC=1 cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
 
 bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a second beside 20,000 open jobs. Takes forty minutes and 8 GiB.
@@ -186,16 +186,26 @@ profile: setup controlplane ## Where the operator's processor time and memory go
 	cargo build --profile profiling -p pacer -p pacer-suites $(LOCKED)
 	tests/profile/run.sh target/profiling "$(SCENE)" target/profile
 
-bench-policy: setup ## What the shipped policy costs on this machine.
+# Microseconds that half of the calls of the default scale-down may take, with the way to the process that runs it and back.
+bench-policy: setup ## What the shipped policy costs on this machine; fails beyond 0.3 ms for 100 candidates, or 1.5 ms for 1,000.
 	cargo build --release -p pacer $(LOCKED)
-	target/release/pacer policy bench builtin --table
+	target/release/pacer policy bench builtin --table | tee target/bench-policy.md
+	awk -F'|' '
+	  BEGIN { most["100"] = 300; most["1000"] = 1500 }
+	  $$2 == " scale-down " {
+	    size = $$3; gsub(/[ ,]/, "", size)
+	    took = $$5; gsub(/[ ,]/, "", took)
+	    micros = took ~ /ms$$/ ? took * 1000 : took + 0
+	    if (size in most) { seen++; if (micros > most[size]) { print "scale-down of " size " takes " took ", more than " most[size] " µs"; missed = 1 } }
+	  }
+	  END { if (seen != 2) print "no figures"; exit missed || seen != 2 }' target/bench-policy.md
 
 cross: setup ## Installs the Rust target of ARCH where it is missing.
 	rustup target list --installed --toolchain $(TOOLCHAIN) | grep -qx $(CPU)-unknown-linux-gnu || rustup target add --toolchain $(TOOLCHAIN) $(CPU)-unknown-linux-gnu
 
-image: cross ## Writes an OCI layout with the release build into target/image, without a container engine. ARCH=arm64 for that platform.
-	cargo build --release -p pacer $(CROSS) $(LOCKED)
-	rm -rf target/image
+image: cross ## Writes an OCI layout with the release build into target/image, and its root into target/image-root for the Dockerfile. ARCH=arm64 for that platform.
+	PACER_OWN_GLIBC=1 cargo build --release -p pacer $(CROSS) $(LOCKED)
+	rm -rf target/image target/image-root
 	deploy/image/build.sh $(RELEASED)/pacer target/image
 
 release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras and cosign, which `make release` and `make release-push` run.
@@ -206,6 +216,9 @@ release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras a
 	go install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN_VERSION)
 
 release: cross helm policies ## For ARCH: writes archives, image, chart, manifests, policies, SBOM, checksums and provenance into target/release-files.
+	# The image brings its own glibc, the archives meet older ones.
+	PACER_OWN_GLIBC=1 cargo auditable build --release -p pacer $(CROSS) $(LOCKED)
+	install -m 755 $(RELEASED)/pacer target/pacer-of-the-image
 	cargo auditable build --release -p pacer $(CROSS) $(LOCKED)
 	cargo cyclonedx --manifest-path host/pacer/Cargo.toml --format json --override-filename sbom
 	# The interpreter of texts is compiled into the program, and its crates are locked apart.
@@ -214,7 +227,7 @@ release: cross helm policies ## For ARCH: writes archives, image, chart, manifes
 	# It writes one for each crate, beside its manifest.
 	find host policies tests examples -name sbom.json -delete
 	rm -rf target/release-files
-	SBOM=target/sbom.json deploy/release/build.sh $(RELEASED)/pacer target/policies target/release-files
+	SBOM=target/sbom.json IMAGE_BINARY=target/pacer-of-the-image deploy/release/build.sh $(RELEASED)/pacer target/policies target/release-files
 
 release-push: ## Signs what `make release` wrote, and pushes image, chart and policies to REGISTRY.
 	@: "$${REGISTRY:?the registry and its path, such as ghcr.io/example}"

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh BINARY DIRECTORY: writes an OCI layout with the program into a directory that must not exist, then unpacks and runs it. Needs Go and
-# a Debian whose glibc the program was linked against, no container engine. The same program on the same machine gives the same bytes.
+# build.sh BINARY DIRECTORY: writes an OCI layout with the program into DIRECTORY, unpacks its root into DIRECTORY-root, for the Dockerfile, and runs it
+# there. Neither may exist. Needs Go and a Debian whose glibc the program was linked against, no container engine. The same program on the same machine
+# gives the same bytes.
 #
 #   ARCH               platform of the program, amd64 or arm64 (this machine's). For another one Debian's cross compiler for it has to be
 #                      installed, whose libraries the image gets
@@ -33,14 +34,19 @@ layer=
 for blob in "$out"/blobs/sha256/*; do
     if gzip -t "$blob" 2>/dev/null; then layer=$blob; fi
 done
-mkdir "$scratch/root"
-tar -xzf "$layer" -C "$scratch/root"
-programs=$(cd "$scratch/root" && find . -type f -perm -u+x ! -name '*.so*' | sort)
+unpacked=$out-root
+mkdir -m 755 "$unpacked"
+tar -xzpf "$layer" -C "$unpacked"
+# The Dockerfile's context is this directory.
+sed -n 's/^COPY \(.*\) .*/\1/p' "$image/Dockerfile" | while read -r copied; do
+    [ -n "$(ls -A "$unpacked/$copied")" ] || { echo "image: the Dockerfile copies $copied, which is not in $unpacked" >&2; exit 1; }
+done
+programs=$(cd "$unpacked" && find . -type f -perm -u+x ! -name '*.so*' | sort)
 [ "$programs" = ./usr/local/bin/pacer ] || { echo "image: unexpected programs: $programs" >&2; exit 1; }
 if [ "$arch" != "$here" ]; then
     [ -n "${RUN:-}" ] || { echo "image: not run, because this machine is $here" >&2; exit 0; }
     # No other root than this machine's for an emulator: its libraries are those of the image.
-    set -- ${RUN%% *} -L "$scratch/root" "$scratch/root/usr/local/bin/pacer"
+    set -- ${RUN%% *} -L "$unpacked" "$unpacked/usr/local/bin/pacer"
     "$@" crds >"$scratch/crds"
     "$@" version | grep -q " $version\$" || { echo "image: the program is not version $version" >&2; exit 1; }
     [ -s "$scratch/crds" ]
@@ -48,5 +54,5 @@ if [ "$arch" != "$here" ]; then
 fi
 [ "$("$binary" version)" = "pacer $version" ] || { echo "image: the program is not version $version" >&2; exit 1; }
 if [ "$(id -u)" = 0 ]; then set -- chroot --userspec=65532:65532; else set -- unshare --map-root-user chroot; fi
-"$@" "$scratch/root" /usr/local/bin/pacer crds >"$scratch/crds"
+"$@" "$unpacked" /usr/local/bin/pacer crds >"$scratch/crds"
 "$binary" crds | cmp - "$scratch/crds"

@@ -8,6 +8,7 @@
 #   RELEASE_URL        where the files will lie, for the krew manifest and the provenance; without it there is no krew manifest
 #   BUILDER            who builds, a URI, for the provenance (local)
 #   ARCH, RUN          platform of the program, and what runs it here, as in deploy/image/build.sh
+#   IMAGE_BINARY       the program of the image, which need not start with an older glibc than that of the image (BINARY)
 #   SBOM               a CycloneDX document in JSON to add, as cargo-cyclonedx writes it
 set -eu
 
@@ -55,7 +56,7 @@ archive=pacer-$version-linux-$arch.tar.gz
 pack "$program" "$out/$archive"
 
 # The image, as an archive of the layout that any tool for images reads.
-"$root/deploy/image/build.sh" "$binary" "$scratch/image"
+"$root/deploy/image/build.sh" "${IMAGE_BINARY:-$binary}" "$scratch/image"
 collect "$scratch/image" >"$out/pacer-$version-image-linux-$arch.tar"
 
 # The chart, and what it renders with its defaults for those who use none. Helm itself writes the time into its archive.

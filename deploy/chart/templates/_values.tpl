@@ -136,8 +136,19 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.affinity }}
-affinity: {{- toYaml . | nindent 2 }}
+affinity:
+{{- if .values.affinity }}
+  {{- toYaml .values.affinity | nindent 2 }}
+{{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          namespaceSelector: {}
+          labelSelector:
+            matchExpressions:
+              - {key: actions-runner, operator: Exists}
 {{- end }}
 topologySpreadConstraints:
 {{- if .values.topologySpreadConstraints }}

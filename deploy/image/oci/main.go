@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"debug/elf"
+	_ "embed"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -35,6 +36,12 @@ import (
 
 // Largest size of the compressed image: it is pulled by every node that may run the operator.
 const limit = 60 << 20
+
+// What the image says of itself, but for its version: who runs what. The Dockerfile says the same, which the test `book` of tests/suites compares. The
+// user is a number, so that runAsNonRoot can tell.
+//
+//go:embed config.json
+var settings []byte
 
 // Rust's names of platforms by OCI's.
 var targets = map[string]string{"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
@@ -275,19 +282,10 @@ func configuration(with v1.Image, arch, version string, created time.Time) *v1.C
 	config = config.DeepCopy()
 	config.Created = v1.Time{Time: created}
 	config.OS, config.Architecture = "linux", arch
-	config.Config = v1.Config{
-		// A number, so that runAsNonRoot can tell.
-		User:       "65532:65532",
-		Entrypoint: []string{"/usr/local/bin/pacer"},
-		Cmd:        []string{"run"},
-		WorkingDir: "/",
-		Env:        []string{"PATH=/usr/local/bin"},
-		Labels: map[string]string{
-			"org.opencontainers.image.title":    "pacer",
-			"org.opencontainers.image.version":  version,
-			"org.opencontainers.image.licenses": "Apache-2.0",
-		},
+	if err := json.Unmarshal(settings, &config.Config); err != nil {
+		log.Fatal("config.json: ", err)
 	}
+	config.Config.Labels["org.opencontainers.image.version"] = version
 	return config
 }
 

@@ -121,21 +121,53 @@ fn is_over(process: u32) -> bool {
     threads <= 1 && zombie
 }
 
+/// Ends the one runner that waits. Returns when it is over.
+async fn end_the_idle_runner(jail: &pacer_policy::Jail) {
+    let [runner] = jail.idle_runners()[..] else { panic!("one runner waits") };
+    assert!(Command::new("kill").args(["-9", &runner.to_string()]).status().unwrap().success());
+    while !is_over(runner) {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_that_died_while_nobody_asked_is_no_fault() {
     let counters = Arc::new(Counters::default());
     let host = child::host(&counters);
     host.generation().scale_down(request(4, 2)).await;
-    let [runner] = host.jail().unwrap().idle_runners()[..] else { panic!("one runner waits") };
-    assert!(Command::new("kill").args(["-9", &runner.to_string()]).status().unwrap().success());
-    while !is_over(runner) {
-        tokio::task::yield_now().await;
-    }
-    let began = Instant::now();
+    end_the_idle_runner(host.jail().unwrap()).await;
     let evaluation = host.generation().scale_down(request(4, 2)).await;
-    let took = began.elapsed();
     assert_eq!((evaluation.fault, counters.fallbacks()), (None, 0));
-    println!("replaced and asked in {took:?}");
-    // A hundred milliseconds on a machine that has nothing else to do.
-    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// Longest time from the loss of a runner to the next decision by another one, its start and its locks included.
+const REPLACED: Duration = Duration::from_millis(100);
+
+/// How often a runner is lost in one round, and how many rounds there are: other tests, which start processes as well, may take the machine for the
+/// whole of one.
+const LOSSES: usize = 9;
+const ROUNDS: usize = 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_is_lost_is_replaced_within_a_tenth_of_a_second() {
+    let counters = Arc::new(Counters::default());
+    let host = child::host(&counters);
+    host.generation().scale_down(request(4, 2)).await;
+    let mut medians = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut took = Vec::new();
+        for _ in 0..LOSSES {
+            end_the_idle_runner(host.jail().unwrap()).await;
+            let began = Instant::now();
+            assert_eq!(host.generation().scale_down(request(4, 2)).await.fault, None);
+            took.push(began.elapsed());
+        }
+        took.sort_unstable();
+        println!("replaced and asked in {took:?}");
+        medians.push(took[LOSSES / 2]);
+        if took[LOSSES / 2] < REPLACED {
+            return;
+        }
+    }
+    panic!("the medians of {ROUNDS} rounds are {medians:?}");
 }

@@ -11,6 +11,7 @@ mod github;
 mod installation;
 mod pods;
 mod rights;
+mod scraping;
 mod tenancy;
 
 use std::path::PathBuf;
@@ -98,6 +99,9 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<(Report, Op
     let installation = installation::read(&mut reader, &arguments.operator_namespace).await?;
     report.add(installation.check(&mut reader, Timestamp::now()).await);
     report.add(rights::check(&mut reader, &installation).await?);
+    if let Some(checked) = scraping::check(&mut reader, &installation).await? {
+        report.add(checked);
+    }
     let tenancy = tenancy::look(&mut reader, &installation).await;
     report.add(tenancy::check(&tenancy));
     let arc = adopt::installation::read(&mut reader).await;

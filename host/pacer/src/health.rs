@@ -5,7 +5,6 @@
 mod scraper;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -15,6 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Router, middleware};
+use kube::Config;
 use pacer_cluster::fence::Fence;
 use pacer_operator::metrics::{HttpServer, Leading, Metrics};
 use pacer_operator::snapshot::Role;
@@ -130,14 +130,14 @@ async fn serve(listener: Listener, health: Arc<Health>, scraping: Scraping, stop
     listen::serve(listener, router, Bounds::METRICS, health.metrics.connections(HttpServer::Metrics), stop).await
 }
 
-/// Serves metrics and health at the addresses that the arguments name, before anything else can fail.
+/// Serves metrics and health at the addresses that the arguments name, before anything takes its time.
 ///
 /// # Errors
 ///
-/// When an address is taken, a certificate can't be used, or nobody could be asked who may scrape.
+/// When an address is taken, a certificate can't be used, or there is no client to ask who may scrape.
 pub(crate) async fn start(
     arguments: &MetricsArguments,
-    kubeconfig: Option<&Path>,
+    cluster: &Config,
     health: &Arc<Health>,
     parts: &mut JoinSet<anyhow::Result<()>>,
     stop: &CancellationToken,
@@ -147,8 +147,7 @@ pub(crate) async fn start(
         return Ok(());
     }
     let scraping = if arguments.metrics_authorization {
-        let config = connection::config(kubeconfig).await?;
-        Scraping::Authorized(Scrapers::new(connection::fenced_client(&config, Fence::open(), health.metrics.clone())?))
+        Scraping::Authorized(Scrapers::new(connection::fenced_client(cluster, Fence::open(), health.metrics.clone())?))
     } else {
         Scraping::Anybody
     };

@@ -89,12 +89,13 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
     parts.spawn(signal::stop_on_signal(stop.clone())?);
     let metrics = Arc::new(Metrics::default());
     let health = Health::new(metrics.clone());
-    serve_health(&arguments, &health, &mut parts, &stop).await?;
+    let config = connection::config(arguments.kubeconfig.as_deref()).await?;
+    serve_health(&arguments, &config, &health, &mut parts, &stop).await?;
     serve_page(&arguments, &health, &metrics, &mut parts, &stop).await?;
 
     let shards = settings::shards(&arguments.election)?;
     let process = Arc::new(Process {
-        config: connection::config(arguments.kubeconfig.as_deref()).await?,
+        config,
         identity: format!("{}_{:016x}", hostname(), Seed::default().draw()),
         arguments,
         metrics,
@@ -142,14 +143,15 @@ fn isolated(policies: &PolicyHost, required: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves health and metrics, before anything else can fail.
+/// Serves health and metrics, before anything takes its time.
 async fn serve_health(
     arguments: &RunArguments,
+    config: &Config,
     health: &Arc<Health>,
     parts: &mut Parts,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    health::start(&arguments.metrics, arguments.kubeconfig.as_deref(), health, parts, stop).await?;
+    health::start(&arguments.metrics, config, health, parts, stop).await?;
     let address = &arguments.health_probe_bind_address;
     if !address.is_empty() {
         let listener = listen::bind(address).await?;

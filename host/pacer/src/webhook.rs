@@ -65,8 +65,8 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
     let health = Health::new(metrics.clone());
     health.set(Phase::Receiving);
     health.receiving(false);
-    health::start(&arguments.metrics, arguments.kubeconfig.as_deref(), &health, &mut parts, &stop).await?;
     let config = connection::config(arguments.kubeconfig.as_deref()).await?;
+    health::start(&arguments.metrics, &config, &health, &mut parts, &stop).await?;
     let server = Server::new(Setting {
         address: &arguments.webhook_addr,
         namespace: &arguments.watch_namespace,

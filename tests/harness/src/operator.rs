@@ -318,6 +318,43 @@ impl Operator {
         usage(self.pid())
     }
 
+    /// The processes that it has started and that live, in any order. These start none themselves.
+    ///
+    /// # Errors
+    ///
+    /// When there is no /proc.
+    pub fn children(&self) -> Result<Vec<u32>, OperatorError> {
+        let read = |source| OperatorError::Read { what: "/proc".to_owned(), source };
+        let processes =
+            std::fs::read_dir("/proc").map_err(read)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let own = self.pid().to_string();
+        let parent = |process: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+            status.lines().find_map(|line| Some(line.strip_prefix("PPid:")?.trim().to_owned()))
+        };
+        Ok(processes.filter(|process| parent(process).as_ref() == Some(&own)).collect())
+    }
+
+    /// Memory in bytes that the operator and its children take together: the sum of their proportional set sizes, in which a page that several of
+    /// them map (the executable, which is the same) counts once. Without the right to read that of the children, which are locked in, it is the sum of
+    /// what each has resident, and so too much. Another operator of the same executable, which takes a share of its pages, makes it too little.
+    ///
+    /// # Errors
+    ///
+    /// When one of them ended or there is no /proc.
+    pub fn resident_with_children(&self) -> Result<u64, OperatorError> {
+        let mut sum = 0;
+        for process in [self.pid()].into_iter().chain(self.children()?) {
+            let shared = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok();
+            let proportional = shared.as_deref().and_then(|text| kibibytes(text, "Pss:"));
+            sum += match proportional {
+                Some(kibibytes) => kibibytes * 1024,
+                None => usage(process)?.resident,
+            };
+        }
+        Ok(sum)
+    }
+
     /// The text of its `/metrics`.
     ///
     /// # Errors
@@ -378,10 +415,7 @@ pub fn usage(pid: u32) -> Result<Usage, OperatorError> {
         what: format!("/proc/{pid}/{file}"),
         source: io::Error::other("it has another format"),
     };
-    let resident = read("status")?
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
-        .ok_or_else(|| malformed("status"))?;
+    let resident = kibibytes(&read("status")?, "VmRSS:").ok_or_else(|| malformed("status"))?;
     // Fields 14 and 15, counted from behind the name, which may hold anything but ends at the last parenthesis.
     let stat = read("stat")?;
     let ticks: u64 = stat
@@ -390,6 +424,11 @@ pub fn usage(pid: u32) -> Result<Usage, OperatorError> {
         .ok_or_else(|| malformed("stat"))?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Ok(Usage { resident: resident * 1024, cpu: Duration::from_millis(ticks * 1000 / per_second) })
+}
+
+/// A number of a file in /proc, whose line begins with `field`.
+fn kibibytes(text: &str, field: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix("kB")?.trim().parse().ok())
 }
 
 fn copy(command: &Command) -> Command {

@@ -5,6 +5,8 @@
 mod alerts;
 #[path = "book/flags.rs"]
 mod flags;
+#[path = "book/image.rs"]
+mod image;
 #[path = "book/kinds.rs"]
 mod kinds;
 #[path = "book/links.rs"]

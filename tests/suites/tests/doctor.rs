@@ -310,3 +310,55 @@ async fn credentials_that_github_refuses_are_told_for_each_fleet_and_never_shown
     ensure!(listed.is_some() && said.code == Some(SICK), "{:#}", said.report);
     end_as_it_is(world).await
 }
+
+/// The bindings of the roles that `--metrics-authorization` needs are taken away one by one.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_that_nobody_can_have_are_told_with_the_cure_and_silent_after_it() -> Result<()> {
+    let world = installed().await?;
+    let reviews = shipped("metrics-authorization/rbac.yaml");
+    let give = async || world.plane.apply(&reviews, Apply::ServerSide).await;
+    // Nothing is asked of those who do not use it.
+    until_silent(&world).await?;
+    for flag in ["--metrics-tls", "--metrics-authorization"] {
+        add_argument(&world, flag).await?;
+    }
+
+    let said = doctor(&world).await?;
+    let account = "system:serviceaccount:actions-runner-system:pacer";
+    for resource in ["tokenreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io"] {
+        let [(what, cure)] = said.about(resource)[..] else { anyhow::bail!("{resource}: {:#}", said.report) };
+        ensure!(what == format!("may not create {resource}"), "{what}");
+        ensure!(cure.contains("pacer-metrics-reviews") && cure.contains("deploy/metrics-authorization/rbac.yaml"), "{cure}");
+    }
+    ensure!(said.about(account).len() == 2 && said.code == Some(SICK), "{:#}", said.report);
+    // The role for whoever scrapes is not there either.
+    let [(what, cure)] = said.about("\"ClusterRole pacer-metrics-reader\"")[..] else { anyhow::bail!("{:#}", said.report) };
+    ensure!(
+        what == "no ServiceAccount may get the path /metrics" && cure.contains("deploy/metrics-authorization/rbac.yaml"),
+        "{cure}"
+    );
+    give().await?;
+
+    let said = doctor(&world).await?;
+    let (severity, _, cure) = said.only()?;
+    ensure!((severity, said.code) == ("warning", Some(0)) && cure.contains("pacer-metrics-reader"), "{:#}", said.report);
+    run(&world, &cure.replace("NAMESPACE:NAME", "monitoring:prometheus-k8s")).await?;
+    until_silent(&world).await?;
+
+    // The webhook server serves metrics of its own, with rights of its own.
+    world.plane.apply(&shipped("webhook/rbac.yaml"), Apply::ServerSide).await?;
+    world.plane.apply(&shipped("webhook/deployment.yaml"), Apply::ServerSide).await?;
+    for flag in ["--metrics-tls", "--metrics-authorization"] {
+        let more = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag}]).to_string();
+        kubectl(&world, &["patch", "deployment", "pacer-webhook", "--namespace", OPERATOR, "--type=json", "--patch", &more])
+            .await?;
+    }
+    until_silent(&world).await?;
+    let fewer = json!([{"op": "remove", "path": "/subjects/1"}]).to_string();
+    kubectl(&world, &["patch", "clusterrolebinding", "pacer-metrics-reviews", "--type=json", "--patch", &fewer]).await?;
+    let said = doctor(&world).await?;
+    ensure!(said.findings().len() == 2 && said.about(":pacer-webhook").len() == 2, "{:#}", said.report);
+    kubectl(&world, &["apply", "--server-side", "--force-conflicts", "--filename", &reviews.to_string_lossy()]).await?;
+    until_silent(&world).await?;
+    end_as_it_is(world).await
+}

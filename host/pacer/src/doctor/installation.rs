@@ -1,9 +1,8 @@
 //! The operator's Deployment: what it was told, whether it runs, and who acts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
-use clap::{Args as _, FromArgMatches as _};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,7 +13,7 @@ use pacer_core::shard::Shards;
 
 use super::Checked;
 use super::finding::{Finding, Severity};
-use crate::arguments::{RunArguments, as_go_wrote_them};
+use crate::arguments::{RunArguments, WebhookArguments, as_go_wrote_them};
 use crate::reader::Reader;
 
 /// How far clocks may be apart before it is said.
@@ -24,19 +23,26 @@ const SKEW: SignedDuration = SignedDuration::from_secs(30);
 pub(super) struct Installation {
     pub(super) namespace: String,
     deployment: Option<Deployment>,
+    /// Of the webhook server, where it is one of its own.
+    webhook: Option<Deployment>,
 }
 
-/// Finds the Deployment whose container starts `pacer run`.
+/// Finds the Deployments whose containers start `pacer run` and `pacer webhook`.
 pub(super) async fn read(reader: &mut Reader, namespace: &str) -> Result<Installation> {
     let deployments: Vec<Deployment> = reader.of_namespace(namespace).await;
-    let deployment = deployments.into_iter().find(|deployment| operator(deployment).is_some());
-    Ok(Installation { namespace: namespace.to_owned(), deployment })
+    let runs = |verb| deployments.iter().find(|deployment| process(deployment, verb).is_some()).cloned();
+    Ok(Installation { namespace: namespace.to_owned(), deployment: runs("run"), webhook: runs("webhook") })
 }
 
 /// The container that runs the operator. ARC's own is told by its command, which this one does not have.
 fn operator(deployment: &Deployment) -> Option<(&PodSpec, &Container)> {
+    process(deployment, "run")
+}
+
+/// The container that starts pacer with this verb.
+fn process<'a>(deployment: &'a Deployment, verb: &str) -> Option<(&'a PodSpec, &'a Container)> {
     let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
-    let runs = |container: &&Container| container.args.iter().flatten().next().is_some_and(|verb| verb == "run");
+    let runs = |container: &&Container| container.args.iter().flatten().next().is_some_and(|first| first == verb);
     pod.containers.iter().find(runs).map(|container| (pod, container))
 }
 
@@ -44,8 +50,24 @@ impl Installation {
     /// `system:serviceaccount:NAMESPACE:NAME` of the operator; none without a Deployment.
     pub(super) fn account(&self) -> Option<String> {
         let (pod, _) = operator(self.deployment.as_ref()?)?;
+        Some(self.account_of(pod))
+    }
+
+    fn account_of(&self, pod: &PodSpec) -> String {
         let name = pod.service_account_name.as_deref().unwrap_or("default");
-        Some(format!("system:serviceaccount:{}:{name}", self.namespace))
+        format!("system:serviceaccount:{}:{name}", self.namespace)
+    }
+
+    /// Accounts of the processes that ask the API server who may have their metrics. Flags that can't be read are a finding of their own.
+    pub(super) fn accounts_that_authorize_scrapers(&self) -> BTreeSet<String> {
+        let operator = self.deployment.as_ref().and_then(operator);
+        let operator =
+            operator.and_then(|(pod, container)| Some((pod, parse::<RunArguments>(container, &BTreeMap::new()).ok()?.metrics)));
+        let webhook = self.webhook.as_ref().and_then(|deployment| process(deployment, "webhook"));
+        let webhook = webhook
+            .and_then(|(pod, container)| Some((pod, parse::<WebhookArguments>(container, &BTreeMap::new()).ok()?.metrics)));
+        let asks = [operator, webhook].into_iter().flatten().filter(|(_, metrics)| metrics.metrics_authorization);
+        asks.map(|(pod, _)| self.account_of(pod)).collect()
     }
 
     /// The operator's flags as its Deployment gives them, without its environment.
@@ -133,19 +155,22 @@ fn title(deployment: &Deployment) -> String {
 }
 
 /// The flags of a container. Variables become the flags that read them, so that those of this process do not count.
-fn parse(container: &Container, variables: &BTreeMap<String, String>) -> Result<RunArguments> {
-    let run = RunArguments::augment_args(clap::Command::new("run")).args_override_self(true);
+fn parse<Arguments: clap::Args>(container: &Container, variables: &BTreeMap<String, String>) -> Result<Arguments> {
+    let run = Arguments::augment_args(clap::Command::new("pacer")).args_override_self(true);
     let from_environment = run.get_arguments().filter_map(|argument| {
         let value = variables.get(argument.get_env()?.to_str()?)?;
         Some(format!("--{}={value}", argument.get_long()?))
     });
     // The container's own come later and so win, as flags win over variables. The first of them is the verb.
-    let words: Vec<String> =
-        ["run".to_owned()].into_iter().chain(from_environment).chain(container.args.iter().flatten().skip(1).cloned()).collect();
+    let words: Vec<String> = ["pacer".to_owned()]
+        .into_iter()
+        .chain(from_environment)
+        .chain(container.args.iter().flatten().skip(1).cloned())
+        .collect();
     let matches = run
         .mut_args(|argument| argument.env(None::<&str>))
         .try_get_matches_from(as_go_wrote_them(words.into_iter().map(Into::into)))?;
-    Ok(RunArguments::from_arg_matches(&matches)?)
+    Ok(Arguments::from_arg_matches(&matches)?)
 }
 
 /// The command that shows what the operator says.
@@ -227,10 +252,11 @@ mod tests {
     fn variables_of_the_deployment_count_and_its_flags_win() {
         let variables =
             BTreeMap::from([("GITHUB_TOKEN".to_owned(), "secret".to_owned()), ("GITHUB_URL".to_owned(), "https://a".to_owned())]);
-        let run = parse(&container(&["run", "-enable-leader-election", "--github-url=https://b"]), &variables).unwrap();
+        let run: RunArguments =
+            parse(&container(&["run", "-enable-leader-election", "--github-url=https://b"]), &variables).unwrap();
         assert!(run.election.enable_leader_election);
         assert_eq!((run.github.github_token.as_deref(), run.github.github_url.as_deref()), (Some("secret"), Some("https://b")));
-        assert!(parse(&container(&["run", "--no-such-flag"]), &variables).is_err());
+        assert!(parse::<RunArguments>(&container(&["run", "--no-such-flag"]), &variables).is_err());
     }
 
     #[test]

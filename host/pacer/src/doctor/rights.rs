@@ -1,4 +1,4 @@
-//! Whether the operator's service account has the rights of `deploy/base/rbac.yaml`, asked of the API server right by right.
+//! Whether service accounts have the rights that `deploy/` gives them, asked of the API server right by right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,23 @@ use super::finding::{Finding, Severity};
 use super::installation::Installation;
 use crate::reader::Reader;
 
-/// The roles as they are installed; the only list of what the operator needs.
-const ROLES: &str = include_str!("../../../../deploy/base/rbac.yaml");
+/// Roles as they are installed; the only list of what is needed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Roles {
+    /// Of the operator.
+    Operator,
+    /// Of who serves metrics with `--metrics-authorization`.
+    Metrics,
+}
+
+impl Roles {
+    fn documents(self) -> &'static str {
+        match self {
+            Self::Operator => include_str!("../../../../deploy/base/rbac.yaml"),
+            Self::Metrics => include_str!("../../../../deploy/metrics-authorization/rbac.yaml"),
+        }
+    }
+}
 
 /// Roles that may be left out, and what is lost without each.
 const OPTIONAL: [(&str, &str); 5] = [
@@ -45,11 +60,24 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
     let healthy = "the operator has every right that it uses".to_owned();
     let Some(account) = installation.account() else { return Ok(Checked { healthy, findings: Vec::new() }) };
     let watched = installation.flags().ok().flatten().map(|arguments| arguments.watch_namespace).unwrap_or_default();
+    let findings = lacking(reader, &account, Roles::Operator, installation, &watched).await?;
+    Ok(Checked { healthy, findings })
+}
+
+/// What of these roles an account may not do in a namespace, or in all where it is empty. Roles of the operator's own namespace are asked for there.
+/// Nothing, with a note, where that can't be asked.
+pub(super) async fn lacking(
+    reader: &mut Reader,
+    account: &str,
+    roles: Roles,
+    installation: &Installation,
+    namespace: &str,
+) -> Result<Vec<Finding>> {
     let reviews: Api<SubjectAccessReview> = Api::all(reader.client.clone());
     let mut missing = BTreeSet::new();
-    for right in rights(ROLES)? {
-        let namespace = if right.own { &installation.namespace } else { &watched };
-        let review = SubjectAccessReview { spec: right.review(&account, namespace), ..SubjectAccessReview::default() };
+    for right in rights(roles.documents())? {
+        let namespace = if right.own { &installation.namespace } else { namespace };
+        let review = SubjectAccessReview { spec: right.review(account, namespace), ..SubjectAccessReview::default() };
         match reviews.create(&PostParams::default(), &review).await {
             Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
             Ok(_) => {
@@ -58,12 +86,26 @@ pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> R
             Err(error) => {
                 reader
                     .unread
-                    .push(format!("the operator's rights (that takes the right to create subjectaccessreviews): {error}"));
-                return Ok(Checked { healthy, findings: Vec::new() });
+                    .push(format!("the rights of {account} (that takes the right to create subjectaccessreviews): {error}"));
+                return Ok(Vec::new());
             }
         }
     }
-    Ok(Checked { healthy, findings: findings(&missing, &account) })
+    Ok(findings(&missing, account, roles))
+}
+
+/// What gives somebody the rights of a role.
+pub(super) fn cure(roles: Roles, role: &str) -> String {
+    match roles {
+        Roles::Operator => format!(
+            "bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create and \
+             pacer.rbac"
+        ),
+        Roles::Metrics => format!(
+            "bind the rules of {role} in deploy/metrics-authorization/rbac.yaml to it: list that component in your kustomization, or `helm \
+             upgrade` with pacer.metrics.authorization; docs/operations.md#restricted-metrics"
+        ),
+    }
 }
 
 impl Right {
@@ -136,11 +178,15 @@ fn of_rule<'a>(role: &'a str, own: bool, rule: &'a PolicyRule) -> impl Iterator<
 }
 
 /// One finding for each role and kind, with all verbs that are missing.
-fn findings(missing: &BTreeSet<Right>, account: &str) -> Vec<Finding> {
+fn findings(missing: &BTreeSet<Right>, account: &str, roles: Roles) -> Vec<Finding> {
     let mut verbs: BTreeMap<(&str, &str, &str), Vec<&str>> = BTreeMap::new();
     for right in missing {
         verbs.entry((&right.role, &right.group, &right.resource)).or_default().push(&right.verb);
     }
+    let without = match roles {
+        Roles::Operator => "the operator cannot do its work without",
+        Roles::Metrics => "with --metrics-authorization every scrape is answered 503, and no alert is raised",
+    };
     let finding = |((role, group, resource), verbs): ((&str, &str, &str), Vec<&str>)| {
         let optional = OPTIONAL.iter().find(|(name, _)| *name == role);
         let resource = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
@@ -148,11 +194,8 @@ fn findings(missing: &BTreeSet<Right>, account: &str) -> Vec<Finding> {
             severity: if optional.is_some() { Severity::Warning } else { Severity::Problem },
             object: account.to_owned(),
             what: format!("may not {} {resource}", verbs.join(", ")),
-            why: optional.map_or("the operator cannot do its work without", |(_, loss)| loss).to_owned(),
-            cure: format!(
-                "bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create \
-                 and pacer.rbac"
-            ),
+            why: optional.map_or(without, |(_, loss)| loss).to_owned(),
+            cure: cure(roles, role),
         }
     };
     verbs.into_iter().map(finding).collect()
@@ -164,7 +207,7 @@ mod tests {
 
     #[test]
     fn every_rule_of_the_shipped_roles_is_asked_for() {
-        let rights = rights(ROLES).unwrap();
+        let rights = rights(Roles::Operator.documents()).unwrap();
         let has = |role: &str, own: bool, group: &str, resource: &str, name: Option<&str>, verb: &str| {
             rights.contains(&Right {
                 role: role.to_owned(),
@@ -187,9 +230,9 @@ mod tests {
 
     #[test]
     fn right_of_an_optional_role_is_a_warning_and_any_other_a_problem() {
-        let all = rights(ROLES).unwrap();
+        let all = rights(Roles::Operator.documents()).unwrap();
         let missing = all.into_iter().filter(|right| right.resource == "nodes" || right.resource == "pods").collect();
-        let found = findings(&missing, "system:serviceaccount:ns:pacer");
+        let found = findings(&missing, "system:serviceaccount:ns:pacer", Roles::Operator);
         let said: Vec<_> = found.iter().map(|finding| (finding.severity, finding.what.as_str())).collect();
         assert_eq!(
             said,

@@ -13,6 +13,9 @@ use crate::protocol::{self, Locks, Reply, Request, Role};
 /// How long a child may take from its start to its first word, on a machine as busy as it may be.
 const START: Duration = Duration::from_secs(10);
 
+/// A child that has closed its socket and lives on after this is ended. Another one answers within 100 ms, this wait included.
+const DYING: Duration = Duration::from_millis(50);
+
 /// Why a child is of no use any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Lost {
@@ -109,7 +112,7 @@ impl Process {
     /// How it ended; ends it where it only closed the socket.
     fn fate(&mut self) -> String {
         // A child that dies closes its socket a moment before it can be waited for.
-        let until = Instant::now() + Duration::from_millis(200);
+        let until = Instant::now() + DYING;
         while Instant::now() < until {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return cause(status);
@@ -117,7 +120,11 @@ impl Process {
             std::thread::sleep(Duration::from_millis(1));
         }
         let _over = self.child.kill();
-        "it closed its socket".to_owned()
+        match self.child.wait() {
+            // Of one that was dying already the first cause is kept.
+            Ok(status) if status.signal() != Some(9) => cause(status),
+            _ => "signal 9, after it closed its socket".to_owned(),
+        }
     }
 }
 
@@ -200,6 +207,7 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(30));
         assert!(matches!(exchange("kill -9 $$"), Lost::Died(why) if why.starts_with("signal 9")));
         assert!(matches!(exchange("kill -6 $$"), Lost::Died(why) if why.starts_with("signal 6")));
+        assert_eq!(exchange("exec <&-; sleep 600"), Lost::Died("signal 9, after it closed its socket".to_owned()));
         assert_eq!(exchange(r"printf '\001\000\000\000\000\000\000\000\377' >&0; sleep 600"), Lost::Rubbish);
         assert_eq!(exchange(r"printf '\001\000\000\000\013\000\000\000\000' >&0; sleep 600"), Lost::Rubbish);
     }

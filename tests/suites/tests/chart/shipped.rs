@@ -111,6 +111,7 @@ fn pods_are_those_of_the_shipped_manifests() -> Result<()> {
             "/spec/strategy",
             "/spec/template/spec/terminationGracePeriodSeconds",
             "/spec/template/spec/enableServiceLinks",
+            "/spec/template/spec/affinity",
             "/spec/template/spec/securityContext",
             "/spec/template/spec/containers/0/env",
             "/spec/template/spec/containers/0/image",
@@ -150,6 +151,23 @@ fn pods_are_those_of_the_shipped_manifests() -> Result<()> {
             &["--log-format=text"]
         };
         assert_eq!(beyond, expected, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn pods_keep_away_from_nodes_with_runners_of_any_namespace() -> Result<()> {
+    let shipped = shipped(&["base/deployment.yaml", "webhook/deployment.yaml"])?;
+    for name in ["pacer", "pacer-webhook"] {
+        let pod = shipped.get("Deployment", name)?;
+        let term =
+            "/spec/template/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm";
+        let expected = serde_json::json!({
+            "topologyKey": "kubernetes.io/hostname",
+            "namespaceSelector": {},
+            "labelSelector": {"matchExpressions": [{"key": pacer_api::names::label::RUNNER_POD, "operator": "Exists"}]},
+        });
+        assert_eq!(part(pod, term), expected, "{name}");
     }
     Ok(())
 }

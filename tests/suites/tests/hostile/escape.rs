@@ -15,11 +15,6 @@ fn status(process: u32, field: &str) -> Option<String> {
     status.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))
 }
 
-fn children(of: u32) -> Result<Vec<u32>> {
-    let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Ok(processes.filter(|process| status(*process, "PPid") == Some(of.to_string())).collect())
-}
-
 /// What a process has open.
 fn open_in(process: &str) -> Result<Vec<String>> {
     let files = fs::read_dir(format!("/proc/{process}/fd"))?.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -40,7 +35,7 @@ async fn process_that_answers_for_a_policy_of_a_user_holds_nothing() -> Result<(
     let metrics = operator.metrics().await?;
     ensure!(metrics.lines().any(|line| line == "pacer_policy_isolation{level=\"full\"} 1"), "it is not locked in fully");
 
-    let children = children(operator.pid())?;
+    let children = operator.children()?;
     let left_open = open_in("self")?;
     ensure!(!children.is_empty(), "nobody answers for policies");
     for child in children {

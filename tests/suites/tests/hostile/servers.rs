@@ -135,6 +135,8 @@ async fn hostile_servers_fill_no_memory_and_slow_nobody() -> Result<()> {
     ensure!(most < MOST, "the operator had {} MiB", most >> 20);
     ensure!(asked.iter().all(|asked| *asked < 2_000), "a listing goes on and on: {asked:?}");
 
+    ensure!(operator.logs().contains("credentials are sent without encryption"), "nobody is warned of http");
+
     // What it says is in no status and no Event.
     let sets: Api<RunnerReplicaSet> = pacer_suites::api(&world);
     let told = serde_json::to_string(&sets.list(&ListParams::default()).await?.items)?;

@@ -69,10 +69,12 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
 const OF_POLICIES: &[&str] = &["pacer-policy-sdk"];
 
 /// Dependencies that few may have, and who these are.
-pub(crate) const ENGINES: [(&str, &[&str]); 5] = [
+pub(crate) const ENGINES: [(&str, &[&str]); 6] = [
     // What touches the bytes of users.
     ("wasmtime", &["pacer-jail"]),
     ("wasmparser", &["pacer-jail"]),
+    // The others make components when they are built, of what is shipped.
+    ("wit-component", &["pacer-jail", "pacer-policy", "pacer-policy-sdk"]),
     // A trace is read by whoever asks about it, never by the operator.
     ("ruzstd", &["pacer-jail", "pacer-trace"]),
     ("octocrab", &["pacer-github"]),

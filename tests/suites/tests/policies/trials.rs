@@ -55,6 +55,19 @@ async fn found(world: &World, phase: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn newer_content_does_not_wait_for_one_that_is_being_tried() -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    put_files(&world, OWN, SET, ENFORCED, vec![("m", endless()?)]).await?;
+    status(&world, OWN, SET, "the trial", is_tried).await?;
+    let began = Instant::now();
+    put(&world, OWN, SET, ENFORCED, &[("m", &Guest::choosing(&[(0, "the newer one")]))]).await?;
+    let newer = status(&world, OWN, SET, "the newer one", phase("Active")).await?;
+    ensure!(began.elapsed() < AT_ONCE && newer["lastError"].is_null(), "after {:?}: {newer}", began.elapsed());
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn content_that_its_operator_died_of_is_not_tried_again_until_somebody_asks() -> Result<()> {
     let mut world = brisk_world(&[], |_| {}).await?;
     put(&world, OWN, SET, ENFORCED, &[("m", &Guest::choosing(&[(0, "the good one")]))]).await?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use pacer_api::{Runner, RunnerDeployment};
@@ -138,8 +138,13 @@ async fn the_shipped_manifests_for_one_namespace_give_all_that_is_needed_there()
         let directory = world.plane.directory().join(format!("kustomize-{name}"));
         kustomization(&directory, name)?;
         let output = world.plane.kubectl(&["apply", "--server-side", "-k", &directory.to_string_lossy()]).await?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
         let own = format!("pacer-{name}");
+        // No runner is ever there, and the API server has looked at the operator's pods.
+        let namespace = Api::<Namespace>::all(world.client.clone()).get(&own).await?;
+        let level = namespace.metadata.labels.unwrap_or_default().remove("pod-security.kubernetes.io/enforce");
+        ensure!(level.as_deref() == Some("restricted") && !said.contains("would violate PodSecurity"), "{level:?}: {said}");
         let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), &own);
         let pod = deployments.get(&own).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
         let arguments = pod.containers.first().and_then(|container| container.args.clone()).unwrap_or_default();

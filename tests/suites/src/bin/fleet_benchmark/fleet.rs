@@ -33,6 +33,9 @@ const WRITES_FOR_ALL: f64 = 100.0;
 /// Resident memory with a thousand idle runners, in MiB.
 const MEMORY: f64 = 50.0;
 
+/// Memory of the operator and of the process that runs its policies, with as many, in MiB.
+const MEMORY_TOGETHER: f64 = 55.0;
+
 /// Processor seconds per idle minute.
 const IDLE_CPU: f64 = 0.2;
 
@@ -93,6 +96,7 @@ async fn life(world: &World, size: u32, idle: Duration, page: &mut Page<'_>) -> 
     grow(world, size, page).await?;
     meter::quiet(world, PATIENCE).await.context("all runners are online")?;
     doing_nothing(world, idle, page).await?;
+    after_a_decision(world, size, page).await?;
     shrink(world, page).await?;
     meter::quiet(world, PATIENCE).await.context("all runners are gone")?;
     per_life(&whole.read()?, size, page);
@@ -160,6 +164,18 @@ async fn doing_nothing(world: &World, idle: Duration, page: &mut Page<'_>) -> Re
     for (verb, resource, count) in reading.writes.iter() {
         page.count(format!("idle for {seconds} s: {verb} {resource}"), count, None);
     }
+    Ok(())
+}
+
+/// The process that runs policies is there from the first decision on: one runner less. That one was asked about all others.
+async fn after_a_decision(world: &World, size: u32, page: &mut Page<'_>) -> Result<()> {
+    let meter = Meter::start(world)?;
+    let left = size.saturating_sub(1);
+    scale(world, NAME, left).await?;
+    let wanted = usize::try_from(left)?;
+    nodes(world)?.until(PATIENCE, |tally| tally.present() <= wanted).await.context("one runner less")?;
+    meter::quiet(world, PATIENCE).await.context("one runner less")?;
+    page.size("memory, idle, with the process that runs policies", meter.with_children()?, Some(MEMORY_TOGETHER));
     Ok(())
 }
 

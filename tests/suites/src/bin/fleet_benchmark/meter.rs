@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use pacer_harness::controlplane::ApiCalls;
 use pacer_harness::github::{RouteCount, RouteKind};
@@ -98,6 +98,16 @@ impl<'a> Meter<'a> {
             resident: usage.resident,
             lasted: self.elapsed(),
         })
+    }
+
+    /// Memory of the operator and of the processes that run its policies, in bytes; see [`Operator::resident_with_children`].
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process, as long as no decision was asked for, or no `/proc`.
+    pub(crate) fn with_children(&self) -> Result<u64> {
+        ensure!(!self.operator.children()?.is_empty(), "no process runs policies");
+        Ok(self.operator.resident_with_children()?)
     }
 
     /// The operator's largest resident memory since it started, in bytes.

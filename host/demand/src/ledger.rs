@@ -152,7 +152,7 @@ impl Book {
 
     /// The newest that is known of the objects, given those that the watch shows.
     fn latest(&self, mut stored: BTreeMap<u16, Arc<JobLedger>>) -> BTreeMap<u16, Arc<JobLedger>> {
-        for (shard, object) in &*lock(&self.written) {
+        for (shard, object) in lock(&self.written).iter().filter(|(_, object)| !object.is_shown()) {
             if let Some(latest) = object.latest(stored.remove(shard)) {
                 stored.insert(*shard, latest);
             }

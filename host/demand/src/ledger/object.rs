@@ -110,6 +110,11 @@ enum Written {
 }
 
 impl Object {
+    /// Whether the watch has shown what this process did last.
+    pub(super) fn is_shown(&self) -> bool {
+        matches!(*lock(&self.written), Written::Nothing)
+    }
+
     /// The newer of what the watch shows and what the API server answered last.
     pub(super) fn latest(&self, stored: Option<Arc<JobLedger>>) -> Option<Arc<JobLedger>> {
         let mut written = lock(&self.written);

@@ -24,7 +24,7 @@ const PROMPT: Duration = Duration::from_secs(1);
 
 /// Most bytes by which an attack may raise the resident memory: for each of 500 connections a buffer of 64 KiB, the ones of 8, 16 and 32 KiB that it
 /// outgrew, which the allocator keeps, and what else a connection takes.
-const GROWTH: u64 = 500 * (64 + 56 + 24) << 10;
+const GROWTH: u64 = 500 * (64 + 56 + 24) * 1024;
 
 /// Longest time for anything else, such as a start.
 const PATIENCE: Duration = Duration::from_secs(30);

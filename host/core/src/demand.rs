@@ -15,7 +15,7 @@ use crate::scale_down::since;
 
 mod polled;
 
-pub use polled::{OVERDUE, TOLD, Told, polled, told};
+pub use polled::{OVERDUE, Polled, TOLD, Told, told};
 
 /// How long GitHub's listings may lag behind its webhooks: a job that is younger need not be in one.
 pub const LISTING_LAG: SignedDuration = SignedDuration::from_secs(10);
@@ -65,6 +65,8 @@ pub enum Finding {
 pub struct Demand {
     /// Jobs that need a runner or have one of this fleet, by id. Expired ones are among them until somebody has found out.
     pub jobs: BTreeMap<u64, Arc<Job>>,
+    /// Those that wait and that listings alone tell of, those that wait longest first: no webhook is wanted for them, or none came.
+    pub polled: Vec<Polled>,
     /// For the ledger.
     pub findings: Vec<Finding>,
     /// Runners that ended without a job that is known; so many queued jobs are not among `jobs`.
@@ -93,6 +95,19 @@ impl Waiting {
 }
 
 impl Demand {
+    /// So many of its jobs that no runner has yet, and when each was queued: the one that waits longest comes first.
+    #[must_use]
+    pub fn queue(&self, most: usize) -> Vec<(Timestamp, u64)> {
+        let queued = self.jobs.iter().filter(|(_, job)| job.state == State::Queued);
+        let mut queued: Vec<(Timestamp, u64)> = queued.map(|(id, job)| (job.queued, *id)).collect();
+        if most < queued.len() {
+            queued.select_nth_unstable(most);
+            queued.truncate(most);
+        }
+        queued.sort_unstable();
+        queued
+    }
+
     /// Those of its jobs that no runner has yet.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
@@ -118,10 +133,7 @@ impl Counted {
     /// Looks which are within it now: those that run come first, then whoever waits longest.
     pub fn follow(&mut self, demand: &Demand, max: u32, now: Timestamp) {
         let running = demand.jobs.values().filter(|job| job.state == State::InProgress).count();
-        let queued = demand.jobs.iter().filter(|(_, job)| job.state == State::Queued);
-        let mut queued: Vec<(Timestamp, u64)> = queued.map(|(id, job)| (job.queued, *id)).collect();
-        queued.sort_unstable();
-        queued.truncate((max as usize).saturating_sub(running));
+        let queued = demand.queue((max as usize).saturating_sub(running));
         self.0 = queued.into_iter().map(|(_, id)| (id, self.since(id).unwrap_or(now))).collect();
     }
 }
@@ -173,12 +185,16 @@ pub fn assess(
     demand.jobs = open.into_iter().collect();
     for (id, event) in &listed.jobs {
         if ledger.get(*id).is_none() {
-            let job = of_event(event, life, now);
+            let job = Arc::new(of_event(event, life, now));
+            if job.state == State::Queued {
+                demand.polled.push((*id, Arc::clone(&job)));
+            }
             if !is_over(&job, fleet) {
-                demand.jobs.insert(*id, Arc::new(job));
+                demand.jobs.insert(*id, job);
             }
         }
     }
+    demand.polled.sort_by_key(|(id, job)| (job.queued, *id));
     demand.explain(ledger, &listed, fleet, now);
     demand
 }
@@ -263,10 +279,7 @@ impl Demand {
                 self.sooner(until);
             }
         }
-        let mut waiting: Vec<(Timestamp, u64)> =
-            self.jobs.iter().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, *id)).collect();
-        waiting.sort_unstable();
-        for (_, id) in waiting.into_iter().take(self.unexplained as usize) {
+        for (_, id) in self.queue(self.unexplained as usize) {
             self.jobs.remove(&id);
         }
     }

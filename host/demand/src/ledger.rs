@@ -240,12 +240,10 @@ impl Ledgers {
     pub fn read(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Arc<Ledger> {
         let jobs =
             Owner::of(autoscaler).map(|owner| lock(&self.book(&owner).view).follow(self.objects(&owner))).unwrap_or_default();
-        let earlier = earlier(autoscaler);
-        if earlier.is_empty() {
+        if earlier(autoscaler).is_empty() {
             return jobs;
         }
-        let all = jobs.all().chain(earlier.all()).map(|(id, job)| (id, job.clone()));
-        Arc::new(Ledger::from_jobs(all))
+        Arc::new(with_earlier(autoscaler, jobs.all().map(|(id, job)| (id, job.clone()))))
     }
 
     /// What the API server answered to the last writes, as far as the watch may not show it yet.
@@ -260,10 +258,9 @@ impl Ledgers {
     pub fn knowing(&self, job: u64) -> Vec<Uid> {
         let key = job_ledger::key(job);
         let has = |ledger: &JobLedger| ledger.spec.has(&key);
-        let owner =
-            |ledger: &Arc<JobLedger>| controller::<HorizontalRunnerAutoscaler>(&**ledger).and_then(|owner| Uid::new(owner.uid));
-        let mut found: Vec<Uid> = self.stored().store().state_filter(has).iter().filter_map(owner).collect();
-        found.extend(self.answers().iter().filter(|answer| has(answer)).filter_map(owner));
+        let known = self.stored().store().state_filter(has).into_iter();
+        let answered = self.answers().into_iter().filter(|answer| has(answer));
+        let mut found: Vec<Uid> = known.chain(answered).flat_map(|ledger| owner(&ledger)).collect();
         found.sort();
         found.dedup();
         found

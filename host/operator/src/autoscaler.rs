@@ -232,15 +232,13 @@ impl Autoscalers {
         };
         let queues = self.queues(of, sources, github.as_ref(), &ledger);
         let fleet = self.fleet(&sources.target);
-        let counted = |memo: &AutoscalerMemo| {
-            let since = |id| memo.within.since(id);
-            demand::assess(&ledger, &queues.listings, &fleet.runners, since, sources.life, of.clock.now)
-        };
         let demand = self.memory.memos.change(of.uid, |memo| {
+            let since = |id| memo.within.since(id);
+            let demand = demand::assess(&ledger, &queues.listings, &fleet.runners, since, sources.life, of.clock.now);
             if queues.are_known() {
-                memo.polled = Some(demand::polled(&ledger, &queues.listings, sources.life, of.clock.now).into());
+                memo.polled = Some(demand.polled.clone().into());
             }
-            counted(memo)
+            demand
         });
         Ok(Observation { ledger, github, queues, fleet, demand })
     }

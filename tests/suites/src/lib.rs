@@ -86,6 +86,19 @@ pub fn deployment(name: &str, replicas: u32) -> Value {
     })
 }
 
+/// A HorizontalRunnerAutoscaler of the deployment of the same name. Webhooks tell it of jobs, and it lowers its number at once.
+#[must_use]
+pub fn autoscaler(name: &str, min: u32, max: u32) -> Value {
+    json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "scaleTargetRef": {"name": name}, "minReplicas": min, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+    })
+}
+
 /// The same object with a field of its runners' spec set.
 #[must_use]
 pub fn with_spec(object: Value, field: &str, value: Value) -> Value {

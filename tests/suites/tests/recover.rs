@@ -16,7 +16,7 @@ use pacer_harness::nodes::{NodeLoss, Nodes};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receive};
-use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, event, queue, running, until};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, brisk_world, deployment, event, queue, running, until};
 use serde_json::{Value, json};
 
 /// Namespace of the operator, where the default set lies.
@@ -52,18 +52,7 @@ async fn world(arguments: &[&str], asked: bool) -> Result<World> {
         world.check(outcome).await.context("waiting for the policy set")?;
     }
     apply(&world, &deployment("web", 0)).await?;
-    apply(
-        &world,
-        &json!({
-            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-            "metadata": {"name": "web", "namespace": NAMESPACE},
-            "spec": {
-                "scaleTargetRef": {"name": "web"}, "minReplicas": 0, "maxReplicas": 20, "scaleDownDelaySecondsAfterScaleOut": 0,
-                "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-            },
-        }),
-    )
-    .await?;
+    apply(&world, &autoscaler("web", 0, 20)).await?;
     Ok(world)
 }
 

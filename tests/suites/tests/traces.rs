@@ -16,7 +16,7 @@ use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
 use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::webhook::{hook, hooked_world};
-use pacer_suites::{NAMESPACE, PATIENCE, apply, delete, deployment, queue, succeeded, until, with_spec};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, delete, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -58,23 +58,12 @@ async fn shown(trace: &str) -> Result<Value> {
     Ok(serde_json::from_str(body)?)
 }
 
-fn autoscaler(name: &str, max: u32) -> Value {
-    json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"name": name}, "minReplicas": 0, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-        },
-    })
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recorded_burst_is_reproduced_by_the_simulator() -> Result<()> {
     let world = hooked_world(&[]).await?;
     let delay = json!([{"name": "STARTUP_DELAY_IN_SECONDS", "value": START.to_string()}]);
     apply(&world, &with_spec(deployment("web", 0), "env", delay)).await?;
-    apply(&world, &autoscaler("web", 8)).await?;
+    apply(&world, &autoscaler("web", 0, 8)).await?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("burst.jsonl");
     let path = file.to_str().context("a path")?;
@@ -124,7 +113,7 @@ async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()>
     let record = format!("--record={}", path.display());
     let mut world = hooked_world(&[&record, "--common-runner-labels=everywhere"]).await?;
     apply(&world, &deployment("web", 0)).await?;
-    apply(&world, &autoscaler("web", 4)).await?;
+    apply(&world, &autoscaler("web", 0, 4)).await?;
     queue(&world, "web", 6, Duration::from_secs(1))?;
     succeeded(&world, 6).await?;
     until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;
@@ -173,7 +162,7 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
     let file = directory.path().join("seen.jsonl");
     let recorder = Recorder::start(&world, &file, &UNTOLD).await?;
     apply(&world, &deployment("web", 0)).await?;
-    apply(&world, &autoscaler("web", 2)).await?;
+    apply(&world, &autoscaler("web", 0, 2)).await?;
     queue(&world, "web", 1, Duration::from_secs(40))?;
     apply(&world, &with_spec(deployment("stuck", 2), "nodeSelector", json!({"zone": "nowhere"}))).await?;
     // What objects say is in both; the file is written at once.
@@ -248,7 +237,7 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
 async fn an_operator_whose_trace_can_not_be_written_works_all_the_same() -> Result<()> {
     let mut world = hooked_world(&["--record=/proc/nowhere"]).await?;
     apply(&world, &deployment("web", 0)).await?;
-    apply(&world, &autoscaler("web", 4)).await?;
+    apply(&world, &autoscaler("web", 0, 4)).await?;
     queue(&world, "web", 3, Duration::from_secs(1))?;
     succeeded(&world, 3).await?;
     let operator = world.operator.as_mut().context("no operator")?;

@@ -14,7 +14,7 @@ use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end, queue, running, succeeded, until};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until};
 use serde_json::{Value, json};
 
 #[path = "waiting/polled.rs"]
@@ -58,18 +58,12 @@ async fn waits_for(world: &World, job: JobId, cause: &str) -> Result<Value> {
 /// A deployment and its autoscaler, which takes jobs by now.
 async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
     apply(world, &deployment(name, min)).await?;
-    apply(
-        world,
-        &json!({
-            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {
-                "scaleTargetRef": {"name": name}, "minReplicas": min, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
-                "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-            },
-        }),
-    )
-    .await?;
+    apply(world, &autoscaler(name, min, max)).await?;
+    takes_jobs(world, name).await
+}
+
+/// Waits until an autoscaler has decided: jobs that are queued before that are not its.
+async fn takes_jobs(world: &World, name: &str) -> Result<()> {
     let decides = |one: &&HorizontalRunnerAutoscaler| {
         one.name_any() == name && one.status.as_ref().is_some_and(|status| status.desired_replicas.is_some())
     };

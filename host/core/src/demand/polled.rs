@@ -1,14 +1,13 @@
-//! Jobs that wait and that only GitHub's listings tell of: no webhook is wanted for them, or none came.
+//! What a status tells of jobs that wait and that only GitHub's listings tell of.
 //!
 //! No ledger has them, so that people learn of them from the status of their autoscaler. It tells only of those that wait for long, because each
 //! change of it is a write: the jobs of a burst that start as usual are never told.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Listing, of_event};
-use crate::ledger::{Job, Ledger, State};
+use crate::ledger::Job;
 
 /// How long a job waits before a status tells of it: longer than most runners take to start.
 pub const OVERDUE: SignedDuration = SignedDuration::from_secs(30);
@@ -16,29 +15,21 @@ pub const OVERDUE: SignedDuration = SignedDuration::from_secs(30);
 /// Jobs that a status tells of at most, at some 300 bytes each.
 pub const TOLD: usize = 20;
 
-/// All of them, those that wait longest first.
-#[must_use]
-pub fn polled(ledger: &Ledger, listings: &[Listing], life: SignedDuration, now: Timestamp) -> Vec<(u64, Job)> {
-    let listed = listings.iter().flat_map(|listing| &listing.jobs);
-    let unheard = listed.filter(|job| job.state == State::Queued && ledger.get(job.id).is_none());
-    let jobs: BTreeMap<u64, Job> = unheard.map(|job| (job.id, of_event(job, life, now))).collect();
-    let mut jobs: Vec<(u64, Job)> = jobs.into_iter().collect();
-    jobs.sort_by_key(|(id, job)| (job.queued, *id));
-    jobs
-}
+/// A job that polling alone tells of, after its ID.
+pub type Polled = (u64, Arc<Job>);
 
 /// What a status tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told<'a> {
     /// Jobs that wait for long, [`TOLD`] at most.
-    pub jobs: &'a [(u64, Job)],
+    pub jobs: &'a [Polled],
     /// When one more does, although nothing happens.
     pub next: Option<Timestamp>,
 }
 
-/// What a status tells of jobs in the order of [`polled`].
+/// What a status tells of jobs in the order of [`Demand::polled`](super::Demand::polled).
 #[must_use]
-pub fn told(polled: &[(u64, Job)], now: Timestamp) -> Told<'_> {
+pub fn told(polled: &[Polled], now: Timestamp) -> Told<'_> {
     let overdue = |job: &Job| job.queued.checked_add(OVERDUE).unwrap_or(Timestamp::MAX);
     let (room, _) = polled.split_at(polled.len().min(TOLD));
     let (jobs, young) = room.split_at(room.partition_point(|(_, job)| overdue(job) <= now));
@@ -49,7 +40,8 @@ pub fn told(polled: &[(u64, Job)], now: Timestamp) -> Told<'_> {
 mod tests {
     use super::*;
     use crate::demand::tests::{at, event};
-    use crate::ledger::{JobEvent, LIMIT, Terms};
+    use crate::demand::{Fleet, Listing, assess};
+    use crate::ledger::{JobEvent, LIMIT, Ledger, State, Terms};
 
     fn listing(jobs: impl IntoIterator<Item = JobEvent>) -> Listing {
         Listing { repository: "acme/app".into(), started: at(90), covers: None, jobs: jobs.into_iter().collect() }
@@ -59,8 +51,9 @@ mod tests {
         JobEvent { queued_at: at(second), ..event(id, State::Queued, second, None) }
     }
 
-    fn polled_at(ledger: &Ledger, jobs: impl IntoIterator<Item = JobEvent>, second: i64) -> Vec<(u64, Job)> {
-        polled(ledger, &[listing(jobs)], SignedDuration::from_secs(600), at(second))
+    fn polled_at(ledger: &Ledger, jobs: impl IntoIterator<Item = JobEvent>, second: i64) -> Vec<Polled> {
+        let life = SignedDuration::from_secs(600);
+        assess(ledger, &[listing(jobs)], &Fleet::default(), |_| None, life, at(second)).polled
     }
 
     #[test]

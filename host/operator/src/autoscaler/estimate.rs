@@ -28,12 +28,7 @@ impl Autoscalers {
         let ephemeral = spec.sources.target.config().is_ephemeral();
         let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
         let jobs = &seen.demand.jobs;
-        let mut waiting: Vec<(Timestamp, u64)> =
-            jobs.iter().filter(|(_, job)| job.state == State::Queued).map(|(id, job)| (job.queued, *id)).collect();
-        if waiting.len() > ESTIMATED {
-            waiting.select_nth_unstable(ESTIMATED);
-            waiting.truncate(ESTIMATED);
-        }
+        let waiting = seen.demand.queue(ESTIMATED);
         let lacks = self.memory.memos.change(of.uid, |memo| {
             memo.pace = pace;
             let waits = |id| jobs.get(&id).is_some_and(|job| job.state == State::Queued);
@@ -47,7 +42,6 @@ impl Autoscalers {
         if !lacks {
             return;
         }
-        waiting.sort_unstable();
         let queued: Vec<Timestamp> = waiting.iter().map(|(at, _)| *at).collect();
         let pool =
             self.pool(of.object, &spec.sources.target, &seen.fleet, seen.demand.jobs.values().map(AsRef::as_ref), of.clock.now);

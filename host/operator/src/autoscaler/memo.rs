@@ -13,10 +13,9 @@ use pacer_cluster::pace::Passes;
 use pacer_cluster::status::PacedStatus;
 use pacer_core::autoscale::Raises;
 use pacer_core::autoscale::telling::Telling;
-use pacer_core::demand::Counted;
+use pacer_core::demand::{Counted, Polled};
 use pacer_core::durations::Durations;
 use pacer_core::estimate::{Estimates, Outcome, Pace};
-use pacer_core::ledger::Job;
 use pacer_core::policy::Reservation;
 use pacer_core::reservation::Held;
 use pacer_core::running::Running;
@@ -63,7 +62,7 @@ pub struct AutoscalerMemo {
     /// When the oldest job that waits was queued.
     pub(super) waiting_since: Option<Timestamp>,
     /// Jobs that wait and that polling alone tells of, those that wait longest first; none before GitHub's job lists were read.
-    pub(super) polled: Option<Arc<[(u64, Job)]>>,
+    pub(super) polled: Option<Arc<[Polled]>>,
     /// What the metrics last said.
     pub(super) gauges: Option<MetricGauges>,
     /// Times from a job's queueing to its runner being online.
@@ -133,7 +132,7 @@ impl AutoscalerMemo {
 
     /// Jobs that wait and that polling alone tells of, those that wait longest first.
     #[must_use]
-    pub fn polled(&self) -> Arc<[(u64, Job)]> {
+    pub fn polled(&self) -> Arc<[Polled]> {
         self.polled.clone().unwrap_or_default()
     }
 

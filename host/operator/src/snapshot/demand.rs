@@ -7,8 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_cluster::object::Uid;
+use pacer_core::demand::Polled;
 use pacer_core::estimate::{Pace, starts};
-use pacer_core::ledger::{Job as KeptJob, State as Kept};
+use pacer_core::ledger::State as Kept;
 use pacer_core::waiting::{self, Pool, Queued};
 
 use super::fleet::key;
@@ -22,7 +23,7 @@ use crate::waiting as evidence;
 pub(super) struct Remembered {
     pub(super) pace: Pace,
     /// Jobs that wait and that no ledger has.
-    pub(super) polled: Arc<[(u64, KeptJob)]>,
+    pub(super) polled: Arc<[Polled]>,
 }
 
 /// The jobs that there is room for, and how many there is none for.
@@ -48,8 +49,8 @@ pub(super) fn jobs(
         });
         let remembered = Uid::of(&**autoscaler).ok().and_then(|uid| remembered(&uid));
         let (pace, polled) = remembered.map(|known| (known.pace, known.polled)).unzip();
-        let unheard = polled.iter().flat_map(|jobs| jobs.iter()).filter(|(id, _)| ledger.get(*id).is_none());
-        let mut known: Vec<_> = ledger.open().chain(unheard.map(|(id, job)| (*id, job))).collect();
+        let more = polled.iter().flat_map(|jobs| jobs.iter()).filter(|(id, _)| ledger.get(*id).is_none());
+        let mut known: Vec<_> = ledger.open().chain(more.map(|(id, job)| (*id, &**job))).collect();
         known.sort_by_key(|(id, job)| (job.queued, *id));
         let queued: Vec<Timestamp> =
             known.iter().filter(|(_, job)| job.state == Kept::Queued).map(|(_, job)| job.queued).collect();

@@ -18,10 +18,10 @@ pub(super) struct Fleet {
     pub(super) title: String,
     pub(super) target: Target,
     pub(super) scope: Scope,
-    /// Full names of repositories that its autoscalers name, or have heard jobs of.
+    /// Full names of repositories that its autoscalers name, or know jobs of.
     pub(super) repositories: BTreeSet<String>,
     /// An autoscaler of it is told of jobs by webhooks.
-    pub(super) hears_webhooks: bool,
+    pub(super) has_trigger: bool,
     /// An autoscaler of it reports jobs that wait at GitHub, with the fleet's credentials.
     pub(super) reports_jobs: bool,
 }
@@ -30,7 +30,7 @@ pub(super) struct Fleet {
 #[derive(Default)]
 struct Asked {
     repositories: BTreeSet<String>,
-    hears_webhooks: bool,
+    has_trigger: bool,
     reports_jobs: bool,
 }
 
@@ -50,37 +50,37 @@ pub(super) async fn read(reader: &mut Reader) -> Vec<Fleet> {
     let mut targets: Vec<Target> = deployments.collect();
     targets.extend(reader.namespaced::<RunnerSet>("").await.into_iter().map(|one| Target::Set(Arc::new(one))));
     let autoscalers: Vec<HorizontalRunnerAutoscaler> = reader.namespaced("").await;
-    let mut heard = heard_of(&reader.namespaced::<JobLedger>("").await);
+    let mut of_jobs = repositories_of(&reader.namespaced::<JobLedger>("").await);
     let mut known: BTreeMap<TargetRef, Asked> = BTreeMap::new();
     for autoscaler in &autoscalers {
         let Some(target) = TargetRef::of(autoscaler) else { continue };
         let key = (target.namespace.clone(), autoscaler.name_any());
         let asked = known.entry(target).or_default();
-        asked.repositories.extend(heard.remove(&key).unwrap_or_default());
+        asked.repositories.extend(of_jobs.remove(&key).unwrap_or_default());
         let metrics = autoscaler.spec.metrics.iter().flatten();
         asked.repositories.extend(metrics.flat_map(|metric| metric.repository_names.iter().flatten().cloned()));
-        asked.hears_webhooks |= autoscaler.spec.workflow_job_trigger().is_some();
+        asked.has_trigger |= autoscaler.spec.workflow_job_trigger().is_some();
         let asks = autoscaler.annotations().contains_key(annotation::REPORT_WAITING);
         asked.reports_jobs |= asks && autoscaler.spec.credentials_secret().is_none();
     }
     let fleet = |target: Target| {
         let scope = target.config().scope().ok()?;
         let reference = target.reference();
-        let Asked { repositories, hears_webhooks, reports_jobs } = known.remove(&reference).unwrap_or_default();
+        let Asked { repositories, has_trigger, reports_jobs } = known.remove(&reference).unwrap_or_default();
         let repositories = repositories.iter().map(|name| full_name(name, &scope)).collect();
-        Some(Fleet { title: reference.to_string(), target, scope, repositories, hears_webhooks, reports_jobs })
+        Some(Fleet { title: reference.to_string(), target, scope, repositories, has_trigger, reports_jobs })
     };
     targets.into_iter().filter_map(fleet).collect()
 }
 
-/// Repositories of jobs, by namespace and name of the autoscaler that has heard of them.
-fn heard_of(ledgers: &[JobLedger]) -> BTreeMap<(String, String), BTreeSet<String>> {
-    let mut heard: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+/// Repositories of jobs, by namespace and name of the autoscaler that knows them.
+fn repositories_of(ledgers: &[JobLedger]) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let mut found: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for ledger in ledgers {
         let key = (ledger.namespace().unwrap_or_default(), ledger.spec.autoscaler.clone());
-        heard.entry(key).or_default().extend(ledger.spec.workflows.values().map(|workflow| workflow.repository.clone()));
+        found.entry(key).or_default().extend(ledger.spec.workflows.values().map(|workflow| workflow.repository.clone()));
     }
-    heard
+    found
 }
 
 /// Autoscalers name the repositories of an organization without it.

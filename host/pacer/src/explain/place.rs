@@ -112,7 +112,7 @@ impl Place {
         kept.filter_map(|text| serde_json::from_str::<Reruns>(text).ok()).find_map(|reruns| reruns.get(job).cloned())
     }
 
-    /// The jobs that an autoscaler knows: those of its ledger, and those that polling alone tells of. A ledger that has heard of one since knows more.
+    /// The jobs that an autoscaler knows: those of its ledger, and those that polling alone tells of. A ledger that has one by now knows more of it.
     pub(super) fn ledger(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
         let ledger = jobs_of(autoscaler, &self.job_ledgers);
         let polled = polled(autoscaler).iter().filter_map(PolledJob::read).filter(|(id, _)| ledger.get(*id).is_none());

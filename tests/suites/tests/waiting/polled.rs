@@ -1,14 +1,12 @@
 //! Jobs that no webhook tells of.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
 use pacer_harness::github::{JobId, RouteKind};
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, PATIENCE, api, apply, deployment, queue, running, until, world};
+use pacer_suites::{NAMESPACE, PATIENCE, api, apply, autoscaler, deployment, put, queue, running, until, world};
 use serde_json::json;
 
 use super::{LONG, pacer, waits_for};
@@ -24,11 +22,6 @@ async fn told(world: &World, jobs: &[JobId]) -> Result<()> {
     Ok(())
 }
 
-/// How often the queue of the repository has been asked for.
-fn polls(world: &World) -> u64 {
-    world.github.count(RouteKind::ListRuns).requests
-}
-
 async fn version(autoscalers: &Api<HorizontalRunnerAutoscaler>) -> Result<String> {
     autoscalers.get("web").await?.resource_version().context("a version")
 }
@@ -37,18 +30,9 @@ async fn version(autoscalers: &Api<HorizontalRunnerAutoscaler>) -> Result<String
 async fn job_that_polling_alone_tells_of_is_explained_and_told_once() -> Result<()> {
     let world = world(|_| {}).await?;
     apply(&world, &deployment("web", 0)).await?;
-    apply(
-        &world,
-        &json!({
-            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-            "metadata": {"name": "web", "namespace": NAMESPACE},
-            "spec": {
-                "scaleTargetRef": {"name": "web"}, "minReplicas": 0, "maxReplicas": 1, "scaleDownDelaySecondsAfterScaleOut": 0,
-                "metrics": [{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns", "repositoryNames": ["app"]}],
-            },
-        }),
-    )
-    .await?;
+    let metrics = json!([{"type": "TotalNumberOfQueuedAndInProgressWorkflowRuns", "repositoryNames": ["app"]}]);
+    let polled = put(put(autoscaler("web", 0, 1), "/spec", "scaleUpTriggers", json!(null)), "/spec", "metrics", metrics);
+    apply(&world, &polled).await?;
     queue(&world, "web", 1, LONG)?;
     running(&world, 1).await?;
     let [second, third] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
@@ -69,12 +53,9 @@ async fn job_that_polling_alone_tells_of_is_explained_and_told_once() -> Result<
     // Nothing is written while the queue says the same.
     told(&world, &[second, third]).await?;
     let autoscalers = api::<HorizontalRunnerAutoscaler>(&world);
-    let (before, asked) = (version(&autoscalers).await?, polls(&world));
-    let began = Instant::now();
-    while polls(&world) < asked + 3 {
-        ensure!(began.elapsed() < PATIENCE, "the queue is not read any more");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let (before, asked) = (version(&autoscalers).await?, world.github.count(RouteKind::ListRuns).requests);
+    let read = world.github.wait_for(PATIENCE, |view| view.calls(RouteKind::ListRuns).requests >= asked + 3).await;
+    world.check(read).await.context("the queue is not read any more")?;
     ensure!(version(&autoscalers).await? == before, "{:#?}", autoscalers.get("web").await?.status);
 
     ensure!(world.github.cancel_job(second), "it waits no longer");

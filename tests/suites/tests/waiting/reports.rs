@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::names::annotation;
@@ -12,10 +11,10 @@ use pacer_harness::github::{
 };
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, hooked_world};
-use pacer_suites::{NAMESPACE, PATIENCE, api, apply, delete, deployment, event, running, until};
+use pacer_suites::{NAMESPACE, PATIENCE, api, apply, autoscaler, delete, deployment, event, running, until};
 use serde_json::{Value, json};
 
-use super::LONG;
+use super::{LONG, takes_jobs};
 
 /// How long jobs wait before they are reported.
 const THRESHOLD: &str = "3s";
@@ -29,14 +28,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// A pool of one runner, whose autoscaler asks for reports with this annotation, by these credentials.
 async fn pool(world: &World, name: &str, after: Option<&str>, secret: Option<&str>) -> Result<()> {
     apply(world, &deployment(name, 0)).await?;
-    let mut object = json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": {}},
-        "spec": {
-            "scaleTargetRef": {"name": name}, "minReplicas": 0, "maxReplicas": 1, "scaleDownDelaySecondsAfterScaleOut": 0,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-        },
-    });
+    let mut object = autoscaler(name, 0, 1);
     if let Some(after) = after {
         object["metadata"]["annotations"][annotation::REPORT_WAITING] = json!(after);
     }
@@ -44,12 +36,7 @@ async fn pool(world: &World, name: &str, after: Option<&str>, secret: Option<&st
         object["spec"]["githubAPICredentialsFrom"] = json!({"secretRef": {"name": secret}});
     }
     apply(world, &object).await?;
-    // Jobs that are queued before it takes some are not its.
-    let decides = |one: &&HorizontalRunnerAutoscaler| {
-        one.name_any() == name && one.status.as_ref().is_some_and(|status| status.desired_replicas.is_some())
-    };
-    until::<HorizontalRunnerAutoscaler>(world, "the first number", |all| all.iter().any(decides)).await?;
-    Ok(())
+    takes_jobs(world, name).await
 }
 
 /// A Secret with the credentials of an App that is installed with the usual permissions and, if it `writes`, may write check runs.
@@ -141,11 +128,7 @@ async fn job_that_waits_has_a_check_run_that_follows_its_reason_until_it_starts(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn restarted_operator_closes_the_check_run_and_makes_no_second() -> Result<()> {
-    let mut world = hooked_world(&[]).await?;
-    app(&world, true).await?;
-    pool(&world, "web", Some(THRESHOLD), Some("app")).await?;
-    queue(&world, "web", "first", SHORT)?;
-    running(&world, 1).await?;
+    let mut world = reporting_pool_at_work(SHORT).await?;
     let job = queue(&world, "web", "build", LONG)?;
     shows(&world, "a check run", |view| check(view, job).is_some()).await?;
     let operator = world.operator.as_mut().context("no operator")?;
@@ -216,6 +199,16 @@ async fn refused_reports_are_said_and_not_asked_for_again_while_tokens_set_statu
     Ok(())
 }
 
+/// A pool that reports jobs, whose one runner works for so long.
+async fn reporting_pool_at_work(lasting: Duration) -> Result<World> {
+    let world = hooked_world(&[]).await?;
+    app(&world, true).await?;
+    pool(&world, "web", Some(THRESHOLD), Some("app")).await?;
+    queue(&world, "web", "first", lasting)?;
+    running(&world, 1).await?;
+    Ok(world)
+}
+
 /// Waits until the report of a job is closed although the job waits on.
 async fn unwanted(world: &World, job: JobId) -> Result<()> {
     shows(world, "the end", |view| check(view, job).is_some_and(|check| check.status == "completed")).await?;
@@ -227,11 +220,7 @@ async fn unwanted(world: &World, job: JobId) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn report_is_closed_when_its_annotation_is_removed() -> Result<()> {
-    let world = hooked_world(&[]).await?;
-    app(&world, true).await?;
-    pool(&world, "web", Some(THRESHOLD), Some("app")).await?;
-    queue(&world, "web", "first", LONG)?;
-    running(&world, 1).await?;
+    let world = reporting_pool_at_work(LONG).await?;
     let job = queue(&world, "web", "build", LONG)?;
     shows(&world, "a check run", |view| check(view, job).is_some()).await?;
     says(&world, "web", "Reporting", &[THRESHOLD]).await?;
@@ -253,11 +242,7 @@ async fn report_is_closed_when_its_annotation_is_removed() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_are_closed_when_their_autoscaler_is_deleted_although_github_fails_at_first() -> Result<()> {
-    let world = hooked_world(&[]).await?;
-    app(&world, true).await?;
-    pool(&world, "web", Some(THRESHOLD), Some("app")).await?;
-    queue(&world, "web", "first", LONG)?;
-    running(&world, 1).await?;
+    let world = reporting_pool_at_work(LONG).await?;
     let jobs = [queue(&world, "web", "build", LONG)?, queue(&world, "web", "test", LONG)?];
     shows(&world, "both check runs", |view| jobs.iter().all(|job| check(view, *job).is_some())).await?;
 

@@ -139,13 +139,7 @@ impl Act<'_> {
     /// Closes a report. What can't be closed is left as it is after some attempts.
     pub(super) async fn close(&self, mut report: Report, ending: Ending) -> Result<(), Error> {
         let mut reports = self.reports();
-        let text = closing(ending);
-        let words = Words { brief: &text, text: &text, over: true };
-        let closed = match Repository::named(&report.repository) {
-            Some(repository) => self.say(&repository, &mut report, &words, false).await,
-            None => Ok(()),
-        };
-        let Err(error) = closed else {
+        let Err(error) = self.say_end(&mut report, ending).await else {
             reports.remove(report.job);
             return self.keep(reports).await;
         };
@@ -154,8 +148,7 @@ impl Act<'_> {
             ErrorKind::Forbidden { .. } | ErrorKind::Unauthorized | ErrorKind::NotVisible { .. } | ErrorKind::Invalid
         );
         report.refused = report.refused.saturating_add(u32::from(refused));
-        if report.refused >= CLOSINGS || *error.kind() == ErrorKind::Invalid {
-            tracing::warn!(job = report.job, repository = report.repository, %error, "report of a job stays open at GitHub");
+        if is_given_up(&report, &error) {
             reports.remove(report.job);
             self.keep(reports).await?;
         } else {
@@ -166,23 +159,24 @@ impl Act<'_> {
 
     /// Closes a report that only this process knows of.
     async fn close_left(&self, mut report: Report) {
-        let (job, text) = (report.job, closing(Ending::Unwanted));
-        let words = Words { brief: &text, text: &text, over: true };
-        let closed = match Repository::named(&report.repository) {
-            Some(repository) => self.say(&repository, &mut report, &words, false).await,
-            None => Ok(()),
-        };
-        let Err(error) = closed else { return self.forget(job) };
-        if let Some(wait) = held_back(&error) {
-            return self.pause(wait);
+        let job = report.job;
+        let Err(error) = self.say_end(&mut report, Ending::Unwanted).await else { return self.forget(job) };
+        if matches!(error.kind(), ErrorKind::Deferred { .. } | ErrorKind::RateLimited { .. } | ErrorKind::Saturated) {
+            return self.pause(until_room(&error));
         }
         report.refused = report.refused.saturating_add(1);
-        if report.refused >= CLOSINGS || *error.kind() == ErrorKind::Invalid {
-            tracing::warn!(job, repository = report.repository, %error, "report of a job stays open at GitHub");
+        if is_given_up(&report, &error) {
             return self.forget(job);
         }
         self.remember(report);
         self.leave(job, FAILED);
+    }
+
+    /// Has GitHub show how a report ended. One of no repository is nowhere to be shown.
+    async fn say_end(&self, report: &mut Report, ending: Ending) -> Result<(), pacer_github::Error> {
+        let Some(repository) = Repository::named(&report.repository) else { return Ok(()) };
+        let text = closing(ending);
+        self.say(&repository, report, &Words { brief: &text, text: &text, over: true }, false).await
     }
 
     fn forget(&self, job: u64) {
@@ -250,9 +244,7 @@ impl Act<'_> {
     /// GitHub did not take a step.
     async fn refused(&self, job: u64, repository: &str, error: &pacer_github::Error) {
         match error.kind() {
-            ErrorKind::Deferred { .. } | ErrorKind::RateLimited { .. } | ErrorKind::Saturated => {
-                self.pause(held_back(error).unwrap_or(LATER));
-            }
+            ErrorKind::Deferred { .. } | ErrorKind::RateLimited { .. } | ErrorKind::Saturated => self.pause(until_room(error)),
             ErrorKind::Unauthorized | ErrorKind::Forbidden { .. } => {
                 self.all.refuse(self.uid, self.object, &format!("{error:#}"), self.now).await;
             }
@@ -283,13 +275,19 @@ impl Act<'_> {
     }
 }
 
-/// How long to wait where there is no room for a call now; none for other errors.
-fn held_back(error: &pacer_github::Error) -> Option<SignedDuration> {
-    if !matches!(error.kind(), ErrorKind::Deferred { .. } | ErrorKind::RateLimited { .. } | ErrorKind::Saturated) {
-        return None;
-    }
+/// How long to wait for an error that says that there is no room for a call now.
+fn until_room(error: &pacer_github::Error) -> SignedDuration {
     let wait = error.retry_after().and_then(|wait| SignedDuration::try_from(wait.max(Duration::from_secs(1))).ok());
-    Some(wait.unwrap_or(LATER))
+    wait.unwrap_or(LATER)
+}
+
+/// Whether GitHub is not asked any more to close a report, which is logged.
+fn is_given_up(report: &Report, error: &pacer_github::Error) -> bool {
+    let given_up = report.refused >= CLOSINGS || *error.kind() == ErrorKind::Invalid;
+    if given_up {
+        tracing::warn!(job = report.job, repository = report.repository, %error, "report of a job stays open at GitHub");
+    }
+    given_up
 }
 
 /// Whether GitHub may have done what it was asked for, although nobody knows.

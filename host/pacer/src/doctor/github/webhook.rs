@@ -26,7 +26,7 @@ struct Ours {
 pub(super) async fn check(reached: &[Reached<'_>], urls: &[String]) -> Checked {
     let healthy = |text: &str| Checked { healthy: text.to_owned(), findings: Vec::new() };
     let hearing: Vec<&Fleet> =
-        reached.iter().flat_map(|one| one.fleets.iter().copied()).filter(|fleet| fleet.hears_webhooks).collect();
+        reached.iter().flat_map(|one| one.fleets.iter().copied()).filter(|fleet| fleet.has_trigger).collect();
     if hearing.is_empty() {
         return healthy("no autoscaler is told of jobs by webhooks");
     }
@@ -82,7 +82,7 @@ fn places(github: &GitHub, fleets: &[&Fleet]) -> Vec<Place> {
             places.push(place);
         }
     };
-    for fleet in fleets.iter().filter(|fleet| fleet.hears_webhooks) {
+    for fleet in fleets.iter().filter(|fleet| fleet.has_trigger) {
         if github.credentials() == CredentialKind::App {
             add(Place::App);
         }

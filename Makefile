@@ -149,7 +149,7 @@ demo: setup ## The operator at work, in a terminal. ARGS=--keep leaves it runnin
 	@echo "2 of 3: the operator and the demo, and nothing else (six to ten minutes the first time, then under a minute)"
 	# What these two depend on has the same features as in the whole workspace, which the test `layout` checks, so that nothing is built twice.
 	cargo build -p pacer -p pacer-demo $(LOCKED)
-	@echo "3 of 3: the demo itself, which takes about three minutes"
+	@echo "3 of 3: the demo itself, which takes about two minutes"
 	PACER_BIN="$(BIN)/pacer" "$(BIN)/pacer-demo" $(ARGS)
 
 page-test: ## Every screen of the page in headless Chromium. Takes node 20 and Chromium; CHROMIUM names another one.

@@ -4,6 +4,8 @@
 //! a merge patch without having read the object: each step of a job has a field of its own, so that no writer undoes what another one wrote,
 //! in whatever order they come.
 
+mod jobs;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -52,8 +54,9 @@ pub struct JobLedgerSpec {
     #[serde(default, deserialize_with = "nullable::or_default")]
     pub workflows: BTreeMap<String, LedgerWorkflow>,
     /// Jobs by GitHub's id.
-    #[serde(default, deserialize_with = "nullable::or_default")]
-    pub jobs: BTreeMap<String, LedgerJob>,
+    #[serde(default, deserialize_with = "jobs::by_id")]
+    #[schemars(with = "BTreeMap<String, LedgerJob>")]
+    pub jobs: BTreeMap<u64, LedgerJob>,
 }
 
 /// What the jobs of one workflow that ask for the same labels have in common.
@@ -130,12 +133,6 @@ pub fn prefix(autoscaler: &str, uid: &str) -> String {
     format!("{}-{uid}-", short.trim_end_matches(['-', '.']))
 }
 
-/// Under which key an object has a job. Whoever looks into many objects makes it once.
-#[must_use]
-pub fn key(job: u64) -> String {
-    job.to_string()
-}
-
 /// The jobs in these objects.
 #[must_use]
 pub fn read<'a>(ledgers: impl IntoIterator<Item = &'a JobLedgerSpec>) -> Ledger {
@@ -147,36 +144,28 @@ impl JobLedgerSpec {
     pub fn all(&self) -> impl Iterator<Item = (u64, Job)> + '_ {
         let mut shared: HashMap<(Option<&str>, u32), Arc<About>> = HashMap::new();
         self.jobs.iter().filter_map(move |(id, job)| {
-            let id = id.parse().ok()?;
             let key = (job.workflow.as_deref(), job.attempt());
             let about = shared.entry(key).or_insert_with(|| Arc::new(self.about(key))).clone();
-            Some((id, job.read(about)?))
+            Some((*id, job.read(about)?))
         })
     }
 
-    /// One of its jobs, by its [`key`].
+    /// One of its jobs.
     #[must_use]
-    pub fn job(&self, key: &str) -> Option<Job> {
-        let job = self.find(key)?;
+    pub fn job(&self, id: u64) -> Option<Job> {
+        let job = self.jobs.get(&id)?;
         job.read(Arc::new(self.about((job.workflow.as_deref(), job.attempt()))))
     }
 
-    /// Whether it has a job, by its [`key`].
+    /// Whether it has a job, if it says something about it or not.
     #[must_use]
-    pub fn has(&self, key: &str) -> bool {
-        self.find(key).is_some()
-    }
-
-    /// Jobs that come together are in one object, so that most others are known not to have one by their first and last.
-    fn find(&self, key: &str) -> Option<&LedgerJob> {
-        let (first, last) = (self.jobs.first_key_value()?.0, self.jobs.last_key_value()?.0);
-        let within = first.as_str() <= key && key <= last.as_str();
-        if within { self.jobs.get(key) } else { None }
+    pub fn has(&self, id: u64) -> bool {
+        self.jobs.contains_key(&id)
     }
 
     /// IDs of its jobs, those included of which it says nothing.
     pub fn ids(&self) -> impl Iterator<Item = u64> {
-        self.jobs.keys().filter_map(|key| key.parse().ok())
+        self.jobs.keys().copied()
     }
 
     /// Keys of the workflows that no job refers to.
@@ -239,7 +228,7 @@ fn after(time: Timestamp, wait: std::time::Duration) -> Timestamp {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Additions {
     workflows: BTreeMap<String, LedgerWorkflow>,
-    jobs: BTreeMap<String, Value>,
+    jobs: BTreeMap<u64, Value>,
 }
 
 impl Additions {
@@ -285,12 +274,12 @@ impl Additions {
             }
         }
         self.workflows.insert(hash, workflow);
-        self.jobs.insert(key(id), fields);
+        self.jobs.insert(id, fields);
     }
 
     /// A job is forgotten.
     pub fn remove(&mut self, id: u64) {
-        self.jobs.insert(key(id), Value::Null);
+        self.jobs.insert(id, Value::Null);
     }
 
     /// Takes over what the later changes of the same object say.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::{ArgAction, Args};
 use pacer_api::duration;
+use pacer_cluster::lease::shards::lease_name;
 use pacer_core::shard::Shards;
 use pacer_demand::receiver::JobLabel;
 
@@ -411,6 +412,16 @@ pub(crate) struct ElectionArguments {
     /// Time between attempts to renew or take the lease.
     #[arg(long, default_value = "2s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_retry_period: Duration,
+}
+
+impl ElectionArguments {
+    /// Names of the Leases that replicas hold: the first is that of the group.
+    pub(crate) fn leases(&self) -> Vec<String> {
+        let group = &self.leader_election_id;
+        let shards = Shards::new(self.shards).filter(|shards| *shards != Shards::ONE);
+        let of_shards = shards.iter().flat_map(|shards| shards.all()).map(|shard| lease_name(group, shard));
+        [group.clone()].into_iter().chain(of_shards).collect()
+    }
 }
 
 /// Flags of ARC without a meaning here.

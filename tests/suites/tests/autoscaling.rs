@@ -213,7 +213,7 @@ async fn jobs_in_status_are_moved_when_an_earlier_version_left_them() -> Result<
         status.desired_replicas == Some(2) && status.ledger.is_empty()
     })
     .await?;
-    until::<JobLedger>(&world, "both jobs in a JobLedger", |all| all.iter().any(|one| one.spec.has("77") && one.spec.has("78")))
+    until::<JobLedger>(&world, "both jobs in a JobLedger", |all| all.iter().any(|one| one.spec.has(77) && one.spec.has(78)))
         .await?;
     settled(&world, 2).await?;
     end(world).await

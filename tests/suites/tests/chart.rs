@@ -7,6 +7,8 @@ mod busy;
 mod helm;
 #[path = "chart/installation.rs"]
 mod installation;
+#[path = "chart/pages.rs"]
+mod pages;
 #[path = "chart/pod.rs"]
 mod pod;
 #[path = "chart/rendered.rs"]

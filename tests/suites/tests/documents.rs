@@ -1,15 +1,12 @@
-//! What readers copy from the documentation: the first runner of the getting-started page does a job, and manifests are accepted as they stand.
+//! What readers copy from the documentation: manifests are accepted as they stand. Commands are run by the suite `chart`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::controlplane::Apply;
-use pacer_harness::github::{JobSpec, Scope};
 use pacer_harness::world::World;
-use pacer_suites::{end_as_it_is, runners, succeeded, until, world};
+use pacer_suites::world;
 
 const GETTING_STARTED: &str = "docs/getting-started.md";
 
@@ -44,31 +41,6 @@ async fn make_namespaces(world: &World, manifest: &str, made: &mut BTreeSet<Stri
 /// Those that every control plane of the suites has.
 fn made_before() -> BTreeSet<String> {
     ["default", "actions-runner-system"].map(str::to_owned).into()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn first_runner_of_the_getting_started_page_does_a_job() -> Result<()> {
-    let world = world(|_| {}).await?;
-    world.github.add(&Scope::repository("OWNER", "REPOSITORY"));
-    let page = read(GETTING_STARTED)?;
-    let all = manifests(&page);
-    let first = all.first().context("no manifest")?;
-    world.plane.apply_text(first, Apply::ClientSide).await?;
-    runners(&world, "the first runner", |counts| counts.online == 1).await?;
-
-    // Found in the queue, as no webhook tells of it.
-    world.github.queue_job(JobSpec::new("OWNER/REPOSITORY", ["first"]).lasting(Duration::from_secs(1)))?;
-    succeeded(&world, 1).await?;
-    runners(&world, "its successor", |counts| counts.online == 1).await?;
-
-    let file = tempfile::NamedTempFile::new()?;
-    std::fs::write(file.path(), first)?;
-    let output = world.plane.kubectl(&["delete", "--filename", &file.path().to_string_lossy()]).await?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    runners(&world, "no runner", |counts| counts.registered == 0).await?;
-    until::<RunnerDeployment>(&world, "no RunnerDeployment", |all| all.is_empty()).await?;
-    until::<Runner>(&world, "no Runner", |all| all.is_empty()).await?;
-    end_as_it_is(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

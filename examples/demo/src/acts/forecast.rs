@@ -101,8 +101,10 @@ pub(crate) async fn forecast(stage: &Stage<'_>, trace: &Path, proofs: &mut Proof
     let trace = trace.to_string_lossy().into_owned();
     // So short a trace need not be within the bound that lets a simulation be believed; what it predicts is checked right after.
     let arguments = ["simulate", "--trace", &trace, "--policies", &path, "--allow-uncalibrated", "-o"];
-    stage.show(&stage.pacer_silently(&[&arguments[..], &["text"]].concat()).await?);
-    let simulated: Value = serde_json::from_str(&stage.pacer_silently(&[&arguments[..], &["json"]].concat()).await?)?;
+    let (text, json) = ([&arguments[..], &["text"]].concat(), [&arguments[..], &["json"]].concat());
+    let (text, json) = tokio::try_join!(stage.pacer_silently(&text), stage.pacer_silently(&json))?;
+    stage.show(&text);
+    let simulated: Value = serde_json::from_str(&json)?;
     let (recorded, predicted) = (waits_of(&simulated, 0)?, waits_of(&simulated, 1)?);
     stage.terminal.say(&format!("predicted under {POLICY}: {}, in place of {}", predicted.text(), recorded.text()));
 

@@ -104,7 +104,7 @@ fn job_that_is_removed_leaves_its_workflow_unused() {
     let mut gone = Additions::default();
     gone.remove(1);
     let spec = stored(&[addition(&steps(1)[0]), addition(&steps(2)[0]), gone.clone()]);
-    assert_eq!((spec.has("1"), spec.has("2"), spec.unused_workflows().count()), (false, true, 0));
+    assert_eq!((spec.has(1), spec.has(2), spec.unused_workflows().count()), (false, true, 0));
     let mut both = gone;
     both.remove(2);
     assert_eq!(stored(&[addition(&steps(1)[0]), both]).unused_workflows().count(), 1);
@@ -153,7 +153,7 @@ fn writers_who_know_different_things_of_an_origin_put_them_together() {
     let listing = Origin { run: Some(9), branch: "main".into(), event: "push".into(), ..Origin::default() };
     let told = |origin: &Origin, step: usize| addition(&JobEvent { origin: Arc::new(origin.clone()), ..steps(1)[step].clone() });
     for patches in [[told(&webhook, 0), told(&listing, 1)], [told(&listing, 1), told(&webhook, 0)]] {
-        let job = stored(&patches).job("1").unwrap();
+        let job = stored(&patches).job(1).unwrap();
         assert_eq!((job.state, &*job.origin), (State::InProgress, &webhook.or(&listing)));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use pacer_api::{JobLedger, job_ledger};
+use pacer_api::JobLedger;
 use pacer_core::ledger::{Job, Ledger};
 
 /// The jobs in some objects.
@@ -19,6 +19,18 @@ pub(super) struct View {
 }
 
 impl View {
+    /// The objects that were followed last, by shard.
+    pub(super) fn objects(&self) -> &BTreeMap<u16, Arc<JobLedger>> {
+        &self.objects
+    }
+
+    /// What each of them that has a job says about it, in the order of the shards.
+    pub(super) fn said(&self, id: u64) -> Vec<(u16, Job)> {
+        let mut holders = self.holders.get(&id).cloned().unwrap_or_default();
+        holders.sort_unstable();
+        holders.into_iter().filter_map(|shard| Some((shard, self.objects.get(&shard)?.spec.job(id)?))).collect()
+    }
+
     /// The jobs in these objects.
     pub(super) fn follow(&mut self, latest: BTreeMap<u16, Arc<JobLedger>>) -> Arc<Ledger> {
         let gone: Vec<u16> = self.objects.keys().filter(|shard| !latest.contains_key(*shard)).copied().collect();
@@ -55,8 +67,7 @@ impl View {
                 }
                 [only] if *only == shard => jobs.set(id, job),
                 several => {
-                    let key = job_ledger::key(id);
-                    let said = several.iter().filter_map(|holder| self.objects.get(holder)?.spec.job(&key));
+                    let said = several.iter().filter_map(|holder| self.objects.get(holder)?.spec.job(id));
                     jobs.set(id, Ledger::from_jobs(said.map(|job| (id, job))).get(id).cloned());
                 }
             }
@@ -73,7 +84,7 @@ fn is_same(one: &Arc<JobLedger>, other: &Arc<JobLedger>) -> bool {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use pacer_api::job_ledger::Additions;
+    use pacer_api::job_ledger::{self, Additions};
     use pacer_core::ledger::{JobEvent, LIMIT, State, Terms};
     use proptest::prelude::*;
 

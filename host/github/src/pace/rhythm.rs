@@ -12,11 +12,16 @@ const RECENT: f64 = 0.5;
 /// Average below which listings count as free: a change long ago must not slow us down for ever.
 const FREE: f64 = 0.05;
 
+/// How long the interval grows for somebody who asked once. Whoever still waits then looks at each listing and asks again.
+const FADES: Duration = Duration::from_secs(60);
+
 /// The past of one poller, as far as its pace depends on it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rhythm {
     /// When whoever began last to wait for something did.
     waiting_since: Option<Instant>,
+    /// When somebody asked last.
+    asked: Option<Instant>,
     /// When the last listing started.
     started: Option<Instant>,
     failures: u32,
@@ -26,13 +31,18 @@ pub(crate) struct Rhythm {
 }
 
 impl Rhythm {
-    /// Somebody has waited since then for something.
-    pub(crate) fn hurry(&mut self, since: Instant) {
+    /// Somebody asks who has waited since then for something.
+    pub(crate) fn hurry(&mut self, since: Instant, now: Instant) {
         self.waiting_since = self.waiting_since.max(Some(since));
+        self.asked = Some(now);
     }
 
-    /// A listing is about to start.
+    /// A listing is about to start. Nobody waits any more when nobody has asked since the last one, and the interval has grown for long enough.
     pub(crate) fn begin(&mut self, now: Instant) {
+        let faded = self.waiting_since.is_some_and(|since| now.saturating_duration_since(since) >= FADES);
+        if faded && self.asked < self.started {
+            self.waiting_since = None;
+        }
         self.started = Some(now);
     }
 
@@ -78,6 +88,44 @@ impl Rhythm {
             spare: budget.map_or(0, |budget| budget.remaining.saturating_sub(budget.limit / 2)),
             budget: budget.map(|budget| (budget.remaining, budget.resets_in())),
             pollers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::Pace;
+
+    /// Hundreds of scopes at rest share these credentials, so that each is listed every quarter of an hour.
+    fn interval(rhythm: &Rhythm) -> Duration {
+        Pace::default().interval(&Situation { all_pages: 500, ..rhythm.situation(None, 500) })
+    }
+
+    #[test]
+    fn interval_is_that_of_a_scope_at_rest_a_minute_after_the_last_wait() {
+        let (mut rhythm, mut now) = (Rhythm::default(), Instant::now());
+        rhythm.begin(now);
+        assert_eq!(interval(&rhythm).as_secs(), 900);
+        rhythm.hurry(now, now);
+        let mut intervals = Vec::new();
+        while intervals.last() != Some(&900) {
+            now += interval(&rhythm);
+            rhythm.begin(now);
+            intervals.push(interval(&rhythm).as_secs());
+        }
+        assert_eq!(intervals, [1, 2, 3, 5, 7, 11, 17, 25, 900]);
+    }
+
+    #[test]
+    fn whoever_still_waits_and_asks_is_waited_for() {
+        let (mut rhythm, began) = (Rhythm::default(), Instant::now());
+        rhythm.hurry(began, began);
+        for round in 1..30_u64 {
+            let now = began + Duration::from_secs(100 * round);
+            rhythm.begin(now);
+            assert_eq!(interval(&rhythm).as_secs(), 900.min(1 + 50 * round), "round {round}");
+            rhythm.hurry(began, now + Duration::from_secs(1));
         }
     }
 }

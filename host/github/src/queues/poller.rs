@@ -92,7 +92,8 @@ impl Poller {
             self.rhythm.resume();
         }
         if self.board.hasty.swap(false, Ordering::Relaxed) {
-            self.rhythm.hurry(Instant::now());
+            let now = Instant::now();
+            self.rhythm.hurry(now, now);
             tracing::trace!(repository = %self.repository, "job listing hurried");
         }
     }
@@ -127,7 +128,8 @@ impl Poller {
         }
         // What is overdue can wait for its turn.
         if listing.left > 0 && self.reading().patience.is_zero() {
-            self.rhythm.hurry(Instant::now());
+            let now = Instant::now();
+            self.rhythm.hurry(now, now);
         }
         self.board.calls.store(listing.calls, Ordering::Relaxed);
         let tell = failures > 0 || listing.changed || self.covers != Some(listing.covers.is_some());

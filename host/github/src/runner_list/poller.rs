@@ -85,7 +85,7 @@ impl Poller {
         }
         let haste = self.board.haste.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((since, why, payer)) = haste {
-            self.rhythm.hurry(since);
+            self.rhythm.hurry(since, Instant::now());
             self.hurried = payer;
             tracing::trace!(scope = %self.scope, why = why.name(), "runner listing hurried");
         }

@@ -29,7 +29,8 @@ const PROGRAMS: [(&str, Program); 3] = [
 /// Part of the names of everything in ARC's chart, and of its image.
 const ARC: &str = "actions-runner-controller";
 
-/// What the label `app.kubernetes.io/name` of this operator's own objects begins with.
+/// What the label `app.kubernetes.io/name` of this operator's own objects begins with. Its chart keeps ARC's value there, as others select by it, and
+/// says this in `app.kubernetes.io/part-of`.
 const OWN: &str = "pacer";
 
 /// Name of ARC's Lease where no flag says another; this operator's as well.
@@ -141,7 +142,11 @@ fn delete_of<K: Resource>(kind: &str, object: &K) -> String {
 }
 
 fn app<K: Resource>(object: &K) -> &str {
-    object.labels().get("app.kubernetes.io/name").map_or("", String::as_str)
+    let label = |name: &str| object.labels().get(name).map_or("", String::as_str);
+    match label("app.kubernetes.io/part-of") {
+        OWN => OWN,
+        _ => label("app.kubernetes.io/name"),
+    }
 }
 
 fn replicas(deployment: &Deployment) -> i32 {
@@ -410,6 +415,20 @@ mod tests {
         ] {
             assert_eq!(program(&deployment(name, image, command, args)), expected, "{name} {image} {command} {args:?}");
         }
+    }
+
+    #[test]
+    fn objects_of_this_operators_chart_are_not_arcs() {
+        let object = |labels: &[(&str, &str)]| {
+            let mut role = ClusterRole::default();
+            role.metadata.name = Some("arc-actions-runner-controller-pacer".to_owned());
+            role.metadata.labels =
+                Some(labels.iter().map(|(label, value)| (format!("app.kubernetes.io/{label}"), (*value).to_owned())).collect());
+            role
+        };
+        assert!(is_arcs(&object(&[])) && is_arcs(&object(&[("name", "actions-runner-controller")])));
+        assert!(!is_arcs(&object(&[("name", "actions-runner-controller"), ("part-of", "pacer")])), "of the chart");
+        assert!(!is_arcs(&object(&[("name", "pacer-webhook")])), "of the manifests");
     }
 
     #[test]

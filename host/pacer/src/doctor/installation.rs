@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Container, PodSpec, Secret};
 use kube::{Api, ResourceExt as _};
-use pacer_cluster::lease::shards::{group_holder, lease_name};
+use pacer_cluster::lease::shards::group_holder;
 use pacer_core::shard::Shards;
 
 use super::Checked;
@@ -129,8 +129,7 @@ impl Installation {
                 let leases: Vec<Lease> = reader.of_namespace(namespace).await;
                 let group = &election.leader_election_id;
                 let shards = Shards::new(election.shards).filter(|shards| *shards != Shards::ONE);
-                let of_shards = shards.iter().flat_map(|shards| shards.all()).map(|shard| lease_name(group, shard));
-                for name in [group.clone()].into_iter().chain(of_shards) {
+                for name in election.leases() {
                     let lease = leases.iter().find(|lease| lease.name_any() == name);
                     findings.extend(leading(lease, &format!("{namespace}/{name}"), logs(deployment), now));
                 }

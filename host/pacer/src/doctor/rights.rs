@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::Checked;
 use super::finding::{Finding, Severity};
 use super::installation::Installation;
+use crate::arguments::RunArguments;
 use crate::reader::Reader;
 
 /// Roles as they are installed; the only list of what is needed.
@@ -40,6 +41,9 @@ const OPTIONAL: [(&str, &str); 5] = [
     ("pacer-nodes", "a runner on a lost node is given up later"),
     ("pacer-namespaces", "a tenancy file that selects namespaces by labels allows them nothing"),
 ];
+
+/// Used only where a tenancy is in force.
+const OF_TENANCY: &str = "pacer-namespaces";
 
 /// Bound to runners, or to the operator only where a policy needs it.
 const UNBOUND: [&str; 2] = ["pacer-job-pods", "pacer-room"];
@@ -75,7 +79,9 @@ pub(super) async fn lacking(
 ) -> Result<Vec<Finding>> {
     let reviews: Api<SubjectAccessReview> = Api::all(reader.client.clone());
     let mut missing = BTreeSet::new();
-    for right in rights(roles.documents())? {
+    let flags = installation.flags().ok().flatten();
+    let rights = rights(roles.documents())?.into_iter().flat_map(|right| right.under(flags.as_ref()));
+    for right in rights {
         let namespace = if right.own { &installation.namespace } else { namespace };
         let review = SubjectAccessReview { spec: right.review(account, namespace), ..SubjectAccessReview::default() };
         match reviews.create(&PostParams::default(), &review).await {
@@ -109,6 +115,20 @@ pub(super) fn cure(roles: Roles, role: &str) -> String {
 }
 
 impl Right {
+    /// The same under the names that these flags give to what the roles name, once for each; none where the flags make no use of it.
+    fn under(self, flags: Option<&RunArguments>) -> Vec<Self> {
+        let Some(flags) = flags else { return vec![self] };
+        if self.role == OF_TENANCY && flags.tenancy.is_empty() {
+            return Vec::new();
+        }
+        let names = match (self.resource.as_str(), &self.name) {
+            ("clusterroles", Some(_)) => vec![flags.pods.job_pods_cluster_role.clone()],
+            ("leases", Some(_)) => flags.election.leases(),
+            _ => return vec![self],
+        };
+        names.into_iter().map(|name| Self { name: Some(name), ..self.clone() }).collect()
+    }
+
     fn review(&self, account: &str, namespace: &str) -> SubjectAccessReviewSpec {
         let (resource, subresource) = self.resource.split_once('/').map_or((self.resource.as_str(), None), |(a, b)| (a, Some(b)));
         SubjectAccessReviewSpec {
@@ -203,7 +223,16 @@ fn findings(missing: &BTreeSet<Right>, account: &str, roles: Roles) -> Vec<Findi
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
     use super::*;
+
+    /// The shipped rights as they are asked for under these flags.
+    fn under(flags: &[&str]) -> Vec<Right> {
+        let words = RunArguments::augment_args(clap::Command::new("run")).get_matches_from([&["run"], flags].concat());
+        let flags = RunArguments::from_arg_matches(&words).unwrap();
+        rights(Roles::Operator.documents()).unwrap().into_iter().flat_map(|right| right.under(Some(&flags))).collect()
+    }
 
     #[test]
     fn every_rule_of_the_shipped_roles_is_asked_for() {
@@ -226,6 +255,24 @@ mod tests {
         for (role, _) in OPTIONAL {
             assert!(rights.iter().any(|right| right.role == role), "{role} is no role any more");
         }
+    }
+
+    #[test]
+    fn rights_are_asked_for_under_the_names_that_the_flags_give() {
+        let names = |flags: &[&str], resource: &str| {
+            let of = under(flags).into_iter().filter(|right| right.resource == resource);
+            of.filter_map(|right| right.name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[], "clusterroles"), ["pacer-job-pods"]);
+        assert_eq!(names(&["--job-pods-cluster-role=x-job-pods"], "clusterroles"), ["x-job-pods"]);
+        assert_eq!(names(&["--leader-election-id=x"], "leases"), ["x"]);
+        assert_eq!(names(&["--leader-election-id=x", "--shards=2"], "leases"), ["x", "x-shard-0", "x-shard-1"]);
+    }
+
+    #[test]
+    fn namespaces_are_read_only_where_a_tenancy_is_in_force() {
+        let asked = |flags: &[&str]| under(flags).iter().any(|right| right.role == OF_TENANCY);
+        assert!(!asked(&[]) && asked(&["--tenancy=tenants"]));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) fn values(name: &str) -> String {
 }
 
 /// The executable, built once per machine.
-fn executable() -> Result<&'static Path> {
+pub(crate) fn executable() -> Result<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let output = Command::new("/bin/sh").arg(repository("tests/helm/build.sh")).stderr(Stdio::inherit()).output();

@@ -29,7 +29,13 @@ const FOREIGN: [(&str, &str); 4] = [
 
 /// A control plane without definitions, roles and operator: all of that is the chart's.
 pub(crate) async fn bare() -> Result<World> {
+    bare_with(&[]).await
+}
+
+/// The same with more of Kubernetes' controllers.
+pub(crate) async fn bare_with(controllers: &[&str]) -> Result<World> {
     let mut options = Options { operator: None, definitions: Vec::new(), manifests: Vec::new(), ..Options::default() };
+    options.plane.controllers = controllers.iter().map(|name| (*name).to_owned()).collect();
     options.github.rate_limit = 15_000;
     let world = World::start(options).await?;
     world.github.add(&pacer_harness::github::Scope::repository("acme", "app"));

@@ -84,7 +84,7 @@ async fn takers(world: &World, repository: &str, label: &str) -> Result<Vec<Stri
         let api: Api<JobLedger> = Api::all(world.client.clone());
         let all = api.list(&ListParams::default()).await?;
         let takers: Vec<_> =
-            all.iter().filter(|one| one.spec.has(&job.0.to_string())).map(|one| one.namespace().unwrap_or_default()).collect();
+            all.iter().filter(|one| one.spec.has(job.0)).map(|one| one.namespace().unwrap_or_default()).collect();
         if !takers.is_empty() {
             return Ok(takers);
         }

@@ -48,7 +48,7 @@ async fn job_that_polling_alone_tells_of_is_explained_and_told_once() -> Result<
     let (well, text) = pacer(&world, &["explain", "job", &elsewhere[0].0.to_string(), "-n", NAMESPACE]).await?;
     ensure!(!well && text.contains("polling alone tells of it"), "{text}");
     let ledgers = api::<JobLedger>(&world).list(&ListParams::default()).await?.items;
-    ensure!(ledgers.iter().all(|ledger| !ledger.spec.has(&second.0.to_string())), "a ledger has it: {ledgers:#?}");
+    ensure!(ledgers.iter().all(|ledger| !ledger.spec.has(second.0)), "a ledger has it: {ledgers:#?}");
 
     // Nothing is written while the queue says the same.
     told(&world, &[second, third]).await?;

@@ -37,7 +37,7 @@ pub enum Fact {
     WaitingJobs,
     /// What started the run of a job.
     Job,
-    /// How many more pods of the pool the nodes take.
+    /// How many more pods of the pool the nodes take, and what the pods on nodes request.
     Room,
 }
 
@@ -92,7 +92,9 @@ impl Fact {
             Self::LastJob => &["last-job-repository", "last-job-workflow"],
             Self::WaitingJobs => &["waiting-jobs", "waiting-seconds"],
             Self::Job => &["run", "branch", "actor", "environment", "event"],
-            Self::Room => &["room-pods", "room-claims", "room:TYPE/CAPACITY/ZONE"],
+            Self::Room => {
+                &["room-pods", "room-claims", "room:TYPE/CAPACITY/ZONE", "requested-cpu-millis", "requested-memory-bytes"]
+            }
         }
     }
 
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
     use crate::allowed::Allowed;
     use crate::demand::Waiting;
-    use crate::fit::{FreeRoom, Shape};
+    use crate::fit::{FreeRoom, Host, Shape};
     use crate::last_job;
     use crate::ledger::{About, Origin};
     use crate::node::NodeFacts;
@@ -216,6 +218,7 @@ mod tests {
         let text = || "t".into();
         let origin = Origin { run: Some(1), branch: text(), event: text(), actor: text(), environment: text() };
         let now = Timestamp::UNIX_EPOCH;
+        let host = Host { requested: [("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into(), ..Host::default() };
         let room = FreeRoom { pods: 1, shapes: [(Shape::default(), 1)].into() };
         vec![
             of_node(Fact::NodeLabels),
@@ -225,7 +228,7 @@ mod tests {
             (Fact::LastJob, keys(last_job::attributes(&about))),
             (Fact::WaitingJobs, keys(Waiting { jobs: 1, since: Some(now) }.attributes(now))),
             (Fact::Job, keys(origin.attributes())),
-            (Fact::Room, keys(room.attributes(1))),
+            (Fact::Room, [keys(room.attributes(1)), keys(host.attributes())].concat()),
         ]
     }
 

@@ -89,7 +89,8 @@ pub(crate) fn signatures(bundle: &[u8], artifact: Artifact<'_>) -> Vec<Signed> {
 fn of_envelope(envelope: Envelope, artifact: Artifact<'_>) -> Option<Vec<Signed>> {
     let payload = STANDARD.decode(envelope.payload).ok().filter(|_| envelope.payload_type == STATEMENT)?;
     let statement: Statement = serde_json::from_slice(&payload).ok()?;
-    let is_named = statement.subject.iter().any(|subject| subject.digest.get("sha256").is_some_and(|digits| digits == artifact.digits));
+    let is_named =
+        statement.subject.iter().any(|subject| subject.digest.get("sha256").is_some_and(|digits| digits == artifact.digits));
     if !is_named || statement.predicate_type != SIGNS {
         return None;
     }
@@ -130,7 +131,10 @@ mod tests {
     #[test]
     fn the_type_and_the_payload_are_signed_with_their_lengths() {
         // The example of the protocol.
-        assert_eq!(authenticated("http://example.com/HelloWorld", b"hello world"), b"DSSEv1 29 http://example.com/HelloWorld 11 hello world");
+        assert_eq!(
+            authenticated("http://example.com/HelloWorld", b"hello world"),
+            b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+        );
         let [signed] = &signatures(envelope(&statement()).to_string().as_bytes(), ARTIFACT)[..] else { panic!("one signature") };
         assert_eq!(signed.signature, [1, 2, 3]);
         assert!(signed.message.starts_with(b"DSSEv1 28 application/vnd.in-toto+json "));
@@ -170,14 +174,17 @@ mod tests {
         let bundles: [&[u8]; 2] =
             [include_bytes!("../tests/cosign3/bundle.json"), include_bytes!("../tests/cosign3/message.json")];
         for bundle in bundles {
-            let signer = |artifact| signatures(bundle, artifact).iter().find_map(|of| keys.signer_of(&of.message, &of.signature)).is_some();
+            let signer = |artifact| {
+                signatures(bundle, artifact).iter().find_map(|of| keys.signer_of(&of.message, &of.signature)).is_some()
+            };
             assert!(signer(one) && !signer(other), "{}", String::from_utf8_lossy(bundle));
         }
     }
 
     #[test]
     fn a_signature_of_the_manifest_itself_is_one() {
-        let bundle = json!({"messageSignature": {"messageDigest": {"algorithm": "SHA2_256", "digest": "AQID"}, "signature": "AQID"}});
+        let bundle =
+            json!({"messageSignature": {"messageDigest": {"algorithm": "SHA2_256", "digest": "AQID"}, "signature": "AQID"}});
         let signed = Signed { message: b"a manifest".to_vec(), signature: vec![1, 2, 3] };
         assert_eq!(signatures(bundle.to_string().as_bytes(), ARTIFACT), [signed]);
     }

@@ -127,7 +127,9 @@ impl Registries {
         if let Some(signatures) = signatures(exchange, reference).await? {
             for signed in signatures {
                 is_signed = true;
-                let Some(payload) = undamaged(blob(exchange, &signed.payload, "signature", PAYLOAD_BYTES).await)? else { continue };
+                let Some(payload) = undamaged(blob(exchange, &signed.payload, "signature", PAYLOAD_BYTES).await)? else {
+                    continue;
+                };
                 if let Some(signer) = self.keys.signer(&payload, &signed.signature, &reference.digest()) {
                     return Ok(signer.to_owned());
                 }

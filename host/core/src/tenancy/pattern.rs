@@ -36,7 +36,9 @@ pub enum PatternError {
     #[error("{0:?} is no host: write it as in a URL, without scheme and path: ghe.example.com, or ghe.example.com:8443")]
     Host(String),
     /// No registry.
-    #[error("{0:?} is no registry: write its host with the port, if it has one, and may be the beginning of a repository: registry.example:5000/team")]
+    #[error(
+        "{0:?} is no registry: write its host with the port, if it has one, and may be the beginning of a repository: registry.example:5000/team"
+    )]
     Registry(String),
 }
 

@@ -176,7 +176,8 @@ fn policies_come_from_listed_registries_and_repositories() {
         let verdict = |strict| verdict(strict, namespace, Some(&[]), Request::Pull(&reference));
         assert_eq!((verdict(false), verdict(true)), (open, strict), "{namespace} {name}");
     }
-    for wrong in ["", "ghcr.io/", "https://ghcr.io", "ghcr.io/acme/*", "ghcr.io/Acme", "*", "ghcr.io:0", "ghcr.io/acme@sha256:0"] {
+    for wrong in ["", "ghcr.io/", "https://ghcr.io", "ghcr.io/acme/*", "ghcr.io/Acme", "*", "ghcr.io:0", "ghcr.io/acme@sha256:0"]
+    {
         assert!(wrong.parse::<RegistryPattern>().is_err(), "{wrong}");
     }
 }

@@ -227,7 +227,10 @@ fn markdown(policy: &Policy, bytes: usize, measured: &[Measured], staging: &Stag
             ));
         }
     }
-    measured.iter().filter_map(|decision| decision.failed.as_ref()).for_each(|(_, failed)| text.push_str(&format!("\n{failed}\n")));
+    measured
+        .iter()
+        .filter_map(|decision| decision.failed.as_ref())
+        .for_each(|(_, failed)| text.push_str(&format!("\n{failed}\n")));
     let held = staging.held.map_or_else(|| "unknown here".to_owned(), table::bytes);
     text.push_str(&format!(
         "\n| {policy} | |\n| --- | --: |\n| component | {} |\n| compile | {} |\n| staging, compile included | {} |\n| memory per generation held | {held} |\n",

@@ -196,9 +196,7 @@ impl Language {
     fn files(self, all: bool) -> Vec<File> {
         let own: &[&[File]] = match (self, all) {
             (Self::Rust, false) => &[RUST, &[RUST_SOURCE], SDK, CONTRACT, CASES_WITH_SETTINGS],
-            (Self::Rust, true) => {
-                &[RUST, &[RUST_ALL], SDK, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY]
-            },
+            (Self::Rust, true) => &[RUST, &[RUST_ALL], SDK, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
             (Self::Go, false) => &[GO, &[GO_SOURCE], CASES_WITH_SETTINGS],
             (Self::Go, true) => &[GO, &[GO_ALL], CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
             (Self::Js, false) => &[JS, CONTRACT, CASES_WITH_SETTINGS],

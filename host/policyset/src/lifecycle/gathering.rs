@@ -8,10 +8,10 @@ use pacer_core::reference::Reference;
 use tokio::time::Instant;
 
 use super::{Earlier, Lifecycle};
-use crate::{Failure, PolicySets};
 use crate::content::{Content, Pulled, remote};
 use crate::pull::{Lack, held, pause};
 use crate::report::content_digest;
+use crate::{Failure, PolicySets};
 
 impl Lifecycle {
     /// Looks for the modules of a content that lie in registries: in its records, and then there.

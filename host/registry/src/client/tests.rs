@@ -221,7 +221,8 @@ async fn authorities_are_read_by_the_first_pull_and_named_when_they_are_not_ther
     let server = Server::start().await;
     let reference = server.artifact(b"a module");
     let file = std::env::temp_dir().join("pacer-registry-authorities-that-nobody-wrote.pem");
-    let registries = Registries { proxy: ProxyRules::Direct, ..Registries::new(VerificationKeys::default(), 100).with_loopback() };
+    let registries =
+        Registries { proxy: ProxyRules::Direct, ..Registries::new(VerificationKeys::default(), 100).with_loopback() };
     let error = registries.with_authorities(file.clone()).pull(&reference, &none()).await.unwrap_err();
     assert!(error.to_string().contains(&file.display().to_string()), "{error}");
     assert!(error.reason() == "PolicyPullFailed" && error.may_pass(), "{error}");

@@ -28,8 +28,9 @@ fn in_the_documentation(text: &str) -> Result<Told> {
     for line in lines.take_while(|line| line.starts_with('|')) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         ensure!(cells.len() == 6 && cells.iter().all(|cell| !cell.is_empty()), "{line}");
-        let name = code(cells[0]).next().context("a name")?;
-        told.extend(code(cells[1]).map(|key| (name.to_owned(), key.to_owned())));
+        let [name, attributes, ..] = cells.as_slice() else { continue };
+        let name = code(name).next().context("a name")?;
+        told.extend(code(attributes).map(|key| (name.to_owned(), key.to_owned())));
     }
     Ok(told)
 }

@@ -229,7 +229,10 @@ async fn registries_on_the_operators_machine_are_not_called_unless_a_flag_allows
     let reference = push(&registry, "an opinion from inside").await?;
     ask_for(&world, &reference).await?;
     let status = refused(&world, "PolicyRegistryRefused").await?;
-    ensure!(status["lastError"]["message"].as_str().is_some_and(|message| message.contains("--policy-registries-on-loopback")), "{status}");
+    ensure!(
+        status["lastError"]["message"].as_str().is_some_and(|message| message.contains("--policy-registries-on-loopback")),
+        "{status}"
+    );
     goes(&world, ": idle ").await?;
     end_as_it_is(world).await
 }
@@ -242,7 +245,8 @@ async fn sets_of_a_namespace_name_the_registries_of_its_entry_alone() -> Result<
         let registries = format!("{}/{repository}", registry.address());
         let file = format!("namespaces:\n  - names: [{NAMESPACE}]\n    registries: ['{registries}']\n");
         let metadata = json!({"name": "tenancy", "namespace": "actions-runner-system"});
-        apply(&world, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tenancy.yaml": file}})).await
+        apply(&world, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tenancy.yaml": file}}))
+            .await
     };
     allow("team/others").await?;
     fleet(&world, 4).await?;

@@ -237,7 +237,7 @@ mod tests {
         for (fact, keys) in told() {
             assert!(keys.iter().all(|key| fact.comes_as(key)), "{fact}: {keys:?}");
             let is_told = |named: &&str| keys.iter().any(|key| key == named || named.contains(':') && key.contains(':'));
-            assert!(fact.attributes().iter().all(|named| is_told(&named)), "{fact}: {keys:?}");
+            assert!(fact.attributes().iter().all(is_told), "{fact}: {keys:?}");
         }
         assert!(Fact::Annotations.comes_as("example.com/team") && !Fact::Annotations.comes_as("team"));
         assert!(!Fact::Room.comes_as("room") && !Fact::Labels.comes_as("label"));

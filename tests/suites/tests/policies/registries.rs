@@ -208,7 +208,7 @@ async fn a_text_in_a_registry_decides_when_it_is_signed_as_cosign_3_does() -> Re
     goes(&world, "a text from afar; policy text@sha256:").await?;
 
     // A text that makes no sense is refused with its place, and the good one stays; also when the registry is gone.
-    let broken = registry.push_text(REPOSITORY, "export function scaleDown( {\n").await?;
+    let broken = registry.push_text(REPOSITORY, "export function scaleDown() {\n  return request..candidates;\n}\n").await?;
     registry.sign_with_bundle(&broken, &key).await?;
     ask_for(&world, &broken).await?;
     let status = refused(&world, "PolicySyntaxError").await?;

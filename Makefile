@@ -48,7 +48,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -175,6 +175,9 @@ bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, cal
 
 bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a second beside 20,000 open jobs. Takes forty minutes and 8 GiB.
 	$(MAKE) bench ARGS="--scenes large,repositories,steady"
+
+bench-facts: ## What it costs to tell a policy every fact, with 1,000 idle runners: writes, lists of nodes, memory. Takes ten minutes.
+	$(MAKE) bench ARGS="--scenes facts --runners 1000"
 
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"

@@ -63,7 +63,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))
 	address := listener.Addr().String()
 	if user, password, given := strings.Cut(*credentials, ":"); given {
 		handler = guarded(handler, address, user, password, *scheme)

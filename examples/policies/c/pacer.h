@@ -226,15 +226,22 @@ static inline int pacer_compare(pacer_text a, pacer_text b) {
     return a.len < b.len ? -1 : a.len > b.len;
 }
 
+/* Three texts as one. */
+static inline pacer_text pacer_joined(pacer_text one, pacer_text two, pacer_text three) {
+    char *at = pacer_alloc(one.len + two.len + three.len, 1), *next = at;
+    for (uint32_t i = 0; i < one.len; i++) *next++ = one.at[i];
+    for (uint32_t i = 0; i < two.len; i++) *next++ = two.at[i];
+    for (uint32_t i = 0; i < three.len; i++) *next++ = three.at[i];
+    return (pacer_text){ at, one.len + two.len + three.len };
+}
+
 /* The number in decimal, between two texts. */
 static inline pacer_text pacer_told(pacer_text before, uint64_t number, pacer_text after) {
-    uint32_t digits = 1;
-    for (uint64_t rest = number; rest >= 10; rest /= 10) digits++;
-    char *at = pacer_alloc(before.len + digits + after.len, 1), *digit = at + before.len;
-    for (uint32_t i = 0; i < before.len; i++) at[i] = before.at[i];
-    for (uint32_t i = digits; i-- > 0; number /= 10) digit[i] = (char)('0' + number % 10);
-    for (uint32_t i = 0; i < after.len; i++) digit[digits + i] = after.at[i];
-    return (pacer_text){ at, before.len + digits + after.len };
+    char digits[20];
+    uint32_t from = sizeof digits;
+    do digits[--from] = (char)('0' + number % 10);
+    while (number /= 10);
+    return pacer_joined(before, (pacer_text){ digits + from, sizeof digits - from }, after);
 }
 
 /* The number in decimal, followed by `unit`. */
@@ -287,27 +294,146 @@ static inline uint32_t *pacer_order(const void *all, uint32_t count, pacer_befor
     return order;
 }
 
-/* One runner for each job for as long as GitHub has not told its end: a day in the queue and five days in progress at most, which are GitHub's own limits.
- * What others reserved without naming jobs stays until it expires. */
-static inline pacer_capacity_plan pacer_one_per_job(const pacer_capacity_request *request) {
-    uint32_t most = request->reservations.len + request->jobs.len, len = 0;
-    uint32_t life = pacer_parsed(pacer_fact(request->attributes, PACER_TEXT("reservation-seconds")), 600), soonest = life;
-    pacer_reservation *held = pacer_alloc(most * sizeof *held, _Alignof(pacer_reservation));
-    for (uint32_t i = 0; i < request->reservations.len; i++)
-        if (request->reservations.at[i].jobs.len == 0) held[len++] = request->reservations.at[i];
-    for (uint32_t i = 0; i < request->jobs.len; i++) {
-        pacer_job *job = &request->jobs.at[i];
-        bool runs = pacer_compare(job->state, PACER_TEXT("in-progress")) == 0, waits = pacer_compare(job->state, PACER_TEXT("queued")) == 0;
-        uint32_t limit = runs ? 432000 : waits ? 86400 : 0, spent = waits ? job->queued : job->started.some ? job->started.value : 0;
-        if (spent >= limit) continue;
-        uint32_t expires = limit - spent < life ? limit - spent : life;
-        pacer_text reason = runs ? PACER_TEXT("in progress") : pacer_told(PACER_TEXT("queued "), job->queued, PACER_TEXT(" s ago"));
-        held[len++] = (pacer_reservation){ pacer_told(PACER_TEXT("job-"), job->id, PACER_TEXT("")), { &job->id, 1 }, 1, 0, expires, reason, { 0, 0 } };
-    }
-    for (uint32_t i = 0; i < len; i++)
-        if (held[i].expires < soonest) soonest = held[i].expires;
-    return (pacer_capacity_plan){ { held, len }, { false, 0 }, { len > 0, soonest }, { 0, 0 } };
+/* A duration for people: 45 s, 14 min, 2 h 5 min, 3 d 4 h; the second unit is left out when it is zero. */
+static inline pacer_text pacer_duration(uint32_t seconds) {
+    if (seconds < 60) return pacer_number(seconds, PACER_TEXT(" s"));
+    if (seconds < 3600) return pacer_number(seconds / 60, PACER_TEXT(" min"));
+    bool days = seconds >= 86400;
+    uint32_t big = days ? seconds / 86400 : seconds / 3600, small = days ? seconds % 86400 / 3600 : seconds % 3600 / 60;
+    if (small == 0) return pacer_number(big, days ? PACER_TEXT(" d") : PACER_TEXT(" h"));
+    return pacer_told(pacer_number(big, days ? PACER_TEXT(" d ") : PACER_TEXT(" h ")), small, days ? PACER_TEXT(" h") : PACER_TEXT(" min"));
 }
+
+/* Jobs. */
+
+static inline bool pacer_runs(const pacer_job *job) { return pacer_compare(job->state, PACER_TEXT("in-progress")) == 0; }
+
+/* Seconds until a job is given up: a day in the queue and five days in progress are GitHub's own limits. */
+static inline uint32_t pacer_time_left(const pacer_job *job) {
+    if (pacer_compare(job->state, PACER_TEXT("completed")) == 0) return 0;
+    uint32_t limit = pacer_runs(job) ? 432000 : 86400, spent = !pacer_runs(job) ? job->queued : job->started.some ? job->started.value : 0;
+    return spent < limit ? limit - spent : 0;
+}
+
+/* Jobs that nobody heard the end of, in order, and their places in the order of their ids. */
+typedef struct { const pacer_job *job; bool covered; } pacer_open_job;
+typedef struct { pacer_open_job *at; uint32_t len, *by_id; } pacer_open_jobs;
+
+static inline bool pacer_first_come(const void *all, uint32_t one, uint32_t other) {
+    const pacer_job *a = (const pacer_job *)all + one, *b = (const pacer_job *)all + other;
+    if (pacer_runs(a) != pacer_runs(b)) return pacer_runs(a);
+    return a->queued != b->queued ? a->queued > b->queued : a->id < b->id;
+}
+
+static inline bool pacer_smaller_id(const void *all, uint32_t one, uint32_t other) {
+    const pacer_open_job *a = (const pacer_open_job *)all + one, *b = (const pacer_open_job *)all + other;
+    return a->job->id != b->job->id ? a->job->id < b->job->id : one < other;
+}
+
+static inline pacer_open_jobs pacer_open(const pacer_job *jobs, uint32_t count) {
+    pacer_open_jobs open = { pacer_alloc(count * sizeof(pacer_open_job), _Alignof(pacer_open_job)), 0, 0 };
+    uint32_t *order = pacer_order(jobs, count, pacer_first_come);
+    for (uint32_t i = 0; i < count; i++)
+        if (pacer_time_left(&jobs[order[i]]) > 0) open.at[open.len++] = (pacer_open_job){ &jobs[order[i]], false };
+    open.by_id = pacer_order(open.at, open.len, pacer_smaller_id);
+    return open;
+}
+
+/* The open job of this id; NULL where there is none. */
+static inline pacer_open_job *pacer_open_job_of(const pacer_open_jobs *open, uint64_t id) {
+    uint32_t from = 0, to = open->len;
+    while (from < to) {
+        uint32_t middle = from + (to - from) / 2;
+        if (open->at[open->by_id[middle]].job->id < id) from = middle + 1;
+        else to = middle;
+    }
+    if (from == open->len || open->at[open->by_id[from]].job->id != id) return NULL;
+    return &open->at[open->by_id[from]];
+}
+
+/* What is held: for running jobs, which have their runners; then whoever was first. */
+typedef struct { const pacer_reservation *held; bool runs; uint64_t least; } pacer_held;
+
+static inline bool pacer_held_first(const void *all, uint32_t one, uint32_t other) {
+    const pacer_held *a = (const pacer_held *)all + one, *b = (const pacer_held *)all + other;
+    if (a->runs != b->runs) return a->runs;
+    if (a->held->effective != b->held->effective) return a->held->effective < b->held->effective;
+    bool names = a->held->jobs.len > 0, names_too = b->held->jobs.len > 0;
+    if (names != names_too) return names_too;
+    return a->least != b->least ? a->least < b->least : pacer_compare(a->held->id, b->held->id) < 0;
+}
+
+static inline pacer_held pacer_holding(const pacer_reservation *held, const pacer_open_jobs *open) {
+    pacer_held holding = { held, false, UINT64_MAX };
+    for (uint32_t i = 0; i < held->jobs.len; i++) {
+        pacer_open_job *found = pacer_open_job_of(open, held->jobs.at[i]);
+        holding.runs = holding.runs || (found && pacer_runs(found->job));
+        if (held->jobs.at[i] < holding.least) holding.least = held->jobs.at[i];
+    }
+    return holding;
+}
+
+/* Whether the reservation stays, with those of its jobs that are open and that no other reservation has. */
+static inline bool pacer_keep_open_jobs(pacer_reservation *held, const pacer_open_jobs *open) {
+    if (held->jobs.len == 0) return true;
+    pacer_ids kept = { pacer_alloc(held->jobs.len * sizeof(uint64_t), _Alignof(uint64_t)), 0 };
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < held->jobs.len; i++) {
+        pacer_open_job *found = pacer_open_job_of(open, held->jobs.at[i]);
+        if (!found || found->covered) continue;
+        found->covered = true;
+        kept.at[kept.len++] = found->job->id;
+        if (pacer_time_left(found->job) > longest) longest = pacer_time_left(found->job);
+    }
+    held->jobs = kept;
+    held->replicas = kept.len;
+    if (longest < held->expires) held->expires = longest;
+    return kept.len > 0;
+}
+
+static inline pacer_reservation pacer_reserve(const pacer_job *job, pacer_attributes facts) {
+    pacer_text key = PACER_TEXT("reservation-seconds"), given = pacer_fact(job->attributes, key), reason;
+    uint32_t life = pacer_parsed(given.len > 0 ? given : pacer_fact(facts, key), 600), left = pacer_time_left(job);
+    if (life == 0) life = 600;
+    pacer_text waited = pacer_duration(job->queued);
+    if (pacer_runs(job))
+        reason = job->started.some ? pacer_joined(PACER_TEXT("in progress for "), pacer_duration(job->started.value), PACER_TEXT("")) : PACER_TEXT("in progress");
+    else if (job->queued >= life) reason = pacer_joined(PACER_TEXT("queued for "), waited, PACER_TEXT(" without a runner, asked again"));
+    else reason = pacer_joined(PACER_TEXT("queued "), waited, PACER_TEXT(" ago"));
+    pacer_ids jobs = { pacer_alloc(sizeof(uint64_t), _Alignof(uint64_t)), 1 };
+    jobs.at[0] = job->id;
+    return (pacer_reservation){ pacer_told(PACER_TEXT("job-"), job->id, PACER_TEXT("")), jobs, 1, 0, left < life ? left : life, reason, { 0, 0 } };
+}
+
+/* As pacer_one_per_job, without the reservation whose id is `own`: the policy made it and will make it anew. */
+static inline pacer_capacity_plan pacer_one_per_job_beside(pacer_text own, const pacer_capacity_request *request) {
+    pacer_open_jobs open = pacer_open(request->jobs.at, request->jobs.len);
+    uint32_t count = request->reservations.len, len = 0, ahead = 0, soonest = UINT32_MAX;
+    pacer_held *held = pacer_alloc(count * sizeof *held, _Alignof(pacer_held));
+    for (uint32_t i = 0; i < count; i++) held[i] = pacer_holding(&request->reservations.at[i], &open);
+    uint32_t *order = pacer_order(held, count, pacer_held_first);
+    pacer_reservation *plan = pacer_alloc((count + open.len) * sizeof *plan, _Alignof(pacer_reservation));
+    for (uint32_t i = 0; i < count; i++) {
+        pacer_reservation one = *held[order[i]].held;
+        if (one.expires == 0 || pacer_compare(one.id, own) == 0) continue;
+        bool has_runner = !request->pool.max_replicas.some || ahead < request->pool.max_replicas.value;
+        ahead = one.replicas > UINT32_MAX - ahead ? UINT32_MAX : ahead + one.replicas;
+        if (!has_runner && one.effective < 0) {
+            one.expires += 0u - (uint32_t)one.effective;
+            one.effective = 0;
+        }
+        if (pacer_keep_open_jobs(&one, &open)) plan[len++] = one;
+    }
+    for (uint32_t i = 0; i < open.len; i++)
+        if (!open.at[i].covered && pacer_open_job_of(&open, open.at[i].job->id) == &open.at[i]) plan[len++] = pacer_reserve(open.at[i].job, request->attributes);
+    for (uint32_t i = 0; i < len; i++)
+        if (plan[i].expires < soonest) soonest = plan[i].expires;
+    return (pacer_capacity_plan){ { plan, len }, { false, 0 }, { len > 0, soonest }, { 0, 0 } };
+}
+
+/* One runner for each job until it is over, as the shipped policy plans: what is held already stays, what ran out while its job is known is asked for
+ * again, and what is beyond the maximum has no runner yet, so its clock starts again. What others reserved without naming jobs stays until it expires. */
+static inline pacer_capacity_plan pacer_one_per_job(const pacer_capacity_request *request) { return pacer_one_per_job_beside(PACER_TEXT(""), request); }
 
 /* A line for the operator's log: 0 debug, 1 info, 2 warn. */
 __attribute__((import_module("pacer:policy/log@0.1.0"), import_name("write")))

@@ -14,8 +14,19 @@
 //! Every call gets a fresh instance, so nothing has to be freed.
 const std = @import("std");
 
-/// Memory that lasts until the end of the call.
-pub const allocator = std.heap.wasm_allocator;
+/// Memory that lasts until the end of the call: its end is moved, and never moved back.
+pub const allocator: std.mem.Allocator = .{ .ptr = undefined, .vtable = &.{ .alloc = extend, .resize = std.mem.Allocator.noResize, .remap = std.mem.Allocator.noRemap, .free = std.mem.Allocator.noFree } };
+
+var next: usize = 0;
+
+fn extend(_: *anyopaque, len: usize, alignment: std.mem.Alignment, _: usize) ?[*]u8 {
+    if (next == 0) next = @wasmMemorySize(0) << 16;
+    const at = alignment.forward(next);
+    const there = @wasmMemorySize(0) << 16;
+    if (at + len > there and @wasmMemoryGrow(0, (at + len - there + 0xffff) >> 16) < 0) return null;
+    next = at + len;
+    return @ptrFromInt(at);
+}
 
 /// With an error there is no answer: the shipped policy decides, and people read what `refuse` was given.
 pub const Refused = error{Refused};
@@ -237,41 +248,182 @@ pub fn order(comptime Item: type, items: []const Item, comptime before: fn ([]co
     return indices;
 }
 
-/// One runner for each job for as long as GitHub has not told its end: a day in the queue and five days in progress at most, which are GitHub's own
-/// limits. What others reserved without naming jobs stays until it expires.
+/// A duration for people: `45 s`, `14 min`, `2 h 5 min`, `3 d 4 h`; the second unit is left out when it is zero.
+pub fn duration(seconds: u32) []const u8 {
+    if (seconds < 60) return told("{d} s", .{seconds});
+    if (seconds < 3600) return told("{d} min", .{seconds / 60});
+    if (seconds < 86_400) {
+        const minutes = seconds % 3600 / 60;
+        return if (minutes == 0) told("{d} h", .{seconds / 3600}) else told("{d} h {d} min", .{ seconds / 3600, minutes });
+    }
+    const hours = seconds % 86_400 / 3600;
+    return if (hours == 0) told("{d} d", .{seconds / 86_400}) else told("{d} d {d} h", .{ seconds / 86_400, hours });
+}
+
+/// One runner for each job until it is over, as the shipped policy plans: what is held already stays, what ran out while its job is known is asked for
+/// again, and what is beyond the maximum has no runner yet, so its clock starts again. What others reserved without naming jobs stays until it expires.
 pub fn onePerJob(request: *const CapacityRequest) Plan {
-    const given = attribute(request.attributes, "reservation-seconds") orelse "600";
-    const life = std.fmt.parseInt(u32, given, 10) catch 600;
-    const held = allocator.alloc(Reservation, request.reservations.len + request.jobs.len) catch @trap();
+    return onePerJobBeside("", request);
+}
+
+/// As `onePerJob`, without the reservation whose id is `own`: the policy made it and will make it anew.
+pub fn onePerJobBeside(own: []const u8, request: *const CapacityRequest) Plan {
+    const open = OpenJobs.of(request.jobs.slice());
+    const plan = allocator.alloc(Reservation, request.reservations.len + open.jobs.len) catch @trap();
     var count: usize = 0;
-    for (request.reservations.slice()) |reservation| {
-        if (reservation.jobs.len != 0) continue;
-        held[count] = reservation;
+    var ahead: u32 = 0;
+    for (inOrder(request.reservations.slice(), open)) |reservation| {
+        var held = reservation.*;
+        if (held.expires == 0 or std.mem.eql(u8, held.id.slice(), own)) continue;
+        const waits = if (request.pool.max_replicas.get()) |max| ahead >= max else false;
+        ahead +|= held.replicas;
+        if (waits) {
+            held.expires +|= @abs(@min(held.effective, 0));
+            held.effective = @max(held.effective, 0);
+        }
+        if (!keepOpenJobs(&held, open)) continue;
+        plan[count] = held;
         count += 1;
     }
-    for (request.jobs.slice()) |*job| {
-        const runs = std.mem.eql(u8, job.state.slice(), "in-progress");
-        const waits = std.mem.eql(u8, job.state.slice(), "queued");
-        const left = if (runs) 432_000 -| (job.started.get() orelse 0) else if (waits) 86_400 -| job.queued else 0;
-        if (left == 0) continue;
-        held[count] = .{
-            .id = text("job-{d}", .{job.id}),
-            .jobs = .{ .at = @ptrCast(&job.id), .len = 1 },
-            .replicas = 1,
-            .effective = 0,
-            .expires = @min(life, left),
-            .reason = if (runs) .of("in progress") else text("queued {d} s ago", .{job.queued}),
-        };
+    for (open.jobs, 0..) |*each, place| {
+        if (each.covered or open.find(each.job.id) != &open.jobs[place]) continue;
+        plan[count] = reserve(each.job, request.attributes);
         count += 1;
     }
-    var soonest = life;
-    for (held[0..count]) |reservation| soonest = @min(soonest, reservation.expires);
-    return .{ .reservations = .of(held[0..count]), .look_again = .of(if (count == 0) null else soonest) };
+    var soonest: ?u32 = null;
+    for (plan[0..count]) |held| soonest = @min(soonest orelse held.expires, held.expires);
+    return .{ .reservations = .of(plan[0..count]), .look_again = .of(soonest) };
+}
+
+const OpenJob = struct { job: *const Job, covered: bool = false };
+
+/// Jobs that nobody heard the end of: in progress before queued, then the one that was queued first.
+const OpenJobs = struct {
+    jobs: []OpenJob,
+    /// Their places, in the order of their ids.
+    by_id: []u32,
+
+    fn of(all: []const Job) OpenJobs {
+        const jobs = allocator.alloc(OpenJob, all.len) catch @trap();
+        var count: usize = 0;
+        for (order(Job, all, firstCome)) |index| {
+            if (timeLeft(&all[index]) == 0) continue;
+            jobs[count] = .{ .job = &all[index] };
+            count += 1;
+        }
+        return .{ .jobs = jobs[0..count], .by_id = order(OpenJob, jobs[0..count], smallerId) };
+    }
+
+    fn firstCome(all: []const Job, one: u32, other: u32) bool {
+        const a = &all[one];
+        const b = &all[other];
+        if (runs(a) != runs(b)) return runs(a);
+        return if (a.queued != b.queued) a.queued > b.queued else a.id < b.id;
+    }
+
+    fn smallerId(all: []const OpenJob, one: u32, other: u32) bool {
+        const a = all[one].job.id;
+        const b = all[other].job.id;
+        return if (a != b) a < b else one < other;
+    }
+
+    fn find(open: OpenJobs, id: u64) ?*OpenJob {
+        var from: usize = 0;
+        var to: usize = open.by_id.len;
+        while (from < to) {
+            const middle = from + (to - from) / 2;
+            if (open.jobs[open.by_id[middle]].job.id < id) from = middle + 1 else to = middle;
+        }
+        if (from == open.by_id.len) return null;
+        const found = &open.jobs[open.by_id[from]];
+        return if (found.job.id == id) found else null;
+    }
+};
+
+const Held = struct { reservation: *const Reservation, runs: bool, least: ?u64 };
+
+/// Running jobs have their runners; then whoever was first.
+fn inOrder(reservations: []const Reservation, open: OpenJobs) []const *const Reservation {
+    const all = allocator.alloc(Held, reservations.len) catch @trap();
+    for (all, reservations) |*held, *reservation| {
+        held.* = .{ .reservation = reservation, .runs = false, .least = null };
+        for (reservation.jobs.slice()) |id| {
+            if (open.find(id)) |found| held.runs = held.runs or runs(found.job);
+            held.least = @min(held.least orelse id, id);
+        }
+    }
+    const ordered = allocator.alloc(*const Reservation, all.len) catch @trap();
+    for (ordered, order(Held, all, heldFirst)) |*reservation, index| reservation.* = all[index].reservation;
+    return ordered;
+}
+
+fn heldFirst(all: []const Held, one: u32, other: u32) bool {
+    const a = all[one];
+    const b = all[other];
+    if (a.runs != b.runs) return a.runs;
+    if (a.reservation.effective != b.reservation.effective) return a.reservation.effective < b.reservation.effective;
+    if ((a.least == null) != (b.least == null)) return a.least == null;
+    if (a.least != null and a.least.? != b.least.?) return a.least.? < b.least.?;
+    return std.mem.lessThan(u8, a.reservation.id.slice(), b.reservation.id.slice());
+}
+
+/// Whether the reservation stays, with those of its jobs that are open and that no other reservation has.
+fn keepOpenJobs(held: *Reservation, open: OpenJobs) bool {
+    if (held.jobs.len == 0) return true;
+    const kept = allocator.alloc(u64, held.jobs.len) catch @trap();
+    var count: usize = 0;
+    var longest: u32 = 0;
+    for (held.jobs.slice()) |id| {
+        const found = open.find(id) orelse continue;
+        if (found.covered) continue;
+        found.covered = true;
+        kept[count] = id;
+        count += 1;
+        longest = @max(longest, timeLeft(found.job));
+    }
+    held.jobs = .of(kept[0..count]);
+    held.replicas = @intCast(count);
+    held.expires = @min(held.expires, longest);
+    return count > 0;
+}
+
+fn reserve(job: *const Job, facts: Attributes) Reservation {
+    const given = attribute(job.attributes, "reservation-seconds") orelse attribute(facts, "reservation-seconds") orelse "600";
+    const parsed = std.fmt.parseInt(u32, given, 10) catch 0;
+    const life = if (parsed == 0) 600 else parsed;
+    const reason: Text = if (runs(job))
+        if (job.started.get()) |started| text("in progress for {s}", .{duration(started)}) else .of("in progress")
+    else if (job.queued >= life)
+        text("queued for {s} without a runner, asked again", .{duration(job.queued)})
+    else
+        text("queued {s} ago", .{duration(job.queued)});
+    return .{
+        .id = text("job-{d}", .{job.id}),
+        .jobs = .{ .at = @ptrCast(&job.id), .len = 1 },
+        .replicas = 1,
+        .effective = 0,
+        .expires = @min(life, timeLeft(job)),
+        .reason = reason,
+    };
+}
+
+fn runs(job: *const Job) bool {
+    return std.mem.eql(u8, job.state.slice(), "in-progress");
+}
+
+/// Seconds until a job is given up: a day in the queue and five days in progress are GitHub's own limits.
+fn timeLeft(job: *const Job) u32 {
+    if (std.mem.eql(u8, job.state.slice(), "completed")) return 0;
+    return if (runs(job)) 432_000 -| (job.started.get() orelse 0) else 86_400 -| job.queued;
+}
+
+fn told(comptime format: []const u8, values: anytype) []const u8 {
+    return std.fmt.allocPrint(allocator, format, values) catch @trap();
 }
 
 /// A line of text, as `std.fmt` makes it.
 pub fn text(comptime format: []const u8, values: anytype) Text {
-    return .of(std.fmt.allocPrint(allocator, format, values) catch @trap());
+    return .of(told(format, values));
 }
 
 /// Declines to decide, and says why.

@@ -15,6 +15,7 @@ use pacer_api::names::label;
 use pacer_api::quantity::nanos;
 use pacer_core::allowed::Allowed;
 use pacer_core::fit::{Amounts, Demand, Effect, FreeRoom, Host, PODS, Shape, Taint, Term, Toleration, Wish};
+use pacer_core::policy::Attributes;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
@@ -141,6 +142,12 @@ impl Survey {
     #[must_use]
     pub fn room(&self, pod: &PodSpec) -> Option<FreeRoom> {
         Some(FreeRoom::on(self.hosts.values(), &wish(pod)?))
+    }
+
+    /// The attributes of a node that say what its pods request; none of one that is not known.
+    #[must_use]
+    pub fn requested(&self, node: &str) -> Attributes {
+        self.hosts.get(node).map(Host::attributes).unwrap_or_default()
     }
 
     /// Whether a runner pod is among those whose requests are counted.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{PodFacts, Remote, RunnerFacts};
+use crate::facts::{Remote, RunnerFacts};
 use crate::phase::Phase;
 
 /// What changed is written once it has been so for this long.
@@ -30,14 +30,18 @@ impl Work {
     /// What facts say. Where they prove neither, it is as was `said` of the same pod.
     #[must_use]
     pub fn of(facts: &RunnerFacts, phase: Phase, job: Option<Arc<str>>, said: &Self, now: Timestamp) -> Self {
-        if facts.pod.as_ref().is_none_or(PodFacts::stopped) {
-            return Self::default();
-        }
+        let Some(pod) = facts.pod.as_ref().filter(|pod| !pod.stopped()) else { return Self::default() };
+        let is_over = facts.job_over.is_some_and(|over| over >= pod.created);
         let listed_busy = matches!(facts.remote, Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. });
+        let idle = || Self { busy: Some(false), job: None };
         match phase {
-            _ if facts.says_busy(now) || listed_busy => Self { busy: Some(true), job },
-            Phase::Idle(_) => Self { busy: Some(false), job: None },
+            _ if facts.says_busy(now) => Self { busy: Some(true), job },
+            // Whoever has one job and has had it works no more, whatever an older listing says.
+            _ if facts.ephemeral && is_over => idle(),
+            _ if listed_busy => Self { busy: Some(true), job },
+            Phase::Idle(_) => idle(),
             Phase::Pending | Phase::Starting | Phase::Dead => Self::default(),
+            Phase::Busy | Phase::Offline | Phase::Stopping if is_over => idle(),
             Phase::Busy | Phase::Offline | Phase::Stopping => said.clone(),
         }
     }
@@ -97,7 +101,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::facts::{Container, PodPhase, Worker};
+    use crate::facts::{Container, PodFacts, PodPhase, Worker};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -138,10 +142,17 @@ mod tests {
             facts
         };
         let quiet = online(false);
+        let done = RunnerFacts { job_over: Some(at(7)), ..online(false) };
+        let done_but_listed = RunnerFacts { job_over: Some(at(7)), ..online(true) };
+        let lasting = |facts: &RunnerFacts| RunnerFacts { ephemeral: false, ..facts.clone() };
         let said = working(Some("7"));
         for (what, facts, phase, expected) in [
             ("every listing says idle", &quiet, Phase::Idle(Duration::ZERO), idle()),
             ("nobody knows: as was said", &quiet, Phase::Busy, said.clone()),
+            ("an event says that its job is over", &done, Phase::Busy, idle()),
+            ("and an older listing that it works, though it has had its only job", &done_but_listed, Phase::Busy, idle()),
+            ("one that may have another job by now", &lasting(&done_but_listed), Phase::Busy, working(Some("8"))),
+            ("one of several jobs is over", &lasting(&done), Phase::Offline, idle()),
             ("not connected: as was said", &quiet, Phase::Offline, said.clone()),
             ("being removed: as was said", &quiet, Phase::Stopping, said.clone()),
             ("being removed at work", &told, Phase::Stopping, working(Some("8"))),

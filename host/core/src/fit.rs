@@ -144,6 +144,15 @@ impl Host {
             && self.taints.iter().all(|taint| wish.tolerations.iter().any(|toleration| toleration.bears(taint)))
     }
 
+    /// The contract's attributes of a node that say what its pods request. None of what they request nothing of.
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        let told = [("requested-cpu-millis", "cpu"), ("requested-memory-bytes", "memory")];
+        let told =
+            told.into_iter().filter_map(|(key, resource)| Some((key.to_owned(), self.requested.get(resource)?.to_string())));
+        told.collect()
+    }
+
     /// How many such pods fit on it.
     fn takes(&self, wish: &Wish) -> u32 {
         if !self.admits(wish) {
@@ -221,6 +230,13 @@ mod tests {
 
     fn strings(all: &[&str]) -> Vec<String> {
         all.iter().map(|one| (*one).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_node_tells_what_its_pods_request() {
+        let told = |key: &str, value: u64| (key.to_owned(), value.to_string());
+        assert_eq!(host().attributes(), [told("requested-cpu-millis", 1_000), told("requested-memory-bytes", 4 << 30)]);
+        assert_eq!(Host::default().attributes(), []);
     }
 
     #[test]

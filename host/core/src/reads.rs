@@ -37,7 +37,7 @@ pub enum Fact {
     WaitingJobs,
     /// What started the run of a job.
     Job,
-    /// How many more pods of the pool the nodes take.
+    /// How many more pods of the pool the nodes take, and what the pods on nodes request.
     Room,
 }
 
@@ -75,6 +75,37 @@ impl Fact {
             Self::Job => "job",
             Self::Room => "room",
         }
+    }
+
+    /// The attributes that it comes as. Capital letters stand for what differs; the keys of annotations are their own.
+    #[must_use]
+    pub fn attributes(self) -> &'static [&'static str] {
+        match self {
+            Self::NodeLabels => &["label:KEY", "capacity-type"],
+            Self::NodeSize => &["allocatable-cpu-millis", "allocatable-memory-bytes"],
+            Self::NodeNeighbours => &["other-runners"],
+            Self::NodePrice => &["price-per-hour"],
+            Self::Failures => &["failures", "image-failures"],
+            Self::Annotations => &["KEY"],
+            Self::Labels => &["label:KEY"],
+            Self::Pool => &["repository", "organization", "enterprise", "group", "image", "priority"],
+            Self::LastJob => &["last-job-repository", "last-job-workflow"],
+            Self::WaitingJobs => &["waiting-jobs", "waiting-seconds"],
+            Self::Job => &["run", "branch", "actor", "environment", "event"],
+            Self::Room => {
+                &["room-pods", "room-claims", "room:TYPE/CAPACITY/ZONE", "requested-cpu-millis", "requested-memory-bytes"]
+            }
+        }
+    }
+
+    /// Whether it may come as an attribute of this key.
+    #[must_use]
+    pub fn comes_as(self, key: &str) -> bool {
+        self.attributes().iter().any(|named| match named.split_once(':') {
+            Some((kind, _)) => key.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':')),
+            None if *named == "KEY" => key.contains('/'),
+            None => *named == key,
+        })
     }
 }
 
@@ -138,7 +169,19 @@ impl fmt::Display for Reads {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::allowed::Allowed;
+    use crate::demand::Waiting;
+    use crate::fit::{FreeRoom, Host, Shape};
+    use crate::last_job;
+    use crate::ledger::{About, Origin};
+    use crate::node::NodeFacts;
+    use crate::policy::Attributes;
+    use crate::pool::PoolOrigin;
+    use crate::price::Prices;
+    use crate::scope::Scope;
 
     #[test]
     fn declaration_is_read_whatever_separates_its_names() {
@@ -151,6 +194,53 @@ mod tests {
             let (reads, left) = Reads::declared(text);
             assert_eq!((reads.to_string().as_str(), left), (expected, unknown), "{text:?}");
         }
+    }
+
+    /// What facts are told as, of which everything is known.
+    fn told() -> Vec<(Fact, Vec<String>)> {
+        let keys = |attributes: Attributes| attributes.into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        let node = NodeFacts {
+            labels: [("node.kubernetes.io/instance-type", "m5.large"), ("karpenter.sh/capacity-type", "spot")]
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            cpu_millis: Some(1),
+            memory_bytes: Some(1),
+            ..NodeFacts::default()
+        };
+        let prices = Prices::new([("m5.large".to_owned(), 0.1)].into()).unwrap();
+        let allowed = Allowed { node_labels: vec!["node.kubernetes.io/instance-type".to_owned()], ..Allowed::default() };
+        let of_node = |fact| (fact, keys(node.attributes(&Reads::from_iter([fact]), &allowed, &prices)));
+        let scope = |repository, organization, enterprise| Scope::resolve(repository, organization, enterprise).ok();
+        let of_pool = |scope| PoolOrigin { scope, group: Some("g"), image: "i", priority: Some("1") }.attributes();
+        let scopes = [scope(Some("a/b"), None, None), scope(None, Some("a"), None), scope(None, None, Some("a"))];
+        let about = About { repository: "a/b".into(), workflow: "w".into(), labels: [].into(), attempt: 1 };
+        let text = || "t".into();
+        let origin = Origin { run: Some(1), branch: text(), event: text(), actor: text(), environment: text() };
+        let now = Timestamp::UNIX_EPOCH;
+        let host = Host { requested: [("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into(), ..Host::default() };
+        let room = FreeRoom { pods: 1, shapes: [(Shape::default(), 1)].into() };
+        vec![
+            of_node(Fact::NodeLabels),
+            of_node(Fact::NodeSize),
+            of_node(Fact::NodePrice),
+            (Fact::Pool, scopes.into_iter().flat_map(|scope| keys(of_pool(scope))).collect()),
+            (Fact::LastJob, keys(last_job::attributes(&about))),
+            (Fact::WaitingJobs, keys(Waiting { jobs: 1, since: Some(now) }.attributes(now))),
+            (Fact::Job, keys(origin.attributes())),
+            (Fact::Room, [keys(room.attributes(1)), keys(host.attributes())].concat()),
+        ]
+    }
+
+    #[test]
+    fn facts_come_as_the_attributes_that_are_listed() {
+        for (fact, keys) in told() {
+            assert!(keys.iter().all(|key| fact.comes_as(key)), "{fact}: {keys:?}");
+            let is_told = |named: &&str| keys.iter().any(|key| key == named || named.contains(':') && key.contains(':'));
+            assert!(fact.attributes().iter().all(is_told), "{fact}: {keys:?}");
+        }
+        assert!(Fact::Annotations.comes_as("example.com/team") && !Fact::Annotations.comes_as("team"));
+        assert!(!Fact::Room.comes_as("room") && !Fact::Labels.comes_as("label"));
     }
 
     #[test]

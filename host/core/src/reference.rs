@@ -103,7 +103,7 @@ fn read(rest: &str) -> Result<Reference, ReferenceError> {
     if repository.rsplit('/').next().is_some_and(|last| last.contains(':')) {
         return Err(ReferenceError::Tag);
     }
-    if repository.len() > REPOSITORY || !repository.split('/').all(is_part) {
+    if !is_path(repository) {
         return Err(ReferenceError::Repository);
     }
     Ok(Reference { registry: registry.to_owned(), repository: repository.to_owned(), digest: digest.to_owned() })
@@ -126,7 +126,13 @@ fn split(registry: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
-fn is_registry(registry: &str) -> bool {
+/// Whether this is a path in a registry.
+pub(crate) fn is_path(repository: &str) -> bool {
+    repository.len() <= REPOSITORY && repository.split('/').all(is_part)
+}
+
+/// Whether this is a host, with or without a port.
+pub(crate) fn is_registry(registry: &str) -> bool {
     let Some((host, port)) = split(registry) else { return false };
     let is_host = if registry.starts_with('[') { host.parse::<Ipv6Addr>().is_ok() } else { is_subdomain(host) };
     is_host

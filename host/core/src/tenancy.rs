@@ -1,11 +1,13 @@
 //! Which namespaces may register runners where, and how many: the tenancy of a cluster.
 //!
 //! The operator's credentials reach more than any one team should use. A tenancy says, for each namespace, which scopes it may use with them,
-//! which GitHub hosts its own credentials may name, which runner groups it may join, and how much it may have. What an entry does not mention
+//! which GitHub hosts its own credentials may name, which runner groups it may join, from which registries its policies may come, and how much
+//! it may have. What an entry does not mention
 //! is open, unless the tenancy is strict. The first entry that a namespace belongs to is its entry.
 
 use std::collections::BTreeMap;
 
+use crate::reference::Reference;
 use crate::scope::Scope;
 
 mod calls;
@@ -14,7 +16,7 @@ mod quota;
 mod refusal;
 
 pub use calls::Calls;
-pub use pattern::{Host, PatternError, ScopePattern};
+pub use pattern::{Host, PatternError, RegistryPattern, ScopePattern};
 pub use quota::{Quota, Quotas};
 pub use refusal::Refusal;
 
@@ -43,6 +45,8 @@ pub struct Entry {
     pub credentials: Option<String>,
     /// Runner groups that they may join with the operator's credentials; `Default` is the default one.
     pub groups: Option<Vec<String>>,
+    /// Registries that their policy sets may name.
+    pub registries: Option<Vec<RegistryPattern>>,
     /// How much they may have.
     pub quotas: Quotas,
 }
@@ -70,6 +74,8 @@ pub enum Request<'a> {
     Own,
     /// Use credentials of its own at this host, which is not the operator's: `ghe.example.com`, or with a port.
     Host(&'a str),
+    /// Have this policy pulled.
+    Pull(&'a Reference),
 }
 
 /// The name of the default runner group.
@@ -131,6 +137,13 @@ impl Tenancy {
                     return Ok(());
                 }
                 Err(Refusal::Host { namespace: name(), host: host.to_owned(), place })
+            }
+            Request::Pull(reference) => {
+                if self.lists(entry.registries.as_deref(), |listed| listed.covers(reference)) {
+                    return Ok(());
+                }
+                let registry = RegistryPattern::of(reference).to_string();
+                Err(Refusal::Registry { namespace: name(), registry, place })
             }
         }
     }

@@ -184,6 +184,26 @@ fn a_text_that_can_not_be_used_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_text_from_a_registry_is_one_by_what_was_pulled_and_not_by_its_name() {
+    let name = format!("oci://registry.example/team/policy@sha256:{}", "a".repeat(64));
+    let of = |key: &str, module: &[u8], name: &str| {
+        let data = BTreeMap::from([("policies.yaml".to_owned(), format!("scale-down: {{module: '{name}'}}\n"))]);
+        Bundle::read(jail(), &data, &BTreeMap::from([(key.to_owned(), module.to_vec())]))
+    };
+    let text = text::module(YOUNGEST.as_bytes()).unwrap();
+    let pulled = of(&name, &text, &name).unwrap();
+    // The same text in the ConfigMap is the same policy.
+    let data = [("policies.yaml", "scale-down: {module: p.js}\n"), ("p.js", YOUNGEST)];
+    let data = data.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
+    assert_eq!(pulled.digest(), Bundle::read(jail(), &data, &BTreeMap::new()).unwrap().digest());
+    let host = child::host(&std::sync::Arc::default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(pulled.stage(&host)).unwrap();
+    // Bytes of the user's that begin like one are no text.
+    assert_eq!(of("m", &text, "m").unwrap_err().reason(), "PolicyNotWebAssembly");
+}
+
+#[test]
 fn a_set_names_texts_in_data_and_is_refused_where_the_decision_is_missing() {
     let parse = |yaml: &str, data: &[(&str, &str)]| {
         let data = [("policies.yaml", yaml)].into_iter().chain(data.iter().copied());

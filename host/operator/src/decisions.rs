@@ -11,7 +11,8 @@ use pacer_cluster::survey::Surveyor;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::failures;
 use pacer_core::phase::{Assessment, Cause, Situation, Trouble};
-use pacer_core::policy::{Pool, RestartRequest, Subject};
+use pacer_core::policy::{Node, Pool, RestartRequest, Subject};
+use pacer_core::reads::{Fact, Reads};
 use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down;
 use pacer_policy::record::{Done, Item};
@@ -113,6 +114,15 @@ impl Decisions {
         }
     }
 
+    /// Adds what the pods on nodes request, where a policy reads how much room there is and nodes and pods may be listed.
+    pub async fn tell_requested(&self, reads: &Reads, nodes: &mut [Node]) {
+        if nodes.is_empty() || !reads.has(Fact::Room) {
+            return;
+        }
+        let Some(survey) = self.surveyor.survey().await else { return };
+        nodes.iter_mut().for_each(|node| node.attributes.extend(survey.requested(&node.name)));
+    }
+
     /// Asks about every member in trouble.
     pub async fn restart(&self, question: RestartQuestion<'_>) -> Vec<RestartDecision> {
         let RestartQuestion { generation, mut pool, spec, priority, members, about, owner, attempts, clock } = question;
@@ -141,6 +151,7 @@ impl Decisions {
             return Vec::new();
         }
         self.facts.tell_nodes(to, &known, &mut nodes);
+        self.tell_requested(&reads, &mut nodes).await;
         pool.attributes.extend(self.facts.pool(&reads, spec, priority.as_deref(), clock.now));
         let request = RestartRequest { now: scale_down::unix(clock.now), pool, nodes, subjects, ..RestartRequest::default() };
         let evaluation = generation.restart(request).await;

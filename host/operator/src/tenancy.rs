@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use kube::ResourceExt;
 use pacer_api::{Runner, RunnerConfig};
 use pacer_cluster::object::ObjectKey;
+use pacer_core::reference::Reference;
 use pacer_core::tenancy::{Namespace, Quota, Quotas, Refusal, Request, Tenancy};
 use pacer_github::Endpoints;
 use tokio::sync::watch;
@@ -130,6 +131,15 @@ impl Tenancies {
         let known = own.hosts();
         let mut others = named.hosts().into_iter().filter(|host| !known.contains(host));
         others.try_for_each(|host| self.judge(namespace, Request::Host(&host)))
+    }
+
+    /// Whether policies of a namespace may come from there.
+    ///
+    /// # Errors
+    ///
+    /// Why not, with the cure.
+    pub fn admits_pull(&self, namespace: &str, reference: &Reference) -> Result<(), Refusal> {
+        self.judge(namespace, Request::Pull(reference))
     }
 
     /// The namespace in which the Secrets lie that objects of a namespace name: its own, unless the file says otherwise.

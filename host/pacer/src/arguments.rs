@@ -144,6 +144,11 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) policy_verification_key: Vec<PathBuf>,
 
+    /// Policies may also come from registries on the operator's own machine (oci://127.0.0.1:5000/...), without TLS. Whoever may write a policy set
+    /// can then send such requests to anything that listens there.
+    #[arg(long)]
+    pub(crate) policy_registries_on_loopback: bool,
+
     /// Most receipts of decisions that are kept for each RunnerDeployment, in a ConfigMap beside it; 0 for none. `pacer explain` reads them.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(0..=10_000), value_name = "NUMBER")]
     pub(crate) receipts_per_pool: u16,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use pacer_api::autoscaler::PolledJob;
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerDeployment, RunnerReplicaSet, RunnerReplicaSetStatus, RunnerSet};
 use pacer_core::ledger::State;
@@ -55,7 +56,7 @@ struct Row {
     online: u32,
     /// Those that run a job, or can't be proved not to.
     busy: u32,
-    /// Jobs that wait, as far as webhooks told.
+    /// Jobs that wait, as far as webhooks told, and those that polling alone tells of once they have waited for long.
     waiting: u32,
     /// When the one that waits longest was queued.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,6 +135,10 @@ fn row(
     for autoscaler in autoscalers {
         let ledger = jobs_of(autoscaler, jobs);
         waiting.extend(ledger.open().filter(|(_, job)| job.state == State::Queued).map(|(_, job)| job.queued));
+        // Those that polling alone tells of and that wait for long. An event may have told of one since.
+        let polled = autoscaler.status.iter().flat_map(|status| &status.polled_jobs);
+        let is_told = |job: &&PolledJob| u64::try_from(job.job).is_ok_and(|id| ledger.get(id).is_some());
+        waiting.extend(polled.filter(|job| !is_told(job)).map(|job| job.queued_at.0));
     }
     let asked = target.policies().or_else(|| autoscalers.iter().find_map(|one| one.annotations().get(annotation::POLICIES)));
     Row {
@@ -228,7 +233,7 @@ mod tests {
         };
         let failing = ", status: {conditions: [{type: Ready, status: 'False', reason: GitHubUnavailable, message: bad credentials, lastTransitionTime: 2026-01-01T00:00:00Z}]}";
         let autoscaler: HorizontalRunnerAutoscaler = serde_saphyr::from_str(
-            "metadata: {name: a, namespace: ci, annotations: {actions.summerwind.dev/policies: ours}}\nspec: {scaleTargetRef: {name: web}, maxReplicas: 3}\nstatus:\n  conditions: [{type: Scaling, status: 'True', reason: MaxReplicas, message: clamped by maxReplicas 3 (wanted 5), lastTransitionTime: 2026-01-01T00:00:00Z}]\n  ledger:\n  - {state: Queued, since: 2026-01-01T00:00:00Z, expires: 2026-01-01T01:00:00Z, repository: acme/app, jobs: [7, 8]}\n",
+            "metadata: {name: a, namespace: ci, annotations: {actions.summerwind.dev/policies: ours}}\nspec: {scaleTargetRef: {name: web}, maxReplicas: 3}\nstatus:\n  conditions: [{type: Scaling, status: 'True', reason: MaxReplicas, message: clamped by maxReplicas 3 (wanted 5), lastTransitionTime: 2026-01-01T00:00:00Z}]\n  ledger:\n  - {state: Queued, since: 2026-01-01T00:00:00Z, expires: 2026-01-01T01:00:00Z, repository: acme/app, jobs: [7, 8]}\n  polledJobs:\n  - {job: 8, repository: acme/app, queuedAt: 2026-01-01T00:00:00Z}\n  - {job: 9, repository: acme/app, queuedAt: 2025-12-31T23:59:30Z}\n",
         )
         .unwrap();
         let set: RunnerReplicaSet = serde_saphyr::from_str(
@@ -244,7 +249,7 @@ mod tests {
             [
                 "NAMESPACE POOL WANTED EXIST ONLINE BUSY WAITING JOBS POLICIES WHY",
                 "ci RunnerDeployment/batch 3 0 0 0 0 default bad credentials",
-                "ci RunnerDeployment/web 3 3 2 1 2, first 90 s ago ours clamped by maxReplicas 3 (wanted 5)",
+                "ci RunnerDeployment/web 3 3 2 1 3, first 2 min ago ours clamped by maxReplicas 3 (wanted 5)",
             ]
         );
         assert!(screen(&[], false, "ci", now).contains("in namespace ci (-A shows all)"));

@@ -420,6 +420,8 @@ impl Process {
         let sets = Arc::new(PolicySets::new(common.policies.clone(), common.registries.clone(), options));
         let bounds = tenancies.clone();
         sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
+        let bounds = tenancies.clone();
+        sets.admit_pulls(move |namespace, reference| bounds.admits_pull(namespace, reference));
         let mut simulating = JoinSet::new();
         let watches = match settings::simulations(arguments, common.simulation.clone()) {
             Some(plan) => {

@@ -15,8 +15,8 @@
 //! pullSecret: registry         # a Secret with credentials, for modules like oci://registry.example/team/policy@sha256:...
 //! ```
 //!
-//! Whoever reads a set pulls the modules that [`remote`] names, and passes each with those of `binaryData`, under its whole name. No key of a
-//! ConfigMap can be such a name.
+//! Whoever reads a set pulls the modules that [`remote`] names, and passes each with those of `binaryData`, under its whole name; one that is a
+//! text as [`text::module`]. No key of a ConfigMap can be such a name.
 //!
 //! What a set says nothing about stays as it is without the set. The same goes for a decision that only has an entry in shadow.
 
@@ -330,7 +330,7 @@ impl Draft {
 
     /// A field and the module that it names, to say where staging as a whole failed.
     fn first(&self) -> Option<(String, String)> {
-        let first = self.modules.iter().find(|(key, _)| !text::is_text(key));
+        let first = self.modules.iter().find(|(key, (_, bytes))| !is_text(key, bytes));
         first.map(|(key, (field, _))| (field.clone(), key.clone()))
     }
 
@@ -345,9 +345,14 @@ impl Draft {
     }
 }
 
+/// Whether a module is text: one of the ConfigMap by its name, one of a registry by what whoever pulled it made of it.
+fn is_text(key: &str, bytes: &[u8]) -> bool {
+    if key.starts_with(SCHEME) { text::text_of(bytes).is_some() } else { text::is_text(key) }
+}
+
 /// Modules that are text: nothing is done with them before they are run.
 fn texts(modules: &Modules) -> BTreeMap<String, Module> {
-    let texts = modules.iter().filter(|(key, _)| text::is_text(key));
+    let texts = modules.iter().filter(|(key, (_, bytes))| is_text(key, bytes));
     let texts = texts.map(|(key, (_, bytes))| {
         let module = Module::Component { key: key.clone(), digest: text::identity(bytes), bytes: Arc::from(bytes.as_slice()) };
         (key.clone(), module)
@@ -364,7 +369,7 @@ fn components(stager: &mut Stager, modules: Modules) -> Result<BTreeMap<String, 
         }
         Err(error) => Err(BundleError::Refused { field, module: key, error }),
     };
-    modules.into_iter().filter(|(key, _)| !text::is_text(key)).map(prepare).collect()
+    modules.into_iter().filter(|(key, (_, bytes))| !is_text(key, bytes)).map(prepare).collect()
 }
 
 fn identity(entries: &BTreeMap<Place, Entry>) -> Digest {

@@ -9,6 +9,7 @@
 //!     groups: [Default, big]
 //!     hosts: [github.com, ghe.example.com:8443]
 //!     credentialsNamespace: team-a-credentials
+//!     registries: [registry.example:5000, ghcr.io/acme]
 //!     quotas: {runners: 50, fleets: 10, policySets: 2, callsPerMinute: 200}
 //! ```
 
@@ -85,7 +86,7 @@ pub fn read(text: &str, home: &str) -> Result<Tenancy, TenancyError> {
 }
 
 fn entry(path: &str, value: &Value, home: &str) -> Result<Entry, TenancyError> {
-    let known = ["names", "labels", "scopes", "hosts", "groups", "credentialsNamespace", "quotas"];
+    let known = ["names", "labels", "scopes", "hosts", "groups", "credentialsNamespace", "registries", "quotas"];
     let fields = Fields::of(path, value.clone(), &known)?;
     let names: Vec<String> = fields.read("names", |path, value| list(path, value, name))?.unwrap_or_default();
     let labels = fields.read("labels", labels)?.unwrap_or_default();
@@ -99,6 +100,7 @@ fn entry(path: &str, value: &Value, home: &str) -> Result<Entry, TenancyError> {
         hosts: fields.read("hosts", |path, value| list(path, value, parsed))?,
         groups: fields.read("groups", |path, value| list(path, value, name))?,
         credentials: fields.read("credentialsNamespace", |path, value| credentials(path, value, home))?,
+        registries: fields.read("registries", |path, value| list(path, value, parsed))?,
         quotas: fields.read("quotas", quotas)?.unwrap_or_default(),
     })
 }

@@ -28,6 +28,8 @@ use std::time::Duration;
 use kube::Client;
 use pacer_cluster::events::Events;
 use pacer_cluster::object::ObjectKey;
+use pacer_core::reference::Reference;
+use pacer_core::tenancy::Refusal;
 use pacer_policy::{Decision, Generation, PolicyHost, StagedSet};
 use pacer_registry::{Registries, VerificationKeys};
 use tokio::sync::{mpsc, watch};
@@ -239,6 +241,11 @@ impl PolicySets {
     /// Says how many policy sets a namespace may have, beside the cluster's default; only the first call counts.
     pub fn limit(&self, of_namespace: impl Fn(&str) -> Option<u32> + Send + Sync + 'static) {
         let _first = self.limit.set(Box::new(of_namespace));
+    }
+
+    /// Says from where the sets of a namespace may come, beside the cluster's default; only the first call counts.
+    pub fn admit_pulls(&self, of_namespace: impl Fn(&str, &Reference) -> Result<(), Refusal> + Send + Sync + 'static) {
+        self.puller.admit(Box::new(of_namespace));
     }
 
     fn limit_of(&self, namespace: &str) -> Option<u32> {
@@ -460,7 +467,7 @@ mod tests {
             builtin_only: false,
             default_is_anothers: false,
         };
-        let registries = Registries::new(None, VerificationKeys::default(), 0).unwrap();
+        let registries = Registries::new(VerificationKeys::default(), 0);
         let sets = &PolicySets::new(host, registries, options);
         let ask = |namespace: &'static str| {
             (0..MOST).filter(move |number| {

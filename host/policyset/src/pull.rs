@@ -1,15 +1,16 @@
 //! Modules from registries: what is held already, what has to be pulled, with whose credentials, and when that is tried again.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use pacer_cluster::answer::is_forbidden;
 use pacer_core::reference::Reference;
+use pacer_core::tenancy::Refusal;
 use pacer_policy::bundle::{Remote, is_packed, pack};
-use pacer_policy::{COMPRESSED_BYTES, Queue};
-use pacer_registry::{Credentials, Registries, VerificationKeys};
+use pacer_policy::{COMPRESSED_BYTES, Queue, text};
+use pacer_registry::{Credentials, Form, Module, Registries, VerificationKeys};
 
 use crate::Failure;
 use crate::content::{Content, Pulled, remote};
@@ -32,7 +33,12 @@ const SECRET_KEY: &str = ".dockerconfigjson";
 pub(crate) struct Puller {
     registries: Registries,
     queue: Queue,
+    /// Whether the sets of a namespace may name an artifact.
+    admits: OnceLock<Admission>,
 }
+
+/// See [`crate::PolicySets::admit_pulls`].
+pub(crate) type Admission = Box<dyn Fn(&str, &Reference) -> Result<(), Refusal> + Send + Sync>;
 
 /// Why the modules of a content are not there.
 #[derive(Debug)]
@@ -45,7 +51,18 @@ pub(crate) struct Lack {
 
 impl Puller {
     pub(crate) fn new(registries: Registries) -> Self {
-        Self { registries, queue: Queue::of(PLACES) }
+        Self { registries, queue: Queue::of(PLACES), admits: OnceLock::new() }
+    }
+
+    /// Says which artifacts the sets of a namespace may name; only the first call counts.
+    pub(crate) fn admit(&self, admission: Admission) {
+        let _first = self.admits.set(admission);
+    }
+
+    /// Why the sets of a namespace may not name an artifact; none where they may.
+    pub(crate) fn refusal(&self, namespace: &str, reference: &Reference) -> Option<Failure> {
+        let refused = self.admits.get()?(namespace, reference).err()?;
+        Some(Failure { reason: "PolicyRegistryRefused", message: format!("{reference}: {refused}") })
     }
 
     pub(crate) fn keys(&self) -> &VerificationKeys {
@@ -70,7 +87,9 @@ impl Puller {
                     let failure = Failure { reason: error.reason(), message: format!("{reference}: {error}") };
                     (failure, error.may_pass())
                 })?;
-                held.add(reference, compressed(module.bytes.into()).await, module.signer);
+                let signer = module.signer.clone();
+                let bytes = kept(&reference, module).await.map_err(|failure| (failure, false))?;
+                held.add(reference, bytes, signer);
             }
             fits(&content.object, &held)?;
             Ok(held)
@@ -104,7 +123,16 @@ pub(crate) fn pause(failed: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failed.saturating_sub(1))).min(LONGEST_PAUSE)
 }
 
-/// As it is kept and handed on: what is plain is compressed, because a record holds no more than a ConfigMap.
+/// As it is kept and handed on. A text stays as it is, because nothing but processes that are locked decompresses anything.
+async fn kept(reference: &Reference, module: Module) -> Result<Vec<u8>, Failure> {
+    match module.form {
+        Form::Component => Ok(compressed(module.bytes.into()).await),
+        Form::Text => text::module(&module.bytes)
+            .map_err(|error| Failure { reason: error.code.as_str(), message: format!("{reference}: {error}") }),
+    }
+}
+
+/// What is plain is compressed, because a record holds no more than a ConfigMap.
 async fn compressed(module: Vec<u8>) -> Vec<u8> {
     if is_packed(&module) {
         return module;

@@ -5,6 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
+use crate::bundle::{self, Artifact};
 use crate::credentials::Credentials;
 use crate::signature::VerificationKeys;
 use crate::{challenge, manifest};
@@ -13,6 +14,7 @@ const MANIFESTS: [&str; 2] = [
     r#"{"schemaVersion":2,"layers":[{"mediaType":"application/wasm","digest":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":9}]}"#,
     r#"{"layers":[{"mediaType":"application/vnd.dev.cosign.simplesigning.v1+json","digest":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":9,"annotations":{"dev.cosignproject.cosign/signature":"MEUC"}}]}"#,
 ];
+const BUNDLES: [&str; 2] = [include_str!("../tests/cosign3/bundle.json"), include_str!("../tests/cosign3/message.json")];
 const CHALLENGES: [&str; 2] =
     [r#"Bearer realm="https://auth.example/token",service="registry.example",scope="x""#, r#"Basic realm="a\"b", Negotiate"#];
 const CREDENTIALS: [&str; 1] =
@@ -41,11 +43,22 @@ fn damaged(texts: &'static [&'static str]) -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn manifest_is_read_or_refused_whatever_it_says(text in damaged(&MANIFESTS)) {
-        if let Ok(blob) = manifest::module(text.as_bytes()) {
+        if let Ok((blob, _)) = manifest::module(text.as_bytes()) {
+            prop_assert_eq!(blob.digest.len(), 64);
+        }
+        for blob in manifest::referrers(text.as_bytes()).into_iter().chain(manifest::bundles(text.as_bytes())).flatten() {
             prop_assert_eq!(blob.digest.len(), 64);
         }
         for signed in manifest::signatures(text.as_bytes()).into_iter().flatten() {
             prop_assert!(VerificationKeys::default().signer(text.as_bytes(), &signed.signature, "sha256:0").is_none());
+        }
+    }
+
+    #[test]
+    fn bundle_is_read_or_refused_whatever_it_says(text in damaged(&BUNDLES)) {
+        let artifact = Artifact { manifest: text.as_bytes(), digits: "0" };
+        for signed in bundle::signatures(text.as_bytes(), artifact) {
+            prop_assert!(VerificationKeys::default().signer_of(&signed.message, &signed.signature).is_none());
         }
     }
 

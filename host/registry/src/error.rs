@@ -15,6 +15,21 @@ pub enum PullError {
         /// What went wrong with the connection.
         why: String,
     },
+    /// It is on the operator's own machine, which a policy set may not have called.
+    #[error(
+        "{registry} is the operator's own machine, where only a registry may be called that whoever runs the operator has allowed \
+         (--policy-registries-on-loopback); name a registry with TLS"
+    )]
+    Loopback {
+        /// The host that was not called.
+        registry: String,
+    },
+    /// No connection can be made at all.
+    #[error("no registry can be called: {why}")]
+    NoConnections {
+        /// What is wrong, with the file that it is wrong with.
+        why: String,
+    },
     /// It took too long.
     #[error("{registry} took longer than {} s; check that the registry is well", most.as_secs())]
     Deadline {
@@ -80,12 +95,13 @@ pub enum PullError {
     },
     /// No policy.
     #[error(
-        "the artifact is no policy: {0}; push the component alone: oras push REGISTRY/REPOSITORY:TAG policy.wasm:application/wasm"
+        "the artifact is no policy: {0}; push the policy alone: oras push REGISTRY/REPOSITORY:TAG policy.wasm:application/wasm, or \
+         policy.js:text/javascript"
     )]
     Artifact(#[from] ManifestError),
     /// There is no signature.
     #[error(
-        "it is not signed, and this operator takes signed policies only; sign it: cosign sign --key KEY {artifact} (docs/policy-sets.md has the flags)"
+        "it is not signed, and this operator takes signed policies only; sign it: cosign sign --key KEY {artifact} (docs/policy-sets.md#signatures)"
     )]
     Unsigned {
         /// What has to be signed.
@@ -101,7 +117,12 @@ impl PullError {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Unreachable { .. } | Self::Deadline { .. } | Self::Status { .. } | Self::Redirect(..) => "PolicyPullFailed",
+            Self::Unreachable { .. }
+            | Self::NoConnections { .. }
+            | Self::Deadline { .. }
+            | Self::Status { .. }
+            | Self::Redirect(..) => "PolicyPullFailed",
+            Self::Loopback { .. } => "PolicyRegistryRefused",
             Self::Denied { .. } | Self::Challenge { .. } => "PolicyPullDenied",
             Self::NotFound { .. } => "PolicyPullNotFound",
             Self::TooLarge { .. } => "PolicyTooLarge",
@@ -115,6 +136,6 @@ impl PullError {
     /// Whether another try can end otherwise: what a digest names never changes.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        !matches!(self, Self::TooLarge { .. } | Self::Artifact(_))
+        !matches!(self, Self::TooLarge { .. } | Self::Artifact(_) | Self::Loopback { .. })
     }
 }

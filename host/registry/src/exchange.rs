@@ -216,11 +216,11 @@ fn target(from: &Uri, location: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Whether a place may be gone to from another one: by TLS, or on this machine from this machine.
+/// Whether a place may be gone to from another one: by TLS, or without it on this machine from this machine.
 fn may_follow(from: &Uri, to: &Uri) -> bool {
-    let is_here = |uri: &Uri| uri.host().is_some_and(is_loopback);
+    let is_plain_here = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTP) && uri.host().is_some_and(is_loopback);
     let has_host = to.host().is_some_and(|host| !host.is_empty());
-    has_host && (to.scheme() == Some(&Scheme::HTTPS) || to.scheme() == Some(&Scheme::HTTP) && is_here(from) && is_here(to))
+    has_host && (to.scheme() == Some(&Scheme::HTTPS) || is_plain_here(from) && is_plain_here(to))
 }
 
 /// Whether a service that gives tokens belongs to a registry: the same host, or one of the same domain.
@@ -290,6 +290,7 @@ mod tests {
             (here, "/elsewhere", Some("http://127.0.0.1:5000/elsewhere")),
             (here, "http://localhost:6000/x", Some("http://localhost:6000/x")),
             (here, "http://cdn.example/x", None),
+            ("https://127.0.0.1:5000/v2/a/blobs/x", "http://127.0.0.1:8080/metrics", None),
             (here, "https://cdn.example/x", Some("https://cdn.example/x")),
         ] {
             assert_eq!(followed(from, location).as_deref(), target, "{from} {location}");

@@ -1,8 +1,9 @@
 //! Pulls the modules of policies from OCI registries.
 //!
 //! ```text
-//! oci://registry/repository@sha256:... -> manifest, by that digest -> its one layer of WebAssembly, by the digest there -> bytes
-//!                                             +-> tag sha256-....sig -> payload, by its digest -> signature of a key that is configured
+//! oci://registry/repository@sha256:... -> manifest, by that digest -> its one layer of WebAssembly or JavaScript, by the digest there -> bytes
+//!                                             +-> tag sha256-....sig, or what refers to it -> payload, by its digest -> signature of a key that is
+//!                                                 configured
 //! ```
 //!
 //! A registry is somebody else's server: what it sends is bounded in bytes and time, is believed where a digest or a signature says so, and is
@@ -10,6 +11,7 @@
 //!
 //! Read first: [`Registries::pull`].
 
+mod bundle;
 mod challenge;
 mod client;
 mod credentials;
@@ -24,4 +26,5 @@ mod signature;
 pub use client::{Module, Registries};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::PullError;
+pub use manifest::Form;
 pub use signature::{KeyError, VerificationKeys};

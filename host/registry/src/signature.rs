@@ -1,4 +1,5 @@
-//! Signatures as `cosign sign --key` makes them: ECDSA on P-256 over a text that names the digest of a manifest.
+//! Keys that modules are signed with, ECDSA on P-256, and signatures as cosign made them up to version 2: over a text that names the digest of a
+//! manifest. Those of version 3 are in [`crate::bundle`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -92,11 +93,15 @@ impl VerificationKeys {
 
     /// Which key has signed a payload that is about the manifest of this digest.
     pub(crate) fn signer(&self, payload: &[u8], signature: &str, manifest: &str) -> Option<&str> {
-        let signature = STANDARD.decode(signature.trim()).ok()?;
-        let is_by = |key: &&Key| UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key.point).verify(payload, &signature).is_ok();
-        let key = self.0.iter().find(is_by)?;
+        let signer = self.signer_of(payload, &STANDARD.decode(signature.trim()).ok()?)?;
         let said: Payload = serde_json::from_slice(payload).ok()?;
-        (said.critical.image.docker_manifest_digest == manifest).then_some(key.id.as_str())
+        (said.critical.image.docker_manifest_digest == manifest).then_some(signer)
+    }
+
+    /// Which key has signed these bytes.
+    pub(crate) fn signer_of(&self, message: &[u8], signature: &[u8]) -> Option<&str> {
+        let is_by = |key: &&Key| UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key.point).verify(message, signature).is_ok();
+        self.0.iter().find(is_by).map(|key| key.id.as_str())
     }
 }
 

@@ -24,3 +24,10 @@ fn capacity() {
 fn recover() {
     assert_eq!(cases::recover::<Shipped>(CASES), Ok(1));
 }
+
+/// The cases that `one_per_job` of every other language passes as well.
+#[test]
+fn one_per_job_plans_as_in_other_languages() {
+    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies/all/cases");
+    assert_eq!(cases::capacity::<Shipped>(shared), Ok(6));
+}

@@ -169,31 +169,88 @@ impl Registry {
     ///
     /// When the registry does not take it.
     pub async fn push(&self, repository: &str, module: &[u8]) -> Result<String, RegistryError> {
+        self.push_as("policy.wasm:application/wasm", repository, module).await
+    }
+
+    /// Pushes a policy that is JavaScript.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::push`].
+    pub async fn push_text(&self, repository: &str, text: &str) -> Result<String, RegistryError> {
+        self.push_as("policy.js:text/javascript", repository, text.as_bytes()).await
+    }
+
+    /// `named` is the file and its type, as `oras push` takes them.
+    async fn push_as(&self, named: &str, repository: &str, module: &[u8]) -> Result<String, RegistryError> {
+        let (file, media_type) = named.split_once(':').unwrap_or((named, "application/octet-stream"));
         let config = self.blob(repository, b"{}").await?;
         let layer = self.blob(repository, module).await?;
-        let title = json!({"org.opencontainers.image.title": "policy.wasm"});
+        let title = json!({"org.opencontainers.image.title": file});
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "artifactType": "application/vnd.unknown.artifact.v1",
             "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": config, "size": 2, "data": "e30="},
-            "layers": [{"mediaType": "application/wasm", "digest": layer, "size": module.len(), "annotations": title}],
+            "layers": [{"mediaType": media_type, "digest": layer, "size": module.len(), "annotations": title}],
         });
         let digest = sha256(manifest.to_string().as_bytes());
         self.manifest(repository, &digest, &manifest).await?;
         Ok(format!("oci://{}/{repository}@{digest}", self.address))
     }
 
-    /// Signs a policy as `cosign sign --key` does.
+    /// Signs a policy as `cosign sign --key` of version 3 does: a bundle in an artifact that refers to the policy's.
+    ///
+    /// # Errors
+    ///
+    /// When the registry does not take the signature.
+    pub async fn sign_with_bundle(&self, reference: &str, key: &SigningKey) -> Result<(), RegistryError> {
+        const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+        const STATEMENT: &str = "application/vnd.in-toto+json";
+        let (repository, digest) = self.named(reference)?;
+        let statement = json!({
+            "_type": "https://in-toto.io/Statement/v1",
+            "subject": [{"digest": {"sha256": digest.trim_start_matches("sha256:")}}],
+            "predicateType": "https://sigstore.dev/cosign/sign/v1",
+            "predicate": {},
+        });
+        let statement = statement.to_string();
+        let message = format!("DSSEv1 {} {STATEMENT} {} {statement}", STATEMENT.len(), statement.len());
+        let signature = key.pair.sign(&key.random, message.as_bytes()).map_err(|_| RegistryError::Key)?;
+        let bundle = json!({
+            "mediaType": BUNDLE,
+            "verificationMaterial": {"publicKey": {"hint": "the key of a test"}},
+            "dsseEnvelope": {
+                "payload": STANDARD.encode(&statement),
+                "payloadType": STATEMENT,
+                "signatures": [{"sig": STANDARD.encode(signature.as_ref())}],
+            },
+        });
+        let bundle = bundle.to_string();
+        let config = self.blob(repository, b"{}").await?;
+        let layer = self.blob(repository, bundle.as_bytes()).await?;
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "artifactType": BUNDLE,
+            "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": config, "size": 2},
+            "layers": [{"mediaType": BUNDLE, "digest": layer, "size": bundle.len()}],
+            "subject": {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest, "size": 1},
+            "annotations": {
+                "dev.sigstore.bundle.content": "dsse-envelope",
+                "dev.sigstore.bundle.predicateType": "https://sigstore.dev/cosign/sign/v1",
+            },
+        });
+        self.manifest(repository, &sha256(manifest.to_string().as_bytes()), &manifest).await
+    }
+
+    /// Signs a policy as `cosign sign --key` did up to version 2.
     ///
     /// # Errors
     ///
     /// When the registry does not take the signature.
     pub async fn sign(&self, reference: &str, key: &SigningKey) -> Result<(), RegistryError> {
-        let unnamed =
-            || RegistryError::Push { what: reference.to_owned(), answer: "nothing, for that names no policy of it".to_owned() };
-        let name = reference.strip_prefix(&format!("oci://{}/", self.address)).ok_or_else(unnamed)?;
-        let (repository, digest) = name.split_once('@').ok_or_else(unnamed)?;
+        let (repository, digest) = self.named(reference)?;
         let payload = json!({
             "critical": {
                 "identity": {"docker-reference": format!("{}/{repository}", self.address)},
@@ -218,6 +275,14 @@ impl Registry {
             }],
         });
         self.manifest(repository, &format!("{}.sig", digest.replace(':', "-")), &manifest).await
+    }
+
+    /// Repository and digest of what is named.
+    fn named<'a>(&self, reference: &'a str) -> Result<(&'a str, &'a str), RegistryError> {
+        let unnamed =
+            || RegistryError::Push { what: reference.to_owned(), answer: "nothing, for that names no policy of it".to_owned() };
+        let name = reference.strip_prefix(&format!("oci://{}/", self.address)).ok_or_else(unnamed)?;
+        name.split_once('@').ok_or_else(unnamed)
     }
 
     async fn blob(&self, repository: &str, bytes: &[u8]) -> Result<String, RegistryError> {

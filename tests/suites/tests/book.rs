@@ -3,6 +3,8 @@
 
 #[path = "book/alerts.rs"]
 mod alerts;
+#[path = "book/facts.rs"]
+mod facts;
 #[path = "book/flags.rs"]
 mod flags;
 #[path = "book/image.rs"]

@@ -47,12 +47,34 @@ export function recover({ jobs }) {
   });
 }
 
+// What follows is of use in any policy.
+
+/** Things with their indices, ordered by a key of several parts. */
+function ordered(items, key) {
+  const keyed = items.map((item, index) => ({ index, item, parts: key(item) }));
+  keyed.sort((a, b) => {
+    for (let place = 0; place < a.parts.length; place++) {
+      const one = a.parts[place];
+      const other = b.parts[place];
+      if (one !== other) return one < other ? -1 : 1;
+    }
+    return a.index - b.index;
+  });
+  return keyed.map(({ index, item }) => [index, item]);
+}
+
+/** The value of an attribute; none where there is no such fact. */
+function attribute(attributes, key) {
+  return attributes.find(([name]) => name === key)?.[1];
+}
+
 /**
  * One runner for each job for as long as GitHub has not told its end: a day in the queue and five days in progress at most, which are GitHub's own
- * limits. What others reserved without naming jobs stays until it expires.
+ * limits. What others reserved without naming jobs stays until it expires. Every plan is made anew, so that 1,000 jobs fit into the limits of a call
+ * in JavaScript: the helpers of Rust, Go, C and Zig keep what is held, with its clock, as the shipped policy does.
  */
 function onePerJob({ jobs, reservations, attributes }) {
-  const life = Number(attributes.find(([key]) => key === "reservation-seconds")?.[1] ?? 600);
+  const life = Number(attribute(attributes, "reservation-seconds") ?? 600);
   const left = (job) =>
     job.state === "in-progress" ? 432_000 - (job.started ?? 0) : job.state === "queued" ? 86_400 - job.queued : 0;
   const plan = reservations.filter((held) => held.jobs.length === 0);

@@ -90,7 +90,8 @@ function attribute(attributes, key) {
 
 /**
  * One runner for each job for as long as GitHub has not told its end: a day in the queue and five days in progress at most, which are GitHub's own
- * limits. What others reserved without naming jobs stays until it expires.
+ * limits. What others reserved without naming jobs stays until it expires. Every plan is made anew, so that 1,000 jobs fit into the limits of a call
+ * in JavaScript: the helpers of Rust, Go, C and Zig keep what is held, with its clock, as the shipped policy does.
  */
 function onePerJob({ jobs, reservations, attributes }) {
   const life = Number(attribute(attributes, "reservation-seconds") ?? 600);

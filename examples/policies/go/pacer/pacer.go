@@ -7,6 +7,7 @@ package pacer
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"newest-first/pacer/internal/memory"
 )
@@ -66,6 +67,24 @@ func Ordered[T any](items []T, order func(one, other T) int) []uint32 {
 	}
 	slices.SortFunc(indices, func(a, b uint32) int { return cmp.Or(order(items[a], items[b]), cmp.Compare(a, b)) })
 	return indices
+}
+
+// Duration is a duration for people: 45 s, 14 min, 2 h 5 min, 3 d 4 h; the second unit is left out when it is zero.
+func Duration(seconds uint32) string {
+	told := func(number uint32, unit string) string { return strconv.FormatUint(uint64(number), 10) + unit }
+	big, bigUnit, small, smallUnit := seconds/3600, " h", seconds%3600/60, " min"
+	switch {
+	case seconds < 60:
+		return told(seconds, " s")
+	case seconds < 3600:
+		return told(seconds/60, " min")
+	case seconds >= 86_400:
+		big, bigUnit, small, smallUnit = seconds/86_400, " d", seconds%86_400/3600, " h"
+	}
+	if small == 0 {
+		return told(big, bigUnit)
+	}
+	return told(big, bigUnit) + " " + told(small, smallUnit)
 }
 
 var (

@@ -1,8 +1,9 @@
-//! Scopes and hosts as a tenancy lists them.
+//! Scopes, hosts and registries as a tenancy lists them.
 
 use std::fmt;
 use std::str::FromStr;
 
+use crate::reference::{Reference, is_path, is_registry};
 use crate::scope::Scope;
 
 /// Scopes that an entry lists, as people write them.
@@ -34,6 +35,11 @@ pub enum PatternError {
     /// No host.
     #[error("{0:?} is no host: write it as in a URL, without scheme and path: ghe.example.com, or ghe.example.com:8443")]
     Host(String),
+    /// No registry.
+    #[error(
+        "{0:?} is no registry: write its host with the port, if it has one, and may be the beginning of a repository: registry.example:5000/team"
+    )]
+    Registry(String),
 }
 
 impl ScopePattern {
@@ -114,5 +120,49 @@ impl FromStr for Host {
         let (name, port) = text.rsplit_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
         let is_host = is_name(name) && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
         if is_host { Ok(Self(text.to_ascii_lowercase())) } else { Err(PatternError::Host(text.to_owned())) }
+    }
+}
+
+/// Where policies may come from: a registry, or the repositories of one that begin with these words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryPattern {
+    registry: String,
+    /// Empty for all of them.
+    repository: String,
+}
+
+impl RegistryPattern {
+    /// Whether an artifact lies there. `ghcr.io/acme` means `ghcr.io/acme` and what is below it, and not `ghcr.io/acme-evil`.
+    #[must_use]
+    pub fn covers(&self, reference: &Reference) -> bool {
+        let rest = reference.repository().strip_prefix(&self.repository);
+        self.registry == reference.registry()
+            && rest.is_some_and(|rest| self.repository.is_empty() || rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// How the repository of an artifact is listed alone.
+    #[must_use]
+    pub fn of(reference: &Reference) -> Self {
+        Self { registry: reference.registry().to_owned(), repository: reference.repository().to_owned() }
+    }
+}
+
+impl fmt::Display for RegistryPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.registry)?;
+        if self.repository.is_empty() { Ok(()) } else { write!(f, "/{}", self.repository) }
+    }
+}
+
+impl FromStr for RegistryPattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let (registry, repository) = text.split_once('/').unwrap_or((text, ""));
+        let is_sound = is_registry(registry) && (is_path(repository) || !text.contains('/'));
+        if !is_sound {
+            return Err(PatternError::Registry(text.to_owned()));
+        }
+        Ok(Self { registry: registry.to_owned(), repository: repository.to_owned() })
     }
 }

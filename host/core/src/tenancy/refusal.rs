@@ -55,6 +55,19 @@ pub enum Refusal {
         /// Of its entry, from 0.
         place: usize,
     },
+    /// The registry is not among those of its entry.
+    #[error(
+        "policy sets of namespace {namespace} may not name {registry}: whoever runs the operator can add it to \
+         namespaces[{place}].registries of the tenancy file"
+    )]
+    Registry {
+        /// Its name.
+        namespace: String,
+        /// The registry and the repository.
+        registry: String,
+        /// Of its entry, from 0.
+        place: usize,
+    },
     /// A quota is used up.
     #[error(
         "namespace {namespace} may have {most} {quota} and has no room for more: remove some, or let whoever runs the operator raise \
@@ -103,7 +116,9 @@ impl Refusal {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Unlisted { .. } | Self::Scope { .. } | Self::Group { .. } | Self::Host { .. } => "NotAllowed",
+            Self::Unlisted { .. } | Self::Scope { .. } | Self::Group { .. } | Self::Host { .. } | Self::Registry { .. } => {
+                "NotAllowed"
+            }
             Self::Quota { .. } | Self::Calls { .. } => "QuotaExceeded",
             Self::Labels { .. } | Self::NoFile { .. } => "TenancyUnknown",
         }

@@ -14,6 +14,7 @@ fn tenancy(strict: bool) -> Tenancy {
         scopes: patterns(&["acme", "acme/*", "other/app", "enterprise:corp"]),
         hosts: Some(vec!["ghe.example.com".parse().unwrap(), "github.com".parse().unwrap(), "ghe:8443".parse().unwrap()]),
         groups: Some(vec!["big".to_owned()]),
+        registries: Some(vec!["registry.example:5000".parse().unwrap(), "ghcr.io/acme".parse().unwrap()]),
         quotas: Quotas { runners: Some(5), ..Quotas::default() },
         ..Entry::default()
     };
@@ -41,6 +42,7 @@ fn verdict(strict: bool, namespace: &str, known: Option<&[(&str, &str)]>, reques
         Err(Refusal::Scope { .. }) => "scope",
         Err(Refusal::Group { .. }) => "group",
         Err(Refusal::Host { .. }) => "host",
+        Err(Refusal::Registry { .. }) => "registry",
         Err(Refusal::Labels { .. }) => "labels",
         Err(other) => panic!("{other}"),
     }
@@ -153,4 +155,29 @@ fn quotas_count_what_there_is() {
     assert!(!Quotas::default().exceeds_fleets(usize::MAX));
     let of = |name: &str| tenancy(true).quotas(Namespace { name, labels: Some(&labels(&[])) }).unwrap().runners;
     assert_eq!((of("team-a"), of("quiet"), of("else")), (Some(5), None, None));
+}
+
+#[test]
+fn policies_come_from_listed_registries_and_repositories() {
+    let table = [
+        ("team-a", "registry.example:5000/any/thing", "", ""),
+        ("team-a", "registry.example/any", "registry", "registry"),
+        ("team-a", "registry.example:5001/any", "registry", "registry"),
+        ("team-a", "ghcr.io/acme", "", ""),
+        ("team-a", "ghcr.io/acme/policies/own", "", ""),
+        ("team-a", "ghcr.io/acme-evil/policies", "registry", "registry"),
+        ("team-a", "ghcr.io/evil/acme", "registry", "registry"),
+        ("team-a", "ghcr.io.evil/acme", "registry", "registry"),
+        ("quiet", "ghcr.io/any", "", "registry"),
+        ("else", "ghcr.io/any", "", "unlisted"),
+    ];
+    for (namespace, name, open, strict) in table {
+        let reference = Reference::parse(&format!("oci://{name}@sha256:{}", "a".repeat(64))).unwrap().unwrap();
+        let verdict = |strict| verdict(strict, namespace, Some(&[]), Request::Pull(&reference));
+        assert_eq!((verdict(false), verdict(true)), (open, strict), "{namespace} {name}");
+    }
+    for wrong in ["", "ghcr.io/", "https://ghcr.io", "ghcr.io/acme/*", "ghcr.io/Acme", "*", "ghcr.io:0", "ghcr.io/acme@sha256:0"]
+    {
+        assert!(wrong.parse::<RegistryPattern>().is_err(), "{wrong}");
+    }
 }

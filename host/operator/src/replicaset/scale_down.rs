@@ -117,6 +117,7 @@ impl ReplicaSets {
             return Asked::nothing(confirmation.max(Duration::from_secs(1)));
         };
         self.tell_policy(of, fleet, &mut offer, &nodes);
+        self.decisions.tell_requested(&of.generation.reads(Decision::ScaleDown), &mut offer.request.nodes).await;
         let evaluation = of.generation.scale_down(offer.request).await;
         self.decisions.report(&evaluation, &of.set.object_ref(&())).await;
         // Owned: the stream below is part of a future that has to be Send for any lifetime.

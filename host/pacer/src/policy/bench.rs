@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use pacer_policy::{Decision, Inquiry, Jail, Limits, LoadError, Outcome, Policy};
 
 use super::case::ask;
@@ -14,7 +14,7 @@ use crate::table;
 /// How many things the requests are about.
 const SIZES: [u32; 5] = [0, 10, 100, 1_000, 5_000];
 
-/// A policy that fails at no more than this is not worth measuring.
+/// Requests of this size and smaller ones are ordinary: a policy that fails at one of them is not fit for use.
 const ORDINARY: u32 = 1_000;
 
 /// Time spent on each size, at least [`ROUNDS`] calls.
@@ -33,6 +33,9 @@ pub(crate) struct Arguments {
     /// Everything as Markdown, with the cost of staging and of every generation that is held.
     #[arg(long)]
     table: bool,
+    /// Fails where the fastest call of an ordinary request, of up to 1,000 items, takes more than this part of the deadline.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    at_most_of_deadline: Option<u8>,
 }
 
 /// `pacer policy bench`.
@@ -46,22 +49,23 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
     let native = arguments.file == Source::Builtin;
     let ask = |inquiry: &Inquiry| ask(&jail, &policy, inquiry, &settings, &Limits::default());
     let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, native, &settings, ask));
-    let measured = measured.collect::<Result<Vec<_>>>()?;
-    if arguments.table {
+    let measured: Vec<Measured> = measured.collect();
+    let failure = measured.iter().find_map(|decision| decision.unfit(arguments.at_most_of_deadline));
+    if arguments.table && failure.is_none() {
         let staging = Staging::of(&jail, &component, &policy, &settings)?;
         return Ok(Report::text(markdown(&policy, component.len(), &measured, &staging)));
     }
     let mut text = format!("{policy}: {}, loaded in {} ms\n", table::bytes(component.len()), loaded.as_millis());
     measured.iter().for_each(|decision| text.push_str(&decision.plain()));
-    Ok(Report::text(text))
+    Ok(Report { text, failure, ..Report::default() })
 }
 
 /// What calls of one decision take.
 struct Measured {
     decision: Decision,
     sizes: Vec<Size>,
-    /// Which size it does not manage.
-    failed: Option<String>,
+    /// Which size it does not manage, and why.
+    failed: Option<(u32, String)>,
 }
 
 /// What calls about so many items take.
@@ -78,17 +82,14 @@ struct Size {
 }
 
 impl Measured {
-    fn of(decision: Decision, native: bool, settings: &str, call: impl Fn(&Inquiry) -> Outcome) -> Result<Self> {
+    fn of(decision: Decision, native: bool, settings: &str, call: impl Fn(&Inquiry) -> Outcome) -> Self {
         let mut sizes = Vec::new();
         for items in SIZES {
             let inquiry = Inquiry::typical(decision, items);
             let outcome = call(&inquiry);
             if let Err(fault) = &outcome.answer {
                 let failed = format!("{decision} of {items} items gave no usable answer ({}): {fault}", fault.kind());
-                if items <= ORDINARY {
-                    bail!(failed);
-                }
-                return Ok(Self { decision, sizes, failed: Some(failed) });
+                return Self { decision, sizes, failed: Some((items, failed)) };
             }
             let natively = || {
                 let began = Instant::now();
@@ -104,7 +105,20 @@ impl Measured {
                 native: native.then(|| times(natively).0),
             });
         }
-        Ok(Self { decision, sizes, failed: None })
+        Self { decision, sizes, failed: None }
+    }
+
+    /// Why the policy is not fit for use: an ordinary request that it can't answer, or for which it takes too much of its deadline.
+    fn unfit(&self, at_most_of_deadline: Option<u8>) -> Option<String> {
+        let failed = self.failed.as_ref().filter(|(items, _)| *items <= ORDINARY).map(|(_, why)| why.clone());
+        let late = || {
+            let (percent, deadline) = (at_most_of_deadline?, Limits::default().deadline());
+            let most = deadline.mul_f64(f64::from(percent) / 100.0);
+            let size = self.sizes.iter().find(|size| size.items <= ORDINARY && size.times.0 > most)?;
+            let (decision, items, took) = (self.decision, size.items, shown(size.times.0));
+            Some(format!("{decision} of {items} items takes {took}, more than {percent} % of the deadline"))
+        };
+        failed.or_else(late)
     }
 
     fn plain(&self) -> String {
@@ -143,7 +157,7 @@ impl Measured {
             "\n{}\n{}{}fuel: {} and {} per item; 20,000,000 and 100,000 per item are allowed\n",
             self.decision,
             table::right(&rows),
-            self.failed.iter().map(|failed| format!("{failed}\n")).collect::<String>(),
+            self.failed.iter().map(|(_, failed)| format!("{failed}\n")).collect::<String>(),
             fuel(per_call),
             fuel(per_item)
         )
@@ -213,7 +227,10 @@ fn markdown(policy: &Policy, bytes: usize, measured: &[Measured], staging: &Stag
             ));
         }
     }
-    measured.iter().filter_map(|decision| decision.failed.as_ref()).for_each(|failed| text.push_str(&format!("\n{failed}\n")));
+    measured
+        .iter()
+        .filter_map(|decision| decision.failed.as_ref())
+        .for_each(|(_, failed)| text.push_str(&format!("\n{failed}\n")));
     let held = staging.held.map_or_else(|| "unknown here".to_owned(), table::bytes);
     text.push_str(&format!(
         "\n| {policy} | |\n| --- | --: |\n| component | {} |\n| compile | {} |\n| staging, compile included | {} |\n| memory per generation held | {held} |\n",

@@ -33,6 +33,9 @@ pub(crate) fn of_reason(reason: &str) -> Option<&'static str> {
         "PolicyPullFailed" => {
             "see that the registry can be reached from where this runs, by TLS with a certificate of a known authority; the operator tries again by itself"
         }
+        "PolicyRegistryRefused" => {
+            "name another registry, or let whoever runs the operator allow it: registries in the tenancy file, --policy-registries-on-loopback"
+        }
         "PolicyPullDenied" => "name a Secret with credentials that may pull the repository: pullSecret in policies.yaml",
         "PolicyPullNotFound" => {
             "correct registry, repository and digest: crane digest or oras resolve prints the digest of a tag"

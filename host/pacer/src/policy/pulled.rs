@@ -6,9 +6,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use pacer_policy::RAW_BYTES;
 use pacer_policy::bundle::remote;
-use pacer_registry::{Credentials, PullError, Registries, VerificationKeys};
+use pacer_policy::{RAW_BYTES, text};
+use pacer_registry::{Credentials, Form, PullError, Registries, VerificationKeys};
 
 /// A module that could not be pulled, by its name.
 pub(super) type Lack = (String, PullError);
@@ -20,11 +20,18 @@ pub(super) async fn pull(data: &BTreeMap<String, String>) -> Result<Result<BTree
         return Ok(Ok(BTreeMap::new()));
     }
     let credentials = credentials(&config())?;
-    let registries = Registries::new(None, VerificationKeys::default(), RAW_BYTES)?;
+    // Whoever runs the command may call what is on their machine.
+    let registries = Registries::new(VerificationKeys::default(), RAW_BYTES).with_loopback();
     let mut modules = BTreeMap::new();
     for reference in references {
         match registries.pull(&reference, &credentials).await {
-            Ok(module) => modules.insert(reference.to_string(), module.bytes.into()),
+            Ok(module) => {
+                let bytes = match module.form {
+                    Form::Component => module.bytes.into(),
+                    Form::Text => text::module(&module.bytes).with_context(|| reference.to_string())?,
+                };
+                modules.insert(reference.to_string(), bytes)
+            }
             Err(error) => return Ok(Err((reference.to_string(), error))),
         };
     }

@@ -76,14 +76,24 @@ const CASES: &[File] = &[
     ("cases/nobody-there.json", example!("cases/nobody-there.json")),
 ];
 
-/// Cases of the example that makes all decisions, but in Rust, whose SDK plans capacity as the shipped policy does.
+/// Cases of the example that makes all decisions.
 const CASES_OF_ALL: &[File] = &[
     ("cases/dead-jobs.json", example!("all/cases/dead-jobs.json")),
     ("cases/ended-runners.json", example!("all/cases/ended-runners.json")),
 ];
 
-/// What the helpers of the other languages plan.
-const CASES_OF_CAPACITY: &[File] = &[("cases/one-runner-per-job.json", example!("all/cases/one-runner-per-job.json"))];
+/// What `one_per_job` plans, the same in each of these languages.
+const CASES_OF_CAPACITY: &[File] = &[
+    ("cases/beyond-the-maximum.json", example!("all/cases/beyond-the-maximum.json")),
+    ("cases/held-reservations-stay.json", example!("all/cases/held-reservations-stay.json")),
+    ("cases/how-long-it-is-held.json", example!("all/cases/how-long-it-is-held.json")),
+    ("cases/jobs-are-given-up.json", example!("all/cases/jobs-are-given-up.json")),
+    ("cases/many-jobs-and-reservations.json", example!("all/cases/many-jobs-and-reservations.json")),
+    ("cases/one-runner-per-job.json", example!("all/cases/one-runner-per-job.json")),
+];
+
+/// What it plans in JavaScript, where 1,000 jobs would not fit into the limits of a call if it looked at what is held.
+const CASES_ANEW: &[File] = &[("cases/one-runner-planned-anew.json", example!("all/cases-anew/one-runner-planned-anew.json"))];
 
 /// Cases for the languages in which the example has settings.
 const CASES_WITH_SETTINGS: &[File] = &[("cases/idle-long-enough.json", example!("cases-with-settings/idle-long-enough.json"))];
@@ -124,6 +134,7 @@ const GO: &[File] = &[
     ("pacer/settings.go", example!("go/pacer/settings.go")),
     ("pacer/internal/memory/memory.go", example!("go/pacer/internal/memory/memory.go")),
     ("pacer/capacity/capacity.go", example!("go/pacer/capacity/capacity.go")),
+    ("pacer/capacity/perjob.go", example!("go/pacer/capacity/perjob.go")),
     ("pacer/recovery/recovery.go", example!("go/pacer/recovery/recovery.go")),
     ("pacer/restart/restart.go", example!("go/pacer/restart/restart.go")),
     ("pacer/scaledown/scaledown.go", example!("go/pacer/scaledown/scaledown.go")),
@@ -185,15 +196,15 @@ impl Language {
     fn files(self, all: bool) -> Vec<File> {
         let own: &[&[File]] = match (self, all) {
             (Self::Rust, false) => &[RUST, &[RUST_SOURCE], SDK, CONTRACT, CASES_WITH_SETTINGS],
-            (Self::Rust, true) => &[RUST, &[RUST_ALL], SDK, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL],
+            (Self::Rust, true) => &[RUST, &[RUST_ALL], SDK, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
             (Self::Go, false) => &[GO, &[GO_SOURCE], CASES_WITH_SETTINGS],
             (Self::Go, true) => &[GO, &[GO_ALL], CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
             (Self::Js, false) => &[JS, CONTRACT, CASES_WITH_SETTINGS],
-            (Self::Js, true) => &[JS_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::Js, true) => &[JS_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_ANEW],
             (Self::JsText, false) => &[JS_TEXT, CONTRACT, CASES_WITH_SETTINGS],
-            (Self::JsText, true) => &[JS_TEXT_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::JsText, true) => &[JS_TEXT_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_ANEW],
             (Self::Ts, false) => &[TS, TS_SOURCE, CONTRACT, CASES_WITH_SETTINGS],
-            (Self::Ts, true) => &[TS, TS_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_OF_CAPACITY],
+            (Self::Ts, true) => &[TS, TS_ALL, CONTRACT, CASES_WITH_SETTINGS, CASES_OF_ALL, CASES_ANEW],
             (Self::C, false) => &[&[C, C_SOURCE]],
             (Self::C, true) => &[&[C, C_ALL], CASES_OF_ALL, CASES_OF_CAPACITY],
             (Self::Zig, false) => &[&[ZIG, ZIG_SOURCE], CASES_WITH_SETTINGS],

@@ -165,7 +165,11 @@ pub(super) fn registries(arguments: &RunArguments) -> anyhow::Result<Registries>
         let pem = std::fs::read(file).with_context(|| format!("reading --policy-verification-key {}", file.display()))?;
         keys.add(&pem).with_context(|| format!("--policy-verification-key {}", file.display()))?;
     }
-    Ok(Registries::new(arguments.github.github_ca_file.as_deref(), keys, pacer_policy::RAW_BYTES)?)
+    let mut registries = Registries::new(keys, pacer_policy::RAW_BYTES);
+    if let Some(file) = &arguments.github.github_ca_file {
+        registries = registries.with_authorities(file.clone());
+    }
+    Ok(if arguments.policy_registries_on_loopback { registries.with_loopback() } else { registries })
 }
 
 pub(super) fn receipt_bounds(arguments: &RunArguments) -> Bounds {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use pacer_cluster::events::Reason;
+use pacer_core::reference::Reference;
 use tokio::time::Instant;
 
 use super::{Earlier, Lifecycle};
-use crate::PolicySets;
 use crate::content::{Content, Pulled, remote};
 use crate::pull::{Lack, held, pause};
 use crate::report::content_digest;
+use crate::{Failure, PolicySets};
 
 impl Lifecycle {
     /// Looks for the modules of a content that lie in registries: in its records, and then there.
@@ -39,8 +40,17 @@ impl Lifecycle {
             }
             self.publish().await;
         }
+        if let Some(failure) = self.not_admitted(&held.missing(&remote)) {
+            return self.pulled(Err(Lack { content, failure, may_pass: true })).await;
+        }
         let (client, namespace) = (self.cluster.client.clone(), self.key.namespace.clone());
         self.pulling = Some(Arc::clone(&self.sets.puller).pull(client, namespace, content, held).boxed());
+    }
+
+    /// Why these may not be pulled. The cluster's default set is that of whoever runs the operator.
+    fn not_admitted(&self, references: &[Reference]) -> Option<Failure> {
+        let namespace = (!self.sets.is_default(&self.key)).then_some(self.key.namespace.as_str())?;
+        references.iter().find_map(|reference| self.sets.puller.refusal(namespace, reference))
     }
 
     /// A pull has come to its end.

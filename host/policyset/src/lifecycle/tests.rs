@@ -54,7 +54,7 @@ async fn stop_withdraws_a_trial_whose_note_is_not_answered_yet() {
     let key = ObjectKey::new("own", "set");
     let options =
         Options { default: Some(key.clone()), namespace: "own".to_owned(), builtin_only: false, default_is_anothers: false };
-    let registries = Registries::new(None, VerificationKeys::default(), 0).unwrap();
+    let registries = Registries::new(VerificationKeys::default(), 0);
     let sets = Arc::new(PolicySets::new(Arc::new(PolicyHost::new(Arc::new(Counters::default()))), registries, options));
     let (changed, _changes) = mpsc::channel(8);
     let events = Events::new(client.clone(), "test".to_owned());

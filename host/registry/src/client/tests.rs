@@ -93,8 +93,7 @@ fn sha(bytes: &[u8]) -> String {
 }
 
 fn registries(keys: VerificationKeys) -> Registries {
-    let client = pacer_connect::client(None, &ProxyRules::Direct, false).unwrap();
-    Registries { client, keys, largest: 100 }
+    Registries { proxy: ProxyRules::Direct, ..Registries::new(keys, 100).with_loopback() }
 }
 
 async fn pull(reference: &Reference, credentials: &Credentials) -> Result<Vec<u8>, PullError> {
@@ -205,6 +204,72 @@ async fn metadata_addresses_are_not_called() {
     let reference = Reference::parse(&format!("oci://169.254.169.254/team/policy@sha256:{}", "0".repeat(64))).unwrap().unwrap();
     let error = pull(&reference, &none()).await.unwrap_err();
     assert!(error.reason() == "PolicyPullFailed" && error.to_string().contains("metadata address"), "{error}");
+}
+
+#[tokio::test]
+async fn loopback_is_not_called_unless_it_is_allowed() {
+    let server = Server::start().await;
+    let reference = server.artifact(b"a module");
+    let error = Registries::new(VerificationKeys::default(), 100).pull(&reference, &none()).await.unwrap_err();
+    assert!(error.reason() == "PolicyRegistryRefused" && !error.may_pass(), "{error}");
+    assert!(error.to_string().contains("--policy-registries-on-loopback"), "{error}");
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test]
+async fn authorities_are_read_by_the_first_pull_and_named_when_they_are_not_there() {
+    let server = Server::start().await;
+    let reference = server.artifact(b"a module");
+    let file = std::env::temp_dir().join("pacer-registry-authorities-that-nobody-wrote.pem");
+    let registries =
+        Registries { proxy: ProxyRules::Direct, ..Registries::new(VerificationKeys::default(), 100).with_loopback() };
+    let error = registries.with_authorities(file.clone()).pull(&reference, &none()).await.unwrap_err();
+    assert!(error.to_string().contains(&file.display().to_string()), "{error}");
+    assert!(error.reason() == "PolicyPullFailed" && error.may_pass(), "{error}");
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test]
+async fn text_is_pulled_as_text() {
+    let server = Server::start().await;
+    let (blob, text) = (sha(b"a text"), b"a text");
+    let layer = json!({"mediaType": "text/javascript", "digest": format!("sha256:{blob}"), "size": text.len()});
+    let manifest = json!({"layers": [layer]}).to_string();
+    let digest = sha(manifest.as_bytes());
+    server.page(&format!("/v2/team/policy/manifests/sha256:{digest}"), 200, &[], manifest.as_bytes());
+    server.page(&format!("/v2/team/policy/blobs/sha256:{blob}"), 200, &[], text);
+    let module = registries(VerificationKeys::default()).pull(&server.reference(&digest), &none()).await.unwrap();
+    assert_eq!((module.form, &module.bytes[..]), (Form::Text, &text[..]));
+}
+
+/// What cosign 3.1.3 has written into a registry.
+#[tokio::test]
+async fn signature_in_a_bundle_is_found_by_what_refers_to_the_artifact() {
+    let (manifest, referrer): (&[u8], &[u8]) =
+        (include_bytes!("../../tests/cosign3/manifest.json"), include_bytes!("../../tests/cosign3/referrer.json"));
+    let (bundle, referrers): (&[u8], &[u8]) =
+        (include_bytes!("../../tests/cosign3/bundle.json"), include_bytes!("../../tests/cosign3/referrers.json"));
+    let mut keys = VerificationKeys::default();
+    keys.add(include_bytes!("../../tests/cosign3/cosign.pub")).unwrap();
+    let (registries, module) = (registries(keys), b"\0asm\x01\0\0\0");
+    // Registries that tell what refers to an artifact, and those where a tag does.
+    for told_at in ["referrers/sha256:", "manifests/sha256-"] {
+        let server = Server::start().await;
+        let put = |path: &str, bytes: &[u8]| server.page(&format!("/v2/team/policy/{path}"), 200, &[], bytes);
+        put(&format!("manifests/sha256:{}", sha(manifest)), manifest);
+        put(&format!("blobs/sha256:{}", sha(module)), module);
+        let reference = server.reference(&sha(manifest));
+        let unsigned = registries.pull(&reference, &none()).await.unwrap_err();
+        assert_eq!(unsigned.reason(), "PolicySignatureMissing");
+        put(&format!("{told_at}{}", sha(manifest)), referrers);
+        put(&format!("manifests/sha256:{}", sha(referrer)), referrer);
+        // A bundle that is not there, or another one, is no signature.
+        let damaged = registries.pull(&reference, &none()).await.unwrap_err();
+        assert_eq!(damaged.reason(), "PolicySignatureInvalid");
+        put(&format!("blobs/sha256:{}", sha(bundle)), bundle);
+        let pulled = registries.pull(&reference, &none()).await.unwrap();
+        assert!(pulled.signer.is_some_and(|signer| registries.keys().has(&signer)), "{told_at}");
+    }
 }
 
 #[tokio::test]

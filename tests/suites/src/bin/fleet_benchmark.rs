@@ -1,7 +1,7 @@
 //! What fleets cost: times, API server writes, GitHub calls, processor time and memory of the operator, in one table.
 //!
 //! ```text
-//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,large,repositories,steady,calibration] [--json]
+//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,large,repositories,steady,facts,calibration] [--json]
 //! ```
 //!
 //! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
@@ -21,6 +21,8 @@ mod burst;
 mod calibration;
 #[path = "fleet_benchmark/changes.rs"]
 mod changes;
+#[path = "fleet_benchmark/facts.rs"]
+mod facts;
 #[path = "fleet_benchmark/figure.rs"]
 mod figure;
 #[path = "fleet_benchmark/fleet.rs"]
@@ -112,6 +114,8 @@ enum Scene {
     Repositories,
     /// Fifty events a second, with few jobs open and with twenty thousand.
     Steady,
+    /// Idle fleets with a policy that reads no fact and with one that reads all, of the sizes of the fleets.
+    Facts,
     /// What the simulator makes of recorded loads, and how well it predicts another policy. Takes some six minutes, and is measured when asked for.
     Calibration,
 }
@@ -159,6 +163,12 @@ async fn main() -> Result<ExitCode> {
                 note(&format!("steady events beside {} open jobs", arguments.open_jobs))?;
                 let lasting = Duration::from_secs(arguments.steady_seconds);
                 keep(steady::measure(arguments.open_jobs, lasting, &mut figures).await, &mut failures);
+            }
+            Scene::Facts => {
+                for size in &arguments.runners {
+                    note(&format!("facts for {size} runners"))?;
+                    keep(facts::measure(*size, idle, &mut figures).await, &mut failures);
+                }
             }
             Scene::Calibration => {
                 note("calibration of the simulator")?;

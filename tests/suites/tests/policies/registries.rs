@@ -13,6 +13,9 @@ use crate::{annotation, condition, event_in, goes, killed_and_started_again, pha
 
 const REPOSITORY: &str = "team/opinions";
 
+/// Registries of the tests are on this machine.
+const LOOPBACK: &str = "--policy-registries-on-loopback";
+
 /// A fleet that asks for the policy set `opinions`.
 async fn fleet(world: &World, size: u32) -> Result<()> {
     let mut web = deployment("web", size);
@@ -44,7 +47,7 @@ async fn active(world: &World, before: &Value) -> Result<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_in_a_registry_decides_and_stays_when_the_registry_is_gone() -> Result<()> {
     let mut registry = Registry::start().await?;
-    let mut world = brisk_world(&[], |_| {}).await?;
+    let mut world = brisk_world(&[LOOPBACK], |_| {}).await?;
     fleet(&world, 12).await?;
     let reference = push(&registry, "the first opinion").await?;
     ask_for(&world, &reference).await?;
@@ -106,7 +109,7 @@ async fn a_registry_that_does_not_answer_delays_no_other_set() -> Result<()> {
     let registry = Registry::start().await?;
     // Takes connections and says nothing.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let mut world = brisk_world(&[], |_| {}).await?;
+    let mut world = brisk_world(&[LOOPBACK], |_| {}).await?;
     fleet(&world, 8).await?;
     let mut other = deployment("other", 1);
     other["metadata"]["annotations"] = json!({annotation::POLICIES: "slow"});
@@ -140,7 +143,7 @@ async fn a_policy_has_to_be_signed_where_a_key_is_configured() -> Result<()> {
     std::fs::write(&file, key.public())?;
     let flag = format!("--policy-verification-key={}", file.display());
     let registry = Registry::start().await?;
-    let mut world = brisk_world(&[], |_| {}).await?;
+    let mut world = brisk_world(&[LOOPBACK], |_| {}).await?;
     fleet(&world, 8).await?;
     let first = push(&registry, "an unsigned opinion").await?;
     ask_for(&world, &first).await?;
@@ -156,8 +159,9 @@ async fn a_policy_has_to_be_signed_where_a_key_is_configured() -> Result<()> {
     ensure!(missing["phase"] == "Refused" && missing["digest"].is_null(), "{missing}");
     goes(&world, ": idle ").await?;
 
-    // By somebody else, and then by us: the operator looks again by itself.
+    // By somebody else, in either form, and then by us: the operator looks again by itself.
     registry.sign(&first, &other).await?;
+    registry.sign_with_bundle(&first, &other).await?;
     let foreign = refused(&world, "PolicySignatureInvalid").await?;
     ensure!(foreign["phase"] == "Refused", "{foreign}");
     registry.sign(&first, &key).await?;
@@ -181,9 +185,88 @@ async fn a_policy_has_to_be_signed_where_a_key_is_configured() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_text_in_a_registry_decides_when_it_is_signed_as_cosign_3_does() -> Result<()> {
+    let key = SigningKey::new()?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("cosign.pub");
+    std::fs::write(&file, key.public())?;
+    let flag = format!("--policy-verification-key={}", file.display());
+    let registry = Registry::start().await?;
+    let mut world = brisk_world(&[LOOPBACK, &flag], |_| {}).await?;
+    fleet(&world, 6).await?;
+    let text = |why: &str| {
+        format!(
+            "export const name = 'text';\nexport function scaleDown({{ surplus }}) {{\n  \
+             return Array.from({{ length: surplus }}, (_, index) => ({{ index, reason: '{why}' }}));\n}}\n"
+        )
+    };
+    let reference = registry.push_text(REPOSITORY, &text("a text from afar")).await?;
+    ask_for(&world, &reference).await?;
+    refused(&world, "PolicySignatureMissing").await?;
+    registry.sign_with_bundle(&reference, &key).await?;
+    let first = active(&world, &Value::Null).await?;
+    goes(&world, "a text from afar; policy text@sha256:").await?;
+
+    // A text that makes no sense is refused with its place, and the good one stays; also when the registry is gone.
+    let broken = registry.push_text(REPOSITORY, "export function scaleDown() {\n  return request..candidates;\n}\n").await?;
+    registry.sign_with_bundle(&broken, &key).await?;
+    ask_for(&world, &broken).await?;
+    let status = refused(&world, "PolicySyntaxError").await?;
+    ensure!(status["phase"] == "LastGood" && status["digest"] == first, "{status}");
+    ensure!(status["lastError"]["message"].as_str().is_some_and(|message| message.contains("line ")), "{status}");
+    registry.stop().await;
+    killed_and_started_again(&mut world).await?;
+    condition(&world, ConditionType::PolicyActive, Verdict::False, "LastGood").await?;
+    goes(&world, "a text from afar").await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registries_on_the_operators_machine_are_not_called_unless_a_flag_allows_it() -> Result<()> {
+    let registry = Registry::start().await?;
+    let world = brisk_world(&[], |_| {}).await?;
+    fleet(&world, 2).await?;
+    let reference = push(&registry, "an opinion from inside").await?;
+    ask_for(&world, &reference).await?;
+    let status = refused(&world, "PolicyRegistryRefused").await?;
+    ensure!(
+        status["lastError"]["message"].as_str().is_some_and(|message| message.contains("--policy-registries-on-loopback")),
+        "{status}"
+    );
+    goes(&world, ": idle ").await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sets_of_a_namespace_name_the_registries_of_its_entry_alone() -> Result<()> {
+    let registry = Registry::start().await?;
+    let world = brisk_world(&[LOOPBACK, "--tenancy=tenancy"], |_| {}).await?;
+    let allow = async |repository: &str| {
+        let registries = format!("{}/{repository}", registry.address());
+        let file = format!("namespaces:\n  - names: [{NAMESPACE}]\n    registries: ['{registries}']\n");
+        let metadata = json!({"name": "tenancy", "namespace": "actions-runner-system"});
+        apply(&world, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tenancy.yaml": file}}))
+            .await
+    };
+    allow("team/others").await?;
+    fleet(&world, 4).await?;
+    let reference = push(&registry, "an opinion of others").await?;
+    ask_for(&world, &reference).await?;
+    let status = refused(&world, "PolicyRegistryRefused").await?;
+    let message = status["lastError"]["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("namespaces[0].registries of the tenancy file") && message.contains(REPOSITORY), "{message}");
+    goes(&world, ": idle ").await?;
+    // Once it is allowed, the operator tries again by itself.
+    allow("team").await?;
+    active(&world, &Value::Null).await?;
+    goes(&world, "an opinion of others").await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_registry_is_read_with_the_credentials_of_the_namespace() -> Result<()> {
     let (bearer, basic) = (Registry::guarded("bearer").await?, Registry::guarded("basic").await?);
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = brisk_world(&[LOOPBACK], |_| {}).await?;
     fleet(&world, 6).await?;
     let (first, second) = (push(&bearer, "behind a token").await?, push(&basic, "behind a password").await?);
     ask_for(&world, &first).await?;

@@ -4,8 +4,6 @@
 package capacity
 
 import (
-	"strconv"
-
 	"newest-first/pacer"
 	"newest-first/pacer/internal/memory"
 )
@@ -48,56 +46,6 @@ type Plan struct {
 	Reservations       []Reservation
 	Ceiling, LookAgain *uint32
 	Attributes         []pacer.Attribute
-}
-
-// OnePerJob holds one runner for each job for as long as GitHub has not told its end: a day in the queue and five days in progress at most, which are
-// GitHub's own limits. What others reserved without naming jobs stays until it expires.
-func OnePerJob(request Request) Plan {
-	life := uint32(600)
-	if text, there := pacer.Fact(request.Attributes, "reservation-seconds"); there {
-		if given, err := strconv.ParseUint(text, 10, 32); err == nil {
-			life = uint32(given)
-		}
-	}
-	var plan Plan
-	soonest := life
-	hold := func(reservation Reservation) {
-		plan.Reservations = append(plan.Reservations, reservation)
-		soonest = min(soonest, reservation.Expires)
-		plan.LookAgain = &soonest
-	}
-	for _, held := range request.Reservations {
-		if len(held.Jobs) == 0 {
-			hold(held)
-		}
-	}
-	for _, job := range request.Jobs {
-		id, expires := strconv.FormatUint(job.ID, 10), min(life, left(job))
-		if expires == 0 {
-			continue
-		}
-		reason := "in progress"
-		if job.State == "queued" {
-			reason = "queued " + strconv.FormatUint(uint64(job.Queued), 10) + " s ago"
-		}
-		hold(Reservation{ID: "job-" + id, Jobs: []uint64{job.ID}, Replicas: 1, Expires: expires, Reason: reason})
-	}
-	return plan
-}
-
-// left are the seconds until a job is given up.
-func left(job Job) uint32 {
-	limit, spent := uint32(0), uint32(0)
-	switch job.State {
-	case "queued":
-		limit, spent = 86_400, job.Queued
-	case "in-progress":
-		limit = 432_000
-		if job.Started != nil {
-			spent = *job.Started
-		}
-	}
-	return limit - min(limit, spent)
 }
 
 var answer func(request Request, settings string) (Plan, error)

@@ -1,0 +1,174 @@
+//! What it costs to tell policies every fact that they may ask for: an idle fleet with a policy that reads none, and one with a policy that reads all.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::api::PostParams;
+use pacer_api::names;
+use pacer_harness::controlplane::Audit;
+use pacer_harness::github::Behaviour;
+use pacer_harness::objects;
+use pacer_harness::world::World;
+use pacer_suites::{NAMESPACE, api, apply, autoscaler, event};
+use serde_json::{Value, json};
+
+use crate::figure::{AtMost, Page};
+use crate::fleet::{self, NAME, PATIENCE, nodes};
+use crate::{figure, meter};
+
+/// All facts, as a policy asks for them.
+const ALL: [&str; 12] = [
+    "node-labels",
+    "node-size",
+    "node-neighbours",
+    "node-price",
+    "failures",
+    "annotations",
+    "labels",
+    "pool",
+    "last-job",
+    "waiting-jobs",
+    "job",
+    "room",
+];
+
+/// What all facts may take beyond none, of the operator and of the process that runs its policies, in MiB.
+const MEMORY: f64 = 5.0;
+
+/// Seconds between two lists of nodes.
+const BETWEEN_LISTS: u64 = 30;
+
+/// Name of the policy set.
+const SET: &str = "curious";
+
+/// Measures fleets of this size.
+///
+/// # Errors
+///
+/// When a state is not reached; the figures so far are kept.
+pub(crate) async fn measure(size: u32, idle: Duration, figures: &mut Vec<figure::Figure>) -> Result<()> {
+    let page = &mut Page::new(format!("facts, {size} runners"), figures);
+    let none = part(size, idle, &[], page).await.context("a policy that reads nothing")?;
+    let all = part(size, idle, &ALL, page).await.context("a policy that reads all facts")?;
+    page.size("memory with all facts, beyond that with none", all.saturating_sub(none), Some(MEMORY));
+    Ok(())
+}
+
+/// Memory of an idle fleet whose policy reads these.
+async fn part(size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) -> Result<u64> {
+    let mut prices = tempfile::NamedTempFile::new()?;
+    writeln!(prices, "m5.large: 0.096")?;
+    let flags = [
+        format!("--node-prices={}", prices.path().display()),
+        "--policy-annotations=example.com/".to_owned(),
+        "--policy-labels=example.com/".to_owned(),
+    ];
+    let world = pacer_suites::world(|options| {
+        options.github.behaviour = Behaviour::prompt();
+        options.plane.audit = Audit::All;
+        if let Some(operator) = &mut options.operator {
+            operator.args = flags.to_vec();
+            "info".clone_into(&mut operator.log_level);
+        }
+    })
+    .await?;
+    let mut memory = 0;
+    let outcome = at_rest(&world, size, idle, reads, page).await.map(|measured| memory = measured);
+    fleet::finish(world, outcome).await?;
+    Ok(memory)
+}
+
+async fn at_rest(world: &World, size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) -> Result<u64> {
+    let what = if reads.is_empty() { "no facts" } else { "all facts" };
+    grant_room(world).await?;
+    let fleet = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
+        "metadata": {
+            "name": NAME, "namespace": NAMESPACE,
+            "annotations": {names::annotation::POLICIES: SET, names::annotation::PRIORITY: "7"},
+        },
+        "spec": {
+            "replicas": size,
+            "template": {
+                "metadata": {"annotations": {"example.com/team": "a"}, "labels": {"example.com/tier": "b"}},
+                "spec": {"repository": "acme/app", "labels": [NAME], "dockerEnabled": false},
+            },
+        },
+    });
+    apply(world, &set(reads)).await?;
+    apply(world, &fleet).await?;
+    apply(world, &autoscaler(NAME, size, size)).await?;
+    until(world, size).await?;
+    // Nobody shall measure the shipped policy.
+    event(world, "PolicyActivated", |_| true).await?;
+    // All are asked about once.
+    let left = size.saturating_sub(1);
+    apply(world, &autoscaler(NAME, left, size)).await?;
+    until(world, left).await?;
+    // Told half a minute later.
+    event(world, "Scaled", |note| note.contains(&format!(" to {left} "))).await?;
+    meter::quiet(world, PATIENCE).await.context("one runner less")?;
+
+    let meter = meter::Meter::start(world)?;
+    let reading = meter::at_rest(world, idle).await?;
+    let is_read = |verb: &str| matches!(verb, "get" | "list" | "watch");
+    let writes = reading.writes.iter().filter(|(verb, ..)| !is_read(verb)).map(|(_, _, count)| count).sum();
+    page.count(format!("{what}, idle for {} s: writes", idle.as_secs()), writes, Some(AtMost::Limit(0.0)));
+    let (lists, most) = (reading.writes.count("list", "nodes"), idle.as_secs() / BETWEEN_LISTS + 1);
+    let most = if reads.is_empty() { 0 } else { most };
+    page.count(
+        format!("{what}, idle for {} s: lists of nodes", idle.as_secs()),
+        lists,
+        Some(AtMost::Limit(f64::from(u32::try_from(most)?))),
+    );
+    let memory = meter.with_children()?;
+    page.size(format!("memory with {what}"), memory, None);
+    Ok(memory)
+}
+
+async fn until(world: &World, size: u32) -> Result<()> {
+    let wanted = usize::try_from(size)?;
+    world.github.wait_for(PATIENCE, |view| view.runners().online == u64::from(size)).await?;
+    nodes(world)?.until(PATIENCE, |tally| tally.present() == wanted).await?;
+    objects::until(api::<pacer_api::Runner>(world), "", PATIENCE, |all| all.len() == wanted).await?;
+    Ok(())
+}
+
+/// Lets the operator list nodes and pods, as docs/policies.md says.
+async fn grant_room(world: &World) -> Result<()> {
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
+    let mut binding = bindings.get("pacer").await?;
+    binding.metadata = serde_json::from_value(json!({"name": "pacer-room"}))?;
+    binding.role_ref.name = "pacer-room".to_owned();
+    bindings.create(&PostParams::default(), &binding).await?;
+    Ok(())
+}
+
+/// A set of one text that makes all decisions and reads these.
+fn set(reads: &[&str]) -> Value {
+    let policy = format!(
+        "export const reads = {};\n\
+         export function scaleDown({{ surplus }}) {{\n  return Array.from({{ length: surplus }}, (_, index) => ({{ index, reason: 'any' }}));\n}}\n\
+         export function capacity({{ reservations }}) {{\n  return {{ reservations }};\n}}\n",
+        json!(reads)
+    );
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SET, "namespace": NAMESPACE},
+        "data": {"policies.yaml": "scale-down: {module: policy.js}\ncapacity: {module: policy.js}\n", "policy.js": policy},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_core::reads::Fact;
+
+    use super::*;
+
+    #[test]
+    fn no_fact_is_left_out() {
+        assert_eq!(ALL, Fact::ALL.map(Fact::as_str));
+    }
+}

@@ -34,6 +34,7 @@ endif
 export ARCH
 
 DENY_VERSION := 0.20.2
+AUDIT_VERSION := 0.22.2
 AUDITABLE_VERSION := 0.7.7
 CYCLONEDX_VERSION := 0.5.9
 CRANE_VERSION := v0.22.1
@@ -58,8 +59,9 @@ setup: ## Installs the pinned toolchain and the wasm target where they are missi
 	rustup run $(TOOLCHAIN) rustc --version >/dev/null 2>&1 || rustup toolchain install $(TOOLCHAIN) --profile minimal --component clippy --component rustfmt
 	rustup target list --installed --toolchain $(TOOLCHAIN) | grep -qx $(WASM_TARGET) || rustup target add --toolchain $(TOOLCHAIN) $(WASM_TARGET)
 
-tools: ## Installs cargo-deny, which `make check` runs where it is there. Compiles for minutes.
+tools: ## Installs cargo-deny, which `make check` runs where it is there, and cargo-audit. Compiles for minutes.
 	cargo install cargo-deny --locked --version $(DENY_VERSION)
+	cargo install cargo-audit --locked --version $(AUDIT_VERSION)
 
 controlplane: ## Builds etcd, kube-apiserver, kube-controller-manager and kubectl once, unless KUBEBUILDER_ASSETS has them.
 	@sh tests/controlplane/build.sh >/dev/null
@@ -98,8 +100,17 @@ deny: setup ## Licences, sources, and which crates may know which; `make tools` 
 	  echo "SKIPPED: cargo deny, which is not installed here; \`make tools\` installs it" >&2
 	fi
 
-advisories: ## Known vulnerabilities of what is locked; fetches the RustSec database.
+# Every lock file: that of the workspace, and that of the interpreter, whose crates run in every policy that is a text.
+LOCK_FILES = $(shell git ls-files '*Cargo.lock')
+# Options of cargo-audit, such as --db and --no-fetch with a database that is there already.
+AUDIT_ARGS ?=
+advisories: ## Known vulnerabilities of what is locked, with cargo-deny and cargo-audit; fetches the RustSec database.
 	cargo deny check advisories
+	cargo deny --manifest-path policies/interpreter/Cargo.toml check --config deny.toml advisories
+	for lock in $(LOCK_FILES); do
+	  echo "cargo audit of $$lock"
+	  cargo audit --deny unsound --file "$$lock" $(AUDIT_ARGS)
+	done
 
 each-crate: setup ## Every crate on its own, with the features that it asks for itself.
 	for manifest in $$(git ls-files '*/Cargo.toml'); do
@@ -125,9 +136,10 @@ FIRST ?= 0
 fuzz-fleet: setup ## The control loops in virtual time, SEEDS=100000 worlds from FIRST=0; prints a short script for each failure.
 	cargo run --release -p pacer-laboratory $(LOCKED) -- $(SEEDS) $(FIRST)
 
-CASES ?= 100000
-fuzz-decoders: setup ## Every decoder of foreign bytes with CASES=100000 of each kind; `make unit` takes a few hundred.
-	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude pacer-suites $(LOCKED) -- decoders:: webhook::signature:: delivery_is packing::
+SECONDS ?= 180
+DECODER ?=
+fuzz-decoders: setup ## Every decoder of foreign bytes with libFuzzer, SECONDS=180 each; DECODER=word for some. `make unit` gives each a thousand inputs.
+	LOCKED="$(LOCKED)" tests/fuzz/run.sh "$(SECONDS)" "$(DECODER)"
 
 policies: build ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies

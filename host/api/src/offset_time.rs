@@ -65,6 +65,10 @@ impl std::str::FromStr for OffsetTime {
             Some(PiecesOffset::Numeric(offset)) => offset.offset(),
             _ => return Err(error("it has no offset".to_owned())),
         };
+        // RFC 3339 has none, and written without them it would be another moment.
+        if offset.seconds() % 60 != 0 {
+            return Err(error("its offset has seconds".to_owned()));
+        }
         let time = pieces.time().ok_or_else(|| error("it has no time of day".to_owned()))?;
         let timestamp = offset.to_timestamp(pieces.date().to_datetime(time)).map_err(|cause| error(cause.to_string()))?;
         Ok(Self { timestamp, offset })
@@ -125,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_an_offset_is_refused() {
-        for text in ["2021-05-01T00:00:00", "2021-05-01", "soon", "", "2021-13-01T00:00:00Z"] {
+    fn time_without_an_offset_of_minutes_is_refused() {
+        for text in ["2021-05-01T00:00:00", "2021-05-01", "soon", "", "2021-13-01T00:00:00Z", "2021-05-01T00:00:00-03:30:59"] {
             let error = text.parse::<OffsetTime>().unwrap_err();
             assert!(error.to_string().contains("RFC 3339"), "{error}");
         }

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::count::counted;
+
 pub mod metric;
 pub mod sending;
 pub mod telling;
@@ -299,9 +301,13 @@ impl fmt::Display for Reason {
             Self::Reserved { planned, jobs, spec, metric } => {
                 match (planned, spec) {
                     (0, spec) => write!(f, "reserved {spec} by spec.capacityReservations")?,
-                    (planned, 0) => write!(f, "reserved {planned} for {jobs} job{}", plural(*jobs))?,
+                    (planned, 0) => write!(f, "reserved {planned} for {}", counted(u64::from(*jobs), "job"))?,
                     (planned, spec) => {
-                        write!(f, "reserved {planned} for {jobs} job{} and {spec} by spec.capacityReservations", plural(*jobs))?;
+                        write!(
+                            f,
+                            "reserved {planned} for {} and {spec} by spec.capacityReservations",
+                            counted(u64::from(*jobs), "job")
+                        )?;
                     }
                 }
                 metric.as_ref().map_or(Ok(()), |what| write!(f, "; {what}"))
@@ -312,14 +318,10 @@ impl fmt::Display for Reason {
             }
             Self::Held { at, until } => write!(f, "held at {at} by the scale-down delay until {}", until.strftime("%H:%M:%SZ")),
             Self::Ramp { per_minute, wanted } => {
-                write!(f, "limited to {per_minute} new runner{} per minute (wanted {wanted})", plural(per_minute.get()))
+                write!(f, "limited to {} per minute (wanted {wanted})", counted(u64::from(per_minute.get()), "new runner"))
             }
         }
     }
-}
-
-fn plural(count: u32) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 #[cfg(test)]

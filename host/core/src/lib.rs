@@ -12,6 +12,7 @@ pub mod at_work;
 pub mod autoscale;
 pub mod busy;
 pub mod claim;
+pub mod count;
 pub mod demand;
 pub mod durations;
 pub mod estimate;

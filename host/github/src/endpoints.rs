@@ -43,7 +43,9 @@ impl Endpoints {
             let base = Base::parse("github_enterprise_url", &url, "https://github.example.com")?;
             let suffixed = base.path.ends_with("/api/v3/") || base.host.starts_with("api.") || base.host.contains(".api.");
             let api = if suffixed { base.to_string() } else { format!("{base}api/v3/") };
-            let path = base.path.strip_suffix("api/v3/").unwrap_or(&base.path).to_owned();
+            // What only ends alike, as in /old-api/v3, is a path of its own.
+            let above = base.path.strip_suffix("api/v3/").filter(|above| above.ends_with('/'));
+            let path = above.unwrap_or(&base.path).to_owned();
             return Ok(Self { api, runners: Base { path, ..base }.to_string() });
         }
         if let Some(url) = set(upload_url) {
@@ -155,6 +157,7 @@ mod tests {
             ("", "https://ghe.corp/api/v3/", "", "https://ghe.corp/api/v3/", "https://ghe.corp/"),
             ("", "https://corp/github", "", "https://corp/github/api/v3/", "https://corp/github/"),
             ("", "https://corp/github/api/v3", "", "https://corp/github/api/v3/", "https://corp/github/"),
+            ("", "https://corp/old-api/v3", "", "https://corp/old-api/v3/api/v3/", "https://corp/old-api/v3/"),
             ("", "https://api.corp.ghe.com", "", "https://api.corp.ghe.com/", "https://api.corp.ghe.com/"),
             ("", "https://eu.api.corp", "", "https://eu.api.corp/", "https://eu.api.corp/"),
             ("", "https://ghe.corp:8443", "", "https://ghe.corp:8443/api/v3/", "https://ghe.corp:8443/"),

@@ -14,6 +14,8 @@ mod bindings;
 mod call;
 mod caps;
 mod component;
+#[cfg(test)]
+mod decoders;
 mod encode;
 mod engine;
 mod fault;

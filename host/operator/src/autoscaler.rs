@@ -202,7 +202,7 @@ impl Autoscalers {
         let mut decided = self.decide(of, &spec, &seen).await?;
         let decision = &decided.decision;
         let later = self.apply(of, &spec.sources.target, &seen.fleet, decision.desired, &decision.reason).await?;
-        self.estimate(of, &spec, &seen, decision.desired);
+        self.estimate(of, &spec, &seen, &decided);
         let later = later.and_then(|wait| of.clock.now.checked_add(wait).ok());
         decided.next = [later, decided.next].into_iter().flatten().min();
         Ok(Outcome::Decided { decided, summary: spec.summary })

@@ -243,9 +243,7 @@ impl ReplicaSets {
     /// What policies are told of the pool beside how it is now.
     fn past(&self, of: Subject<'_>) -> Past {
         let (pool, target) = (pool_of(of.set, of.uid), owner_of(of.set));
-        let starts = self.memory.starts.read(&pool, Durations::clone);
-        let of_jobs = |jobs: Option<&JobHistory>| Past::of(starts.as_ref(), jobs, of.clock.now);
-        let past = self.memory.jobs.read(&pool, |jobs| of_jobs(Some(jobs))).unwrap_or_else(|| of_jobs(None));
+        let past = Past::read(&pool, &self.memory.starts.reader(), &self.memory.jobs, of.clock.now);
         // Those of an autoscaler that is gone hold no more.
         let scaled = target.is_some_and(|owner| self.cluster.stores.is_scaled(&owner.target));
         Past { bounds: past.bounds.filter(|_| scaled), waiting: past.waiting.filter(|_| scaled), ..past }

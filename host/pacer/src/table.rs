@@ -13,11 +13,6 @@ pub(crate) fn number(value: u64) -> String {
     text
 }
 
-/// What a noun gets after a number of things.
-pub(crate) fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
 /// `741 bytes`, `41.5 KiB`, `1.2 MiB`.
 pub(crate) fn bytes(count: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]

@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::{Index, select};
 use serde::de::DeserializeOwned;
 
 use crate::call::Usage;
@@ -13,7 +10,8 @@ use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::load::Refusal;
 use crate::protocol::{self, Blame, Locks, Preparation, Probed, Reply, Request};
-use crate::{Bundle, Counters, Decision, Digest, PolicyHost, Record, tenancy};
+use crate::record::tests::scale_down;
+use crate::{Bundle, BundleError, Counters, Decision, Digest, PolicyHost, Record, tenancy};
 
 mod settings;
 
@@ -26,53 +24,13 @@ const SETS: [&str; 5] = [
     "pullSecret: registry\nrestart: {module: 'oci://[::1]:5000/team/policy@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}\n",
 ];
 
-const RECEIPTS: [&str; 2] =
-    [r#"{"version":1,"at":"2026-05-01T10:00:00Z","decision":"scale-down","request":{"candidates":[],"surplus":1}}"#, "{}"];
-
 const TENANCIES: [&str; 2] = [
     "strict: true\nnamespaces:\n  - names: [a, b]\n    labels: {tenant: a}\n    scopes: [acme, acme/*, enterprise:corp]\n    quotas: {runners: 5}\n",
     "namespaces: []\n",
 ];
 
-/// What a text is damaged with.
-const PIECES: [&str; 24] = [
-    "",
-    " ",
-    "\n",
-    "\n  ",
-    "\t",
-    ":",
-    ": ",
-    "-",
-    "- ",
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    "'",
-    "\"",
-    "&a ",
-    "*a",
-    "<<: *a",
-    "!!binary ",
-    "|\n",
-    "\u{0}",
-    "99999999999999999999",
-    "é",
-];
-
-fn damaged(texts: &'static [&'static str]) -> impl Strategy<Value = String> {
-    let text = (select(texts), vec((any::<Index>(), 0_usize..6, select(&PIECES[..])), 0..5)).prop_map(|(text, damages)| {
-        let mut text: Vec<char> = text.chars().collect();
-        for (place, length, piece) in damages {
-            let place = place.index(text.len() + 1);
-            text.splice(place..(place + length).min(text.len()), piece.chars());
-        }
-        text.into_iter().collect()
-    });
-    prop_oneof![6 => text, 1 => any::<String>()]
-}
+/// Ends a part of an input that consists of several.
+const END: u8 = 0x1e;
 
 fn requests() -> Vec<Request> {
     let (policy, settings, limits) = (Digest::of(b"policy"), "{}".to_owned(), Limits::default());
@@ -117,65 +75,88 @@ fn messages() -> Vec<Vec<u8>> {
     all
 }
 
-/// Reads messages until one is refused or there are no more; says how many bytes they had.
+/// Reads messages until one is refused or there are no more; says how many there were.
 fn read_all<T: DeserializeOwned>(mut bytes: &[u8]) -> usize {
-    let mut read = 0_usize;
+    let (all, mut read) = (bytes.len(), 0_usize);
     while let Ok(Some((_, body))) = protocol::read::<T>(&mut bytes, 1 << 16) {
-        read += body.len();
+        assert!(body.len() <= all);
+        read += 1;
     }
     read
 }
 
-proptest! {
-    #[test]
-    fn policy_set_is_read_or_refused_whatever_it_says(text in damaged(&SETS), module in vec(any::<u8>(), 0..64), script in any::<String>()) {
+/// Sets with the module and the text beside them.
+fn sets() -> Vec<Vec<u8>> {
+    SETS.into_iter().map(|set| [set.as_bytes(), &[END], b"\0asm\x0d\0\x01\0", &[END], b"export default {}"].concat()).collect()
+}
+
+#[test]
+fn policy_set_is_read_or_refused_whatever_it_says() {
+    pacer_fuzz::bytes!(sets(), |bytes| {
+        let mut parts = bytes.split(|&byte| byte == END).map(<[u8]>::to_vec);
+        let (text, module, script) = (parts.next(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (Ok(text), Ok(script)) = (String::from_utf8(text.unwrap_or_default()), String::from_utf8(script)) else {
+            return false;
+        };
         let data = BTreeMap::from([("policies.yaml".to_owned(), text), ("b.js".to_owned(), script)]);
         let named = crate::bundle::remote(&data).references.into_iter().map(|reference| (reference.to_string(), module.clone()));
         let modules: BTreeMap<_, _> = named.chain([("a.wasm".to_owned(), module.clone())]).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let host = PolicyHost::new(Arc::new(Counters::default()));
-        if let Err(error) = runtime.block_on(Bundle::parse(&host, "default", &data, &modules)) {
+        let read = runtime.block_on(Bundle::parse(&host, "default", &data, &modules));
+        if let Err(error) = &read {
             let message = error.to_string();
-            prop_assert!(!message.contains('\n') && message.len() < 4 << 10, "{message:?}");
+            assert!(!message.contains('\n') && message.len() < 4 << 10, "{message:?}");
         }
-    }
+        // Whether a module is one is for the processes that look into it.
+        matches!(read, Ok(_) | Err(BundleError::Refused { .. }))
+    });
+}
 
-    #[test]
-    fn receipt_is_read_or_refused_whatever_it_says(text in damaged(&RECEIPTS), packed: bool, torn in 0_usize..40) {
-        let bytes = if packed { crate::bundle::pack(text.as_bytes()) } else { text.into_bytes() };
-        let _read = Record::read(bytes.get(..bytes.len().saturating_sub(torn)).unwrap_or_default());
-    }
+#[test]
+fn receipt_is_read_or_refused_whatever_it_says() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let json = serde_json::to_vec(&runtime.block_on(scale_down(2, 1))).unwrap();
+    let packed = crate::bundle::pack(&json);
+    pacer_fuzz::bytes!([json, packed], |bytes| Record::read(bytes).is_ok());
+}
 
-    #[test]
-    fn tenancy_is_read_or_refused_whatever_it_says(text in damaged(&TENANCIES)) {
-        if let Err(error) = tenancy::read(&text, "own") {
+#[test]
+fn tenancy_is_read_or_refused_whatever_it_says() {
+    pacer_fuzz::text!(TENANCIES, |text| {
+        let read = tenancy::read(text, "own");
+        if let Err(error) = &read {
             let message = error.to_string();
-            prop_assert!(!message.contains('\n') && message.len() < 2 << 10, "{message:?}");
+            assert!(!message.contains('\n') && message.len() < 2 << 10, "{message:?}");
         }
-    }
+        read.is_ok()
+    });
+}
 
-    #[test]
-    fn neither_end_of_the_protocol_trusts_the_other(
-        order in vec(any::<Index>(), 1..4),
-        damages in vec((any::<Index>(), any::<u8>()), 0..6),
-        cut in proptest::option::of(any::<Index>()),
-    ) {
-        let all = messages();
-        let mut bytes: Vec<u8> = order.iter().flat_map(|index| all[index.index(all.len())].clone()).collect();
-        for (place, byte) in damages {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        for read in [read_all::<Request>(&bytes), read_all::<Reply>(&bytes), read_all::<Locks>(&bytes)] {
-            prop_assert!(read <= bytes.len());
-        }
-        // Bodies of decisions and of their answers.
-        let _either = protocol::decode::<pacer_core::policy::ScaleDownRequest>(&bytes);
-        let _either = protocol::decode::<pacer_core::policy::RestartRequest>(&bytes);
-        let _either = protocol::decode::<pacer_core::policy::CapacityRequest>(&bytes);
-        let _either = protocol::decode::<Vec<pacer_core::policy::Choice>>(&bytes);
-    }
+#[test]
+fn neither_end_of_the_protocol_trusts_the_other() {
+    pacer_fuzz::bytes!(messages(), |bytes| {
+        [read_all::<Request>(bytes), read_all::<Reply>(bytes), read_all::<Locks>(bytes)] != [0; 3]
+    });
+}
+
+/// What decisions are asked with, and what is answered.
+fn bodies() -> Vec<Vec<u8>> {
+    let mut all = vec![
+        protocol::encode(&pacer_core::policy::ScaleDownRequest::default()),
+        protocol::encode(&pacer_core::policy::RestartRequest::default()),
+        protocol::encode(&pacer_core::policy::CapacityRequest::default()),
+    ];
+    all.push(protocol::encode(&vec![pacer_core::policy::Choice::default(); 3]));
+    all.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn body_of_a_decision_is_read_or_refused_whatever_it_says() {
+    pacer_fuzz::bytes!(bodies(), |bytes| {
+        protocol::decode::<pacer_core::policy::ScaleDownRequest>(bytes).is_ok()
+            | protocol::decode::<pacer_core::policy::RestartRequest>(bytes).is_ok()
+            | protocol::decode::<pacer_core::policy::CapacityRequest>(bytes).is_ok()
+            | protocol::decode::<Vec<pacer_core::policy::Choice>>(bytes).is_ok()
+    });
 }

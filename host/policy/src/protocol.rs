@@ -315,7 +315,6 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -381,15 +380,5 @@ mod tests {
         // An announcement of 60 MiB that is followed by nothing takes no such memory.
         let announced = [1_u32.to_le_bytes(), (60_u32 << 20).to_le_bytes()].concat();
         assert!(read::<Reply>(&mut [&announced, &[0_u8][..]].concat().as_slice(), CODE_BYTES).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_that_is_read_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), short in 0_u8..40) {
-            let _either = read::<Reply>(&mut bytes.as_slice(), 1 << 16);
-            let framed = [&[short, 0, 0, 0, 0, 0, 0, 0], bytes.as_slice()].concat();
-            let _either = read::<Reply>(&mut framed.as_slice(), 1 << 16);
-            let _either = read::<Request>(&mut framed.as_slice(), 1 << 16);
-        }
     }
 }

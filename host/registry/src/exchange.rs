@@ -200,7 +200,7 @@ fn location(answer: &Answer) -> Option<&str> {
 }
 
 /// Where a redirect leads.
-fn target(from: &Uri, location: &str) -> Option<Uri> {
+pub(crate) fn target(from: &Uri, location: &str) -> Option<Uri> {
     // A host without a scheme would be taken for a path.
     let location = Some(location).filter(|location| !location.starts_with("//"))?;
     let location: Uri = location.parse().ok()?;
@@ -217,7 +217,7 @@ fn target(from: &Uri, location: &str) -> Option<Uri> {
 }
 
 /// Whether a place may be gone to from another one: by TLS, or without it on this machine from this machine.
-fn may_follow(from: &Uri, to: &Uri) -> bool {
+pub(crate) fn may_follow(from: &Uri, to: &Uri) -> bool {
     let is_plain_here = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTP) && uri.host().is_some_and(is_loopback);
     let has_host = to.host().is_some_and(|host| !host.is_empty());
     has_host && (to.scheme() == Some(&Scheme::HTTPS) || is_plain_here(from) && is_plain_here(to))

@@ -89,14 +89,26 @@ pub fn deployment(name: &str, replicas: u32) -> Value {
 /// A HorizontalRunnerAutoscaler of the deployment of the same name. Webhooks tell it of jobs, and it lowers its number at once.
 #[must_use]
 pub fn autoscaler(name: &str, min: u32, max: u32) -> Value {
+    prompt(patient_autoscaler(name, name, min, max))
+}
+
+/// A HorizontalRunnerAutoscaler of the deployment `target`. Webhooks tell it of jobs, and it lowers its number after the delay of those that set none.
+#[must_use]
+pub fn patient_autoscaler(name: &str, target: &str, min: u32, max: u32) -> Value {
     json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
-            "scaleTargetRef": {"name": name}, "minReplicas": min, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
+            "scaleTargetRef": {"name": target}, "minReplicas": min, "maxReplicas": max,
             "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
         },
     })
+}
+
+/// The same autoscaler, which lowers its number at once.
+#[must_use]
+pub fn prompt(autoscaler: Value) -> Value {
+    put(autoscaler, "/spec", "scaleDownDelaySecondsAfterScaleOut", json!(0))
 }
 
 /// The same object with a field of its runners' spec set.

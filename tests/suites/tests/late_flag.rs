@@ -13,7 +13,7 @@ use pacer_harness::github::{Behaviour, RouteKind, Scope, Settings, View};
 use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
 use pacer_suites::webhook::{hook, receive};
-use pacer_suites::{PATIENCE, api, apply, end, queue, runners, running, until, world};
+use pacer_suites::{PATIENCE, api, apply, end, patient_autoscaler, put, queue, runners, running, until, world};
 use serde_json::json;
 
 /// How late the flag is; not shortened.
@@ -78,17 +78,9 @@ async fn late_world(events: Events, agents: Agents) -> Result<World> {
 
 /// An autoscaler that keeps a fleet between two numbers and learns of its jobs by webhook.
 async fn autoscaler(world: &World, fleet: &str) -> Result<()> {
-    let object = json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1",
-        "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": fleet, "namespace": "default"},
-        "spec": {
-            "scaleTargetRef": {"name": fleet}, "minReplicas": RUNNERS, "maxReplicas": RUNNERS,
-            "scaleDownDelaySecondsAfterScaleOut": 1,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-        },
-    });
-    apply(world, &object).await
+    let runners = u32::try_from(RUNNERS)?;
+    let object = patient_autoscaler(fleet, fleet, runners, runners);
+    apply(world, &put(object, "/spec", "scaleDownDelaySecondsAfterScaleOut", json!(1))).await
 }
 
 /// Registrations of a fleet, which are labelled with its name.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use pacer_harness::operator::Operator;
 use pacer_suites::fleet::{runner_set, with_volumes};
 use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end_as_it_is, queue, runners, succeeded, with_spec};
+use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, patient_autoscaler, put, queue, runners, succeeded, with_spec};
 use serde_json::{Value, json};
 
 /// The page.
@@ -116,15 +116,7 @@ fn keys_of_labels_are_found_beside_values_with_quotes() {
 }
 
 fn autoscaler(target: &str, metric: &str) -> Value {
-    json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": target, "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"name": target}, "minReplicas": 1, "maxReplicas": 4,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-            "metrics": [{"type": metric}],
-        },
-    })
+    put(patient_autoscaler(target, target, 1, 4), "/spec", "metrics", json!([{"type": metric}]))
 }
 
 async fn operator_drops_a_connection(operator: &Operator) {

@@ -13,7 +13,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
 use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, queue, running, settled};
+use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, patient_autoscaler, queue, running, settled};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -29,14 +29,7 @@ async fn watched(arguments: &[&str]) -> Result<World> {
 }
 
 fn autoscaler(min: u32, max: u32) -> Value {
-    json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": "web-scaler", "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"name": "web"}, "minReplicas": min, "maxReplicas": max,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-        },
-    })
+    patient_autoscaler("web-scaler", "web", min, max)
 }
 
 fn operator(world: &World) -> Result<&Operator> {

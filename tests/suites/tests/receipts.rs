@@ -21,8 +21,8 @@ use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{
-    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, queue, scale, settled, succeeded,
-    until, with_spec,
+    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, patient_autoscaler, prompt, queue,
+    scale, settled, succeeded, until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -98,14 +98,7 @@ async fn lower(world: &World, to: u32) -> Result<Vec<String>> {
 }
 
 fn autoscaler(min: u32, max: u32) -> Value {
-    json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": "web-scaler", "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"name": "web"}, "minReplicas": min, "maxReplicas": max, "scaleDownDelaySecondsAfterScaleOut": 0,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-        },
-    })
+    prompt(patient_autoscaler("web-scaler", "web", min, max))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, job_ledger};
 use pacer_core::ledger::State;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::{Options, World};
-use pacer_suites::{PATIENCE, api, apply};
+use pacer_suites::{PATIENCE, api, apply, patient_autoscaler};
 use serde_json::{Value, json};
 
 use post::post;
@@ -69,15 +69,7 @@ fn deployment(name: &str, runners: &Value) -> Value {
 
 /// An autoscaler of the RunnerDeployment of that name.
 fn autoscaler(name: &str, target: &str) -> Value {
-    json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1",
-        "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "scaleTargetRef": {"name": target}, "minReplicas": 0, "maxReplicas": 10,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-        },
-    })
+    patient_autoscaler(name, target, 0, 10)
 }
 
 /// A RunnerDeployment and its autoscaler.

@@ -246,16 +246,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_headers_and_bodies_are_refused(header in proptest::collection::vec(any::<u8>(), 0..100), body: Vec<u8>) {
-            let mut headers = HeaderMap::new();
-            if let Ok(value) = HeaderValue::from_bytes(&header) {
-                headers.append(SHA256.0, value.clone());
-                headers.append(SHA1.0, value);
-            }
-            prop_assert!(verifier(&[SECRET], true).check(&headers, &body).is_err());
-        }
-
-        #[test]
         fn what_is_signed_with_a_known_secret_passes(secret in ".+", body: Vec<u8>) {
             let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), &body);
             let signed = headers(&[(SHA256.0, &format!("sha256={}", hex::encode(tag)))]);

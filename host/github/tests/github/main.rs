@@ -4,7 +4,6 @@
 
 mod app;
 mod calls;
-mod decoders;
 mod hooks;
 mod hostile;
 mod jobs;

@@ -5,6 +5,7 @@ use kube::{Resource, ResourceExt};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::names::annotation;
 use pacer_core::autoscale::{self, Decision, Demand, Ramp};
+use pacer_core::estimate::Pace;
 use pacer_core::ledger::State;
 use pacer_core::policy::{ApiBudget, Attributes, CapacityPlan, CapacityRequest, Pool};
 use pacer_core::reads::{Fact, Reads};
@@ -19,7 +20,7 @@ use super::observe::Fleet;
 use super::spec::Spec;
 use super::{Autoscalers, Observation, Problem, Subject};
 use crate::pool::{Scaled, api_budget};
-use crate::published::{JobHistory, Past};
+use crate::published::Past;
 use crate::target::Target;
 
 /// The number, and what else a reconcile goes on with.
@@ -31,6 +32,8 @@ pub(super) struct Decided {
     pub(super) next: Option<Timestamp>,
     /// What was missing to decide it.
     pub(super) trouble: Option<String>,
+    /// How long its runners take.
+    pub(super) pace: Pace,
 }
 
 /// An answer of the capacity policy.
@@ -39,6 +42,8 @@ struct Planned {
     /// It holds other reservations than the one before, or is that of another policy because the first failed.
     news: bool,
     evaluation: Evaluation<CapacityPlan>,
+    /// How long runners take, as the policy was told.
+    pace: Pace,
 }
 
 impl Autoscalers {
@@ -93,7 +98,7 @@ impl Autoscalers {
             self.decisions.receipts.leave(draft);
         }
         let trouble = metric.trouble.or_else(|| seen.queues.trouble.clone());
-        Ok(Decided { decision, from, next: ends.into_iter().flatten().min(), trouble })
+        Ok(Decided { decision, from, next: ends.into_iter().flatten().min(), trouble, pace: planned.pace })
     }
 
     /// Asks the capacity policy which reservations shall exist. Without jobs, reservations and triggers there is nothing the policy of somebody
@@ -107,7 +112,10 @@ impl Autoscalers {
         let namespace = of.object.namespace().unwrap_or_default();
         // Those of its own policy set, or of its target's.
         let generation = self.decisions.policies.generation_for(&namespace, asked.map(String::as_str));
-        let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past: self.past(spec, now) }, now);
+        let past = self.past(spec, now);
+        let ephemeral = spec.sources.target.config().is_ephemeral();
+        let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
+        let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past }, now);
         let reads = generation.reads(PolicyDecision::Capacity);
         pool.attributes.extend(self.told_of(&spec.sources.target, &reads, now));
         pool.attributes.extend(self.room(&spec.sources.target, &seen.fleet, &reads).await);
@@ -128,7 +136,7 @@ impl Autoscalers {
         if news {
             self.decisions.report(&evaluation, &of.object.object_ref(&())).await;
         }
-        Planned { in_force: InForce::of(&evaluation.answer, now), news, evaluation }
+        Planned { in_force: InForce::of(&evaluation.answer, now), news, evaluation, pace }
     }
 
     /// Further facts about the pool.
@@ -141,11 +149,9 @@ impl Autoscalers {
         self.decisions.facts.pool(reads, &target.template(&[]).spec, priority, now)
     }
 
-    pub(super) fn past(&self, spec: &Spec<'_>, now: Timestamp) -> Past {
+    fn past(&self, spec: &Spec<'_>, now: Timestamp) -> Past {
         let Some(pool) = spec.sources.target.uid() else { return Past::default() };
-        let starts = self.memory.fleets.starts.get(&pool);
-        let of = |jobs: Option<&JobHistory>| Past::of(starts.as_ref(), jobs, now);
-        self.memory.reports.history.read(&pool, |jobs| of(Some(jobs))).unwrap_or_else(|| of(None))
+        Past::read(&pool, &self.memory.fleets.starts, &self.memory.reports.history.reader(), now)
     }
 }
 

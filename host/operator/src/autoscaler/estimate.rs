@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner};
 use pacer_cluster::object::Uid;
-use pacer_core::estimate::{Pace, starts};
+use pacer_core::estimate::starts;
 use pacer_core::ledger::{Job, State};
 use pacer_core::waiting::{self, Pool, Standing};
 
+use super::decide::Decided;
 use super::observe::Fleet;
 use super::spec::Spec;
 use super::{Autoscalers, Observation, Subject};
@@ -21,12 +22,10 @@ use crate::waiting as evidence;
 const ESTIMATED: usize = 2_000;
 
 impl Autoscalers {
-    /// Says of every job that is new among the first that wait when it will start, the target having been given this number, and scores what was
-    /// said of those that have started since.
-    pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation, desired: u32) {
-        let past = self.past(spec, of.clock.now);
-        let ephemeral = spec.sources.target.config().is_ephemeral();
-        let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
+    /// Says of every job that is new among the first that wait when it will start, the target having been given the number that was decided, and
+    /// scores what was said of those that have started since.
+    pub(super) fn estimate(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation, decided: &Decided) {
+        let (pace, desired) = (decided.pace, decided.decision.desired);
         let jobs = &seen.demand.jobs;
         let waiting = seen.demand.queue(ESTIMATED);
         let lacks = self.memory.memos.change(of.uid, |memo| {

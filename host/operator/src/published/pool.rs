@@ -2,11 +2,14 @@
 //! RunnerReplicaSet and not how long a start takes.
 
 use jiff::Timestamp;
+use pacer_cluster::object::Uid;
 use pacer_core::arrivals::Arrivals;
 use pacer_core::autoscale::Bounds;
 use pacer_core::demand::Waiting;
 use pacer_core::durations::Durations;
 use pacer_core::policy::Quantiles;
+
+use super::Published;
 
 /// Jobs of a pool, as its autoscaler has seen them.
 #[derive(Clone, Debug, Default)]
@@ -39,9 +42,15 @@ pub struct Past {
 }
 
 impl Past {
-    /// Of what is known: `starts` holds times from pod to online, in seconds.
+    /// Of what is published of a pool: `starts` holds times from pod to online, in seconds.
     #[must_use]
-    pub fn of(starts: Option<&Durations>, jobs: Option<&JobHistory>, now: Timestamp) -> Self {
+    pub fn read(pool: &Uid, starts: &Published<Uid, Durations>, jobs: &Published<Uid, JobHistory>, now: Timestamp) -> Self {
+        let starts = starts.get(pool);
+        let of = |jobs: Option<&JobHistory>| Self::of(starts.as_ref(), jobs, now);
+        jobs.read(pool, |jobs| of(Some(jobs))).unwrap_or_else(|| of(None))
+    }
+
+    fn of(starts: Option<&Durations>, jobs: Option<&JobHistory>, now: Timestamp) -> Self {
         Self {
             start_time: starts.and_then(Durations::quantiles),
             run_time: jobs.and_then(|jobs| jobs.runs.quantiles()),

@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_core::count::counted;
 use pacer_core::demand::{OVERDUE, TOLD};
 use pacer_core::estimate::{Estimate, Pace, starts};
 use pacer_core::ledger::{Job, State};
@@ -278,7 +279,11 @@ impl Guess {
         if latest <= now {
             return "any moment".to_owned();
         }
-        let seen = format!("from {} and {} of this pool", count(self.starts_seen, "start"), count(self.jobs_seen, "job"));
+        let seen = format!(
+            "from {} and {} of this pool",
+            counted(self.starts_seen.into(), "start"),
+            counted(self.jobs_seen.into(), "job")
+        );
         format!("probably {}, nine times out of ten {} ({seen})", until(likely, now), by(latest, now))
     }
 
@@ -307,10 +312,6 @@ fn lasting(seconds: i64) -> String {
         120..7_200 => format!("{} min", seconds / 60),
         7_200.. => format!("{} h", seconds / 3_600),
     }
-}
-
-fn count(number: u32, what: &str) -> String {
-    format!("{number} {what}{}", table::plural(number.into()))
 }
 
 impl Story {

@@ -259,3 +259,21 @@ mod tests {
         assert_eq!(Refusal::Unanswered(String::new()).status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }
+
+#[cfg(test)]
+mod decoders {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn token_of_a_reader_of_metrics_is_found_or_not_whatever_is_sent() {
+        pacer_fuzz::text!(["Bearer abc", "bearer  a.b.c "], |text| {
+            let Ok(value) = HeaderValue::from_str(text) else { return false };
+            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value)]);
+            let token = bearer(&headers);
+            assert!(token.is_none_or(|token| !token.is_empty() && token.len() <= LONGEST), "{text:?}");
+            token.is_some()
+        });
+    }
+}

@@ -148,14 +148,14 @@ pub(super) fn allowed(arguments: &FactArguments) -> Allowed {
 pub(super) fn prices(file: Option<&Path>) -> anyhow::Result<Prices> {
     let Some(file) = file else { return Ok(Prices::default()) };
     let text = std::fs::read_to_string(file).with_context(|| format!("reading --node-prices {}", file.display()))?;
-    let table = serde_saphyr::from_str(&text).map_err(|error| {
-        anyhow::anyhow!(
-            "--node-prices {}: it is no table of instance types and prices, as in \"m5.large: 0.096\": {}",
-            file.display(),
-            error.without_snippet()
-        )
+    table(&text).with_context(|| format!("--node-prices {}", file.display()))
+}
+
+fn table(text: &str) -> anyhow::Result<Prices> {
+    let table = serde_saphyr::from_str(text).map_err(|error| {
+        anyhow::anyhow!("it is no table of instance types and prices, as in \"m5.large: 0.096\": {}", error.without_snippet())
     })?;
-    Prices::new(table).with_context(|| format!("--node-prices {}", file.display()))
+    Ok(Prices::new(table)?)
 }
 
 /// What policies are pulled with, and the keys of `--policy-verification-key`.
@@ -311,5 +311,19 @@ mod tests {
             let refused = timing_of(duration, deadline, retry).unwrap_err();
             assert!(refused.contains("--lease-retry-period must be shorter"), "{refused}");
         }
+    }
+}
+
+#[cfg(test)]
+mod decoders {
+    #[test]
+    fn table_of_prices_is_read_or_refused_whatever_it_says() {
+        pacer_fuzz::text!(["m5.large: 0.096\nm5.large/spot: 0.04\n", "{}", "{\"t3.micro\": 1e-3}"], |text| {
+            let read = super::table(text);
+            if let Ok(prices) = &read {
+                assert!(prices.of("m5.large", Some("spot")).is_none_or(|price| price.is_finite() && price >= 0.0));
+            }
+            read.is_ok()
+        });
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use pacer_core::count::plural;
 use pacer_trace::History;
 use pacer_trace::surroundings::{CredentialsLife, NodeState};
 use serde_json::{Value, json};
 
-use crate::table::{number, plural};
+use crate::table::number;
 
 /// A pool for which there was no room at times.
 struct Shortage<'a> {

@@ -223,3 +223,29 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod decoders {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn browser_is_let_in_by_the_name_of_this_machine_and_no_other() {
+        pacer_fuzz::text!(["localhost:8080", "127.0.0.1", "[::1]:8080", "LOCALHOST"], |host| {
+            let Ok(value) = HeaderValue::from_str(host) else { return false };
+            let admitted = by_its_name(&HeaderMap::from_iter([(header::HOST, value)])).is_ok();
+            let is_here = |text: &str| host.to_ascii_lowercase().contains(text);
+            assert!(!admitted || is_here("localhost") || is_here("127.") || is_here(":"), "{host:?}");
+            admitted
+        });
+    }
+
+    #[test]
+    fn cookie_is_found_or_not_whatever_is_sent() {
+        pacer_fuzz::text!(["pacer-ui=00ff", "a=b; pacer-ui=00ff;c"], |text| {
+            let Ok(value) = HeaderValue::from_str(text) else { return false };
+            cookie(&HeaderMap::from_iter([(header::COOKIE, value)])).is_some()
+        });
+    }
+}

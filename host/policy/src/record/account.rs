@@ -1,7 +1,6 @@
 //! What a record says about one runner, in words for somebody who has never heard of policies.
 
-use std::fmt::Display;
-
+use pacer_core::count::counted;
 use pacer_core::policy::{Candidate, CapacityPlan, Node, ScaleDownRequest, Subject};
 use pacer_core::recovery::Proof;
 use serde::Serialize;
@@ -271,15 +270,11 @@ fn list(names: &[&str], nobody: &str) -> String {
 fn capacity(plan: &CapacityPlan, change: Option<&Change>) -> String {
     let held = plan.reservations.iter().fold(0_u32, |held, reservation| held.saturating_add(reservation.replicas));
     let number = change.map_or_else(String::new, |change| match change.from == change.to {
-        true => format!("{}, as before; ", counted(change.to, "runner")),
-        false => format!("{} -> {}; ", change.from, counted(change.to, "runner")),
+        true => format!("{}, as before; ", counted(change.to.into(), "runner")),
+        false => format!("{} -> {}; ", change.from, counted(change.to.into(), "runner")),
     });
-    let ceiling = plan.ceiling.map_or_else(String::new, |ceiling| format!(", at most {}", counted(ceiling, "runner")));
-    format!("{number}{held} reserved in {}{ceiling}", counted(plan.reservations.len(), "reservation"))
-}
-
-fn counted(count: impl Copy + Display + PartialEq + From<u8>, what: &str) -> String {
-    if count == 1_u8.into() { format!("1 {what}") } else { format!("{count} {what}s") }
+    let ceiling = plan.ceiling.map_or_else(String::new, |ceiling| format!(", at most {}", counted(ceiling.into(), "runner")));
+    format!("{number}{held} reserved in {}{ceiling}", counted(plan.reservations.len() as u64, "reservation"))
 }
 
 fn idle(request: &ScaleDownRequest, candidate: &Candidate) -> String {

@@ -17,7 +17,7 @@ pub(crate) struct Package {
 }
 
 /// Which crates of the workspace a crate may depend on. Crates that are not in the workspace (yet) have no effect.
-const DIRECTIONS: [(&str, &[&str]); 22] = [
+const DIRECTIONS: [(&str, &[&str]); 23] = [
     ("pacer-contract", &[]),
     ("pacer-core", &["pacer-contract"]),
     ("pacer-api", &["pacer-core"]),
@@ -56,6 +56,8 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
         ],
     ),
     ("pacer-policy-sdk", &["pacer-contract"]),
+    // For the tests of every crate.
+    ("pacer-fuzz", &[]),
     ("pacer-harness", &[]),
     // The loops over the rules alone, in virtual time.
     ("pacer-laboratory", &["pacer-core"]),

@@ -10,7 +10,7 @@ use pacer_harness::github::{JobSpec, Person, RouteKind, Scope, View};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receiving_world};
-use pacer_suites::{PATIENCE, end_as_it_is, online_in, only};
+use pacer_suites::{PATIENCE, end_as_it_is, online_in, only, patient_autoscaler};
 use serde_json::{Value, json};
 
 use super::tenancy::{deployment, put};
@@ -31,14 +31,7 @@ async fn receiving(arguments: &[&str], repositories: &[&str]) -> Result<World> {
 }
 
 fn autoscaler(namespace: &str, name: &str) -> Value {
-    json!({
-        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "scaleTargetRef": {"name": name}, "minReplicas": 0, "maxReplicas": 3,
-            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
-        },
-    })
+    pacer_suites::put(patient_autoscaler(name, name, 0, 3), "/metadata", "namespace", json!(namespace))
 }
 
 /// A RunnerDeployment at zero runners with an autoscaler; with a Secret of its own where one is given.

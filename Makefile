@@ -95,7 +95,7 @@ alerts-test: setup ## Alert rules on series of faults, and the queries of the da
 deny: setup ## Licences, sources, and which crates may know which; `make tools` installs what it needs.
 	@if cargo deny --version >/dev/null 2>&1; then
 	  cargo deny check bans licenses sources
-	  cargo deny --manifest-path policies/interpreter/Cargo.toml check --config deny.toml licenses sources
+	  cargo deny --manifest-path policies/interpreter/Cargo.toml --config deny.toml check licenses sources
 	else
 	  echo "SKIPPED: cargo deny, which is not installed here; \`make tools\` installs it" >&2
 	fi
@@ -106,7 +106,7 @@ LOCK_FILES = $(shell git ls-files '*Cargo.lock')
 AUDIT_ARGS ?=
 advisories: ## Known vulnerabilities of what is locked, with cargo-deny and cargo-audit; fetches the RustSec database.
 	cargo deny check advisories
-	cargo deny --manifest-path policies/interpreter/Cargo.toml check --config deny.toml advisories
+	cargo deny --manifest-path policies/interpreter/Cargo.toml --config deny.toml check advisories
 	for lock in $(LOCK_FILES); do
 	  echo "cargo audit of $$lock"
 	  cargo audit --deny unsound --file "$$lock" $(AUDIT_ARGS)

@@ -42,7 +42,7 @@ pub(crate) const WEBHOOK_SECRET: &str = "the demo's own";
 /// Jobs on demand, their label, which is also the name of their fleet, how long they take, and how many runners there may be for them.
 const ON_DEMAND: usize = 12;
 const ON_DEMAND_LABEL: &str = "example-webhook";
-const ON_DEMAND_JOB: Duration = Duration::from_secs(3);
+const ON_DEMAND_JOB: Duration = Duration::from_secs(2);
 const ON_DEMAND_MAXIMUM: usize = 6;
 
 /// The RunnerDeployment one of whose runners crashes.

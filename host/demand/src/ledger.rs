@@ -218,35 +218,21 @@ impl Ledgers {
         }
         let owner = Owner::of(autoscaler).ok_or_else(|| LedgerError::Gone(autoscaler.name_any()))?;
         let now = Timestamp::now();
-        let (changes, additions) = self.plans(&owner, autoscaler, edits, now);
+        let objects = self.objects(&owner);
+        let mut sizes = Sizes::of(&objects);
+        let earlier = earlier(autoscaler);
+        let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
+        let mut changes = Vec::with_capacity(edits.len());
+        for edit in edits {
+            let planned = plan(edit, &objects, &mut sizes, &earlier, now);
+            planned.additions.into_iter().for_each(|(shard, more)| additions.entry(shard).or_default().extend(more));
+            changes.push(planned.change);
+        }
         let overflows = changes.iter().filter(|change| **change == Change::Overflow).count();
         self.overflows.fetch_add(u64::try_from(overflows).unwrap_or(u64::MAX), Ordering::Relaxed);
         let _first = edits.iter().any(Edit::is_of_a_waiting_job).then(|| self.precedence.storing());
         self.write(&owner, additions).await?;
         Ok(Recorded { changes })
-    }
-
-    /// What these edits come to, and what is added to which object for them.
-    fn plans(
-        &self,
-        owner: &Owner,
-        autoscaler: &HorizontalRunnerAutoscaler,
-        edits: &[Edit],
-        now: Timestamp,
-    ) -> (Vec<Change>, BTreeMap<u16, Additions>) {
-        let book = self.book(owner);
-        let mut view = lock(&book.view);
-        view.follow(self.objects(owner));
-        let mut sizes = Sizes::of(view.objects());
-        let earlier = earlier(autoscaler);
-        let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
-        let mut changes = Vec::with_capacity(edits.len());
-        for edit in edits {
-            let planned = plan(edit, &view.said(edit.job()), &mut sizes, &earlier, now);
-            planned.additions.into_iter().for_each(|(shard, more)| additions.entry(shard).or_default().extend(more));
-            changes.push(planned.change);
-        }
-        (changes, additions)
     }
 
     /// Every job of an autoscaler. Costs what its JobLedgers that have changed since the last time hold.
@@ -425,9 +411,10 @@ fn with_earlier(autoscaler: &HorizontalRunnerAutoscaler, jobs: impl Iterator<Ite
     Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
 }
 
-/// What an edit comes to, given what each of the autoscaler's objects that have its job says about that.
-fn plan(edit: &Edit, holders: &[(u16, Job)], sizes: &mut Sizes, earlier: &Ledger, now: Timestamp) -> Planned {
+/// What an edit comes to, given what is known of the autoscaler's objects.
+fn plan(edit: &Edit, objects: &BTreeMap<u16, Arc<JobLedger>>, sizes: &mut Sizes, earlier: &Ledger, now: Timestamp) -> Planned {
     let id = edit.job();
+    let holders: Vec<_> = objects.iter().filter_map(|(shard, object)| Some((*shard, object.spec.job(id)?))).collect();
     let known = holders.iter().map(|(_, job)| job).chain(earlier.get(id)).map(|job| (id, Job::clone(job)));
     let mut ledger = Ledger::from_jobs(known);
     let is_new = ledger.is_empty();

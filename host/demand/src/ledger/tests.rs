@@ -39,9 +39,8 @@ fn object(edits: &[Edit]) -> Arc<JobLedger> {
 }
 
 fn planned(edit: &Edit, objects: &[(u16, Arc<JobLedger>)]) -> (Change, Vec<u16>) {
-    let mut view = View::default();
-    view.follow(objects.iter().cloned().collect());
-    let planned = plan(edit, &view.said(edit.job()), &mut Sizes::of(view.objects()), &Ledger::default(), at(60));
+    let objects = objects.iter().cloned().collect();
+    let planned = plan(edit, &objects, &mut Sizes::of(&objects), &Ledger::default(), at(60));
     (planned.change, planned.additions.into_iter().map(|(shard, _)| shard).collect())
 }
 
@@ -80,7 +79,8 @@ fn job_is_forgotten_in_each_object_that_has_it() {
 fn job_of_an_earlier_version_moves_on() {
     let mut earlier = Ledger::default();
     event(1, State::InProgress, 5).apply(&mut earlier, at(6));
-    let plan = |edit: &Edit| plan(edit, &[], &mut Sizes::of(&BTreeMap::new()), &earlier, at(60)).change;
+    let none = BTreeMap::new();
+    let plan = |edit: &Edit| plan(edit, &none, &mut Sizes::of(&none), &earlier, at(60)).change;
     assert_eq!(plan(&event(1, State::Queued, 0)), Change::None);
     assert_eq!(plan(&event(1, State::Completed, 20)), Change::Advanced);
 }

@@ -19,18 +19,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The objects that were followed last, by shard.
-    pub(super) fn objects(&self) -> &BTreeMap<u16, Arc<JobLedger>> {
-        &self.objects
-    }
-
-    /// What each of them that has a job says about it, in the order of the shards.
-    pub(super) fn said(&self, id: u64) -> Vec<(u16, Job)> {
-        let mut holders = self.holders.get(&id).cloned().unwrap_or_default();
-        holders.sort_unstable();
-        holders.into_iter().filter_map(|shard| Some((shard, self.objects.get(&shard)?.spec.job(id)?))).collect()
-    }
-
     /// The jobs in these objects.
     pub(super) fn follow(&mut self, latest: BTreeMap<u16, Arc<JobLedger>>) -> Arc<Ledger> {
         let gone: Vec<u16> = self.objects.keys().filter(|shard| !latest.contains_key(*shard)).copied().collect();

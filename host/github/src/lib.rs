@@ -5,6 +5,10 @@
 //! [`runner_list::RunnerLists`] keeps one poller per credentials and scope, however many runners there are;
 //! [`queues::Queues`] does the same for the jobs of repositories.
 
+// The decoders are in a test target of their own; built for a fuzzer, the tests in here are linked with what counts branches all the same.
+#[cfg(test)]
+use pacer_fuzz as _;
+
 mod agents;
 mod budget;
 mod call;

@@ -160,10 +160,10 @@ impl Credentials {
         let decimal = app_id.parse::<u64>().is_ok();
         let client_id = app_id.starts_with("Iv") && app_id.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
         if !decimal && !client_id {
-            return Err(CredentialsError::AppId { value: app_id });
+            return Err(CredentialsError::AppId { value: told(app_id) });
         }
         let installation_id = installation_id
-            .map(|value| value.parse::<u64>().map_err(|_| CredentialsError::InstallationId { value }))
+            .map(|value| value.parse::<u64>().map_err(|_| CredentialsError::InstallationId { value: told(value) }))
             .transpose()?;
         let pem = pem_text(key, files)?;
         let private_key = AppKey::from_pem(pem.expose()).map_err(|reason| CredentialsError::Key { reason })?;
@@ -240,6 +240,16 @@ fn pem_text(key: &Secret, files: KeyFiles) -> Result<Secret, CredentialsError> {
         KeyFiles::Refused => "it is not PEM text",
     };
     Err(CredentialsError::Key { reason: reason.to_owned() })
+}
+
+/// Longest value that is quoted: an id of either kind has at most twenty letters and digits.
+const QUOTED: usize = 32;
+
+/// What stands where an id should, as errors quote it. Somebody may have put a key or a token there, which must not be told.
+fn told(value: String) -> String {
+    let is_secret =
+        value.len() > QUOTED || ["ghp_", "gho_", "ghs_", "ghu_", "github_pat_"].iter().any(|token| value.contains(token));
+    if is_secret { format!("({} bytes, not quoted)", value.len()) } else { value }
 }
 
 #[cfg(test)]
@@ -331,5 +341,23 @@ mod tests {
         let app = |installation: &str, key| read(app("1", installation, key)).unwrap().fingerprint();
         assert_eq!(app("2", PKCS1), app("2", PKCS8), "the same key in two forms");
         assert_ne!(app("2", PKCS1), app("3", PKCS1));
+    }
+
+    #[test]
+    fn key_or_token_in_the_place_of_an_id_is_not_quoted() {
+        for secret in ["MIIEowIBAAKCAQEAx9bYq7m0yQ5kVfJm2dQ2p3oC1rWm", "ghp_0123456789", "github_pat_11AA"] {
+            let id = || Some(secret.to_owned());
+            let parts = |app_id, app_installation_id| CredentialParts {
+                app_id,
+                app_installation_id,
+                app_private_key: Some(Secret::from("x".to_owned())),
+                ..CredentialParts::default()
+            };
+            for parts in [parts(id(), None), parts(Some("1".to_owned()), id())] {
+                let error = Credentials::from_parts(parts, KeyFiles::Refused).unwrap_err();
+                let said = format!("{error} {error:?}");
+                assert!(!said.contains(secret) && said.contains("not quoted"), "{said}");
+            }
+        }
     }
 }

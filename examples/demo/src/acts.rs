@@ -24,7 +24,7 @@ pub(crate) use self::forecast::forecast;
 pub(crate) use self::swap::swap;
 use crate::manifest::Manifests;
 use crate::proof::{Claim, Proofs};
-use crate::stage::{FLEET, FLEET_LABEL, NAMESPACE, REPOSITORY, Stage, fleet, fleet_is, is_of_fleet, progress};
+use crate::stage::{FLEET, FLEET_LABEL, NAMESPACE, REPOSITORY, Stage, fleet, fleet_is, is_of, is_of_fleet, progress, registered};
 
 /// The fleet's size before and after the scale-down, and how many of it are busy meanwhile.
 const LARGE: usize = 30;
@@ -156,7 +156,7 @@ pub(crate) async fn scaling(stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()
         .await?;
     let before: BTreeSet<String> = stage.fleet().into_iter().map(|runner| runner.name).collect();
     // Each takes some ten seconds, in which an idle runner has to stay idle and a crashed one is not replaced yet.
-    let (took, crash) = tokio::try_join!(shrink(stage), crash(stage))?;
+    let (took, crash) = tokio::try_join!(shrink_to(stage, SMALL), crash(stage))?;
     proofs.record(
         Claim::CrashReplaced,
         crash.took <= REPLACED_WITHIN && crash.explained,
@@ -175,10 +175,10 @@ pub(crate) async fn scaling(stage: &Stage<'_>, proofs: &mut Proofs) -> Result<()
 }
 
 /// Shrinks the fleet, and says how long that took.
-async fn shrink(stage: &Stage<'_>) -> Result<Duration> {
+async fn shrink_to(stage: &Stage<'_>, size: usize) -> Result<Duration> {
     let begun = Instant::now();
-    scale(stage, SMALL).await?;
-    stage.github(&format!("{SMALL} runners left"), |view| fleet(view).len() == SMALL).await?;
+    scale(stage, size).await?;
+    stage.github(&format!("{size} runners left"), |view| fleet(view).len() == size).await?;
     Ok(begun.elapsed())
 }
 
@@ -251,15 +251,13 @@ struct Crash {
 /// A runner's process dies, and another one takes its place.
 async fn crash(stage: &Stage<'_>) -> Result<Crash> {
     let lives = stage.nodes.lives();
-    let of_pool = |name: &str| name.strip_prefix(CRASHING).is_some_and(|rest| rest.starts_with('-'));
     let victim = lives
         .iter()
-        .find(|life| life.stage == PodStage::Idle && of_pool(&life.name))
+        .find(|life| life.stage == PodStage::Idle && is_of(CRASHING, &life.name))
         .with_context(|| format!("no runner of {CRASHING} is idle"))?;
     let online = |view: &View<'_>| {
-        let Ok(scope) = REPOSITORY.parse::<Scope>() else { return Vec::new() };
-        let all = view.registrations(&scope).into_iter();
-        all.filter(|runner| runner.online && of_pool(&runner.name)).map(|runner| runner.name).collect::<Vec<_>>()
+        let all = registered(view, CRASHING).into_iter();
+        all.filter(|runner| runner.online).map(|runner| runner.name).collect::<Vec<_>>()
     };
     let count = stage.world.github.view(online).len();
     stage.terminal.say(&format!("the process of runner {} dies with exit code 1", victim.name));

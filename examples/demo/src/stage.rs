@@ -181,13 +181,23 @@ pub(crate) fn progress(view: &View<'_>, jobs: &[JobId]) -> (usize, usize) {
 
 /// The fleet's registrations.
 pub(crate) fn fleet(view: &View<'_>) -> Vec<Registered> {
+    registered(view, FLEET)
+}
+
+/// The registrations of a pool.
+pub(crate) fn registered(view: &View<'_>, pool: &str) -> Vec<Registered> {
     let Ok(scope) = REPOSITORY.parse::<Scope>() else { return Vec::new() };
-    view.registrations(&scope).into_iter().filter(|runner| is_of_fleet(&runner.name)).collect()
+    view.registrations(&scope).into_iter().filter(|runner| is_of(pool, &runner.name)).collect()
 }
 
 /// Whether a runner of that name belongs to the fleet.
 pub(crate) fn is_of_fleet(name: &str) -> bool {
-    name.strip_prefix(FLEET).is_some_and(|rest| rest.starts_with('-'))
+    is_of(FLEET, name)
+}
+
+/// Whether a runner of that name belongs to a pool.
+pub(crate) fn is_of(pool: &str, name: &str) -> bool {
+    name.strip_prefix(pool).is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// Whether the fleet has exactly so many registrations, all of them online.

@@ -15,6 +15,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
+use pacer_api::autoscaler::PolledJob;
 use pacer_api::job_ledger::Additions;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, status_ledger};
 use pacer_cluster::answer::{is_conflict, is_not_found, status};
@@ -404,6 +405,18 @@ pub fn jobs_of(autoscaler: &HorizontalRunnerAutoscaler, ledgers: &[JobLedger]) -
     let owned =
         |ledger: &&JobLedger| uid.is_some() && controller::<HorizontalRunnerAutoscaler>(*ledger).map(|owner| owner.uid) == uid;
     with_earlier(autoscaler, ledgers.iter().filter(owned).flat_map(|ledger| ledger.spec.all()))
+}
+
+/// The jobs that an autoscaler knows: those of [`jobs_of`], and those that polling alone tells of. A ledger that has one by now knows more of it.
+#[must_use]
+pub fn jobs_known_to(autoscaler: &HorizontalRunnerAutoscaler, ledgers: &[JobLedger]) -> Ledger {
+    let ledger = jobs_of(autoscaler, ledgers);
+    let polled = autoscaler.status.iter().flat_map(|status| &status.polled_jobs).filter_map(PolledJob::read);
+    let polled: Vec<(u64, Job)> = polled.filter(|(id, _)| ledger.get(*id).is_none()).collect();
+    if polled.is_empty() {
+        return ledger;
+    }
+    Ledger::from_jobs(ledger.all().map(|(id, job)| (id, job.clone())).chain(polled))
 }
 
 /// These jobs, and those that an earlier version kept in the autoscaler's status.

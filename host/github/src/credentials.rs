@@ -10,7 +10,7 @@ use base64::Engine as _;
 use http::HeaderValue;
 
 use crate::jwt::AppKey;
-use crate::secret::Secret;
+use crate::secret::{Secret, TOKEN_BEGINNINGS};
 
 /// One complete way to authenticate at GitHub.
 ///
@@ -247,8 +247,7 @@ const QUOTED: usize = 32;
 
 /// What stands where an id should, as errors quote it. Somebody may have put a key or a token there, which must not be told.
 fn told(value: String) -> String {
-    let is_secret =
-        value.len() > QUOTED || ["ghp_", "gho_", "ghs_", "ghu_", "github_pat_"].iter().any(|token| value.contains(token));
+    let is_secret = value.len() > QUOTED || TOKEN_BEGINNINGS.iter().any(|token| value.contains(token));
     if is_secret { format!("({} bytes, not quoted)", value.len()) } else { value }
 }
 

@@ -57,5 +57,5 @@ pub use memory::AnswerMemory;
 pub use pacer_connect::{ConnectError as TransportError, ProxyRules};
 pub use payer::Payer;
 pub use runners::{JitAnswer, JitRequest, JustInTime, Listing, RegistrationToken, RemoteRunner, Removal};
-pub use secret::Secret;
+pub use secret::{Secret, TOKEN_BEGINNINGS};
 pub use stack::transport::Transport;

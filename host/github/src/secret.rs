@@ -4,6 +4,9 @@ use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
 
+/// How GitHub's tokens begin (GitHub docs, "About authentication to GitHub"), and JSON Web Tokens.
+pub const TOKEN_BEGINNINGS: [&str; 7] = ["ghp_", "github_pat_", "gho_", "ghu_", "ghs_", "ghr_", "eyJ"];
+
 /// A token, password or key: wiped from memory when dropped, shown as `[redacted]` by `Debug`, without `Display` or `Serialize`.
 #[derive(Clone)]
 pub struct Secret(SecretString);

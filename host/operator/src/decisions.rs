@@ -1,5 +1,6 @@
 //! Decisions of policies: which policies decide, what they are told, and what is kept of their answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -10,9 +11,10 @@ use pacer_cluster::nodes::Nodes;
 use pacer_cluster::survey::Surveyor;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::failures;
+use pacer_core::node::NodeFacts;
 use pacer_core::phase::{Assessment, Cause, Situation, Trouble};
 use pacer_core::policy::{Node, Pool, RestartRequest, Subject};
-use pacer_core::reads::{Fact, Reads};
+use pacer_core::reads::Fact;
 use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down;
 use pacer_policy::record::{Done, Item};
@@ -114,9 +116,11 @@ impl Decisions {
         }
     }
 
-    /// Adds what the pods on nodes request, where a policy reads how much room there is and nodes and pods may be listed.
-    pub async fn tell_requested(&self, reads: &Reads, nodes: &mut [Node]) {
-        if nodes.is_empty() || !reads.has(Fact::Room) {
+    /// Adds the further facts about nodes of which this is known, by name. What their pods request takes a list of nodes and of pods, and is told
+    /// where these may be listed.
+    pub async fn tell_nodes(&self, to: Audience<'_>, known: &BTreeMap<String, NodeFacts>, nodes: &mut [Node]) {
+        self.facts.tell_nodes(to, known, nodes);
+        if nodes.is_empty() || !to.reads.has(Fact::Room) {
             return;
         }
         let Some(survey) = self.surveyor.survey().await else { return };
@@ -150,8 +154,7 @@ impl Decisions {
         if subjects.is_empty() {
             return Vec::new();
         }
-        self.facts.tell_nodes(to, &known, &mut nodes);
-        self.tell_requested(&reads, &mut nodes).await;
+        self.tell_nodes(to, &known, &mut nodes).await;
         pool.attributes.extend(self.facts.pool(&reads, spec, priority.as_deref(), clock.now));
         let request = RestartRequest { now: scale_down::unix(clock.now), pool, nodes, subjects, ..RestartRequest::default() };
         let evaluation = generation.restart(request).await;

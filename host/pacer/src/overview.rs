@@ -9,11 +9,10 @@ use std::time::Duration;
 use anyhow::Result;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use pacer_api::autoscaler::PolledJob;
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerDeployment, RunnerReplicaSet, RunnerReplicaSetStatus, RunnerSet};
 use pacer_core::ledger::State;
-use pacer_demand::ledger::jobs_of;
+use pacer_demand::ledger::jobs_known_to;
 use pacer_operator::target::{Target, TargetRef, owner_of};
 use serde::Serialize;
 
@@ -133,12 +132,8 @@ fn row(
     let busy = sum(|status| status.busy_replicas);
     let mut waiting: Vec<Timestamp> = Vec::new();
     for autoscaler in autoscalers {
-        let ledger = jobs_of(autoscaler, jobs);
+        let ledger = jobs_known_to(autoscaler, jobs);
         waiting.extend(ledger.open().filter(|(_, job)| job.state == State::Queued).map(|(_, job)| job.queued));
-        // Those that polling alone tells of and that wait for long. An event may have told of one since.
-        let polled = autoscaler.status.iter().flat_map(|status| &status.polled_jobs);
-        let is_told = |job: &&PolledJob| u64::try_from(job.job).is_ok_and(|id| ledger.get(id).is_some());
-        waiting.extend(polled.filter(|job| !is_told(job)).map(|job| job.queued_at.0));
     }
     let asked = target.policies().or_else(|| autoscalers.iter().find_map(|one| one.annotations().get(annotation::POLICIES)));
     Row {

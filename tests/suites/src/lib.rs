@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use pacer_api::runner_set::ClaimRetention;
 use pacer_api::{JobLedger, Runner, RunnerDeployment, RunnerSet, job_ledger};
@@ -21,6 +22,7 @@ pub mod arc;
 pub mod ending;
 pub mod fleet;
 pub mod kill;
+pub mod page;
 pub mod promtool;
 pub mod recorder;
 pub mod tenants;
@@ -142,6 +144,20 @@ where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
 {
     Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+/// Lets the operator list nodes and pods, as docs/policies.md says.
+///
+/// # Errors
+///
+/// When the API server refuses it, or the shipped roles are not there.
+pub async fn grant_room(world: &World) -> Result<()> {
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
+    let mut binding = bindings.get("pacer").await?;
+    binding.metadata = serde_json::from_value(json!({"name": "pacer-room"}))?;
+    binding.role_ref.name = "pacer-room".to_owned();
+    bindings.create(&PostParams::default(), &binding).await?;
+    Ok(())
 }
 
 /// Sets the wanted number through the scale subresource, as `kubectl scale` does.

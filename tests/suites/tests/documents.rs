@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use pacer_harness::controlplane::Apply;
 use pacer_harness::world::World;
-use pacer_suites::world;
+use pacer_suites::{page, world};
 
 const GETTING_STARTED: &str = "docs/getting-started.md";
 
@@ -20,8 +20,7 @@ fn read(page: &str) -> Result<String> {
 
 /// The blocks of YAML that are manifests of Kubernetes, without those that leave something out.
 fn manifests(page: &str) -> Vec<&str> {
-    let blocks = page.split("\n```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
-    blocks.filter(|block| block.contains("apiVersion: ") && !block.contains(" ...")).collect()
+    page::in_language(page, "yaml").filter(|block| block.contains("apiVersion: ") && !block.contains(" ...")).collect()
 }
 
 /// Namespaces that a manifest names.

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet};
@@ -21,8 +20,8 @@ use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{
-    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, no_busy_kill, patient_autoscaler, prompt, queue,
-    scale, settled, succeeded, until, with_spec,
+    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, grant_room, no_busy_kill, page, patient_autoscaler,
+    prompt, queue, scale, settled, succeeded, until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -513,10 +512,8 @@ const DOCUMENT: &str = include_str!("../../../docs/policies.md");
 
 /// The shell blocks of a section, one after the other.
 fn commands(section: &str) -> String {
-    let from = DOCUMENT.split_once(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}")).1;
-    let text = from.split_once("\n## ").map_or(from, |(text, _)| text);
-    let blocks = text.split("```sh\n").skip(1).filter_map(|block| block.split_once("\n```"));
-    blocks.map(|(commands, _)| format!("{commands}\n")).collect()
+    let text = page::section(DOCUMENT, section).unwrap_or_else(|| panic!("no section {section}"));
+    page::in_language(text, "sh").map(|commands| format!("{commands}\n")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -633,16 +630,6 @@ async fn what_started_a_job_is_told_to_the_policy_that_asks_for_it_and_to_no_oth
     succeeded(&world, 2).await?;
     no_busy_kill(&world).await?;
     world.stop().await;
-    Ok(())
-}
-
-/// Lets the operator list nodes and pods, as docs/policies.md says.
-async fn grant_room(world: &World) -> Result<()> {
-    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
-    let mut binding = bindings.get("pacer").await?;
-    binding.metadata = serde_json::from_value(json!({"name": "pacer-room"}))?;
-    binding.role_ref.name = "pacer-room".to_owned();
-    bindings.create(&PostParams::default(), &binding).await?;
     Ok(())
 }
 

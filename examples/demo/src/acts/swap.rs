@@ -11,10 +11,10 @@ use pacer_api::Runner;
 use pacer_api::names::annotation;
 use serde_json::Value;
 
-use super::{SMALL, policy_status, removals, scale};
+use super::{SMALL, policy_status, removals, shrink_to};
 use crate::manifest::{Manifests, policies};
 use crate::proof::{Claim, Proofs};
-use crate::stage::{FLEET, FLEET_LABEL, Stage, fleet, progress};
+use crate::stage::{FLEET, FLEET_LABEL, Stage, progress};
 
 /// The ConfigMap of the manifests.
 const SET: &str = "fleet-policies";
@@ -100,8 +100,7 @@ async fn shrink(stage: &Stage<'_>, size: usize, policy: &str, goes: Goes) -> Res
         .collect();
     let before = stage.fleet();
     let surplus = before.len().saturating_sub(size);
-    scale(stage, size).await?;
-    stage.github(&format!("{size} runners left"), |view| fleet(view).len() == size).await?;
+    shrink_to(stage, size).await?;
     let left: BTreeSet<String> = stage.fleet().into_iter().map(|runner| runner.name).collect();
     let (gone, idle): (Vec<_>, Vec<_>) =
         before.into_iter().filter(|runner| runner.job.is_none()).map(|runner| runner.name).partition(|name| !left.contains(name));

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::LedgerJob;
+use crate::nullable;
 
 /// Jobs by id. What has no id for a key, as somebody's edit may have it, is left out, since no job is found by it; `null` is no jobs.
 ///
@@ -13,39 +14,36 @@ use super::LedgerJob;
 ///
 /// When it is neither a map nor `null`, or one of its values is no job.
 pub(super) fn by_id<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<u64, LedgerJob>, D::Error> {
-    struct Jobs;
+    nullable::or_default::<_, Jobs>(from).map(|jobs| jobs.0)
+}
 
-    impl<'de> Visitor<'de> for Jobs {
-        type Value = BTreeMap<u64, LedgerJob>;
+#[derive(Default)]
+struct Jobs(BTreeMap<u64, LedgerJob>);
 
-        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-            to.write_str("jobs by id")
-        }
+impl<'de> Deserialize<'de> for Jobs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Map;
 
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(BTreeMap::new())
-        }
+        impl<'de> Visitor<'de> for Map {
+            type Value = Jobs;
 
-        fn visit_none<E>(self) -> Result<Self::Value, E> {
-            Ok(BTreeMap::new())
-        }
-
-        fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-            from.deserialize_map(self)
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut jobs = BTreeMap::new();
-            while let Some((Id(id), job)) = map.next_entry::<Id, LedgerJob>()? {
-                if let Some(id) = id {
-                    jobs.insert(id, job);
-                }
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("jobs by id")
             }
-            Ok(jobs)
-        }
-    }
 
-    from.deserialize_option(Jobs)
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Jobs, A::Error> {
+                let mut jobs = BTreeMap::new();
+                while let Some((Id(id), job)) = map.next_entry::<Id, LedgerJob>()? {
+                    if let Some(id) = id {
+                        jobs.insert(id, job);
+                    }
+                }
+                Ok(Jobs(jobs))
+            }
+        }
+
+        from.deserialize_map(Map)
+    }
 }
 
 /// The key of a job; none where it is no id.

@@ -144,8 +144,7 @@ impl ReplicaSets {
         let (mut nodes, index) = scale_down::nodes(&fleet.members, &known, now);
         let (reads, namespace) = (of.generation.reads(Decision::Recover), of.set.namespace().unwrap_or_default());
         let to = Audience { reads: &reads, namespace: &namespace, members: &fleet.members, now };
-        self.decisions.facts.tell_nodes(to, &known, &mut nodes);
-        self.decisions.tell_requested(&reads, &mut nodes).await;
+        self.decisions.tell_nodes(to, &known, &mut nodes).await;
         let node = |victim: &Victim| {
             let (facts, _) = fleet.members.iter().find(|(facts, _)| facts.name == victim.runner)?;
             index.get(facts.pod.as_ref()?.node.as_ref()?).copied()

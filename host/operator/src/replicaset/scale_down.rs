@@ -116,8 +116,7 @@ impl ReplicaSets {
             // Idle ones there are, but none for long enough: the newest proof is due soon.
             return Asked::nothing(confirmation.max(Duration::from_secs(1)));
         };
-        self.tell_policy(of, fleet, &mut offer, &nodes);
-        self.decisions.tell_requested(&of.generation.reads(Decision::ScaleDown), &mut offer.request.nodes).await;
+        self.tell_policy(of, fleet, &mut offer, &nodes).await;
         let evaluation = of.generation.scale_down(offer.request).await;
         self.decisions.report(&evaluation, &of.set.object_ref(&())).await;
         // Owned: the stream below is part of a future that has to be Send for any lifetime.
@@ -159,12 +158,12 @@ impl ReplicaSets {
     }
 
     /// Adds the further facts that the policy reads.
-    fn tell_policy(&self, of: Subject<'_>, fleet: &Fleet, offer: &mut Offer, known: &BTreeMap<String, NodeFacts>) {
+    async fn tell_policy(&self, of: Subject<'_>, fleet: &Fleet, offer: &mut Offer, known: &BTreeMap<String, NodeFacts>) {
         let (reads, facts, now) = (of.generation.reads(Decision::ScaleDown), &self.decisions.facts, of.clock.now);
         let namespace = of.set.namespace().unwrap_or_default();
         let to = Audience { reads: &reads, namespace: &namespace, members: &fleet.members, now };
         let (request, spec) = (&mut offer.request, &of.set.spec.template.spec);
-        facts.tell_nodes(to, known, &mut request.nodes);
+        self.decisions.tell_nodes(to, known, &mut request.nodes).await;
         let priority = self.priority(of);
         request.pool.attributes.extend(facts.pool(&reads, spec, priority.as_deref(), now));
         for (candidate, member) in request.candidates.iter_mut().zip(&offer.runners) {

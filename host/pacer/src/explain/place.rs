@@ -7,16 +7,15 @@ use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::ResourceExt;
-use pacer_api::autoscaler::PolledJob;
 use pacer_api::names::{RUNNER_CONTAINER, annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_core::demand::TOLD;
 use pacer_core::estimate::Pace;
-use pacer_core::ledger::{Job, Ledger, State};
+use pacer_core::ledger::{Ledger, State};
 use pacer_core::recovery::{Rerun, Reruns};
 use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Standing};
-use pacer_demand::ledger::jobs_of;
+use pacer_demand::ledger::jobs_known_to;
 use pacer_operator::target::{Target, TargetRef, owner_of};
 use pacer_operator::waiting as evidence;
 use pacer_policy::Record;
@@ -62,7 +61,7 @@ impl Place {
     /// What could not be looked at.
     pub(super) fn notes(&self) -> String {
         let mut notes = String::new();
-        for autoscaler in self.autoscalers.iter().filter(|autoscaler| polled(autoscaler).len() >= TOLD) {
+        for autoscaler in self.autoscalers.iter().filter(|autoscaler| polled(autoscaler) >= TOLD) {
             notes.push_str(&format!(
                 "note: HorizontalRunnerAutoscaler {}/{} knows jobs by polling and tells of the {TOLD} that wait longest; more may wait\n",
                 autoscaler.namespace().unwrap_or_default(),
@@ -112,15 +111,9 @@ impl Place {
         kept.filter_map(|text| serde_json::from_str::<Reruns>(text).ok()).find_map(|reruns| reruns.get(job).cloned())
     }
 
-    /// The jobs that an autoscaler knows: those of its ledger, and those that polling alone tells of. A ledger that has one by now knows more of it.
+    /// The jobs that an autoscaler knows.
     pub(super) fn ledger(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Ledger {
-        let ledger = jobs_of(autoscaler, &self.job_ledgers);
-        let polled = polled(autoscaler).iter().filter_map(PolledJob::read).filter(|(id, _)| ledger.get(*id).is_none());
-        let polled: Vec<(u64, Job)> = polled.collect();
-        if polled.is_empty() {
-            return ledger;
-        }
-        Ledger::from_jobs(ledger.all().map(|(id, job)| (id, job.clone())).chain(polled))
+        jobs_known_to(autoscaler, &self.job_ledgers)
     }
 
     /// What an autoscaler scales.
@@ -191,9 +184,9 @@ impl Place {
     }
 }
 
-/// Jobs that polling alone tells an autoscaler of.
-fn polled(autoscaler: &HorizontalRunnerAutoscaler) -> &[PolledJob] {
-    autoscaler.status.as_ref().map(|status| status.polled_jobs.as_slice()).unwrap_or_default()
+/// How many jobs polling alone tells an autoscaler of.
+fn polled(autoscaler: &HorizontalRunnerAutoscaler) -> usize {
+    autoscaler.status.as_ref().map_or(0, |status| status.polled_jobs.len())
 }
 
 /// Where a runner stands, and since when. `pod` is none where pods can't be read, and none inside where there is none.

@@ -18,6 +18,7 @@ use pacer_harness::github::{JobSpec, Scope};
 use pacer_harness::objects;
 use pacer_harness::operator::{Operator, binary};
 use pacer_harness::world::World;
+use pacer_suites::page::{self, Block};
 use pacer_suites::{PATIENCE, end_as_it_is, runners, succeeded, until};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -25,20 +26,9 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use crate::helm::{self, NAMESPACE};
 use crate::installation::{bare_with, start};
 
-/// A block of a page: what kind of text it is, and its lines.
-struct Block<'a> {
-    language: &'a str,
-    text: &'a str,
-}
-
 /// The blocks under one heading of a page, in order.
 fn blocks<'a>(page: &'a str, heading: &str) -> Result<Vec<Block<'a>>> {
-    let (_, section) = page.split_once(&format!("\n## {heading}\n")).with_context(|| format!("no heading {heading}"))?;
-    let section = section.split("\n## ").next().unwrap_or_default();
-    let fenced = section.split("\n```").collect::<Vec<_>>();
-    // Outside and inside take turns.
-    let inside = fenced.iter().skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
-    Ok(inside.map(|(language, text)| Block { language, text }).collect())
+    Ok(page::blocks(page::section(page, heading).with_context(|| format!("no heading {heading}"))?).collect())
 }
 
 /// The desk of somebody who follows a page: a checkout, a path with the tools, and what stands for words in capitals.
@@ -95,7 +85,7 @@ impl<'w> Desk<'w> {
         let mut command = tokio::process::Command::new("bash");
         command.args(["-euo", "pipefail", "-c", &self.in_words(line)]).current_dir(&self.directory);
         command.env("PATH", &self.path).env("KUBECONFIG", self.kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
-        command.env("CLUSTER", self.world.plane.kubeconfig_path()).env("GITHUB_URL", self.world.github.api_url());
+        command.env("CLUSTER", self.world.plane.kubeconfig_path());
         for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(variable, self.directory.join("helm"));
         }
@@ -178,7 +168,7 @@ impl<'w> Desk<'w> {
     }
 }
 
-fn page(path: &str) -> Result<String> {
+fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(helm::repository(path)).with_context(|| path.to_owned())
 }
 
@@ -208,7 +198,7 @@ async fn runner_of(world: &World, pool: &str) -> Result<String> {
 async fn get_started(heading: &str, had_a_cluster: bool) -> Result<()> {
     let world = cluster().await?;
     world.github.add(&Scope::repository("OWNER", "REPOSITORY"));
-    let text = page("docs/getting-started.md")?;
+    let text = read("docs/getting-started.md")?;
     let desk =
         Desk::new(&world, "desk", &[("TOKEN", world.github.pat()), ("REGISTRY/", "registry.example/team/"), ("REGISTRY\n", "")])
             .await?;
@@ -271,7 +261,7 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
     for (owner, repository) in [("your-org", "your-repo"), ("example", "repository")] {
         world.github.add(&Scope::repository(owner, repository));
     }
-    let text = page("README.md")?;
+    let text = read("README.md")?;
     let with_commands: Vec<&str> = text
         .split("\n## ")
         .skip(1)
@@ -283,7 +273,7 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
     desk.has_a_cluster()?;
     // The two commands stand before the first heading.
     let (_, commands) = text.split_once("\nTwo commands, ").context("no two commands")?;
-    let commands = commands.split("\n```sh\n").nth(1).and_then(|rest| rest.split("\n```").next()).context("no block")?;
+    let commands = page::in_language(commands, "sh").next().context("no block")?;
     ensure!(commands.lines().count() == 2, "{commands}");
     for line in commands.lines() {
         desk.run(line).await?;
@@ -323,16 +313,6 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
         operator.terminate().await;
     }
     end_as_it_is(world).await
-}
-
-#[test]
-fn blocks_are_those_of_their_section() -> Result<()> {
-    let page = "# A\n\n## One\n\n```sh\na\nb\n```\n\ntext\n\n```yaml\nc: 1\n```\n\n## Two\n\n```sh\nd\n```\n";
-    let of = |heading| anyhow::Ok(blocks(page, heading)?.iter().map(|block| (block.language, block.text)).collect::<Vec<_>>());
-    assert_eq!(of("One")?, [("sh", "a\nb"), ("yaml", "c: 1")]);
-    assert_eq!(of("Two")?, [("sh", "d")]);
-    assert!(of("Three").is_err());
-    Ok(())
 }
 
 #[test]

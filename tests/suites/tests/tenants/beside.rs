@@ -13,7 +13,7 @@ use pacer_harness::github::{Person, Scope};
 use pacer_harness::objects;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
-use pacer_suites::{BRISK, PATIENCE, end_as_it_is, online_in, world};
+use pacer_suites::{BRISK, PATIENCE, end_as_it_is, online_in, page, world};
 use serde_json::{Value, json};
 
 fn deployment(namespace: &str, repository: &str, replicas: u32) -> Value {
@@ -121,7 +121,7 @@ fn kustomization(at: &Path, team: &str) -> Result<()> {
         }
     }
     let readme = std::fs::read_to_string(deploy.join("README.md"))?;
-    let shown = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let shown = page::in_language(&readme, "yaml");
     let shown: Vec<&str> = shown.filter(|text| text.contains("single-namespace") || text.contains("name: namespaces")).collect();
     let [kustomization, namespaces] = shown.as_slice() else { anyhow::bail!("deploy/README.md shows {shown:?}") };
     let of_team = |text: &str| text.replace("<path to single-namespace>", "deploy/single-namespace").replace("team-a", team);

@@ -3,6 +3,7 @@
 //! Values of variables are all taken out: nobody can tell which ones are secret. What has the form of a GitHub token, a private key, a JSON
 //! Web Token or a password in a URL is taken out wherever it stands.
 
+use pacer_github::TOKEN_BEGINNINGS;
 use serde_json::Value;
 
 /// What stands in the place of a value.
@@ -13,9 +14,6 @@ const COPIES: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied-
 
 /// How the names of flags and settings with secret values are told.
 const SECRET_NAMES: [&str; 4] = ["token", "secret", "password", "private"];
-
-/// How GitHub's tokens begin (GitHub docs, "About authentication to GitHub"), and JSON Web Tokens.
-const BEGINNINGS: [&str; 7] = ["ghp_", "github_pat_", "gho_", "ghu_", "ghs_", "ghr_", "eyJ"];
 
 /// What comes before credentials in a header.
 const SCHEMES: [&str; 4] = ["Bearer ", "bearer ", "Basic ", "basic "];
@@ -73,7 +71,7 @@ fn arguments(items: &mut [Value]) {
 /// A text.
 pub(super) fn scrub(text: &str) -> String {
     let mut text = keys(text);
-    for beginning in BEGINNINGS {
+    for beginning in TOKEN_BEGINNINGS {
         text = after(&text, beginning, true, |c| c.is_ascii_alphanumeric() || "_-.".contains(c));
     }
     for scheme in SCHEMES {

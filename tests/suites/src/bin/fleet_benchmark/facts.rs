@@ -4,15 +4,12 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::Api;
-use kube::api::PostParams;
 use pacer_api::names;
 use pacer_harness::controlplane::Audit;
 use pacer_harness::github::Behaviour;
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, api, apply, autoscaler, event};
+use pacer_suites::{NAMESPACE, api, apply, autoscaler, event, grant_room};
 use serde_json::{Value, json};
 
 use crate::figure::{AtMost, Page};
@@ -134,16 +131,6 @@ async fn until(world: &World, size: u32) -> Result<()> {
     world.github.wait_for(PATIENCE, |view| view.runners().online == u64::from(size)).await?;
     nodes(world)?.until(PATIENCE, |tally| tally.present() == wanted).await?;
     objects::until(api::<pacer_api::Runner>(world), "", PATIENCE, |all| all.len() == wanted).await?;
-    Ok(())
-}
-
-/// Lets the operator list nodes and pods, as docs/policies.md says.
-async fn grant_room(world: &World) -> Result<()> {
-    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
-    let mut binding = bindings.get("pacer").await?;
-    binding.metadata = serde_json::from_value(json!({"name": "pacer-room"}))?;
-    binding.role_ref.name = "pacer-room".to_owned();
-    bindings.create(&PostParams::default(), &binding).await?;
     Ok(())
 }
 

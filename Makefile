@@ -49,7 +49,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-limits bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -190,6 +190,9 @@ bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a se
 
 bench-facts: ## What it costs to tell a policy every fact, with 1,000 idle runners: writes, lists of nodes, memory. Takes ten minutes.
 	$(MAKE) bench ARGS="--scenes facts --runners 1000"
+
+bench-limits: build controlplane ## A thousand removals and ten minutes of three jobs a second within GitHub's secondary limits. Takes twenty minutes.
+	PACER_FULL_SIZE=1 PACER_BIN="$(BIN)/pacer" cargo test --workspace --test limits $(LOCKED) -- --nocapture --test-threads 1
 
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::ledger::{Job, JobEvent, Ledger, State};
 use crate::policy::Attributes;
+use crate::runner_job::RunnerJob;
 use crate::scale_down::since;
 
 mod polled;
@@ -34,7 +35,8 @@ pub struct Listing {
     pub started: Timestamp,
     /// What is missing is over if it was queued before this; none when nothing is known of what is missing.
     pub covers: Option<Timestamp>,
-    /// The jobs that this fleet's labels fit, completed ones included where they are listed.
+    /// The jobs that this fleet's labels fit, completed ones included where they are listed, and those in progress on a runner that may be one of it:
+    /// its labels may have been others when that took the job.
     pub jobs: Vec<JobEvent>,
 }
 
@@ -73,6 +75,8 @@ pub struct Demand {
     pub unexplained: u32,
     /// When the answer changes although nothing happens.
     pub next: Option<Timestamp>,
+    /// Repositories whose list has every job in progress, and when it was begun.
+    read: BTreeMap<Arc<str>, Timestamp>,
 }
 
 /// Jobs that wait for a runner.
@@ -95,6 +99,26 @@ impl Waiting {
 }
 
 impl Demand {
+    /// Jobs that name a runner, by its name: those of the ledger, and those that only GitHub's lists tell of or have in progress.
+    #[must_use]
+    pub fn named<'a>(&'a self, ledger: &'a Ledger) -> HashMap<&'a str, Vec<(u64, &'a Job)>> {
+        let mut named: HashMap<&str, Vec<(u64, &Job)>> = HashMap::new();
+        let open = self.jobs.iter().map(|(id, job)| (*id, &**job));
+        for (id, job) in ledger.all().chain(open) {
+            job.runner.iter().for_each(|runner| named.entry(runner).or_default().push((id, job)));
+        }
+        named
+    }
+
+    /// Whether the job is over by which a runner was said to work, where no job names the runner any more: the list of its repository was begun well
+    /// after the job had begun. Where nobody reads that list, only the end that an event tells of is one.
+    #[must_use]
+    pub fn has_ended(&self, told: &RunnerJob) -> bool {
+        let Some((working, repository)) = told.working.zip(told.repository.as_ref()) else { return false };
+        let known = working.checked_add(LISTING_LAG).unwrap_or(Timestamp::MAX);
+        self.read.get(repository).is_some_and(|begun| known < *begun)
+    }
+
     /// So many of its jobs that no runner has yet, and when each was queued: the one that waits longest comes first.
     #[must_use]
     pub fn queue(&self, most: usize) -> Vec<(Timestamp, u64)> {
@@ -150,7 +174,7 @@ pub fn assess(
     now: Timestamp,
 ) -> Demand {
     let listed = Listed::of(listings);
-    let mut demand = Demand::default();
+    let mut demand = Demand { read: listed.whole.clone(), ..Demand::default() };
     // In their order, of which a map is made at once.
     let mut open = Vec::new();
     for (id, job) in ledger.to_keep() {
@@ -237,6 +261,8 @@ struct Listed<'a> {
     covered: HashMap<&'a str, (Timestamp, Timestamp)>,
     /// When the oldest of the listings was begun, where all of them are complete.
     oldest: Option<Timestamp>,
+    /// Repositories with complete listings, and when those were begun.
+    whole: BTreeMap<Arc<str>, Timestamp>,
 }
 
 impl<'a> Listed<'a> {
@@ -248,6 +274,7 @@ impl<'a> Listed<'a> {
             jobs: listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job)).collect(),
             covered: listings.iter().filter_map(covered).collect(),
             oldest: listings.iter().map(whole).min().flatten(),
+            whole: listings.iter().filter_map(|listing| Some((listing.repository.clone(), whole(listing)?))).collect(),
         }
     }
 

@@ -23,6 +23,7 @@ pub mod fleet;
 pub mod gate;
 pub mod last_job;
 pub mod ledger;
+pub mod listing;
 pub mod name;
 pub mod namesake;
 pub mod node;

@@ -1,4 +1,4 @@
-//! What job events say about a runner that they name.
+//! What job events and GitHub's job lists say about a runner that they name.
 
 use std::sync::Arc;
 
@@ -6,13 +6,15 @@ use jiff::Timestamp;
 
 use crate::ledger::{About, Job, State};
 
-/// What job events say about a runner that they name.
+/// What job events and GitHub's job lists say about a runner that they name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunnerJob {
     /// Since when its job is in progress.
     pub working: Option<Timestamp>,
     /// Which one that is, by GitHub's id.
     pub job: Option<u64>,
+    /// The repository of that job.
+    pub repository: Option<Arc<str>>,
     /// When the last one that is over ended.
     pub ended: Option<Timestamp>,
     /// What that one was.
@@ -26,11 +28,12 @@ impl RunnerJob {
     /// been found out later.
     #[must_use]
     pub fn of<'a>(before: Option<&Self>, jobs: impl IntoIterator<Item = (u64, &'a Job)>) -> Self {
-        let mut told = Self { working: None, job: None, ..before.cloned().unwrap_or_default() };
+        let mut told = Self { working: None, job: None, repository: None, ..before.cloned().unwrap_or_default() };
         for (id, job) in jobs {
             match job.state {
                 State::InProgress if told.working.is_none_or(|since| job.since > since) => {
                     (told.working, told.job) = (Some(job.since), Some(id));
+                    told.repository = Some(job.about.repository.clone());
                 }
                 State::Completed if told.ended.is_none_or(|ended| job.since > ended) => {
                     (told.ended, told.last) = (Some(job.since), Some(job.about.clone()));

@@ -1,8 +1,8 @@
 //! How much GitHub still lets us ask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +11,7 @@ use pacer_core::scope::Scope;
 use tokio::time::Instant;
 
 use crate::call::{Call, Endpoint, Subject};
+use crate::client::ClientId;
 use crate::limit::{Limited, Report, Resource};
 
 /// Accounts kept per client. An App without an installation id has one per owner it serves; above this the least recently
@@ -98,6 +99,25 @@ pub(crate) struct Ledger {
     /// From when allowances count their time.
     made: Instant,
     state: Mutex<State>,
+}
+
+/// What GitHub lets a process ask, by credentials. GitHub counts what is asked with the same credentials together, in however many Secrets they are
+/// and however often those are written anew.
+#[derive(Debug, Default)]
+pub struct Budgets(Mutex<HashMap<ClientId, Weak<Ledger>>>);
+
+impl Budgets {
+    /// That of these credentials, as long as any client has it. `per_owner` as in [`Ledger::new`].
+    pub(crate) fn of(&self, id: &ClientId, per_owner: bool) -> Arc<Ledger> {
+        let mut ledgers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ledger) = ledgers.get(id).and_then(Weak::upgrade) {
+            return ledger;
+        }
+        ledgers.retain(|_, ledger| ledger.strong_count() > 0);
+        let ledger = Arc::new(Ledger::new(per_owner));
+        ledgers.insert(id.clone(), Arc::downgrade(&ledger));
+        ledger
+    }
 }
 
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::{ServiceBuilder, ServiceExt};
 
-use crate::budget::{Budget, Ledger};
+use crate::budget::{Budget, Budgets, Ledger};
 use crate::call::{Call, Endpoint, Subject};
 use crate::counters::{CacheUse, CallCount, Counters};
 use crate::credentials::{CredentialKind, Credentials, CredentialsError};
@@ -58,6 +58,8 @@ pub struct ClientOptions {
     pub foreign: Option<Arc<AnswerMemory>>,
     /// Which proxy to use.
     pub proxy: ProxyRules,
+    /// What clients with the same credentials share of GitHub's limits.
+    pub budgets: Arc<Budgets>,
 }
 
 impl ClientOptions {
@@ -85,6 +87,7 @@ impl Default for ClientOptions {
             listing_bytes: 32 << 20,
             foreign: None,
             proxy: ProxyRules::Environment,
+            budgets: Arc::default(),
         }
     }
 }
@@ -175,7 +178,7 @@ impl GitHub {
         let (kind, id) = (credentials.kind(), ClientId(credentials.fingerprint(), endpoints.clone()));
         let per_owner = matches!(&credentials, Credentials::App { installation_id: None, .. });
         let authentication = authentication(credentials, &endpoints)?;
-        let (ledger, counters) = (Arc::new(Ledger::new(per_owner)), Arc::new(Counters::default()));
+        let (ledger, counters) = (options.budgets.of(&id, per_owner), Arc::new(Counters::default()));
         let cache = Cache::new(options.cache_bytes);
         let stack: Next = ServiceBuilder::new()
             .layer(gate::layer(Arc::clone(&ledger), Arc::clone(&counters)))

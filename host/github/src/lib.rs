@@ -37,7 +37,7 @@ mod stack;
 pub mod webhook;
 
 pub use agents::AgentVersion;
-pub use budget::Budget;
+pub use budget::{Budget, Budgets};
 pub use call::Endpoint;
 pub use client::{ClientError, ClientId, ClientOptions, GitHub};
 pub use counters::{CacheUse, CallCount, Outcome};

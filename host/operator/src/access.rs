@@ -345,6 +345,40 @@ impl Accesses {
     pub async fn get(&self, namespace: &str, config: &RunnerConfig) -> Result<Access, Error> {
         let scope = config.scope()?;
         let github = self.github(namespace, config.credentials_secret()).await?;
+        Ok(self.access(namespace, config, scope, github))
+    }
+
+    /// As [`Self::get`], for a Runner that is to go: where its credentials are gone or unusable, with the last ones that were there. A namespace loses
+    /// its Secrets before its Runners, and whoever deletes both at once means the Runners.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`], where no credentials are known either.
+    pub async fn get_to_stop(&self, namespace: &str, config: &RunnerConfig) -> Result<Access, Error> {
+        let scope = config.scope()?;
+        let secret = config.credentials_secret();
+        let github = match self.github(namespace, secret).await {
+            Err(error @ Error::Credentials(_)) => self.last_good(namespace, secret).await.ok_or(error)?,
+            outcome => outcome?,
+        };
+        Ok(self.access(namespace, config, scope, github))
+    }
+
+    /// The client that a Secret made when it was last read, where the namespace may still use it.
+    async fn last_good(&self, namespace: &str, secret: Option<&str>) -> Option<GitHub> {
+        let slot = self.secrets.lock().await.get(&(namespace.to_owned(), secret?.to_owned()))?.clone();
+        let place = self.tenancies.credentials_namespace(namespace).ok()?;
+        let known = slot.lock().await;
+        let known = known.as_ref().filter(|known| self.is_admitted(namespace, &place, known))?;
+        Some(known.github.paid_by(Some(self.tenancies.payer(namespace))))
+    }
+
+    /// Whether a namespace may use what its Secret made. A right may have been taken away since.
+    fn is_admitted(&self, namespace: &str, place: &str, known: &FromSecret) -> bool {
+        known.place == place && self.tenancies.admits_hosts(namespace, known.github.endpoints(), &self.endpoints).is_ok()
+    }
+
+    fn access(&self, namespace: &str, config: &RunnerConfig, scope: Scope, github: GitHub) -> Access {
         let key: Arc<str> = Arc::from(credentials_key(namespace, config));
         let id = (github.id().clone(), scope.clone());
         let mut held = lock(&self.held);
@@ -352,7 +386,7 @@ impl Accesses {
         if let Some(payer) = github.payer() {
             shared.runner_list.share(payer);
         }
-        Ok(Access { shared, github, key })
+        Access { shared, github, key }
     }
 
     /// [`Access::permit`], for calls about several scopes.
@@ -399,10 +433,8 @@ impl Accesses {
         }
         let entry = self.secrets.lock().await.entry((namespace.to_owned(), name.to_owned())).or_default().clone();
         let mut known = entry.lock().await;
-        // A right may have been taken away since; a client that nobody uses any more goes with its connections.
-        known.take_if(|known| {
-            known.place != place || self.tenancies.admits_hosts(namespace, known.github.endpoints(), &self.endpoints).is_err()
-        });
+        // A client that nobody uses any more goes with its connections.
+        known.take_if(|known| !self.is_admitted(namespace, &place, known));
         if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < SECRET_AGE) {
             return Ok(known.github.clone());
         }

@@ -189,7 +189,7 @@ impl Autoscalers {
         let sources = Sources::of(of.object, &self.cluster.stores)?;
         self.github.tenancies().admits(sources.target.namespace(), sources.target.config()).map_err(Problem::NotAllowed)?;
         let mut seen = self.observe(of, &sources).await?;
-        self.tell_runners(of, &seen.fleet, &seen.ledger).await;
+        self.tell_runners(of, &seen.fleet, &seen.ledger, &seen.demand).await;
         let spec = spec::read(of.object, &sources, self.settings.scale_down_delay, of.clock.now);
         if spec.is_err() {
             // Jobs that wait do so until it can decide. The end of one, where its event got lost, has to be known meanwhile: its runner would drain
@@ -215,7 +215,7 @@ impl Autoscalers {
         let Some(target) = target.filter(|target| !target.is_leaving()) else { return Ok(()) };
         let fleet = self.fleet(&target);
         // What events say of runners at work stays true, and protects them.
-        self.tell_runners(of, &fleet, &self.demand.ledgers.read(of.object)).await;
+        self.tell_runners(of, &fleet, &self.demand.ledgers.read(of.object), &Demand::default()).await;
         self.apply(of, &target, &fleet, target.replicas(), &"the autoscaler can't decide and keeps its number").await?;
         Ok(())
     }

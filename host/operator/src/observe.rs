@@ -1,6 +1,5 @@
 //! From objects, listings and what the process knows to facts. Observing changes nothing.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,9 +15,9 @@ use pacer_cluster::object::Uid;
 use pacer_core::facts::{PodFacts, Refusal, Refuser, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::ledger::{Job, State};
+use pacer_core::listing::{self, Entry, Lack, Listing, Registrant};
 use pacer_core::namesake::{self, Namesake};
 use pacer_core::runner_job::RunnerJob;
-use pacer_core::stop::BUSY_RETRY;
 use pacer_github::runner_list::RunnerListView;
 
 use self::node::{NodeState, Nodes};
@@ -171,10 +170,6 @@ const CONTACT_PATIENCE: Duration = Duration::from_secs(10);
 /// in whole seconds, is past at once.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Listings show a registration up to two seconds after it was made (github-behaviour 5.2), so that a runner whose pod ended just after may be
-/// missing from one.
-const VISIBLE: Duration = Duration::from_secs(3);
-
 /// Where facts about a runner come from, beside its own object.
 #[derive(Clone, Debug)]
 pub struct Sources<'a> {
@@ -234,11 +229,8 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let had_pod = seen.pod || status.is_some_and(had_pod);
     let registration = Registration {
         name: &name,
-        has_pod: pod.is_some(),
         is_own: had_pod || registered || made,
-        registered,
-        is_awaited,
-        refused_busy,
+        of: Registrant { had_pod: seen.pod, registered, awaited: is_awaited, refused_busy },
         own: &own,
         namesakes,
     };
@@ -451,30 +443,13 @@ fn had_pod(status: &RunnerStatus) -> bool {
     status.pod_uid.is_some() || status.phase.as_deref().is_some_and(|phase| !matches!(phase, "" | RunnerStatus::CREATED))
 }
 
-fn digest(pod: Option<&PodFacts>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    if let Some(pod) = pod {
-        pod.uid.hash(&mut hasher);
-        std::mem::discriminant(&pod.phase).hash(&mut hasher);
-        std::mem::discriminant(&pod.container).hash(&mut hasher);
-        (pod.worker == Worker::Running).hash(&mut hasher);
-        pod.deleting.is_some().hash(&mut hasher);
-    }
-    hasher.finish()
-}
-
 /// What a listing is read for.
 struct Registration<'a> {
     name: &'a str,
-    has_pod: bool,
     /// What is listed under its name may be its own. GitHub knows runners by name alone, and a Runner of another namespace, or of another
     /// cluster, may have the same one: whatever never had a pod registered nothing.
     is_own: bool,
-    /// It is known to have registered.
-    registered: bool,
-    /// Registered ahead of its agent, which has not been seen.
-    is_awaited: bool,
-    refused_busy: Option<Duration>,
+    of: Registrant,
     own: &'a Namesake,
     namesakes: &'a [Namesake],
 }
@@ -487,7 +462,7 @@ impl Seen {
     }
 
     fn see_pod(&mut self, pod: Option<&PodFacts>, now: Instant) {
-        let digest = digest(pod);
+        let digest = listing::pod_state(pod);
         if self.pod_state.is_none_or(|state| state.digest != digest) {
             self.pod_state = Some(PodState { digest, since: now });
         }
@@ -510,43 +485,40 @@ impl Seen {
             .is_some_and(|after| !after.is_zero() && after >= patience)
     }
 
-    /// What the newest listing proves. One that was asked for before the runner's pod last changed proves neither absence nor idleness.
-    fn remote(&mut self, of: &Registration<'_>, runner_list: Option<&RunnerListView>, now: Instant) -> Remote {
-        let Some(view) = runner_list else { return Remote::Unknown };
-        // GitHub has not answered since, and much may have happened.
-        if !view.is_valid(now.into()) {
-            return Remote::Unknown;
-        }
-        let listed = view.listing().fetched_at.into_std();
-        let fresh = self.is_fresh(view, now);
-        let Some(entry) = view.get(of.name).filter(|entry| of.is_own && namesake::owns(of.own, of.namesakes, entry.id)) else {
-            // A runner that may be registered is absent only if a complete listing, asked for after its last change, lacks it.
-            if !view.listing().complete || (!fresh && (of.has_pod || self.pod || of.registered)) {
-                return Remote::Unknown;
-            }
-            // One that was never listed may be about to be.
-            if self.pod && (!of.registered || of.is_awaited) && !self.is_listed_after(view, VISIBLE, now) {
-                return Remote::Unknown;
-            }
-            let since = *self.absent_since.get_or_insert(listed);
-            return Remote::Absent { since: now.saturating_duration_since(since) };
-        };
-        self.absent_since = None;
-        self.listed_busy |= entry.busy;
-        let id = entry.id;
-        let presence = view.presence(id);
+    /// What the newest listing proves.
+    fn remote(&mut self, registration: &Registration<'_>, runner_list: Option<&RunnerListView>, now: Instant) -> Remote {
+        // An old one proves nothing: GitHub has not answered since, and much may have happened.
+        let Some(view) = runner_list.filter(|view| view.is_valid(now.into())) else { return Remote::Unknown };
+        let Registration { name, is_own, of, own, namesakes } = registration;
         let lasting = |since: Option<tokio::time::Instant>| {
             since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since.into_std()))
         };
-        if !entry.online {
-            let since = lasting(presence.and_then(|presence| presence.offline_since));
-            return Remote::Offline { id, busy: entry.busy, since };
+        let entry = view.get(name).filter(|entry| *is_own && namesake::owns(own, namesakes, entry.id)).map(|entry| {
+            let presence = view.presence(entry.id);
+            Entry {
+                id: entry.id,
+                online: entry.online,
+                busy: entry.busy,
+                offline: lasting(presence.and_then(|presence| presence.offline_since)),
+                idle: lasting(presence.and_then(|presence| presence.idle_since)),
+            }
+        });
+        if let Some(entry) = entry {
+            self.absent_since = None;
+            self.listed_busy |= entry.busy;
         }
-        // Not yet proved idle since its pod changed, or its removal was refused for a job that the listing does not show yet: counted as
-        // busy. The flag may be a minute late, and a scale-down that trusted it would ask for the same busy runners again and again.
-        let refused = of.refused_busy.is_some_and(|ago| ago < BUSY_RETRY);
-        let busy = entry.busy || !fresh || refused;
-        Remote::Online { id, busy, idle: lasting(presence.and_then(|presence| presence.idle_since)) }
+        let listing = Listing {
+            entry,
+            complete: view.listing().complete,
+            pages: view.listing().pages,
+            fresh: self.is_fresh(view, now),
+            settled: self.is_listed_after(view, listing::VISIBLE, now),
+        };
+        listing.proves(of, || {
+            let listed = view.listing().fetched_at.into_std();
+            let first = *self.absent_since.get_or_insert(listed);
+            Lack { since: now.saturating_duration_since(first), again: first < listed }
+        })
     }
 }
 

@@ -15,13 +15,13 @@ pub(crate) fn endpoints(arguments: &GitHubArguments) -> Result<Endpoints> {
     )?)
 }
 
-/// Options of every GitHub client of this process.
+/// Options of every GitHub client of this process. Clients made with the same ones, or clones, share GitHub's limits where their credentials are equal.
 pub(crate) fn options(arguments: &GitHubArguments) -> ClientOptions {
     ClientOptions { ca_file: arguments.github_ca_file.clone(), ..ClientOptions::default() }
 }
 
-/// A client with the credentials in flags and environment; none without any.
-pub(crate) fn client(arguments: &GitHubArguments) -> Result<Option<GitHub>> {
+/// A client with the credentials in flags and environment, and with [`options`]; none without any.
+pub(crate) fn client(arguments: &GitHubArguments, options: &ClientOptions) -> Result<Option<GitHub>> {
     let secret = |text: &Option<String>| text.clone().map(Secret::new);
     let parts = CredentialParts {
         token: secret(&arguments.github_token),
@@ -32,7 +32,7 @@ pub(crate) fn client(arguments: &GitHubArguments) -> Result<Option<GitHub>> {
         basic_password: secret(&arguments.github_basicauth_password),
     };
     match Credentials::from_parts(parts, KeyFiles::Allowed) {
-        Ok(credentials) => Ok(Some(GitHub::new(credentials, endpoints(arguments)?, &options(arguments))?)),
+        Ok(credentials) => Ok(Some(GitHub::new(credentials, endpoints(arguments)?, options)?)),
         Err(CredentialsError::Missing) => Ok(None),
         Err(error) => Err(error.into()),
     }

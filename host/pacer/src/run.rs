@@ -23,9 +23,9 @@ use pacer_core::price::Prices;
 use pacer_core::shard::{Shards, Share};
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::Proof;
-use pacer_github::GitHub;
 use pacer_github::pace::Pace;
 use pacer_github::queues::Queues;
+use pacer_github::{ClientOptions, GitHub};
 use pacer_operator::access::Accesses;
 use pacer_operator::account::Accounts;
 use pacer_operator::attributes::FactSources;
@@ -203,6 +203,8 @@ struct Common {
     registries: Registries,
     /// The operator's own client, where it has credentials.
     github: Option<GitHub>,
+    /// With which other clients are made.
+    options: ClientOptions,
     receipts: Arc<receipts::Counters>,
     /// What policies may be told of labels and annotations.
     allowed: Arc<Allowed>,
@@ -360,7 +362,8 @@ impl Process {
     }
 
     fn common(&self, policies: Policies) -> anyhow::Result<Common> {
-        let github = default_github::client(&self.arguments.github)?;
+        let options = default_github::options(&self.arguments.github);
+        let github = default_github::client(&self.arguments.github, &options)?;
         let facts = &self.arguments.facts;
         let (allowed, prices) = (Arc::new(settings::allowed(facts)), settings::prices(facts.node_prices.as_deref())?);
         if github.is_none() {
@@ -371,6 +374,7 @@ impl Process {
             counters: policies.counters,
             registries: settings::registries(&self.arguments)?,
             github,
+            options,
             receipts: Arc::default(),
             allowed,
             prices,
@@ -433,7 +437,7 @@ impl Process {
         };
         let ledgers = Arc::new(Ledgers::new(client.clone(), self.precedence.clone(), stores.job_ledgers_by.clone()));
         let (wake, alarms) = wake::channel();
-        let (endpoints, options) = (default_github::endpoints(&arguments.github)?, default_github::options(&arguments.github));
+        let (endpoints, options) = (default_github::endpoints(&arguments.github)?, common.options.clone());
         let (accesses, runner_lists) = Accesses::new(
             client.clone(),
             endpoints,

@@ -326,7 +326,7 @@ fn job_metrics(arguments: &ReceiverArguments) -> JobMetricsSettings {
 
 /// GitHub, to ask which groups are open to a repository; none without credentials.
 fn groups(arguments: &GitHubArguments) -> anyhow::Result<Option<Box<dyn RunnerGroups>>> {
-    let github = default_github::client(arguments)?;
+    let github = default_github::client(arguments, &default_github::options(arguments))?;
     if github.is_none() {
         tracing::info!("no GitHub credentials: every runner group is taken to be open to every repository");
     }

@@ -135,7 +135,7 @@ pub struct Settings {
 
 /// How long a vanished agent is shown online, and its job is believed to run, where a test does not say otherwise. A real GitHub takes
 /// [a minute](Settings::real) and ten: the only two times of the default that are shorter than measured, because each lost runner of a suite would
-/// cost it ten minutes. `late_flag` and `limits` run with the real ones, the laboratory in virtual time.
+/// cost it ten minutes. The laboratory loses agents for as long as the real one does, in virtual time.
 const OFFLINE_AFTER: Duration = Duration::from_millis(200);
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
@@ -364,6 +364,16 @@ impl SimGitHub {
     /// Makes a scope, and the owner of a repository, exist.
     pub fn add(&self, scope: &Scope) {
         self.with(|state| state.accounts.ensure(scope));
+    }
+
+    /// Deletes a scope with its runners: GitHub answers 404 from then on, and their agents are turned away.
+    pub fn remove(&self, scope: &Scope) {
+        self.with(|state| {
+            let Some(place) = state.accounts.remove(scope) else { return };
+            let runners: Vec<RunnerId> =
+                state.accounts.get(place).into_iter().flat_map(|place| place.runners.iter().copied()).collect();
+            runners.into_iter().for_each(|runner| state.remove_runner(runner));
+        });
     }
 
     /// Makes `login` a user, whose repositories have no organization.

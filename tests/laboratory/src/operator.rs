@@ -25,7 +25,7 @@ use pacer_core::stop::StopLimits;
 use crate::agenda::{Event, Key};
 use crate::clock::{At, Clock, MINUTE, SECOND, millis};
 use crate::invariant::Invariant;
-use crate::object::{RunnerId, runner_of};
+use crate::object::RunnerId;
 use crate::outside::{Broken, Outside, Unanswered};
 use crate::rules::Rules;
 use crate::script::{Kind, Refusal};
@@ -308,9 +308,5 @@ impl Operator {
     /// Whether GitHub refuses the credentials, as far as the last listing told.
     fn is_refused(&self) -> bool {
         matches!(self.lister.refused, Some(Refusal::Unauthorized))
-    }
-
-    fn runner_named(name: &str) -> Option<RunnerId> {
-        runner_of(name)
     }
 }

@@ -19,7 +19,7 @@ use crate::script::{Kind, Refusal, Setting};
 use crate::stream::Stream;
 
 pub use api::{Broken, GRACE};
-pub use github::{GitHub, Listed, Removal, Unanswered};
+pub use github::{GitHub, Listed, Pages, Removal, Unanswered};
 pub use job::Job;
 pub use life::Life;
 
@@ -35,6 +35,8 @@ pub struct Faults {
     pub revoked: Option<(At, At)>,
     /// Listings are torn.
     pub torn: At,
+    /// The registration that the last torn listing lacked.
+    pub missed: Option<u64>,
     /// Changes fail.
     pub api: At,
     /// The flag is late by so much, for jobs that begin before the second time.

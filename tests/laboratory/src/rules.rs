@@ -42,6 +42,8 @@ pub enum Defect {
     RefusalIsGone,
     /// A torn listing proves absence.
     TornProvesAbsence,
+    /// One listing of several pages proves absence when their numbers fit together.
+    OneListingProves,
     /// A listing that is older than the pod's last change proves idleness and absence.
     OldListingProves,
     /// A job that ends before a listing saw its runner counts as a failed start.
@@ -66,7 +68,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::FlagOverEvent,
         Self::FlagOverPod,
         Self::StopAsksAtOnce,
@@ -74,6 +76,7 @@ impl Defect {
         Self::BusyIsGone,
         Self::RefusalIsGone,
         Self::TornProvesAbsence,
+        Self::OneListingProves,
         Self::OldListingProves,
         Self::EarlyEndIsFailure,
         Self::InvalidKeepsNothing,
@@ -258,6 +261,12 @@ impl Rules {
     #[must_use]
     pub fn proves_absence(self, complete: bool) -> bool {
         complete || self.has(Defect::TornProvesAbsence)
+    }
+
+    /// Of how many pages a listing is.
+    #[must_use]
+    pub fn pages(self, pages: u32) -> u32 {
+        if self.has(Defect::OneListingProves) || self.has(Defect::TornProvesAbsence) { 1 } else { pages }
     }
 
     /// Whether a listing was asked for after a change.

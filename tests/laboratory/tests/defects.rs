@@ -15,6 +15,7 @@ const FOUND: &[(Defect, u64, Invariant)] = &[
     (Defect::BusyIsGone, 4, Invariant::Convergence),
     (Defect::RefusalIsGone, 13, Invariant::Convergence),
     (Defect::TornProvesAbsence, 50, Invariant::Convergence),
+    (Defect::OneListingProves, 50, Invariant::Convergence),
     (Defect::OldListingProves, 285, Invariant::Convergence),
     (Defect::EarlyEndIsFailure, 69, Invariant::FailureInvented),
     (Defect::InvalidKeepsNothing, 21, Invariant::Convergence),
@@ -23,7 +24,7 @@ const FOUND: &[(Defect, u64, Invariant)] = &[
     (Defect::CreationsForgotten, 0, Invariant::TooManyRunners),
     (Defect::SurgeUnbounded, 0, Invariant::TooManyRunners),
     (Defect::BoundsIgnored, 1, Invariant::OutOfBounds),
-    (Defect::GateOpen, 97, Invariant::BusyUnregistered),
+    (Defect::GateOpen, 293, Invariant::BusyUnregistered),
     (Defect::NoPause, 0, Invariant::HotLoop),
 ];
 

@@ -1,7 +1,6 @@
 //! What the suites share: a world with the shipped manifests, and the words of a test about a fleet.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -18,10 +17,13 @@ use pacer_harness::objects;
 use pacer_harness::world::{Options, World};
 use serde_json::{Value, json};
 
+use self::manifests::shipped;
+
 pub mod arc;
 pub mod ending;
 pub mod fleet;
 pub mod kill;
+pub mod manifests;
 pub mod page;
 pub mod promtool;
 pub mod recorder;
@@ -52,9 +54,8 @@ fn seed() -> u64 {
 ///
 /// When a part of it does not start.
 pub async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     let mut options =
-        Options { manifests: vec![deploy.join("base/namespace.yaml"), deploy.join("base/rbac.yaml")], ..Options::default() };
+        Options { manifests: vec![shipped("base/namespace.yaml"), shipped("base/rbac.yaml")], ..Options::default() };
     // Enterprise Cloud's limit: the suites do in a minute what a fleet does in an hour.
     options.github.rate_limit = 15_000;
     options.github.behaviour.seed = seed();
@@ -72,6 +73,17 @@ pub async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {
     let world = World::start(options).await?;
     world.github.add(&Scope::repository("acme", "app"));
     Ok(world)
+}
+
+/// What kubectl prints.
+///
+/// # Errors
+///
+/// With its words, when it fails.
+pub async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
+    let output = world.plane.kubectl(arguments).await?;
+    ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// A RunnerDeployment as people write it.

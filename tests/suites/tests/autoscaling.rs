@@ -13,12 +13,15 @@ use kube::api::{Patch, PatchParams};
 use pacer_api::condition::ConditionType;
 use pacer_api::job_ledger;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
+use pacer_core::facts::FLAG_PATIENCE;
 use pacer_core::ledger::State;
 use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
+use pacer_suites::manifests::shipped;
 use pacer_suites::webhook::{SECRET, hook, hooked_world, receive};
 use pacer_suites::{
     PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, put, queue, runners, settled, succeeded, until, with_spec,
+    world,
 };
 use serde_json::{Value, json};
 
@@ -245,7 +248,7 @@ async fn metrics_are_told(world: &World) -> Result<()> {
         ensure!(text.contains(line), "/metrics lacks {line}:\n{text}");
     }
     let exported: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana/pacer.json");
+    let path = shipped("grafana/pacer.json");
     let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
     let list = |object: &Value, field: &str| object.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     let targets = list(&dashboard, "panels").into_iter().flat_map(|panel| list(&panel, "targets"));
@@ -377,5 +380,23 @@ async fn lost_end_of_a_job_is_found_while_the_autoscaler_can_not_decide() -> Res
     apply(&world, &undecidable(autoscaler)).await?;
     succeeded(&world, 1).await?;
     no_open_jobs(&world).await?;
+    end(world).await
+}
+
+/// Nobody looks for the worker process, and GitHub's flag says idle all the time. Each listing of runners says so for longer than the patience with that
+/// flag, so that the list of jobs alone protects them.
+#[tokio::test(flavor = "multi_thread")]
+async fn runners_that_only_the_job_list_names_are_not_asked_to_go() -> Result<()> {
+    let never = Duration::from_secs(3_600);
+    let world = world(|options| options.github.behaviour.busy_late = never..=never).await?;
+    let own_probe = json!([{"name": "runner", "readinessProbe": {"exec": {"command": ["true"]}}}]);
+    apply(&world, &with_spec(deployment("web", 2), "containers", own_probe)).await?;
+    apply(&world, &autoscaler(2, 2, by_polling())).await?;
+    settled(&world, 2).await?;
+    queue(&world, "web", 2, FLAG_PATIENCE + Duration::from_secs(40))?;
+    runners(&world, "both at work", |counts| counts.busy == 2).await?;
+    apply(&world, &autoscaler(1, 1, by_polling())).await?;
+    succeeded(&world, 2).await?;
+    settled(&world, 1).await?;
     end(world).await
 }

@@ -1,12 +1,12 @@
 //! `pacer doctor` on an installation as it is shipped: each thing is broken, found with its cure, cured, and not found any more.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pacer_harness::controlplane::Apply;
 use pacer_harness::operator::binary;
 use pacer_harness::world::World;
+use pacer_suites::manifests::shipped;
 use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, runners, world};
 use serde_json::{Value, json};
 
@@ -119,10 +119,6 @@ fn credentials(token: &str) -> String {
         "stringData": {"github_token": token},
     })
     .to_string()
-}
-
-fn shipped(file: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
 }
 
 /// A cluster with what `deploy/` installs, a fleet, and an operator that acts.

@@ -1,6 +1,7 @@
 //! Several replicas act at once, each for its share of the namespaces, and hand shards over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -16,7 +17,8 @@ use pacer_harness::github::{JobId, JobSpec, RouteKind, Scope};
 use pacer_harness::objects;
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
-use pacer_suites::{PATIENCE, end_as_it_is, runners, succeeded, world};
+use pacer_suites::manifests::{kustomized, shipped};
+use pacer_suites::{PATIENCE, end_as_it_is, page, runners, succeeded, world};
 use serde_json::{Value, json};
 
 /// Where the operators and their Leases are.
@@ -55,21 +57,7 @@ async fn sharded(shards: u16, namespaces: &BTreeMap<String, u16>) -> Result<Worl
     let mut replica = replica.context("no operator's options")?;
     replica.args.clear();
     replica.args.extend(["--enable-leader-election".to_owned(), format!("--shards={shards}")]);
-    let names: Vec<String> = (0..shards).map(|shard| format!("{LEASE}-shard-{shard}")).collect();
-    let labels = json!({"name": "pacer-shards", "namespace": OWN});
-    for object in [
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": labels,
-            "rules": [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": names, "verbs": ["get", "update"]}],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": labels,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pacer-shards"},
-            "subjects": [{"kind": "ServiceAccount", "name": replica.service_account, "namespace": OWN}],
-        }),
-    ] {
-        world.plane.apply_text(&object.to_string(), Apply::ServerSide).await?;
-    }
+    world.plane.apply(&shipped("shards/rbac.yaml"), Apply::ServerSide).await?;
     for name in namespaces.keys() {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         world.plane.apply_text(&namespace.to_string(), Apply::ServerSide).await?;
@@ -185,6 +173,32 @@ fn removals(world: &World) -> u64 {
 
 fn queue(world: &World, namespace: &str, duration: Duration) -> Result<JobId> {
     Ok(world.github.queue_job(JobSpec::new(format!("acme/{namespace}"), ["web"]).lasting(duration))?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_with_the_component_have_the_rights_of_as_many_shards_as_there_may_be() -> Result<()> {
+    let world = world(|options| {
+        options.operator = None;
+        options.nodes = None;
+    })
+    .await?;
+    let readme = fs::read_to_string(shipped("README.md"))?;
+    let shown = page::in_language(&readme, "yaml").find(|text| text.contains("<path to shards>")).context("no example")?;
+    let (_, patches) = shown.split_once("patches:").context("no patches")?;
+    let objects = kustomized(&world, &["base"], &["shards"], &format!("patches:{patches}")).await?;
+    let one = |kind: &str, name: &str| {
+        objects
+            .iter()
+            .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+            .context(format!("{kind} {name}"))
+    };
+    let deployment = one("Deployment", "pacer")?;
+    let arguments = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).context("arguments")?;
+    ensure!(deployment["spec"]["replicas"] == 3 && arguments.last() == Some(&json!("--shards=3")), "{deployment:#}");
+    let names: Vec<String> = (0..Shards::MOST).map(|shard| format!("{LEASE}-shard-{shard}")).collect();
+    let role = one("Role", "pacer-shards")?;
+    ensure!(role["rules"][0]["resourceNames"] == json!(names), "{role:#}");
+    end_as_it_is(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

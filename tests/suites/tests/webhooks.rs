@@ -9,7 +9,6 @@ mod replicas;
 mod replies;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use kube::ResourceExt;
@@ -18,6 +17,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, job_ledger};
 use pacer_core::ledger::State;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::{Options, World};
+use pacer_suites::manifests::shipped;
 use pacer_suites::{PATIENCE, api, apply, patient_autoscaler};
 use serde_json::{Value, json};
 
@@ -28,11 +28,10 @@ const SECRET: &str = "It's a Secret to Everybody";
 
 /// A cluster without nodes and operator, with the role of the webhook server.
 async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     pacer_suites::world(|options| {
         options.operator = None;
         options.nodes = None;
-        options.manifests.push(deploy.join("webhook/rbac.yaml"));
+        options.manifests.push(shipped("webhook/rbac.yaml"));
         change(options);
     })
     .await

@@ -176,3 +176,51 @@ fn an_expired_job_is_looked_up_or_renewed_and_its_time_starts_within_the_maximum
     let late = assess(&jobs, &[], &Fleet::default(), |_| Some(at(300)), LIFE, at(700));
     assert_eq!((late.findings.as_slice(), late.next), (&[][..], Some(at(900))));
 }
+
+#[test]
+fn jobs_in_progress_name_their_runners_whoever_tells_of_them() {
+    let jobs = ledger(&[
+        event(1, State::InProgress, 5, Some("by-event")),
+        event(2, State::Queued, 0, None),
+        event(4, State::Completed, 9, Some("done")),
+    ]);
+    let listed = [
+        event(1, State::InProgress, 5, Some("by-event")),
+        event(2, State::InProgress, 6, Some("event-lost")),
+        event(3, State::InProgress, 7, Some("by-list")),
+        // The list is older than the event of the end.
+        event(4, State::InProgress, 8, Some("done")),
+        event(5, State::InProgress, 8, Some("of-another-fleet")),
+    ];
+    let own = ["by-event", "event-lost", "by-list", "done"];
+    let demand = assessed(&jobs, &[listing(30, listed.into())], &fleet(&own, &[]), 31);
+    let named = demand.named(&jobs);
+    let job = |runner: &str| RunnerJob::of(None, named.get(runner).into_iter().flatten().copied()).job;
+    assert_eq!(own.map(job), [Some(1), Some(2), Some(3), None]);
+    assert!(!named.contains_key("of-another-fleet"));
+}
+
+#[test]
+fn job_that_no_list_has_any_more_is_over_when_the_list_is_newer_than_its_begin() {
+    let working = |second: i64| RunnerJob {
+        working: Some(at(second)),
+        job: Some(1),
+        repository: Some(Arc::from("acme/app")),
+        ..RunnerJob::default()
+    };
+    let ended =
+        |listings: &[Listing], told: &RunnerJob| assessed(&Ledger::default(), listings, &fleet(&["a"], &[]), 100).has_ended(told);
+    let whole = listing(50, Vec::new());
+    let partial = Listing { covers: Some(at(20)), ..whole.clone() };
+    let of_another = Listing { repository: Arc::from("acme/other"), ..whole.clone() };
+    assert!(ended(std::slice::from_ref(&whole), &working(39)));
+    for (case, listings, told) in [
+        ("the list may be older than the job", vec![whole.clone()], working(40)),
+        ("the list is not whole", vec![partial], working(10)),
+        ("another list", vec![of_another], working(10)),
+        ("no list", vec![], working(10)),
+        ("no job", vec![whole], RunnerJob::default()),
+    ] {
+        assert!(!ended(&listings, &told), "{case}");
+    }
+}

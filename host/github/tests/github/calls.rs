@@ -217,6 +217,34 @@ async fn a_secondary_limit_stops_every_call_of_the_client() {
 }
 
 #[tokio::test]
+async fn clients_of_the_same_token_share_a_minute_and_a_refusal() {
+    const LIMITS: [(&str, &str); 3] =
+        [("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", "4000"), ("x-ratelimit-reset", "4102444800")];
+    let server = Server::start(|_| reply(204, &LIMITS, "")).await;
+    let options = options();
+    let client = |token: &str| {
+        let credentials = Credentials::Token(Secret::new(token.to_owned()));
+        GitHub::new(credentials, server.endpoints(), &options.clone()).unwrap()
+    };
+    let (one, same, other) = (client(TOKEN), client(TOKEN), client("another"));
+    let mut removed = 0;
+    let deferred = loop {
+        match one.remove_runner(&organization(), removed).await {
+            Ok(_) => removed += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(deferred.kind(), ErrorKind::Deferred { .. }) && (100..180).contains(&removed), "{removed}: {deferred}");
+    // A Secret that was written again is another client as well.
+    drop(one);
+    for client in [&same, &client(TOKEN)] {
+        let error = client.remove_runner(&organization(), 1).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Deferred { .. }), "{error}");
+    }
+    other.remove_runner(&organization(), 1).await.unwrap();
+}
+
+#[tokio::test]
 async fn wrong_credentials_are_explained() {
     type Headers = &'static [(&'static str, &'static str)];
     let table: [(u16, Headers, &str, &str); 3] = [

@@ -93,7 +93,7 @@ impl Abandoned {
         let uid = Uid::of(&runner)?;
         let clock = Clock::read();
         // Without its credentials nothing can be done at GitHub; what the error says goes into the log with each try.
-        let access = self.github.get(&namespace, &runner.spec.config).await?;
+        let access = self.github.get_to_stop(&namespace, &runner.spec.config).await?;
         let pending = pending.entry(Uid::of(pod)?).or_insert_with(|| {
             tracing::info!(namespace, pod = name, scope = %access.scope(), "taking down a pod that ARC left without its Runner");
             Pending { access: access.clone(), known: Known::default() }

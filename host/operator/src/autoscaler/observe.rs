@@ -1,6 +1,6 @@
 //! The runners of a target, as far as demand is concerned.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
-use pacer_core::demand;
-use pacer_core::ledger::{Job, Ledger};
+use pacer_core::demand::{self, Demand};
+use pacer_core::ledger::Ledger;
 use pacer_core::policy::Counts;
 use pacer_core::replacement::Accounted;
 use pacer_core::room::NoRoom;
@@ -92,17 +92,18 @@ impl Autoscalers {
         fleet.sets.push(Finished { set: uid, count: summary.finished });
     }
 
-    /// Passes on what events say of single runners: who is named has registered, and is busy while its job is not over. That is known here
-    /// before any listing shows it, and where a job is shorter than the time between two of them, only here.
-    pub(super) async fn tell_runners(&self, of: Subject<'_>, fleet: &Fleet, ledger: &Ledger) {
-        let mut named: HashMap<&str, Vec<(u64, &Job)>> = HashMap::new();
-        for (id, job) in ledger.all() {
-            job.runner.iter().for_each(|runner| named.entry(runner).or_default().push((id, job)));
-        }
+    /// Passes on what events and job lists say of single runners: who is named has registered, and is busy while its job is not over. That is known
+    /// here before any listing of runners shows it, and where a job is shorter than the time between two of them, only here.
+    pub(super) async fn tell_runners(&self, of: Subject<'_>, fleet: &Fleet, ledger: &Ledger, demand: &Demand) {
+        let named = demand.named(ledger);
         for runner in &fleet.objects {
-            let Some(jobs) = named.get(runner.name_any().as_str()) else { continue };
             let Ok(uid) = Uid::of(&**runner) else { continue };
             let before = self.memory.reports.jobs.read(&uid, RunnerJob::clone);
+            let jobs = match named.get(runner.name_any().as_str()) {
+                Some(jobs) => jobs.as_slice(),
+                None if before.as_ref().is_some_and(|before| demand.has_ended(before)) => &[],
+                None => continue,
+            };
             let told = RunnerJob::of(before.as_ref(), jobs.iter().copied());
             if before.as_ref() == Some(&told) {
                 continue;

@@ -152,8 +152,9 @@ fn of_listing(listing: &QueueListing, sources: &Sources) -> Listing {
     let labels: Vec<&str> = sources.target.config().labels().iter().map(String::as_str).collect();
     let fits = |job: &&RemoteJob| {
         let wanted: Vec<&str> = job.labels.iter().map(AsRef::as_ref).collect();
-        // A job without labels is GitHub's own.
-        !wanted.is_empty() && target::fits(&wanted, &labels)
+        // A job without labels is GitHub's own. One in progress may be that of a runner which the fleet made when it had other labels.
+        let is_taken = job.state == JobState::InProgress && job.runner.is_some();
+        !wanted.is_empty() && (is_taken || target::fits(&wanted, &labels))
     };
     Listing {
         repository: Arc::from(listing.repository.to_string()),

@@ -85,7 +85,12 @@ impl Operator {
             if !had_pod && self.github.tenancies().admits(&namespace, &runner.spec.config).is_err() {
                 continue;
             }
-            match self.github.get(&namespace, &runner.spec.config).await {
+            let config = &runner.spec.config;
+            let access = match runner.meta().deletion_timestamp {
+                Some(_) => self.github.get_to_stop(&namespace, config).await,
+                None => self.github.get(&namespace, config).await,
+            };
+            match access {
                 Ok(access) => accesses.push(access),
                 // Its listing may be needed in a moment.
                 Err(Error::Kube(_)) => complete = false,

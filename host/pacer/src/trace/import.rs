@@ -93,7 +93,7 @@ pub(super) fn import(arguments: &Arguments) -> Result<Report> {
 
 /// All jobs of the time, and what could not be read.
 async fn read(arguments: &Arguments, from: Timestamp, to: Timestamp) -> Result<(Vec<Imported>, Vec<String>)> {
-    let github = default_github::client(&arguments.github)?.context(
+    let github = default_github::client(&arguments.github, &default_github::options(&arguments.github))?.context(
         "no GitHub credentials: give --github-token, or an App by --github-app-id and --github-app-private-key, or the variables of these",
     )?;
     let caller = Caller { github, leave: arguments.leave };

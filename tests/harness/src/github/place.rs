@@ -184,6 +184,11 @@ impl Accounts {
         self.index.get(&scope.key()).copied()
     }
 
+    /// Takes a scope away: nothing is found under its name any more.
+    pub(super) fn remove(&mut self, scope: &Scope) -> Option<PlaceId> {
+        self.index.remove(&scope.key())
+    }
+
     pub(super) fn find_number(&self, number: u64) -> Option<PlaceId> {
         self.places.iter().position(|place| place.number == number).map(PlaceId)
     }

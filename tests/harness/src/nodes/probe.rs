@@ -14,7 +14,8 @@ fn runner(pod: &Pod) -> Option<&Container> {
     pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == RUNNER)
 }
 
-fn looks_for_worker(exec: Option<&ExecAction>) -> bool {
+/// Whether a command looks for a worker process.
+pub(super) fn looks_for_worker(exec: Option<&ExecAction>) -> bool {
     exec.and_then(|exec| exec.command.as_ref()).is_some_and(|command| command.iter().any(|part| part.contains(WORKER)))
 }
 

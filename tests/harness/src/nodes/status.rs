@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use super::probe;
+
 /// When a container that ended is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RestartPolicy {
@@ -55,7 +57,7 @@ struct ContainerState {
     state: State,
     restarts: u32,
     last: Option<Termination>,
-    /// It has a readiness probe, without which a running container is ready.
+    /// It has a readiness probe that looks for a worker. Any other passes as soon as the container runs.
     probed: bool,
     /// The last probe succeeded.
     passed: bool,
@@ -69,7 +71,7 @@ impl ContainerState {
             state: State::waiting("ContainerCreating"),
             restarts: 0,
             last: None,
-            probed: container.readiness_probe.is_some(),
+            probed: container.readiness_probe.as_ref().is_some_and(|probe| probe::looks_for_worker(probe.exec.as_ref())),
             passed: false,
         }
     }

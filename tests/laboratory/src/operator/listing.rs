@@ -9,7 +9,7 @@ use super::{Halt, Operator};
 use crate::agenda::{Event, Key};
 use crate::clock::{At, SECOND};
 use crate::object::RunnerId;
-use crate::outside::{Listed, Outside, Unanswered};
+use crate::outside::{Listed, Outside, Pages, Unanswered};
 use crate::script::Refusal;
 
 const SLOW: At = 30 * SECOND;
@@ -27,6 +27,7 @@ pub(super) struct Presence {
 pub(super) struct View {
     pub(super) fetched: At,
     pub(super) complete: bool,
+    pub(super) pages: u32,
     pub(super) listed: BTreeMap<RunnerId, Listed>,
     pub(super) presence: BTreeMap<u64, Presence>,
     /// Listings so far: all, and those whose pages fit together.
@@ -44,7 +45,9 @@ impl View {
         self.seen.1 < 2 && self.seen.0 < 6
     }
 
-    fn follow(before: Option<&Self>, fetched: At, listed: &[Listed], complete: bool, valid: At) -> Self {
+    fn follow(before: Option<&Self>, fetched: At, answer: &Pages, valid: At) -> Self {
+        let Pages { listed, complete, pages } = answer;
+        let (complete, pages) = (*complete, *pages);
         let known = before.map(|before| &before.presence);
         let (all, fitting) = before.map_or((0, 0), |before| before.seen);
         let seen = (all.saturating_add(1), fitting.saturating_add(u8::from(complete)));
@@ -66,7 +69,7 @@ impl View {
             }
         }
         let listed = listed.iter().map(|one| (one.runner, *one)).collect();
-        Self { fetched, complete, listed, presence, seen, valid }
+        Self { fetched, complete, pages, listed, presence, seen, valid }
     }
 }
 
@@ -81,7 +84,7 @@ pub(super) struct Lister {
     waiting_since: Option<At>,
     failures: u32,
     deferred: Option<At>,
-    answer: Option<(At, Vec<Listed>, bool)>,
+    answer: Option<(At, Pages)>,
 }
 
 impl Lister {
@@ -136,8 +139,8 @@ impl Operator {
         }
         self.lister.deferred = None;
         match outside.list_runners() {
-            Ok((listed, complete)) => {
-                self.lister.answer = Some((at, listed, complete));
+            Ok(pages) => {
+                self.lister.answer = Some((at, pages));
                 let due = at + outside.draw.between("page", at, 0, (100, 500));
                 outside.plan(due, Event::Listed);
             }
@@ -154,12 +157,12 @@ impl Operator {
 
     /// A listing is here.
     pub(crate) fn listed(&mut self, outside: &mut Outside) {
-        let Some((fetched, listed, complete)) = self.lister.answer.take() else { return };
+        let Some((fetched, pages)) = self.lister.answer.take() else { return };
         self.lister.failures = 0;
         self.lister.refused = None;
         let valid = (2 * self.lister.interval()).clamp(4 * SLOW, 900 * SECOND);
         let before = self.lister.view.take();
-        let view = View::follow(before.as_ref(), fetched, &listed, complete, valid);
+        let view = View::follow(before.as_ref(), fetched, &pages, valid);
         let changed = before.is_none_or(|before| before.listed != view.listed);
         self.lister.view = Some(view);
         // Whoever waits for a listing hears of it; the others when something changed.

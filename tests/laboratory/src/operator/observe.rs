@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
+use pacer_core::facts::{PodFacts, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
-use pacer_core::stop::{BUSY_RETRY, PodDeletion};
+use pacer_core::listing::{self, Entry, Lack, Listing, Registrant};
+use pacer_core::stop::PodDeletion;
 
 use super::Operator;
 use crate::clock::{At, Clock, elapsed, moment, wall};
@@ -15,16 +16,12 @@ use crate::rules::Rules;
 /// Creations that the watch does not show after this are taken for failed.
 pub(super) const IN_FLIGHT: Duration = Duration::from_secs(30);
 
-/// Listings lack a runner for so long after it registered, at most.
-const VISIBLE: At = 3_000;
-
-type Digest = Option<(Option<String>, u8, u8, bool, bool)>;
-
 /// What the process knows about a runner that no object says: `Known`, `Seen` and `Removed`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pod: bool,
-    pod_state: Option<(Digest, At)>,
+    /// The state of its pod, and since when.
+    pod_state: Option<(u64, At)>,
     pub(super) known_id: Option<u64>,
     absent_since: Option<At>,
     worked: bool,
@@ -52,59 +49,38 @@ pub(super) struct Observed {
     pub(super) waited: Duration,
 }
 
-fn digest(pod: Option<&PodFacts>) -> Digest {
-    pod.map(|pod| {
-        let phase = match pod.phase {
-            PodPhase::Pending => 0,
-            PodPhase::Running => 1,
-            PodPhase::Succeeded => 2,
-            PodPhase::Failed => 3,
-            PodPhase::Unknown => 4,
-        };
-        let container = match pod.container {
-            Container::Unreported => 0,
-            Container::Waiting { .. } => 1,
-            Container::Running { .. } => 2,
-            Container::Terminated { .. } => 3,
-        };
-        (pod.uid.clone(), phase, container, pod.worker == Worker::Running, pod.deleting.is_some())
-    })
-}
-
 impl Operator {
     /// Whether the newest listing was asked for after the runner's pod last changed.
     fn is_fresh(&self, known: &Known, now: At) -> bool {
         let fetched = self.lister.view.as_ref().map_or(0, |view| view.fetched);
-        self.rules.is_fresh(fetched > known.pod_state.as_ref().map_or(now, |(_, since)| *since))
+        self.rules.is_fresh(fetched > known.pod_state.map_or(now, |(_, since)| since))
     }
 
     /// What the newest listing proves.
-    fn remote(&self, known: &mut Known, id: RunnerId, of: (bool, bool, Option<Duration>), now: At) -> Remote {
-        let (has_pod, registered, refused_busy) = of;
+    fn remote(&self, known: &mut Known, id: RunnerId, of: &Registrant, now: At) -> Remote {
         let Some(view) = self.lister.view.as_ref().filter(|view| view.is_valid(now)) else { return Remote::Unknown };
-        let fresh = self.is_fresh(known, now);
-        let Some(entry) = view.listed.get(&id) else {
-            if !self.rules.proves_absence(view.complete) || (!fresh && (has_pod || known.pod || registered)) {
-                return Remote::Unknown;
-            }
-            let changed = known.pod_state.as_ref().map_or(0, |(_, since)| *since);
-            // GitHub's listings are late to show who registered just before the change.
-            if known.pod && !registered && !self.rules.is_fresh(view.fetched >= changed + VISIBLE) {
-                return Remote::Unknown;
-            }
-            let since = *known.absent_since.get_or_insert(view.fetched);
-            return Remote::Absent { since: elapsed(since, now) };
-        };
-        known.absent_since = None;
-        known.listed_busy |= entry.busy;
-        let presence = view.presence.get(&entry.id).copied().unwrap_or_default();
         let lasting = |since: Option<At>| since.map_or(Duration::ZERO, |since| elapsed(since, now));
-        if !entry.online {
-            return Remote::Offline { id: entry.id, busy: entry.busy, since: lasting(presence.offline_since) };
+        let entry = view.listed.get(&id).map(|entry| {
+            let presence = view.presence.get(&entry.id).copied().unwrap_or_default();
+            let (offline, idle) = (lasting(presence.offline_since), lasting(presence.idle_since));
+            Entry { id: entry.id, online: entry.online, busy: entry.busy, offline, idle }
+        });
+        if let Some(entry) = entry {
+            known.absent_since = None;
+            known.listed_busy |= entry.busy;
         }
-        let refused = refused_busy.is_some_and(|ago| ago < BUSY_RETRY);
-        let busy = entry.busy || !fresh || refused;
-        Remote::Online { id: entry.id, busy, idle: lasting(presence.idle_since) }
+        let changed = known.pod_state.map_or(0, |(_, since)| since);
+        let listing = Listing {
+            entry,
+            complete: self.rules.proves_absence(view.complete),
+            pages: self.rules.pages(view.pages),
+            fresh: self.is_fresh(known, now),
+            settled: self.rules.is_fresh(elapsed(changed, view.fetched) >= listing::VISIBLE),
+        };
+        listing.proves(of, || {
+            let first = *known.absent_since.get_or_insert(view.fetched);
+            Lack { since: elapsed(first, now), again: first < view.fetched }
+        })
     }
 
     /// Looks at the node of a pod that seems lost. Returns whether it is gone, and since when it is silent.
@@ -135,8 +111,8 @@ impl Operator {
             facts.silent_since.get_or_insert(wall(since));
         }
         let job = self.jobs.get(&id).cloned();
-        let seen = digest(facts.as_ref());
-        if known.pod_state.as_ref().is_none_or(|(before, _)| *before != seen) {
+        let seen = listing::pod_state(facts.as_ref());
+        if known.pod_state.is_none_or(|(before, _)| before != seen) {
             known.pod_state = Some((seen, at));
         }
         known.pod |= facts.is_some();
@@ -144,8 +120,8 @@ impl Operator {
         let unlisted_since = !self.is_fresh(&known, at);
         known.known_id = known.known_id.or(object.known_id);
         let refused_busy = known.refused_busy.map(|since| elapsed(since, at));
-        let of = (facts.is_some(), known.known_id.is_some(), refused_busy);
-        let remote = self.remote(&mut known, id, of, at);
+        let of = Registrant { had_pod: known.pod, registered: known.known_id.is_some(), awaited: false, refused_busy };
+        let remote = self.remote(&mut known, id, &of, at);
         if let Some(ended) = job.as_ref().and_then(|job| job.ended) {
             known.last_job.told(ended);
         }
@@ -158,7 +134,7 @@ impl Operator {
         if facts.is_some() {
             (known.sent, known.unanswered) = (None, false);
         }
-        let waiting = known.pod_state.as_ref().map(|(_, since)| elapsed(*since, at));
+        let waiting = known.pod_state.map(|(_, since)| elapsed(since, at));
         let deleting = object.deleting.or(known.deleted);
         let waited = waiting.into_iter().chain(deleting.map(|since| elapsed(since, at))).min().unwrap_or_default();
         let facts = RunnerFacts {

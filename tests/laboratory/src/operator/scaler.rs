@@ -1,6 +1,6 @@
 //! From demand to the target's number: `host/operator/src/autoscaler.rs` and its folder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use pacer_core::autoscale::sending::{Number, Sending, effective_time};
 use pacer_core::autoscale::{Bounds, Demand as Wanted, Ramp};
 use pacer_core::demand::{self, Counted, Demand, Finding};
 use pacer_core::gate;
-use pacer_core::ledger::{Job, Ledger, State, Terms};
+use pacer_core::ledger::{Ledger, State, Terms};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool};
 use pacer_core::reads::Reads;
 use pacer_core::replacement::Accounted;
@@ -61,13 +61,13 @@ impl Operator {
         let listings: Vec<demand::Listing> = self.queue.iter().cloned().collect();
         let interrupted = outside.is_stalled(Kind::Runner);
         let within = std::mem::take(&mut self.scaler.within);
-        let demand =
+        let mut demand =
             self.rules.demand(&ledger.ledger, &listings, &fleet.runners, |id| within.since(id), life, (now, interrupted));
         self.scaler.within = within;
-        self.tell_runners(outside, &ledger.ledger);
+        self.tell_runners(outside, &ledger.ledger, &demand);
         if !object.valid {
-            let over = |finding: &Finding| matches!(finding, Finding::Over(_));
-            self.record(outside, &Demand { findings: demand.findings.iter().copied().filter(over).collect(), ..demand })?;
+            demand.findings.retain(|finding| matches!(finding, Finding::Over(_)));
+            self.record(outside, &demand)?;
             if !self.rules.has(Defect::InvalidKeepsNothing) {
                 self.apply(outside, &target, &fleet, target.replicas)?;
             }
@@ -110,17 +110,18 @@ impl Operator {
         fleet
     }
 
-    /// Passes on what events say of single runners.
-    fn tell_runners(&mut self, outside: &mut Outside, ledger: &Ledger) {
-        let mut named: BTreeMap<u32, Vec<(u64, &Job)>> = BTreeMap::new();
-        for (id, job) in ledger.all() {
-            let runner = job.runner.as_deref().and_then(Self::runner_named);
-            runner.into_iter().for_each(|runner| named.entry(runner).or_default().push((id, job)));
-        }
-        for (runner, jobs) in named {
-            let Some(set) = outside.runners.seen(runner).map(|runner| runner.set) else { continue };
+    /// Passes on what events and job lists say of single runners.
+    fn tell_runners(&mut self, outside: &mut Outside, ledger: &Ledger, demand: &Demand) {
+        let named = demand.named(ledger);
+        let runners: Vec<(u32, u32)> = outside.runners.all_seen().map(|(id, runner)| (id, runner.set)).collect();
+        for (runner, set) in runners {
             let before = self.jobs.get(&runner);
-            let told = RunnerJob::of(before, jobs);
+            let jobs = match named.get(name_of(runner).as_str()) {
+                Some(jobs) => jobs.as_slice(),
+                None if before.is_some_and(|before| demand.has_ended(before)) => &[],
+                None => continue,
+            };
+            let told = RunnerJob::of(before, jobs.iter().copied());
             let changed = before.map(|before| before.working) != Some(told.working);
             self.jobs.insert(runner, told);
             if changed {

@@ -81,6 +81,17 @@ pub enum Removal {
     Busy,
 }
 
+/// The pages of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// The runners.
+    pub listed: Vec<Listed>,
+    /// Their number is the one that each page tells.
+    pub complete: bool,
+    /// How many they are.
+    pub pages: u32,
+}
+
 /// One runner of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -234,12 +245,12 @@ impl Outside {
         Self::answered(fate, ())
     }
 
-    /// Lists all runners. The second value says whether the pages fit together.
+    /// Lists all runners.
     ///
     /// # Errors
     ///
     /// When GitHub does not.
-    pub fn list_runners(&mut self) -> Result<(Vec<Listed>, bool), Unanswered> {
+    pub fn list_runners(&mut self) -> Result<Pages, Unanswered> {
         let fate = self.request(1, 0)?;
         let now = self.clock.at;
         let mut listed: Vec<Listed> = Vec::new();
@@ -250,13 +261,19 @@ impl Outside {
             }
         }
         let mut complete = true;
-        if now < self.faults.torn && !listed.is_empty() {
-            // Somebody left before the cursor, and another one is missed.
-            let missed = usize::try_from(self.draw.bits("missed", self.calls, 0)).unwrap_or_default() % listed.len();
-            listed.remove(missed);
-            complete = false;
+        if now < self.faults.torn {
+            // Somebody left before the cursor, and another one is missed. It stands somewhere else at the next listing.
+            let candidates: Vec<usize> = (0..listed.len()).filter(|at| Some(listed[*at].id) != self.faults.missed).collect();
+            self.faults.missed = None;
+            if !candidates.is_empty() {
+                let missed = usize::try_from(self.draw.bits("missed", self.calls, 0)).unwrap_or_default() % candidates.len();
+                self.faults.missed = Some(listed.remove(candidates[missed]).id);
+                // Where another one came, the numbers fit.
+                complete = self.draw.bits("came", self.calls, 0) % 2 == 0;
+            }
         }
-        Self::answered(fate, (listed, complete))
+        let pages = if self.faults.torn > 0 { 2 } else { 1 };
+        Self::answered(fate, Pages { listed, complete, pages })
     }
 
     /// Lists GitHub's queue.

@@ -6,9 +6,8 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use pacer_api::{Runner, RunnerReplicaSet};
-use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
-use pacer_suites::{PATIENCE, api, brisk_world, end, for_both_kinds, nothing_left, queue, running, settled, until};
+use pacer_suites::{PATIENCE, api, brisk_world, end, for_both_kinds, kubectl, nothing_left, queue, running, settled, until};
 use serde_json::json;
 
 for_both_kinds!(
@@ -85,9 +84,3 @@ async fn a_fleet_that_is_deleted_behind_the_operators_back_gets_no_new_set(kind:
 
 /// Makes kubectl speak for the operator.
 const ACCOUNT: &str = "--as=system:serviceaccount:actions-runner-system:pacer";
-
-async fn kubectl(world: &World, arguments: &[&str]) -> Result<()> {
-    let output = world.plane.kubectl(arguments).await?;
-    ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
-}

@@ -10,6 +10,7 @@ use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
 use pacer_suites::fleet::{Fleet, Kind};
 use pacer_suites::kill::Dice;
+use pacer_suites::manifests::shipped;
 use pacer_suites::{PATIENCE, apply, brisk_world, delete, delete_all, end, for_both_kinds, no_open_jobs, queue, settled, until};
 use serde_json::json;
 
@@ -82,8 +83,7 @@ fn jobs(world: &World, dice: &mut Dice, wanted: &mut usize, doomed: &mut Vec<Job
 /// and run again, and one autoscaler is deleted with its jobs waiting.
 async fn nobody_waits_and_nothing_stays_reserved_however_receivers_die(kind: Kind) -> Result<()> {
     let world = brisk_world(&[], |options| {
-        let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-        options.manifests.push(deploy.join("webhook/rbac.yaml"));
+        options.manifests.push(shipped("webhook/rbac.yaml"));
     })
     .await?;
     let ingress = Ingress::start().await?;

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use pacer_harness::controlplane::{Apply, Audit, Caller};
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
+use pacer_suites::manifests::{kustomized, shipped};
 use pacer_suites::{PATIENCE, end_as_it_is, world};
 use serde_json::Value;
 use tokio::process::Command;
@@ -39,8 +40,7 @@ async fn serving(verb: &str, account: &str, flags: &[&str]) -> Result<(World, Op
     let world = world(|options| {
         options.operator = None;
         options.plane.audit = Audit::All;
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-        options.manifests.push(deploy.join("webhook/rbac.yaml"));
+        options.manifests.push(shipped("webhook/rbac.yaml"));
     })
     .await?;
     let own: &[&str] = if verb == "webhook" { &["--webhook-addr=127.0.0.1:0", "--insecure-no-webhook-secret"] } else { &[] };
@@ -90,23 +90,8 @@ async fn until_answered(url: &str, header: &str, expected: u16) -> Result<String
 
 /// The component gives the shipped manifests these flags, and probes that speak TLS.
 async fn component_has_these_flags(world: &World) -> Result<()> {
-    let directory = tempfile::tempdir()?;
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    let parts = ["base", "webhook", "metrics-authorization", "network-policies"];
-    for part in parts {
-        // kustomize reads nothing beside its own directory.
-        std::fs::create_dir_all(directory.path().join(part))?;
-        for file in std::fs::read_dir(deploy.join(part))? {
-            let file = file?;
-            std::fs::copy(file.path(), directory.path().join(part).join(file.file_name()))?;
-        }
-    }
-    let text = "resources: [base, webhook]\ncomponents: [metrics-authorization, network-policies]\n";
-    std::fs::write(directory.path().join("kustomization.yaml"), text)?;
-    let output = world.plane.kubectl(&["kustomize", &directory.path().to_string_lossy()]).await?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout)?;
-    let rendered = text.split("\n---\n").map(serde_saphyr::from_str).collect::<Result<Vec<Value>, _>>()?;
+    let components = ["metrics-authorization", "network-policies"];
+    let rendered = kustomized(world, &["base", "webhook"], &components, "").await?;
     let pods = rendered.iter().filter(|object| object["kind"] == "Deployment");
     let containers: Vec<&Value> = pods.filter_map(|object| object.pointer("/spec/template/spec/containers/0")).collect();
     ensure!(containers.len() == 2, "{containers:?}");
@@ -141,8 +126,7 @@ async fn only_who_may_read_metrics_gets_them(verb: &str, account: &str) -> Resul
     ensure!(status == 503 && body.contains("403"), "without the rights to ask: {status} {body}");
     ensure!(process.logs().contains("can't ask the API server who may read metrics"), "{}", process.log_tail(2_000));
 
-    let component = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/metrics-authorization/rbac.yaml");
-    world.plane.apply(&component, Apply::ClientSide).await?;
+    world.plane.apply(&shipped("metrics-authorization/rbac.yaml"), Apply::ClientSide).await?;
     let body = until_answered(&url, &prometheus, 200).await?;
     ensure!(body.contains("# EOF") && body.contains("# TYPE pacer_"), "{body}");
     let body = until_answered(&url, &stranger, 403).await?;

@@ -13,6 +13,7 @@ use pacer_harness::github::{Person, Scope};
 use pacer_harness::objects;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::World;
+use pacer_suites::manifests::{copy_shipped, shipped};
 use pacer_suites::{BRISK, PATIENCE, end_as_it_is, online_in, page, world};
 use serde_json::{Value, json};
 
@@ -111,16 +112,10 @@ async fn each_serves_its_namespace_and_touches_no_other() -> Result<()> {
 
 /// The kustomization that deploy/README.md shows, for a team. kustomize reads nothing beside its own directory.
 fn kustomization(at: &Path, team: &str) -> Result<()> {
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     for directory in ["base", "single-namespace"] {
-        let to = at.join("deploy").join(directory);
-        std::fs::create_dir_all(&to)?;
-        for file in std::fs::read_dir(deploy.join(directory))? {
-            let file = file?;
-            std::fs::copy(file.path(), to.join(file.file_name()))?;
-        }
+        copy_shipped(directory, &at.join("deploy"))?;
     }
-    let readme = std::fs::read_to_string(deploy.join("README.md"))?;
+    let readme = std::fs::read_to_string(shipped("README.md"))?;
     let shown = page::in_language(&readme, "yaml");
     let shown: Vec<&str> = shown.filter(|text| text.contains("single-namespace") || text.contains("name: namespaces")).collect();
     let [kustomization, namespaces] = shown.as_slice() else { anyhow::bail!("deploy/README.md shows {shown:?}") };

@@ -1,18 +1,20 @@
 //! Credentials per tenant: slow, revoked, exchanged, of an App without an installation's number.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use kube::api::ListParams;
-use pacer_api::{RunnerDeployment, RunnerReplicaSet};
-use pacer_harness::github::{APP_PRIVATE_KEY, Installation, RouteKind, Scope};
+use kube::{Api, ResourceExt};
+use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
+use pacer_harness::controlplane::Apply;
+use pacer_harness::github::{APP_PRIVATE_KEY, Installation, Person, RouteKind, Scope};
+use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::tenants::{Tenant, online};
 use pacer_suites::{
-    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, end, end_as_it_is, online_in, running, scale, succeeded,
-    until,
+    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, end, end_as_it_is, kubectl, online_in, running, scale,
+    succeeded, until, world,
 };
 use serde_json::json;
 
@@ -187,6 +189,77 @@ async fn a_tenant_whose_secret_is_gone_keeps_nobody_elses_order() -> Result<()> 
     gone.put_token(&world, &gone.token).await?;
     content(&world, &["gone"]).await?;
     end(world).await
+}
+
+/// How long the deletion of a fleet may take whose GitHub can't be asked any more.
+const GONE: Duration = Duration::from_secs(120);
+
+/// What is wrong when a fleet is deleted.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Token,
+    /// Deleted together with the fleet, in a namespace that goes with both.
+    Namespace,
+    Repository,
+}
+
+/// A fleet of two in a namespace of its own, at a repository of its own.
+async fn lonely_fleet(world: &World, loss: Loss) -> Result<(Scope, String)> {
+    let name = format!("{loss:?}").to_lowercase();
+    let scope = Scope::repository(&name, "app");
+    world.github.add(&scope);
+    let token = world.github.add_pat(Person::admin(&name).seeing([scope.clone()]));
+    for object in [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "github", "namespace": name},
+            "stringData": {"github_token": token},
+        }),
+        json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
+            "metadata": {"name": "web", "namespace": name},
+            "spec": {"replicas": 2, "template": {"spec": {
+                "repository": format!("{name}/app"), "dockerEnabled": false,
+                "githubAPICredentialsFrom": {"secretRef": {"name": "github"}},
+            }}},
+        }),
+    ] {
+        world.plane.apply_text(&object.to_string(), Apply::ClientSide).await?;
+    }
+    online_in(world, &scope, 2).await?;
+    Ok((scope, token))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fleet_whose_github_is_gone_is_deleted_within_two_minutes() -> Result<()> {
+    let world = world(|_| {}).await?;
+    for loss in [Loss::Token, Loss::Namespace, Loss::Repository] {
+        let (scope, token) = lonely_fleet(&world, loss).await?;
+        let namespace = format!("{loss:?}").to_lowercase();
+        match loss {
+            Loss::Token => world.github.revoke(&token),
+            Loss::Namespace => drop(kubectl(&world, &["delete", "namespace", &namespace, "--wait=false"]).await?),
+            Loss::Repository => world.github.remove(&scope),
+        }
+        let began = Instant::now();
+        if !matches!(loss, Loss::Namespace) {
+            kubectl(&world, &["delete", "rdeploy", "web", "--namespace", &namespace, "--wait=false"]).await?;
+        }
+        let client = || world.client.clone();
+        let none = |what: &'static str| format!("no {what} of {namespace}");
+        let runners =
+            objects::until(Api::<Runner>::namespaced(client(), &namespace), "", PATIENCE, |all: &[&Runner]| all.is_empty());
+        world.check(runners.await).await.with_context(|| none("Runners"))?;
+        let pods = objects::until(Api::<Pod>::namespaced(client(), &namespace), "", PATIENCE, |all: &[&Pod]| all.is_empty());
+        world.check(pods.await).await.with_context(|| none("pods"))?;
+        let took = began.elapsed();
+        println!("{loss:?} gone: the fleet was deleted after {:.0} s", took.as_secs_f64());
+        ensure!(took <= GONE, "{loss:?}: the fleet was gone after {took:?} only");
+        // The last credentials that were there took the registrations away, where they still could.
+        let left = world.github.registrations(&scope).len();
+        ensure!(left == if matches!(loss, Loss::Token) { 2 } else { 0 }, "{loss:?}: {left} registrations are left");
+    }
+    end_as_it_is(world).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

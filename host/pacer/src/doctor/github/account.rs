@@ -75,7 +75,7 @@ pub(super) async fn client(
 
 fn operators(fleets: &[&Fleet], arguments: &GitHubArguments, own: &str) -> Usable {
     let object = format!("Namespace {own}");
-    match default_github::client(arguments) {
+    match default_github::client(arguments, &default_github::options(arguments)) {
         Ok(Some(github)) => Usable::Client(github),
         Ok(None) if fleets.is_empty() => Usable::Nothing,
         Ok(None) => broken(

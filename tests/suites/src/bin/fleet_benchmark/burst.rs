@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::api::PostParams;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
-use pacer_harness::github::{Behaviour, Delivering, Hook, JobAction, Scope};
+use pacer_harness::github::{Delivering, Hook, JobAction, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::{Options, World};
 use pacer_suites::{api, deployment, queue};
@@ -52,14 +52,11 @@ pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figu
 ///
 /// When a part of it does not start.
 pub(crate) async fn start(change: impl FnOnce(&mut Options)) -> Result<World> {
-    pacer_suites::world(|options| {
-        change(options);
-        options.github.behaviour = Behaviour::prompt();
+    fleet::world_with(&["--webhook-addr=127.0.0.1:0".to_owned()], |options| {
         if let Some(operator) = &mut options.operator {
-            operator.args = vec!["--webhook-addr=127.0.0.1:0".to_owned()];
             operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
-            "info".clone_into(&mut operator.log_level);
         }
+        change(options);
     })
     .await
 }

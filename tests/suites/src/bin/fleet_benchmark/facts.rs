@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use pacer_api::names;
 use pacer_harness::controlplane::Audit;
-use pacer_harness::github::Behaviour;
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, api, apply, autoscaler, event, grant_room};
@@ -63,15 +62,7 @@ async fn part(size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) ->
         "--policy-annotations=example.com/".to_owned(),
         "--policy-labels=example.com/".to_owned(),
     ];
-    let world = pacer_suites::world(|options| {
-        options.github.behaviour = Behaviour::prompt();
-        options.plane.audit = Audit::All;
-        if let Some(operator) = &mut options.operator {
-            operator.args = flags.to_vec();
-            "info".clone_into(&mut operator.log_level);
-        }
-    })
-    .await?;
+    let world = fleet::world_with(&flags, |options| options.plane.audit = Audit::All).await?;
     let mut memory = 0;
     let outcome = at_rest(&world, size, idle, reads, page).await.map(|measured| memory = measured);
     fleet::finish(world, outcome).await?;

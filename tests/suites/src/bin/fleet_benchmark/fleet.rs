@@ -11,7 +11,7 @@ use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::Behaviour;
 use pacer_harness::nodes::Nodes;
 use pacer_harness::objects;
-use pacer_harness::world::World;
+use pacer_harness::world::{Options, World};
 use pacer_suites::{api, deployment, scale};
 
 use crate::figure::{AtMost, Figure, Page};
@@ -48,14 +48,24 @@ const ONLINE: f64 = 20.0;
 ///
 /// When the world does not start.
 pub(crate) async fn world() -> Result<World> {
+    world_with(&[], |_| {}).await
+}
+
+/// The same, with these further arguments and options.
+///
+/// # Errors
+///
+/// As [`world`].
+pub(crate) async fn world_with(arguments: &[String], change: impl FnOnce(&mut Options)) -> Result<World> {
     let env = shipped_env()?;
     pacer_suites::world(|options| {
         options.github.behaviour = Behaviour::prompt();
         if let Some(operator) = &mut options.operator {
-            operator.args.clear();
+            operator.args = arguments.to_vec();
             operator.env.clone_from(&env);
             "info".clone_into(&mut operator.log_level);
         }
+        change(options);
     })
     .await
 }

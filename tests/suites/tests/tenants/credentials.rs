@@ -255,9 +255,8 @@ async fn fleet_whose_github_is_gone_is_deleted_within_two_minutes() -> Result<()
         let took = began.elapsed();
         println!("{loss:?} gone: the fleet was deleted after {:.0} s", took.as_secs_f64());
         ensure!(took <= GONE, "{loss:?}: the fleet was gone after {took:?} only");
-        // The last credentials that were there took the registrations away, where they still could.
         let left = world.github.registrations(&scope).len();
-        ensure!(left == if matches!(loss, Loss::Token) { 2 } else { 0 }, "{loss:?}: {left} registrations are left");
+        ensure!(left == 0, "{loss:?}: {left} registrations are left");
     }
     end_as_it_is(world).await
 }

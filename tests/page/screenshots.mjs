@@ -13,7 +13,7 @@ const SHOTS = [
   { name: "queue", screen: "queue", size: 120, options: { colorScheme: "light" } },
   { name: "capacity-narrow", screen: "capacity", size: 120, options: { colorScheme: "dark", viewport: { width: 360, height: 720 } } },
 ];
-const MORE = ["fleet", "queue", "capacity", "decisions", "github", "failures"].flatMap((screen) =>
+const MORE = ["fleet", "queue", "capacity", "decisions", "simulation", "repositories", "github", "failures"].flatMap((screen) =>
   ["light", "dark"].flatMap((colorScheme) => [
     { name: `${screen}-${colorScheme}-wide`, screen, size: 120, options: { colorScheme } },
     { name: `${screen}-${colorScheme}-360`, screen, size: 120, detail: screen === "fleet" && colorScheme === "light", options: { colorScheme, viewport: { width: 360, height: 720 } } },

@@ -460,7 +460,7 @@ impl Process {
             ),
             decisions: Decisions {
                 policies: sets.clone(),
-                nodes,
+                nodes: nodes.clone(),
                 surveyor: Arc::new(Surveyor::new(client.clone(), common.allowed.clone())),
                 facts: Arc::new(FactSources::new(
                     common.allowed.clone(),
@@ -494,6 +494,8 @@ impl Process {
             standings: operator.standings(),
             decisions: recent,
             accesses: accesses.clone(),
+            nodes,
+            prices: common.prices.clone(),
         });
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };

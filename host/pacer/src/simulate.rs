@@ -256,7 +256,7 @@ fn markdown(rows: &[Vec<String>]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -267,6 +267,12 @@ mod tests {
     struct Line {
         #[command(flatten)]
         arguments: Arguments,
+    }
+
+    /// What `--output json` prints of a trace.
+    pub(crate) fn json_of(trace: &str) -> String {
+        let line = ["simulate", "--trace", trace, "--seeds", "1", "--output", "json"];
+        simulate(&Line::try_parse_from(line).unwrap().arguments).unwrap().text
     }
 
     fn pacer_simulate(more: &[&str]) -> Result<Report> {

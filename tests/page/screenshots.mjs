@@ -11,6 +11,7 @@ const SHOTS = [
   { name: "fleet", screen: "fleet", size: 300, options: { colorScheme: "light" } },
   { name: "fleet-dark", screen: "fleet", size: 300, options: { colorScheme: "dark" }, detail: true },
   { name: "queue", screen: "queue", size: 120, options: { colorScheme: "light" } },
+  { name: "decisions", screen: "decisions", size: 120, options: { colorScheme: "light" } },
   { name: "capacity-narrow", screen: "capacity", size: 120, options: { colorScheme: "dark", viewport: { width: 360, height: 720 } } },
 ];
 const MORE = ["fleet", "queue", "capacity", "decisions", "simulation", "repositories", "github", "failures"].flatMap((screen) =>

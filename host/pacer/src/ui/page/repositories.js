@@ -16,7 +16,7 @@ export const repositories = {
 
   make(panel) {
     const number = (title, of) => [title, "number", null, text(of)];
-    this.table = table("What runners did for whom, the most time first", [
+    this.table = table("What runners did for whom, the dearest first; without prices, the most time first", [
       ["Repository", "name", null, (cell, one) => described(cell, ...(PAYERS[one.payer] ?? [one.name, ""]))],
       number("Jobs", (one) => one.jobs),
       number("Busy minutes", (one) => one.busy_minutes.toFixed(1)),

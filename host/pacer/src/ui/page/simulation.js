@@ -86,7 +86,7 @@ const alone = (value) => ({ mean: value, min: value, max: value });
 /** What a row shows: each value, its spread over seeds, and its difference from the one that it is compared with. */
 function row(pool, { metric, unit }, values, base) {
   const sides = values.map((value, index) => ({
-    told: `${value.mean.toFixed(2)}${unit ? ` ${unit}` : ""}`,
+    told: unit ? `${value.mean.toFixed(2)} ${unit}` : String(Number(value.mean.toFixed(2))),
     more: [value.max - value.min > 0.005 ? `${value.min.toFixed(2)} to ${value.max.toFixed(2)}` : "", index > base ? difference(value.mean, values[base].mean) : ""].filter((part) => part).join(", "),
     far: index > base && Math.abs(value.mean - values[base].mean) > 0.1 * Math.max(Math.abs(values[base].mean), 0.005),
   }));

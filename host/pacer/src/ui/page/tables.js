@@ -161,7 +161,7 @@ export const decisions = {
   title: "Decisions",
 
   make(panel) {
-    this.compared = table("What policies in shadow answered beside it, the newest first", [
+    this.compared = table("What policies in shadow answered to the same questions, the newest first", [
       ["Since", "age", age, moment((one) => one.at)],
       ["Pool", "name", null, text((one) => called(one.pool))],
       ["Decision", "", null, text((one) => one.decision)],

@@ -68,16 +68,17 @@ pub(crate) enum Output {
 pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     let began = Instant::now();
     let history = History::of(&read(&arguments.trace)?.trace);
-    let scenario =
-        Scenario::assuming(&history, arguments.assumed_start).with_context(|| arguments.trace.display().to_string())?;
-    let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
-
     let first = match &arguments.recorded_policies {
         Some(path) => Policies::of("recorded".to_owned(), contender::load(path)?),
         None => Policies::builtin(),
     };
+    let first = first.context("starting the runtime")?;
+    let scenario =
+        Scenario::assuming(&history, arguments.assumed_start).with_context(|| arguments.trace.display().to_string())?;
+    let scenario = scenario.without_pauses(&history, &first);
+    let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
     let mut progress = Progress::of(arguments, &scenario);
-    let mut contenders = vec![compete(&scenario, &first.context("starting the runtime")?, arguments, &mut progress, &mut notes)];
+    let mut contenders = vec![compete(&scenario, &first, arguments, &mut progress, &mut notes)];
     let measured = recorded(&history, &scenario);
     // Where no runner was recorded there is nothing to compare with: GitHub's history says how long jobs waited, but not for what.
     let calibration = contenders.first().filter(|_| !history.runners.is_empty());

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_cluster::object::Uid;
+use tokio_util::sync::CancellationToken;
 
 use super::demand::{Remembered, jobs};
 use super::expense::Expenses;
 use super::fleet::{self, Sets};
-use super::ledger::{Known, RunningJobs};
+use super::ledger::{RunningJobs, known};
 use super::{Cause, Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown, shadow};
 use crate::metrics::{Metrics, Sources};
 
 /// Makes snapshots; clones share what runners cost.
 #[derive(Clone, Debug)]
 pub struct Builder {
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) expenses: Expenses,
+    metrics: Arc<Metrics>,
+    expenses: Expenses,
     version: String,
 }
 
@@ -26,6 +26,11 @@ impl Builder {
     #[must_use]
     pub fn new(metrics: Arc<Metrics>, version: &str) -> Self {
         Self { metrics, expenses: Expenses::default(), version: version.to_owned() }
+    }
+
+    /// Follows what runners cost until `stop`, so that snapshots tell it.
+    pub async fn follow(self, stop: CancellationToken) {
+        self.expenses.follow(&self.metrics, stop).await;
     }
 
     /// What there is now. A process that does not act has nothing to tell but that.
@@ -66,15 +71,6 @@ fn joined(mut whole: Snapshot, part: Snapshot, shard: u16) -> Snapshot {
         whole.causes.insert(key, sum);
     }
     whole
-}
-
-/// All autoscalers and their jobs.
-pub(super) fn known(sources: &Sources) -> Vec<Known> {
-    let read = |autoscaler: Arc<HorizontalRunnerAutoscaler>| {
-        let ledger = sources.ledgers.read(&autoscaler);
-        (autoscaler, ledger)
-    };
-    sources.stores.autoscalers.state().into_iter().map(read).collect()
 }
 
 fn of(sources: &Sources, empty: Snapshot) -> Snapshot {

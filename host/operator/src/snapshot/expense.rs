@@ -9,9 +9,9 @@ use pacer_core::price::Prices;
 use pacer_core::spend::{Doing, Sight, Spending, Spent, Whose};
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::RunningJobs;
-use super::{Builder, Expense, Payer, Runner, Section, fleet};
-use crate::metrics::Sources;
+use super::ledger::{RunningJobs, known};
+use super::{Expense, Payer, Runner, Section, fleet};
+use crate::metrics::{Metrics, Sources};
 use crate::standing::State;
 
 /// How often runners are looked at. What one does in between and does not show afterwards is missed: jobs that are shorter.
@@ -33,33 +33,31 @@ struct Kept {
     at: Option<Timestamp>,
 }
 
-impl Builder {
-    /// Follows what runners cost until `stop`, so that snapshots tell it.
-    pub async fn follow(self, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
-            }
-            let all = self.metrics.sources();
-            let runners = runners(&all);
-            if let Some(any) = all.first() {
-                self.expenses.price(any, &runners).await;
-                self.expenses.look(&runners, &any.prices, Timestamp::now());
-            }
-        }
-    }
-}
-
 fn runners(all: &[Arc<Sources>]) -> Section<Runner> {
     let of = |sources: &Arc<Sources>| {
-        let autoscalers = super::build::known(sources);
+        let autoscalers = known(sources);
         fleet::runners(sources, &fleet::Sets::of(&sources.stores), &RunningJobs::of_ledgers(&autoscalers)).0
     };
     all.iter().flat_map(of).collect()
 }
 
 impl Expenses {
+    /// Looks at all runners now and then, until `stop`.
+    pub(super) async fn follow(&self, metrics: &Metrics, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let all = metrics.sources();
+            let runners = runners(&all);
+            if let Some(any) = all.first() {
+                self.price(any, &runners).await;
+                self.look(&runners, &any.prices, Timestamp::now());
+            }
+        }
+    }
+
     /// What was told last.
     pub(super) fn told(&self) -> Section<Expense> {
         self.lock().told.clone()

@@ -74,6 +74,8 @@ export function snapshot(size, now = Date.now()) {
   const pools = [...new Set(all.map((one) => one.pool.split("/")[2]))];
   const first = all[0].name;
   const decision = (number, seconds, rest) => [String(number).padStart(12, "0"), { at: ago(now, seconds), pool: `RunnerDeployment/ci/${pools[0]}`, items: [], more: 0, policy: "default@sha256:0123456789ab", ...rest }];
+  const comparison = (number, seconds, decision, answered, would, agreement) => [String(number).padStart(12, "0"), { at: ago(now, seconds), pool: `RunnerDeployment/ci/${pools[0]}`, decision, in_force: "default@sha256:0123456789ab", shadow: "emptiest-node-first@sha256:fedcba987654", answered, would, agreement }];
+  const figure = (metric, unit, recorded, in_force, shadow) => ({ metric, unit, recorded, in_force, shadow });
   const failure = (number, seconds, index) => [String(number).padStart(12, "0"), { at: ago(now, seconds), namespace: "ci", runner: all[index % all.length].name, pool: all[index % all.length].pool, situation: "ended", cause: "oom-killed", message: "container runner: OOMKilled, exit code 137" }];
   return {
     version: 1, number: 1, at: new Date(now).toISOString(),
@@ -94,6 +96,19 @@ export function snapshot(size, now = Date.now()) {
       "default/acme": { credentials: "default", scope: "acme", at: ago(now, 4), runners: size, failures: 0, error: null },
       "ci/team-b/acme/secret": { credentials: "ci/team-b", scope: "acme/secret", at: ago(now, 400), runners: 0, failures: 7, error: "403: Resource not accessible by personal access token" },
     },
+    comparisons: Object.fromEntries([
+      comparison(1, 900, "capacity", "12 reserved in 12 reservations", "12 reserved in 12 reservations", "same"),
+      comparison(2, 400, "scale-down", `remove ${first} (1 runner)`, `remove ${pools[0]}-7f9c4-10k (1 runner)`, "differs"),
+      comparison(3, 60, "restart", `replace ${first}`, "its answer came after 50 ms, which is too late", "failed"),
+    ]),
+    simulations: {
+      [`ci/${pools[0]}`]: { since: ago(now, 10_800), jobs: 412, wait_error: 0.6, runner_minutes_error: 0.012, figures: [figure("runners", "", 40, 41, 33), figure("wait.p50", "s", 12, 12.4, 13.1), figure("wait.p95", "s", 61, 60.2, 88.4), figure("runner-minutes", "min", 5210, 5272, 4380.5), figure("idle-minutes", "min", 1310, 1290, 402)] },
+      "ci/nightly": { since: ago(now, 10_800), jobs: 0, wait_error: 0, runner_minutes_error: 0, figures: [], refused: { word: "NoJob", text: "no job has come in that time" } },
+    },
+    expenses: Object.fromEntries([
+      ...pools.map((name, index) => [`acme/${name}`, { payer: "repository", jobs: 130 - index * 17, busy_minutes: 1540.5 - index * 190, idle_minutes: 88.2 + index * 13, cost: 41.2 - index * 5.1, unpriced_minutes: 0 }]),
+      ["nobody", { payer: "nobody", jobs: 0, busy_minutes: 0, idle_minutes: 402.3, cost: 8.75, unpriced_minutes: 12.5 }],
+    ]),
     failures: Object.fromEntries([failure(1, 700, 0), failure(2, 90, 1)]),
     causes: { "oom-killed": { cause: "oom-killed", now: 2, total: 9, last: ago(now, 90) }, unschedulable: { cause: "unschedulable", now: size > 10 ? 5 : 0, total: 40, last: ago(now, 300) } },
   };

@@ -8,7 +8,7 @@ const TYPES = { html: "text/html; charset=utf-8", css: "text/css; charset=utf-8"
 /** As `host/pacer/src/ui/response.rs` has it. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/** `past`: `{from, to, at(moment)}` makes it the page of a trace, without events. */
+/** `past`: `{from, to, at(moment), report}` makes it the page of a trace, without events. */
 export async function serve(snapshot, port = 0, past = null) {
   const canned = { snapshot, viewers: new Set(), refusal: null, silent: false };
   const server = createServer(async (request, response) => {
@@ -17,6 +17,10 @@ export async function serve(snapshot, port = 0, past = null) {
     response.setHeader("x-content-type-options", "nosniff");
     if (past && path === "/snapshot.json") {
       response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(past.at(searchParams.get("at"))));
+      return;
+    }
+    if (past?.report && path === "/report.json") {
+      response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(past.report));
       return;
     }
     if (!past && path === "/events") {
@@ -33,7 +37,7 @@ export async function serve(snapshot, port = 0, past = null) {
     const name = path === "/" ? "index.html" : path.slice(1);
     try {
       const body = /^[a-z]+\.(html|css|js)$/.test(name) ? await readFile(new URL(name, PAGE)) : null;
-      const whole = past && name === "index.html" ? body.toString().replace("<body>", `<body data-from="${past.from}" data-to="${past.to}">`) : body;
+      const whole = past && name === "index.html" ? body.toString().replace("<body>", `<body data-from="${past.from}" data-to="${past.to}"${past.report ? " data-report" : ""}>`) : body;
       response.writeHead(body ? 200 : 404, { "content-type": TYPES[name.split(".")[1]] ?? "text/plain" }).end(whole ?? "");
     } catch {
       response.writeHead(404).end();

@@ -10,7 +10,7 @@ import { serve } from "./server.mjs";
 import { reader, pause } from "../../host/pacer/src/ui/page/live.js";
 import { apply, duration, quantile, read } from "../../host/pacer/src/ui/page/state.js";
 
-const SCREENS = ["fleet", "queue", "capacity", "decisions", "github", "failures"];
+const SCREENS = ["fleet", "queue", "capacity", "decisions", "simulation", "repositories", "github", "failures"];
 const THREE = JSON.parse(await readFile(new URL("three.json", import.meta.url)));
 const AXE = await readFile(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
@@ -256,6 +256,103 @@ describe("a trace", () => {
       assert.doesNotMatch(await page.locator("body").innerText(), NOTHING);
       assert.deepEqual(await violations(page), []);
     }
+    assert.deepEqual(errors, []);
+  });
+});
+
+describe("decisions", () => {
+  it("show what a policy in shadow answered beside them, as it happens", async (test) => {
+    const shown = copy(THREE);
+    const { page, server, errors } = await scene(test, shown, {}, "decisions");
+    const row = page.locator("tr:has(.agreement)");
+    assert.match(await row.first().innerText(), /ci\/web[\s\S]*scale-down[\s\S]*≠ differs[\s\S]*remove web-1-z[\s\S]*default@sha256[\s\S]*remove web-1-b[\s\S]*fullest-node-last@sha256/);
+    const [first] = Object.values(shown.comparisons);
+    const told = (number, agreement, would) => server.send("delta", difference(shown, { comparisons: { [String(number).padStart(12, "0")]: { ...first, at: new Date().toISOString(), would, agreement } } }));
+    told(2, "same", first.answered);
+    await row.first().getByText("= agrees").waitFor();
+    told(3, "failed", "it took longer than 50 ms");
+    await row.first().getByText("! failed").waitFor();
+    await row.first().getByText("it took longer than 50 ms").waitFor();
+    assert.equal(await row.count(), 3);
+    assert.deepEqual(await violations(page), []);
+    await page.getByLabel("Filter").fill("agrees");
+    await row.nth(1).waitFor({ state: "detached" });
+    assert.match(await row.innerText(), /= agrees/);
+    assert.deepEqual(errors, []);
+  });
+});
+
+describe("simulation", () => {
+  it("shows what fleets would be with policies in shadow, and why that is not said", async (test) => {
+    const shown = copy(THREE);
+    const { page, server, errors } = await scene(test, shown, {}, "simulation");
+    const cells = () => page.locator("#screen-simulation tr:has-text('wait.p95') td").allInnerTexts();
+    assert.deepEqual((await cells()).map((text) => text.replace(/\s+/g, " ").trim()), ["ci/web", "wait.p95", "40.00 s", "39.50 s", "61.25 s +55.1 %"]);
+    assert.match(await page.locator("#screen-simulation").innerText(), /40 jobs in 1 h[\s\S]*misses waits by 0\.5 s, runner-minutes by 1\.0 %[\s\S]*NoJob[\s\S]*no job has come in that time/);
+    const web = shown.simulations["ci/web"];
+    server.send("delta", difference(shown, { simulations: { "ci/web": { ...web, figures: [{ metric: "wait.p95", unit: "s", recorded: 40, in_force: 50, shadow: 50 }] } } }));
+    await page.locator("#screen-simulation").getByText("the same").waitFor();
+    server.send("delta", difference(shown, {}, { simulations: ["ci/web", "ci/api"] }));
+    await page.getByText("Nothing is simulated: no pool has a policy in shadow").waitFor();
+    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(errors, []);
+  });
+
+  it("shows the policies of a report side by side, and what to do without one", async (test) => {
+    const spread = (mean, width = 0) => ({ mean, min: mean - width, max: mean + width });
+    const report = {
+      jobs: 22, seed: 1, seeds: 3, notes: ["the trace tells of no room"], failure: null,
+      calibration: { holds: true, bound: {}, deviations: [] },
+      comparison: { contenders: ["builtin", "patient", "eager"], rows: [
+        { pool: null, metric: "wait.p95", unit: "s", values: [spread(40, 2), spread(50), spread(40)] },
+        { pool: "ci/web", metric: "removals", unit: "", values: [spread(0), spread(3), spread(0)] },
+      ] },
+    };
+    const trace = { from: "2026-01-01T00:00:00Z", to: "2026-01-01T00:01:00Z", at: (at) => ({ ...copy(THREE), at }) };
+    const show = async (past) => {
+      const server = await serve(null, 0, past);
+      const opened = await open(browser, `${server.url}#simulation`);
+      test.after(async () => {
+        await opened.context.close();
+        await server.close();
+      });
+      await live(opened.page);
+      return opened;
+    };
+    const { page, errors } = await show({ ...trace, report });
+    const row = async (metric) => (await page.locator(`#screen-simulation tr:has-text('${metric}') td`).allInnerTexts()).map((text) => text.replace(/\s+/g, " ").trim());
+    await page.locator("#screen-simulation").getByText("wait.p95").waitFor();
+    assert.deepEqual(await row("wait.p95"), ["all pools", "wait.p95", "40.00 s 38.00 to 42.00", "50.00 s +25.0 %", "40.00 s the same"]);
+    assert.deepEqual(await row("removals"), ["ci/web", "removals", "0", "3 +3.00", "0 the same"]);
+    assert.match(await page.locator("#screen-simulation").innerText(), /22 jobs, 3 seeds from 1\. The simulation gives what was recorded, within its bound\. the trace tells of no room/);
+    for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 740 }]) {
+      await page.setViewportSize(viewport);
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+      assert.doesNotMatch(await page.locator("#screen-simulation").innerText(), NOTHING);
+      assert.deepEqual(await violations(page), []);
+    }
+    assert.deepEqual(errors, []);
+    const without = await show(trace);
+    await without.page.getByText(/No report was given: pacer simulate --trace FILE/).waitFor();
+    assert.deepEqual(without.errors, []);
+  });
+});
+
+describe("repositories", () => {
+  it("tell busy and idle minutes and what they cost, the dearest first", async (test) => {
+    const shown = copy(THREE);
+    const { page, server, errors } = await scene(test, shown, {}, "repositories");
+    const rows = async () => (await page.locator("#screen-repositories tbody tr").allInnerTexts()).map((text) => text.replace(/\s+/g, " ").trim());
+    assert.deepEqual(await rows(), ["acme/app 9 31.5 12.0 28 % 0.42", "nobody runners that had no job, or none yet 0 31.5 12.0 28 % 0.42"]);
+    const expense = shown.expenses["acme/app"];
+    server.send("delta", difference(shown, { expenses: { "acme/dear": { ...expense, cost: 9.5, unpriced_minutes: 3 } } }));
+    await page.getByText("acme/dear").waitFor();
+    assert.match((await rows())[0], /^acme\/dear 9 31\.5 12\.0 28 % 9\.50$/);
+    await page.getByText(/3\.0 minutes have no price/).waitFor();
+    const { cost, ...free } = expense;
+    server.send("delta", difference(shown, { expenses: { "acme/app": free } }, { expenses: ["acme/dear", "nobody"] }));
+    await page.getByText(/Costs are told with --node-prices/).waitFor();
+    assert.deepEqual(await rows(), ["acme/app 9 31.5 12.0 28 % –"]);
     assert.deepEqual(errors, []);
   });
 });

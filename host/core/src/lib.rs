@@ -49,6 +49,7 @@ pub mod scale_down;
 pub mod schedule;
 pub mod scope;
 pub mod shard;
+pub mod spend;
 pub mod stop;
 pub mod target;
 pub mod tenancy;

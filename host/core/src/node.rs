@@ -113,6 +113,12 @@ impl NodeFacts {
         Some(if said.any(|spot| spot) { "spot" } else { "on-demand" })
     }
 
+    /// What it costs per hour, by its instance type and the kind of its capacity; none where there is no price of it.
+    #[must_use]
+    pub fn price(&self, prices: &Prices) -> Option<f64> {
+        prices.of(self.labels.get(INSTANCE_TYPE)?, self.capacity_type())
+    }
+
     /// The attributes of a node that these facts are.
     #[must_use]
     pub fn attributes(&self, reads: &Reads, allowed: &Allowed, prices: &Prices) -> Attributes {
@@ -126,8 +132,7 @@ impl NodeFacts {
             tell("allocatable-memory-bytes", self.memory_bytes.map(|memory| memory.to_string()));
         }
         if reads.has(Fact::NodePrice) {
-            let price = self.labels.get(INSTANCE_TYPE).and_then(|machine| prices.of(machine, self.capacity_type()));
-            tell("price-per-hour", price.map(|price| price.to_string()));
+            tell("price-per-hour", self.price(prices).map(|price| price.to_string()));
         }
         if reads.has(Fact::NodeLabels) {
             told.extend(allowed.of_node(&self.labels));

@@ -43,6 +43,12 @@ impl Prices {
         }
     }
 
+    /// Whether nothing has a price.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What a node of this instance type and capacity type costs per hour; none where the table does not say.
     #[must_use]
     pub fn of(&self, instance_type: &str, capacity_type: Option<&str>) -> Option<f64> {

@@ -10,8 +10,10 @@ use std::task::{Context as TaskContext, Poll};
 use http::Request;
 use kube::ResourceExt;
 use pacer_api::autoscaler::ScaleTargetKind;
+use pacer_cluster::nodes::Nodes;
 use pacer_cluster::object::{ObjectKey, Uid};
 use pacer_core::phase::Cause;
+use pacer_core::price::Prices;
 use pacer_demand::ledger::Ledgers;
 use pacer_demand::receiver::{ReceiverMetrics, WAITS};
 use pacer_demand::redelivery::RedeliveryMetrics;
@@ -126,6 +128,10 @@ pub struct Sources {
     pub decisions: Recent,
     /// How GitHub is listed.
     pub accesses: Arc<Accesses>,
+    /// Nodes.
+    pub nodes: Arc<Nodes>,
+    /// What nodes cost; empty where nobody says so.
+    pub prices: Prices,
 }
 
 impl std::fmt::Debug for Sources {

@@ -10,17 +10,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pacer_core::estimate::Estimate;
 use pacer_core::policy::Quantiles;
+use pacer_policy::Agreement;
 use serde::{Deserialize, Serialize};
 
 use crate::standing::State;
 
 mod build;
 mod demand;
+mod expense;
 mod fleet;
 mod github;
 mod ledger;
+mod shadow;
 
 pub use build::Builder;
+pub use expense::{expenses, sight};
 
 /// The form that this version writes. A field may be added without a new number; one that changes or goes takes one.
 pub const VERSION: u32 = 1;
@@ -110,6 +114,12 @@ sections! {
     failures: Failure,
     /// Failures by cause.
     causes: Cause,
+    /// The newest answers of policies in shadow, by twelve digits that grow.
+    comparisons: Comparison,
+    /// Fleets as they would be by now if policies in shadow decided: `namespace/name` of the pool.
+    simulations: Simulation,
+    /// What runners cost whom: `owner/name` of a repository, or a word of [`Payer`].
+    expenses: Expense,
 }
 
 /// What changed from one snapshot to a later one.
@@ -369,6 +379,92 @@ pub struct Item {
     pub runner: String,
     /// The rest of a sentence that begins with it.
     pub text: String,
+}
+
+/// What a policy in shadow answered, beside what was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Since when both answer so.
+    pub at: Timestamp,
+    /// Key of the pool.
+    pub pool: String,
+    /// Which decision: `scale-down`, `restart`, `capacity` or `recover`.
+    pub decision: String,
+    /// Who decided.
+    pub in_force: String,
+    /// Who was asked in shadow.
+    pub shadow: String,
+    /// What was decided.
+    pub answered: String,
+    /// What the policy in shadow answered, or why that could not have been used.
+    pub would: String,
+    /// What these two come to.
+    pub agreement: Agreement,
+}
+
+/// What the fleet of a pool would be by now if its policies in shadow decided.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Simulation {
+    /// Since when what happened is taken into account.
+    pub since: Timestamp,
+    /// Jobs whose waits count.
+    pub jobs: u64,
+    /// What it comes to; none where nothing is said.
+    pub figures: Vec<Figure>,
+    /// By how much the simulation of the policies in force misses the waits that were, seconds.
+    pub wait_error: f64,
+    /// By which share it misses the runner-minutes that were.
+    pub runner_minutes_error: f64,
+    /// Why nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Reason>,
+}
+
+/// One figure of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// What it is called, as `pacer simulate` calls it.
+    pub metric: String,
+    /// `s`, `min` or nothing.
+    pub unit: String,
+    /// As it was.
+    pub recorded: f64,
+    /// As it is simulated with the policies in force.
+    pub in_force: f64,
+    /// As it is simulated with those in shadow.
+    pub shadow: f64,
+}
+
+/// Whom runners cost something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Payer {
+    /// A repository, whose name is the key.
+    Repository,
+    /// Repositories beyond those that are told from each other.
+    Others,
+    /// Runners were busy with jobs that nobody told of.
+    Unknown,
+    /// Runners that have had no job.
+    Nobody,
+}
+
+/// What runners cost a repository: see `pacer_core::spend`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expense {
+    /// Whom.
+    pub payer: Payer,
+    /// Jobs that began.
+    pub jobs: u64,
+    /// Minutes of runners with a job.
+    pub busy_minutes: f64,
+    /// Minutes of runners that were online without a job.
+    pub idle_minutes: f64,
+    /// What all their minutes cost whose price is known, in the currency of the prices; none where there are no prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// Minutes whose price is not known, where there are prices.
+    pub unpriced_minutes: f64,
 }
 
 /// Credentials at GitHub, and what they may still ask.

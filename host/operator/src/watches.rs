@@ -34,6 +34,8 @@ pub enum Change {
     /// Of the kind of the same name.
     Deployment(ObjectRef<RunnerDeployment>),
     /// Of the kind of the same name.
+    RunnerSet(ObjectRef<RunnerSet>),
+    /// Of the kind of the same name.
     JobLedger(ObjectRef<JobLedger>),
     /// Of the kind of the same name.
     Runner(ObjectRef<Runner>),
@@ -46,6 +48,7 @@ impl Watches {
         Self {
             autoscalers: telling(self.autoscalers, tell.clone(), Change::Autoscaler),
             deployments: telling(self.deployments, tell.clone(), Change::Deployment),
+            runner_sets: telling(self.runner_sets, tell.clone(), Change::RunnerSet),
             job_ledgers: telling(self.job_ledgers, tell.clone(), Change::JobLedger),
             runners: telling(self.runners, tell, Change::Runner),
             ..self

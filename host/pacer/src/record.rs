@@ -22,10 +22,11 @@ use jiff::Timestamp;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource, ResourceExt as _};
-use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, duration};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerSet, duration};
 use pacer_cluster::nodes::Nodes;
 use pacer_core::allowed::Allowed;
 use pacer_core::node;
+use pacer_operator::target::Target;
 use pacer_trace::file::{self, FileError, Writer};
 use pacer_trace::{Header, History, Record, What};
 use serde::de::DeserializeOwned;
@@ -76,8 +77,8 @@ pub(crate) struct Arguments {
 enum Change {
     Autoscaler(Box<HorizontalRunnerAutoscaler>),
     AutoscalerGone(Box<HorizontalRunnerAutoscaler>),
-    Deployment(Box<RunnerDeployment>),
-    DeploymentGone(Box<RunnerDeployment>),
+    Target(Target),
+    TargetGone(Target),
     Jobs(Box<JobLedger>),
     Runner(Box<Runner>),
     RunnerGone(Box<Runner>),
@@ -96,15 +97,19 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
     let all = arguments.all_namespaces;
     // Read before the file is touched: a cluster that can't be read leaves no file.
     let autoscalers: Vec<HorizontalRunnerAutoscaler> = cluster.list(all, "").await?;
-    let deployments: Vec<RunnerDeployment> = cluster.list(all, "").await?;
+    let deployments: Vec<Arc<RunnerDeployment>> = shared(cluster.list(all, "").await?);
+    let sets: Vec<Arc<RunnerSet>> = shared(cluster.list(all, "").await?);
     let mut book = Book::open(arguments)?;
     let now = Timestamp::now();
     // Settings are told once both are known.
     for autoscaler in &autoscalers {
         book.chronicle.autoscaler(autoscaler, now);
     }
-    for deployment in &deployments {
-        book.chronicle.deployment(deployment, now);
+    for deployment in deployments {
+        book.chronicle.target(&Target::Deployment(deployment), now);
+    }
+    for set in sets {
+        book.chronicle.target(&Target::Set(set), now);
     }
     book.write()?;
     let stop = async {
@@ -124,7 +129,20 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
     tokio::pin!(stop);
     let mut changes = select_all([
         follow(cluster, all, |object| Some(Change::Autoscaler(object)), |object| Some(Change::AutoscalerGone(object)), false),
-        follow(cluster, all, |object| Some(Change::Deployment(object)), |object| Some(Change::DeploymentGone(object)), false),
+        follow(
+            cluster,
+            all,
+            |one: Box<RunnerDeployment>| Some(Change::Target(Target::Deployment((*one).into()))),
+            |one| Some(Change::TargetGone(Target::Deployment((*one).into()))),
+            false,
+        ),
+        follow(
+            cluster,
+            all,
+            |one: Box<RunnerSet>| Some(Change::Target(Target::Set((*one).into()))),
+            |one| Some(Change::TargetGone(Target::Set((*one).into()))),
+            false,
+        ),
         follow(cluster, all, |object| Some(Change::Jobs(object)), |_| None, false),
         follow(cluster, all, |object| Some(Change::Runner(object)), |object| Some(Change::RunnerGone(object)), true),
     ]);
@@ -203,6 +221,10 @@ fn is_refused(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404))
 }
 
+fn shared<K>(objects: Vec<K>) -> Vec<Arc<K>> {
+    objects.into_iter().map(Arc::new).collect()
+}
+
 fn key(object: &impl kube::ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
@@ -252,9 +274,9 @@ impl Book {
         let now = Timestamp::now();
         match change {
             Change::Autoscaler(object) => self.chronicle.autoscaler(&object, now),
-            Change::Deployment(object) => self.chronicle.deployment(&object, now),
+            Change::Target(target) => self.chronicle.target(&target, now),
             Change::AutoscalerGone(object) => self.chronicle.autoscaler_gone(&key(&*object), now),
-            Change::DeploymentGone(object) => self.chronicle.deployment_gone(&key(&*object)),
+            Change::TargetGone(target) => self.chronicle.target_gone(&target.reference()),
             Change::Jobs(object) => self.chronicle.jobs(&object, now),
             Change::Runner(object) => {
                 if let Some(listed) = &mut self.listed {

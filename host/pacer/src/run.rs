@@ -464,7 +464,7 @@ impl Process {
             ),
             decisions: Decisions {
                 policies: sets.clone(),
-                nodes,
+                nodes: nodes.clone(),
                 surveyor: Arc::new(Surveyor::new(client.clone(), common.allowed.clone())),
                 facts: Arc::new(FactSources::new(
                     common.allowed.clone(),
@@ -498,6 +498,8 @@ impl Process {
             standings: operator.standings(),
             decisions: recent,
             accesses: accesses.clone(),
+            nodes,
+            prices: common.prices.clone(),
         });
         let mut running = Controllers::new();
         let news = News { runner_lists, queues: queue_news };

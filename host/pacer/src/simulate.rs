@@ -68,16 +68,17 @@ pub(crate) enum Output {
 pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     let began = Instant::now();
     let history = History::of(&read(&arguments.trace)?.trace);
-    let scenario =
-        Scenario::assuming(&history, arguments.assumed_start).with_context(|| arguments.trace.display().to_string())?;
-    let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
-
     let first = match &arguments.recorded_policies {
         Some(path) => Policies::of("recorded".to_owned(), contender::load(path)?),
         None => Policies::builtin(),
     };
+    let first = first.context("starting the runtime")?;
+    let scenario =
+        Scenario::assuming(&history, arguments.assumed_start).with_context(|| arguments.trace.display().to_string())?;
+    let scenario = scenario.without_pauses(&history, &first);
+    let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
     let mut progress = Progress::of(arguments, &scenario);
-    let mut contenders = vec![compete(&scenario, &first.context("starting the runtime")?, arguments, &mut progress, &mut notes)];
+    let mut contenders = vec![compete(&scenario, &first, arguments, &mut progress, &mut notes)];
     let measured = recorded(&history, &scenario);
     // Where no runner was recorded there is nothing to compare with: GitHub's history says how long jobs waited, but not for what.
     let calibration = contenders.first().filter(|_| !history.runners.is_empty());
@@ -256,7 +257,7 @@ fn markdown(rows: &[Vec<String>]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -267,6 +268,12 @@ mod tests {
     struct Line {
         #[command(flatten)]
         arguments: Arguments,
+    }
+
+    /// What `--output json` prints of a trace.
+    pub(crate) fn json_of(trace: &str) -> String {
+        let line = ["simulate", "--trace", trace, "--seeds", "1", "--output", "json"];
+        simulate(&Line::try_parse_from(line).unwrap().arguments).unwrap().text
     }
 
     fn pacer_simulate(more: &[&str]) -> Result<Report> {

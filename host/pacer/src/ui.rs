@@ -38,10 +38,12 @@ mod access;
 mod feed;
 mod files;
 mod past;
+mod report;
 
 use access::{Access, Refused};
 use feed::{Feed, Visit};
 use past::Past;
+use report::Report;
 
 /// How long a viewer is told of changes on one connection; then its browser connects again. Shorter than a connection lives.
 const VISIT: Duration = Duration::from_secs(240);
@@ -71,8 +73,8 @@ struct Page {
 enum Source {
     /// The operator.
     Live(Feed),
-    /// A trace.
-    Past(Arc<Past>),
+    /// A trace, and what `pacer simulate` made of it.
+    Past(Arc<Past>, Option<Report>),
 }
 
 /// Arguments of `pacer ui`.
@@ -87,10 +89,14 @@ pub(crate) struct Arguments {
     /// File with the token that the page asks for, of at least 16 characters.
     #[arg(long, value_name = "FILE")]
     ui_token_file: Option<PathBuf>,
+    /// What `pacer simulate --output json` printed: the page shows the policies side by side.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 /// `pacer ui`: serves the page over a trace until SIGINT or SIGTERM.
 pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
+    let report = arguments.report.as_deref().map(Report::read).transpose()?;
     let past = Past::of(pacer_trace::read(&arguments.trace)?.trace);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
@@ -101,7 +107,7 @@ pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
         // Who closed the terminal does not see it.
         let _closed =
             writeln!(std::io::stderr(), "http://{address}/ shows {trace} from {} to {}; Ctrl-C ends it", past.from, past.to);
-        tokio::try_join!(server.run_over(past, stop), signals)?;
+        tokio::try_join!(server.run_over(past, report, stop), signals)?;
         Ok(())
     })
 }
@@ -126,6 +132,7 @@ impl Server {
         let builder = Builder::new(metrics, env!("CARGO_PKG_VERSION"));
         let feed = Feed::new(connections.clone());
         let mut telling = JoinSet::new();
+        telling.spawn(builder.clone().follow(stop.clone()));
         telling.spawn(feed.clone().run(move |number, now| builder.build(health.role(), number, now), stop.clone()));
         let page = Page { access: Arc::new(self.access), source: Source::Live(feed) };
         let served = listen::serve(self.listener, router(page), Bounds::PAGE, connections, stop).await;
@@ -136,9 +143,9 @@ impl Server {
     }
 
     /// Serves a trace until `stop`.
-    async fn run_over(self, past: Past, stop: CancellationToken) -> anyhow::Result<()> {
+    async fn run_over(self, past: Past, report: Option<Report>, stop: CancellationToken) -> anyhow::Result<()> {
         let connections = Metrics::default().connections(HttpServer::Page);
-        let page = Page { access: Arc::new(self.access), source: Source::Past(Arc::new(past)) };
+        let page = Page { access: Arc::new(self.access), source: Source::Past(Arc::new(past), report) };
         listen::serve(self.listener, router(page), Bounds::PAGE, connections, stop).await
     }
 }
@@ -148,6 +155,7 @@ fn router(page: Page) -> Router {
         .route("/", get(index))
         .route("/events", get(events))
         .route("/snapshot.json", get(snapshot))
+        .route("/report.json", get(simulated))
         .route("/{file}", get(file))
         .layer(middleware::from_fn_with_state(page.clone(), guard))
         .with_state(page)
@@ -224,7 +232,7 @@ fn secured(mut response: Response) -> Response {
 async fn index(State(page): State<Page>) -> Response {
     match &page.source {
         Source::Live(_) => files::INDEX.response(),
-        Source::Past(past) => files::index_over(past.from, past.to),
+        Source::Past(past, report) => files::index_over(past.from, past.to, report.is_some()),
     }
 }
 
@@ -266,7 +274,7 @@ async fn snapshot(State(page): State<Page>, Query(moment): Query<Moment>) -> Res
             return (StatusCode::BAD_REQUEST, "only a trace has other moments than now: pacer ui --trace\n").into_response();
         }
         Source::Live(feed) => feed,
-        Source::Past(past) => return moment_of(past.clone(), moment.at).await,
+        Source::Past(past, _) => return moment_of(past.clone(), moment.at).await,
     };
     let Some(mut visit) = feed.join(CancellationToken::new()) else { return no_room() };
     match timeout_at(Instant::now() + FIRST, visit.next()).await.ok().flatten().and_then(|event| Visit::data(&event)) {
@@ -277,7 +285,17 @@ async fn snapshot(State(page): State<Page>, Query(moment): Query<Moment>) -> Res
     }
 }
 
-/// A long trace takes a while to go through.
+/// What `pacer simulate` found, as it was given.
+async fn simulated(State(page): State<Page>) -> Response {
+    match page.source {
+        Source::Past(_, Some(report)) => ([(header::CONTENT_TYPE, "application/json")], report.json()).into_response(),
+        Source::Past(_, None) | Source::Live(_) => {
+            (StatusCode::NOT_FOUND, "no report was given: pacer ui --trace FILE --report FILE\n").into_response()
+        }
+    }
+}
+
+/// A thousand records may lie between a moment and what is kept.
 async fn moment_of(past: Arc<Past>, at: Option<Timestamp>) -> Response {
     let made = spawn_blocking(move || serde_json::to_vec(&past.at(at.unwrap_or(past.to)))).await;
     match made {

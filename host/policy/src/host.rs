@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use crate::assignment::{Assignment, Chosen, PolicySet};
+use crate::comparisons::Comparisons;
 use crate::component::Digest;
 use crate::decision::{Decision, PerDecision};
 use crate::entry::{Entry, Mode, Module, Place};
@@ -102,6 +103,12 @@ impl PolicyHost {
     #[must_use]
     pub fn shipped(&self) -> Option<&Arc<Policy>> {
         self.sandbox.shipped.as_ref()
+    }
+
+    /// What policies in shadow answered of late, beside what was decided.
+    #[must_use]
+    pub fn comparisons(&self) -> &Comparisons {
+        &self.sandbox.comparisons
     }
 
     /// The generation in force. Take it once per reconcile and ask it everything.

@@ -145,6 +145,12 @@ impl Inquiry {
         each!(self, request => &request.pool)
     }
 
+    /// When it was asked: Unix time in seconds.
+    #[must_use]
+    pub fn now(&self) -> f64 {
+        each!(self, request => request.now)
+    }
+
     /// Names of the runners it is about, in the order of their indices; those that jobs died with for recover, none for capacity.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {

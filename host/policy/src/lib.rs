@@ -13,6 +13,7 @@ mod assignment;
 mod breaker;
 pub mod bundle;
 pub mod call;
+mod comparisons;
 mod component;
 mod decision;
 #[cfg(test)]
@@ -48,6 +49,7 @@ mod wire;
 
 pub use assignment::{Assignment, Chosen, PolicySet};
 pub use bundle::{Bundle, BundleError};
+pub use comparisons::{Agreement, Compared, Comparisons};
 pub use component::{CONTRACT, CONTRACTS, Digest, compressed_fits};
 pub use decision::{Decision, PerDecision, UnknownDecision};
 pub use entry::{BUILTIN, Entry, Mode, Module};

@@ -12,6 +12,7 @@ use crate::aside::Aside;
 use crate::assignment::{Assignment, Chosen};
 use crate::breaker::Admission;
 use crate::call::{Called, Usage};
+use crate::comparisons::{Comparisons, Sides};
 use crate::component::Digest;
 use crate::fault::Fault;
 use crate::jail::Jail;
@@ -56,6 +57,7 @@ pub(crate) struct Sandbox {
     /// Those who run or wait.
     places: Arc<Semaphore>,
     pub(crate) aside: Aside,
+    pub(crate) comparisons: Comparisons,
     purpose: Purpose,
 }
 
@@ -69,6 +71,7 @@ impl Sandbox {
             room: Room::new(processors, MEBIBYTES),
             places: Arc::new(Semaphore::new(processors.saturating_add(QUEUE))),
             aside: Aside::new(),
+            comparisons: Comparisons::default(),
             purpose: Purpose::Operation,
         }
     }
@@ -82,6 +85,7 @@ impl Sandbox {
             room: Room::new(1, 0),
             places: Arc::new(Semaphore::new(2)),
             aside: Aside::new(),
+            comparisons: Comparisons::default(),
             purpose: Purpose::Simulation,
         }
     }
@@ -104,7 +108,7 @@ impl Sandbox {
             self.probe(lane, &asked);
         }
         if let Some(candidate) = candidate {
-            self.compare(candidate, &asked, &answer);
+            self.compare(candidate, &asked, (decider(&attempts).to_string(), &answer));
         }
         let bypassed = (admission != Admission::Ask).then(|| assignment.policy());
         finish(asked, answer, generation, attempts, bypassed)
@@ -159,9 +163,15 @@ impl Sandbox {
     }
 
     /// Has a candidate answer what another policy has decided, and counts whether it would have done the same.
-    fn compare<Q: Question>(self: &Arc<Self>, candidate: &Arc<Candidate>, asked: &Arc<Asked<Q>>, decided: &Q::Answer) {
+    fn compare<Q: Question>(
+        self: &Arc<Self>,
+        candidate: &Arc<Candidate>,
+        asked: &Arc<Asked<Q>>,
+        (decider, decided): (String, &Q::Answer),
+    ) {
         let admission = candidate.lane.admit(Instant::now());
-        let (reported, decided, observer) = (Arc::clone(candidate), decided.clone(), Arc::clone(&self.observer));
+        let (reported, decided) = (Arc::clone(candidate), decided.clone());
+        let (sandbox, question) = (Arc::clone(self), Arc::clone(asked));
         let begun = admission != Admission::Bypass
             && self.beside(&candidate.lane.assignment, asked, move |called| {
                 let now = Instant::now();
@@ -179,7 +189,12 @@ impl Sandbox {
                 }
                 let agreed = answer.as_ref().is_ok_and(|answer| Q::same(answer, &decided));
                 reported.count(agreed, usage.fuel);
-                observer.compared(&Comparison { decision: Q::DECISION, agreed, fault: fault.map(Fault::kind), fuel: usage.fuel });
+                let kind = fault.map(Fault::kind);
+                sandbox.observer.compared(&Comparison { decision: Q::DECISION, agreed, fault: kind, fuel: usage.fuel });
+                let (decided, answer) = (decided.into(), answer.map(Into::into));
+                let shadow = (reported.lane.assignment.policy(), answer.as_ref());
+                let sides = Sides { in_force: (decider, &decided), shadow, agreed };
+                sandbox.comparisons.note(&question.request.inquiry(), sides);
             });
         if !begun {
             candidate.skip();
@@ -310,6 +325,11 @@ impl Sandbox {
     }
 }
 
+/// Who gave the answer that was used.
+fn decider(attempts: &[Attempt]) -> DecidedBy {
+    attempts.last().map_or(DecidedBy::Native, |attempt| attempt.by.clone())
+}
+
 fn finish<Q: Question>(
     asked: Arc<Asked<Q>>,
     answer: Q::Answer,
@@ -317,7 +337,7 @@ fn finish<Q: Question>(
     attempts: Vec<Attempt>,
     bypassed: Option<String>,
 ) -> Evaluation<Q::Answer> {
-    let decided_by = attempts.last().map_or(DecidedBy::Native, |attempt| attempt.by.clone());
+    let decided_by = decider(&attempts);
     let receipt = Receipt {
         decision: Q::DECISION,
         policy: decided_by.to_string(),

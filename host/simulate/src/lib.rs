@@ -14,6 +14,7 @@ mod comparison;
 mod condition;
 mod figures;
 mod github;
+mod pause;
 mod policies;
 mod prospect;
 mod random;

@@ -38,6 +38,7 @@ pub fn prospect(
     let scenario = Scenario::of(history).map_err(|error| match error {
         ScenarioError::NoPool | ScenarioError::NoJob => WhyNot::NoJob,
     })?;
+    let scenario = scenario.without_pauses(history, in_force);
     let slow = WhyNot::Slow { seconds };
     let first = contender(&scenario, in_force, Whose::InForce, &slow, &mut go_on)?;
     let measured = recorded(history, &scenario);

@@ -18,6 +18,11 @@ impl<T: Copy + Ord> Samples<T> {
         Self(samples)
     }
 
+    /// All of them, each with its moment.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Moment, T)> {
+        self.0.iter().copied()
+    }
+
     #[cfg(test)]
     pub(crate) fn values(&self) -> impl Iterator<Item = T> {
         self.0.iter().map(|(_, value)| *value)

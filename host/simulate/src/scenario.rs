@@ -19,7 +19,9 @@ const UNKNOWN_START: Duration = Duration::from_secs(30);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
     /// No pool.
-    #[error("the trace has no settings of any pool: record where RunnerDeployments with HorizontalRunnerAutoscalers are")]
+    #[error(
+        "the trace has no settings of any pool: record where RunnerDeployments or RunnerSets with HorizontalRunnerAutoscalers are"
+    )]
     NoPool,
     /// No job.
     #[error("the trace has no job that was queued after its beginning: record for longer, or while jobs run")]

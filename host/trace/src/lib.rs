@@ -7,6 +7,7 @@
 mod directory;
 pub mod file;
 mod history;
+mod pool;
 mod record;
 mod redaction;
 pub mod surroundings;
@@ -14,6 +15,7 @@ mod window;
 
 pub use directory::{Directory, Limits, read};
 pub use history::{History, JobLife, PoolLife, Problem, RunnerLife};
+pub use pool::{PoolKind, PoolName};
 pub use record::{About, End, FORMAT, Header, PoolSettings, Record, VERSION, What};
 pub use redaction::Redaction;
 pub use window::{Bounds, Overflow, Window};

@@ -157,7 +157,7 @@ pub enum What {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolSettings {
-    /// `namespace/name`.
+    /// Its name: see [`crate::PoolName`].
     pub pool: Arc<str>,
     /// Labels of its runners, GitHub's own not.
     pub labels: Vec<Arc<str>>,

@@ -194,6 +194,55 @@ async fn job_that_polling_alone_tells_of_is_on_the_page() -> Result<()> {
     Ok(())
 }
 
+/// The page's snapshot, once it is as wanted.
+async fn shown(address: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    let found = async {
+        loop {
+            let now: Value = serde_json::from_str(&ask(address, "GET", "/snapshot.json", &[]).await?.text().await?)?;
+            if wanted(&now) {
+                return Ok(now);
+            }
+            // Each answer is of its moment.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(PATIENCE, found).await.with_context(|| format!("waiting for {what}"))?
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_tells_what_policies_in_shadow_answer_and_what_repositories_cost() -> Result<()> {
+    let world = hooked_world(&["--ui-addr=127.0.0.1:0", "--shadow-simulation-interval=1s"]).await?;
+    let address = address(&world)?;
+    let set = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pacer-policies", "namespace": "actions-runner-system"},
+        "data": {"policies.yaml": "restart: {module: builtin}\ncapacity: {module: builtin, mode: shadow}\n"},
+    });
+    apply(&world, &set).await?;
+    apply(&world, &deployment("web", 1)).await?;
+    apply(&world, &autoscaler(1, 2)).await?;
+    settled(&world, 1).await?;
+    queue(&world, "web", 2, Duration::from_secs(600))?;
+    running(&world, 2).await?;
+    let compared = |now: &Value| -> Vec<Value> {
+        now["comparisons"].as_object().into_iter().flatten().map(|(_, one)| one.clone()).collect()
+    };
+    let reserved = |one: &Value| one["answered"].as_str().is_some_and(|words| words.starts_with("2 reserved in 2 reservations"));
+    let now = shown(&address, "a comparison of both jobs", |now| compared(now).iter().any(reserved)).await?;
+    let told = compared(&now).into_iter().find(reserved).context("no comparison")?;
+    ensure!(told["pool"] == "RunnerDeployment/default/web" && told["decision"] == "capacity", "{told:#}");
+    ensure!(told["agreement"] == "same" && told["would"] == told["answered"], "{told:#}");
+    ensure!(told["shadow"] == "shipped" && told["in_force"].as_str().is_some_and(|by| by.starts_with("default@")), "{told:#}");
+
+    let named = |now: &Value| now["simulations"].as_object().is_some_and(|all| all.contains_key("default/web"));
+    shown(&address, "what a simulation said, or why nothing", named).await?;
+    let spent = |now: &Value| now["expenses"]["acme/app"]["busy_minutes"].as_f64().is_some_and(|minutes| minutes > 0.0);
+    let now = shown(&address, "busy minutes of the repository", spent).await?;
+    let app = &now["expenses"]["acme/app"];
+    ensure!(app["jobs"] == 2 && app["payer"] == "repository" && app.get("cost").is_none(), "{app:#}");
+    world.stop().await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_others_reach_takes_the_token() -> Result<()> {
     let mut file = tempfile::NamedTempFile::new()?;

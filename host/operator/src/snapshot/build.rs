@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pacer_cluster::object::Uid;
+use tokio_util::sync::CancellationToken;
 
 use super::demand::{Remembered, jobs};
+use super::expense::Expenses;
 use super::fleet::{self, Sets};
-use super::ledger::{Known, RunningJobs};
-use super::{Cause, Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown};
+use super::ledger::{RunningJobs, known};
+use super::{Cause, Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown, shadow};
 use crate::metrics::{Metrics, Sources};
 
-/// Makes snapshots.
+/// Makes snapshots; clones share what runners cost.
 #[derive(Clone, Debug)]
 pub struct Builder {
     metrics: Arc<Metrics>,
+    expenses: Expenses,
     version: String,
 }
 
@@ -22,7 +25,12 @@ impl Builder {
     /// From the sources of these metrics, by a process of this version.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>, version: &str) -> Self {
-        Self { metrics, version: version.to_owned() }
+        Self { metrics, expenses: Expenses::default(), version: version.to_owned() }
+    }
+
+    /// Follows what runners cost until `stop`, so that snapshots tell it.
+    pub async fn follow(self, stop: CancellationToken) {
+        self.expenses.follow(&self.metrics, stop).await;
     }
 
     /// What there is now. A process that does not act has nothing to tell but that.
@@ -31,10 +39,10 @@ impl Builder {
         let missing_webhooks = self.metrics.redelivery().missing();
         let operator = Operator { role, version: self.version.clone(), missing_webhooks, left_out: LeftOut::default() };
         let empty = Snapshot { version: VERSION, number, at: now, operator, ..Snapshot::default() };
-        self.metrics
-            .sources()
-            .iter()
-            .fold(empty.clone(), |whole, sources| joined(whole, of(sources, empty.clone()), sources.shard))
+        let all = self.metrics.sources();
+        let whole = all.iter().fold(empty.clone(), |whole, sources| joined(whole, of(sources, empty.clone()), sources.shard));
+        let (comparisons, simulations) = (shadow::comparisons(&all), shadow::simulations(&all));
+        Snapshot { comparisons, simulations, expenses: self.expenses.told(), ..whole }
     }
 }
 
@@ -66,9 +74,7 @@ fn joined(mut whole: Snapshot, part: Snapshot, shard: u16) -> Snapshot {
 }
 
 fn of(sources: &Sources, empty: Snapshot) -> Snapshot {
-    let autoscalers = sources.stores.autoscalers.state();
-    let ledgers = autoscalers.iter().map(|autoscaler| sources.ledgers.read(autoscaler)).collect::<Vec<_>>();
-    let autoscalers: Vec<Known> = autoscalers.into_iter().zip(ledgers).collect();
+    let autoscalers = known(sources);
     let (sets, scalers) = (Sets::of(&sources.stores), fleet::scalers(&sources.stores));
     let (runners, more_runners) = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));
     let pools = fleet::pools(sources, &scalers, &runners);

@@ -39,7 +39,7 @@ impl Sets {
         Self(stores.sets.state().iter().map(of).collect())
     }
 
-    fn pool(&self, namespace: &str, set: Option<&str>) -> Option<String> {
+    pub(super) fn pool(&self, namespace: &str, set: Option<&str>) -> Option<String> {
         self.0.get(&(namespace.to_owned(), set?.to_owned())).cloned()
     }
 }

@@ -8,9 +8,19 @@ use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_core::ledger::{Ledger, State};
 
 use super::RunningJob;
+use crate::metrics::Sources;
 
 /// An autoscaler and the jobs that it knows.
 pub(super) type Known = (Arc<HorizontalRunnerAutoscaler>, Arc<Ledger>);
+
+/// All autoscalers and their jobs.
+pub(super) fn known(sources: &Sources) -> Vec<Known> {
+    let read = |autoscaler: Arc<HorizontalRunnerAutoscaler>| {
+        let ledger = sources.ledgers.read(&autoscaler);
+        (autoscaler, ledger)
+    };
+    sources.stores.autoscalers.state().into_iter().map(read).collect()
+}
 
 /// Jobs by the runner that has them: namespace, name.
 #[derive(Default)]

@@ -120,6 +120,29 @@ fn sample() -> Snapshot {
         message: message.into(),
     };
     let cause = Cause { cause: "unschedulable".into(), now: 1, total: 4, last: Some(at(40)) };
+    let comparison = Comparison {
+        at: at(110),
+        pool: "RunnerDeployment/ci/web".into(),
+        decision: "scale-down".into(),
+        in_force: "default@sha256:0123456789ab".into(),
+        shadow: "fullest-node-last@sha256:abcdef012345".into(),
+        answered: "remove web-1-z (1 runner)".into(),
+        would: "remove web-1-b (1 runner)".into(),
+        agreement: Agreement::Differs,
+    };
+    let expense =
+        |payer, jobs| Expense { payer, jobs, busy_minutes: 31.5, idle_minutes: 12.0, cost: Some(0.4213), unpriced_minutes: 0.0 };
+    let figure = |metric: &str, unit: &str, recorded, in_force, shadow| Figure {
+        metric: metric.into(),
+        unit: unit.into(),
+        recorded,
+        in_force,
+        shadow,
+    };
+    let figures = vec![figure("runners", "", 3.0, 3.0, 2.0), figure("wait.p95", "s", 40.0, 39.5, 61.25)];
+    let simulation =
+        Simulation { since: at(-3_600), jobs: 40, figures, wait_error: 0.5, runner_minutes_error: 0.01, refused: None };
+    let refused = Simulation { since: at(0), refused: reason("NoJob", "no job has come in that time"), ..Simulation::default() };
     Snapshot {
         version: VERSION,
         number: 1,
@@ -133,6 +156,9 @@ fn sample() -> Snapshot {
         listings: section([("default/acme".into(), listing)]),
         failures: section([(grown(1), failure)]),
         causes: section([("unschedulable".into(), cause)]),
+        comparisons: section([(grown(1), comparison)]),
+        expenses: section([("acme/app".into(), expense(Payer::Repository, 9)), ("nobody".into(), expense(Payer::Nobody, 0))]),
+        simulations: section([("ci/api".into(), refused), ("ci/web".into(), simulation)]),
     }
 }
 

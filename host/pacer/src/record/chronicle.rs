@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use pacer_api::autoscaler::{ScaleUpTrigger, ScheduledOverride};
+use pacer_api::autoscaler::{ScaleTargetKind, ScaleUpTrigger, ScheduledOverride};
 use pacer_api::condition::ConditionType;
 use pacer_api::names::{annotation, label};
-use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment};
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
 use pacer_core::ledger::State;
 use pacer_core::phase::Cause;
 use pacer_core::room;
 use pacer_core::schedule::{self, Override};
+use pacer_operator::target::{Target, TargetRef};
 use pacer_trace::surroundings::Room;
-use pacer_trace::{About, End, History, PoolSettings, Record, What};
+use pacer_trace::{About, End, History, PoolKind, PoolName, PoolSettings, Record, What};
 
 /// Jobs that are remembered, beyond those in ledgers: the oldest that are over go first.
 const REMEMBERED: usize = 100_000;
@@ -74,7 +75,7 @@ pub(super) struct Chronicle {
     defaults: Defaults,
     /// By `namespace/name`.
     autoscalers: BTreeMap<String, Autoscaler>,
-    deployments: BTreeMap<Arc<str>, PoolSettings>,
+    targets: BTreeMap<Arc<str>, PoolSettings>,
     /// As they were recorded.
     pools: BTreeMap<Arc<str>, PoolSettings>,
     /// When a pool's number was lowered last.
@@ -94,7 +95,7 @@ impl Chronicle {
         Self {
             defaults,
             autoscalers: BTreeMap::new(),
-            deployments: BTreeMap::new(),
+            targets: BTreeMap::new(),
             pools: BTreeMap::new(),
             lowered: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -143,10 +144,9 @@ impl Chronicle {
         self.news.push(Record { at, what });
     }
 
-    pub(super) fn deployment(&mut self, deployment: &RunnerDeployment, now: Timestamp) {
-        let config = &deployment.spec.template.spec.config;
-        let pool: Arc<str> = Arc::from(format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any()));
-        let replicas = deployment.spec.replicas_or_default();
+    pub(super) fn target(&mut self, target: &Target, now: Timestamp) {
+        let (config, replicas) = (target.config(), target.replicas());
+        let pool = named(&target.reference());
         let settings = PoolSettings {
             pool: pool.clone(),
             labels: config.labels().iter().map(|label| Arc::from(label.as_str())).chain(self.defaults.labels.clone()).collect(),
@@ -154,17 +154,17 @@ impl Chronicle {
             min: replicas,
             max: replicas,
             replicas,
-            policies: deployment.annotations().get(annotation::POLICIES).cloned(),
+            policies: target.policies().cloned(),
             ..PoolSettings::default()
         };
-        self.deployments.insert(pool.clone(), settings);
+        self.targets.insert(pool.clone(), settings);
         self.settings(&pool, now);
     }
 
     pub(super) fn autoscaler(&mut self, autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) {
         let namespace = autoscaler.namespace().unwrap_or_default();
-        let Some(target) = autoscaler.spec.target_name() else { return };
-        let pool: Arc<str> = Arc::from(format!("{namespace}/{target}"));
+        let Some(target) = TargetRef::of(autoscaler) else { return };
+        let pool = named(&target);
         let spec = &autoscaler.spec;
         let trigger = spec.workflow_job_trigger();
         let life = trigger.and_then(|trigger| trigger.duration_or_default().ok()).unwrap_or(ScaleUpTrigger::DEFAULT_DURATION);
@@ -230,15 +230,16 @@ impl Chronicle {
         }
     }
 
-    pub(super) fn deployment_gone(&mut self, pool: &str) {
-        self.deployments.remove(pool);
-        self.pools.remove(pool);
-        self.lowered.remove(pool);
+    pub(super) fn target_gone(&mut self, target: &TargetRef) {
+        let pool = named(target);
+        self.targets.remove(&pool);
+        self.pools.remove(&pool);
+        self.lowered.remove(&pool);
     }
 
     /// Records what is in force for a pool, if that is news. Its number alone is none.
     fn settings(&mut self, pool: &Arc<str>, now: Timestamp) {
-        let Some(of_target) = self.deployments.get(pool) else { return };
+        let Some(of_target) = self.targets.get(pool) else { return };
         let settings = match self.autoscalers.values().find(|autoscaler| autoscaler.pool == *pool) {
             Some(autoscaler) => PoolSettings {
                 min: autoscaler.min(now),
@@ -311,12 +312,14 @@ impl Chronicle {
     }
 
     pub(super) fn runner(&mut self, runner: &Runner, now: Timestamp) {
-        let of = runner.labels().get(label::RUNNER_DEPLOYMENT_NAME);
-        let Some(of) = of.filter(|_| !runner.annotations().contains_key(annotation::REGISTRATION_ONLY)) else { return };
+        let Some(of) = target_of(runner) else { return };
+        if runner.annotations().contains_key(annotation::REGISTRATION_ONLY) {
+            return;
+        }
         let name: Arc<str> = Arc::from(runner.name_any());
         let created = runner.metadata.creation_timestamp.as_ref().map_or(now, |time| exact(time.0, now));
         if !self.runners.contains_key(&name) {
-            let pool: Arc<str> = Arc::from(format!("{}/{of}", runner.namespace().unwrap_or_default()));
+            let pool = named(&of);
             let known =
                 KnownRunner { pool: pool.clone(), created, registered: false, worked: false, node: None, without_room: None };
             self.runners.insert(name.clone(), known);
@@ -400,6 +403,24 @@ impl Chronicle {
     }
 }
 
+/// What a pool is called in a trace.
+pub(super) fn named(target: &TargetRef) -> Arc<str> {
+    let kind = match target.kind {
+        ScaleTargetKind::RunnerDeployment => PoolKind::RunnerDeployment,
+        ScaleTargetKind::RunnerSet => PoolKind::RunnerSet,
+    };
+    Arc::from(PoolName { kind, namespace: &target.namespace, name: &target.name }.to_string())
+}
+
+/// What a runner was made for, as its labels say.
+pub(super) fn target_of(runner: &Runner) -> Option<TargetRef> {
+    let labels = runner.labels();
+    let deployment = labels.get(label::RUNNER_DEPLOYMENT_NAME).map(|name| (ScaleTargetKind::RunnerDeployment, name));
+    let set = || labels.get(label::RUNNER_SET_NAME).map(|name| (ScaleTargetKind::RunnerSet, name));
+    let (kind, name) = deployment.or_else(set)?;
+    Some(TargetRef { kind, namespace: runner.namespace().unwrap_or_default(), name: name.clone() })
+}
+
 /// Whether a word of a Runner's status says that the cluster has no room for its pod.
 fn is_lack_of_room(reason: &str) -> bool {
     [Cause::Unschedulable, Cause::Quota].iter().any(|cause| cause.as_str() == reason)
@@ -414,6 +435,7 @@ fn exact(told: Timestamp, now: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use pacer_api::{RunnerDeployment, RunnerSet};
     use serde_json::json;
 
     use super::*;
@@ -433,15 +455,55 @@ mod tests {
 
     fn scene() -> Chronicle {
         let mut chronicle = chronicle();
-        chronicle.deployment(
-            &serde_json::from_value(json!({
-                "metadata": {"name": "web", "namespace": "ci"},
-                "spec": {"replicas": 2, "template": {"spec": {"repository": "acme/app", "labels": ["web"]}}},
-            }))
-            .unwrap(),
-            Timestamp::UNIX_EPOCH,
-        );
+        let deployment: RunnerDeployment = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "ci"},
+            "spec": {"replicas": 2, "template": {"spec": {"repository": "acme/app", "labels": ["web"]}}},
+        }))
+        .unwrap();
+        chronicle.target(&Target::Deployment(deployment.into()), Timestamp::UNIX_EPOCH);
         chronicle
+    }
+
+    #[test]
+    fn runner_set_is_a_pool_beside_the_deployment_of_its_name() {
+        let mut chronicle = scene();
+        let set: RunnerSet = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "ci"},
+            "spec": {
+                "replicas": 1, "repository": "acme/app", "labels": ["cached"], "ephemeral": true,
+                "selector": {"matchLabels": {"app": "web"}}, "serviceName": "web", "template": {"metadata": {"labels": {"app": "web"}}},
+            },
+        }))
+        .unwrap();
+        let set = Target::Set(set.into());
+        let mut scaler = autoscaler(3);
+        scaler.spec.scale_target_ref.as_mut().unwrap().kind = Some(ScaleTargetKind::RunnerSet);
+        let mut runner = runner(false);
+        runner.metadata.labels = Some([("runnerset-name".to_owned(), "web".to_owned())].into());
+        chronicle.target(&set, Timestamp::UNIX_EPOCH);
+        chronicle.autoscaler(&scaler, Timestamp::UNIX_EPOCH);
+        chronicle.runner(&runner, Timestamp::UNIX_EPOCH);
+        let told: Vec<(String, u32)> = chronicle
+            .news()
+            .into_iter()
+            .filter_map(|record| match record.what {
+                What::Pool(settings) => Some((format!("{} {}", settings.pool, settings.labels.join(",")), settings.max)),
+                What::RunnerCreated { runner, pool } => Some((format!("{runner} of {pool}"), 0)),
+                _ => None,
+            })
+            .collect();
+        let expected = [
+            ("ci/web web,all", 2),
+            ("ci/runnerset/web cached,all", 1),
+            ("ci/runnerset/web cached,all", 9),
+            ("web-a of ci/runnerset/web", 0),
+        ];
+        assert_eq!(told, expected.map(|(pool, max)| (pool.to_owned(), max)));
+        chronicle.target_gone(&set.reference());
+        chronicle.autoscaler(&autoscaler(4), Timestamp::UNIX_EPOCH);
+        let news = chronicle.news();
+        let [Record { what: What::Pool(settings), .. }, ..] = news.as_slice() else { panic!("{news:?}") };
+        assert_eq!((settings.pool.as_ref(), settings.max), ("ci/web", 9), "the autoscaler has another target by now");
     }
 
     fn autoscaler(desired: u32) -> HorizontalRunnerAutoscaler {
@@ -616,7 +678,7 @@ mod tests {
         chronicle.jobs(&ledger(&started), now);
         let trace = pacer_trace::Trace { header: pacer_trace::Header::new(now), records: chronicle.news() };
         let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace));
-        again.deployments.clone_from(&chronicle.deployments);
+        again.targets.clone_from(&chronicle.targets);
         again.autoscaler(&autoscaler(1), now);
         again.runner(&runner(true), now);
         again.jobs(&ledger(&started), now);

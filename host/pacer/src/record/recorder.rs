@@ -20,12 +20,14 @@ use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use pacer_api::Runner;
+use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::nodes::Nodes;
 use pacer_core::allowed::Allowed;
 use pacer_github::GitHub;
 use pacer_operator::access::Accesses;
 use pacer_operator::metrics::RecordingMetrics;
 use pacer_operator::stores::Stores;
+use pacer_operator::target::{Target, TargetRef};
 use pacer_operator::watches::{Change, Watches};
 use pacer_trace::file::FileError;
 use pacer_trace::{Directory, Limits, Record, What};
@@ -264,7 +266,9 @@ impl Clerk {
         let chronicle = &mut book.chronicle;
         // Settings are told once both are known.
         stores.autoscalers.state().iter().for_each(|autoscaler| chronicle.autoscaler(autoscaler, now));
-        stores.deployments.state().iter().for_each(|deployment| chronicle.deployment(deployment, now));
+        let deployments = stores.deployments.state().into_iter().map(Target::Deployment);
+        let targets = deployments.chain(stores.runner_sets.state().into_iter().map(Target::Set));
+        targets.for_each(|target| chronicle.target(&target, now));
         stores.job_ledgers.state().iter().for_each(|ledger| chronicle.jobs(ledger, now));
         let runners = stores.runners.state();
         runners.iter().for_each(|runner| chronicle.runner(runner, now));
@@ -299,8 +303,12 @@ impl Clerk {
                 None => chronicle.autoscaler_gone(&format!("{}/{}", one.namespace.unwrap_or_default(), one.name), now),
             },
             Change::Deployment(one) => match stores.deployments.get(&one) {
-                Some(object) => chronicle.deployment(&object, now),
-                None => chronicle.deployment_gone(&format!("{}/{}", one.namespace.unwrap_or_default(), one.name)),
+                Some(object) => chronicle.target(&Target::Deployment(object), now),
+                None => chronicle.target_gone(&gone(ScaleTargetKind::RunnerDeployment, one.namespace, one.name)),
+            },
+            Change::RunnerSet(one) => match stores.runner_sets.get(&one) {
+                Some(object) => chronicle.target(&Target::Set(object), now),
+                None => chronicle.target_gone(&gone(ScaleTargetKind::RunnerSet, one.namespace, one.name)),
             },
             Change::JobLedger(one) => {
                 if let Some(object) = stores.job_ledgers.get(&one) {
@@ -313,6 +321,10 @@ impl Clerk {
             },
         }
     }
+}
+
+fn gone(kind: ScaleTargetKind, namespace: Option<String>, name: String) -> TargetRef {
+    TargetRef { kind, namespace: namespace.unwrap_or_default(), name }
 }
 
 /// The files, and what is known.

@@ -33,7 +33,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::TICK;
-use super::chronicle::Defaults;
+use super::chronicle::{Defaults, named};
 use book::{BOUNDS, Book};
 
 /// Changes that wait for the task: those of some seconds in which thousands of jobs start.
@@ -245,24 +245,24 @@ impl WhatIf {
         self.sets.prospects().keep(&kept);
     }
 
-    /// The RunnerDeployments with autoscalers that have a policy in shadow, and the set that says so.
+    /// The RunnerDeployments and RunnerSets with autoscalers that have a policy in shadow, and the set that says so.
     fn shadowed(&self) -> BTreeMap<PoolName, (TargetRef, ObjectKey, Supposed)> {
         let mut shadowed = BTreeMap::new();
-        for deployment in self.stores.deployments.state() {
-            let (namespace, name) = (deployment.namespace().unwrap_or_default(), deployment.name_any());
-            let target = book::deployment(&namespace, &name);
+        let deployments = self.stores.deployments.state().into_iter().map(Target::Deployment);
+        for of_target in deployments.chain(self.stores.runner_sets.state().into_iter().map(Target::Set)) {
+            let target = of_target.reference();
+            let namespace = &target.namespace;
             let mut autoscalers = self.stores.autoscalers_of(&target);
             autoscalers.sort_by_key(|autoscaler| autoscaler.name_any());
             let Some(autoscaler) = autoscalers.first() else { continue };
-            let of_target = Target::Deployment(deployment);
             // As the autoscaler asks, and as the runners do.
             let capacity = autoscaler.annotations().get(annotation::POLICIES).or_else(|| of_target.policies()).cloned();
             let runners = self.stores.policy_set_of_target(&of_target);
-            let generation = |set: &Option<String>| self.sets.generation_for(&namespace, set.as_deref());
+            let generation = |set: &Option<String>| self.sets.generation_for(namespace, set.as_deref());
             let Some(supposed) = Supposed::of(&generation(&capacity), &generation(&runners)) else { continue };
-            let set = [&capacity, &runners].into_iter().find_map(|set| self.sets.shadowed_by(&namespace, set.as_deref()));
+            let set = [&capacity, &runners].into_iter().find_map(|set| self.sets.shadowed_by(namespace, set.as_deref()));
             if let Some(set) = set {
-                shadowed.insert(book::named(&target), (target, set, supposed));
+                shadowed.insert(named(&target), (target, set, supposed));
             }
         }
         shadowed

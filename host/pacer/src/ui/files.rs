@@ -19,7 +19,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub(super) const INDEX: File =
     File { name: "index.html", kind: "text/html; charset=utf-8", content: include_str!("page/index.html") };
 
-const OTHERS: [File; 9] = [
+const OTHERS: [File; 11] = [
     File { name: "app.css", kind: STYLE, content: include_str!("page/app.css") },
     File { name: "app.js", kind: SCRIPT, content: include_str!("page/app.js") },
     File { name: "detail.js", kind: SCRIPT, content: include_str!("page/detail.js") },
@@ -27,6 +27,8 @@ const OTHERS: [File; 9] = [
     File { name: "fleet.js", kind: SCRIPT, content: include_str!("page/fleet.js") },
     File { name: "live.js", kind: SCRIPT, content: include_str!("page/live.js") },
     File { name: "past.js", kind: SCRIPT, content: include_str!("page/past.js") },
+    File { name: "repositories.js", kind: SCRIPT, content: include_str!("page/repositories.js") },
+    File { name: "simulation.js", kind: SCRIPT, content: include_str!("page/simulation.js") },
     File { name: "state.js", kind: SCRIPT, content: include_str!("page/state.js") },
     File { name: "tables.js", kind: SCRIPT, content: include_str!("page/tables.js") },
 ];
@@ -38,9 +40,10 @@ impl File {
     }
 }
 
-/// [`INDEX`] over a trace that begins and ends at these moments: the page then has a slider.
-pub(super) fn index_over(from: Timestamp, to: Timestamp) -> Response {
-    let body = format!("<body data-from=\"{from}\" data-to=\"{to}\">");
+/// [`INDEX`] over a trace that begins and ends at these moments, with a report or without: the page then has a slider.
+pub(super) fn index_over(from: Timestamp, to: Timestamp, reported: bool) -> Response {
+    let report = if reported { " data-report" } else { "" };
+    let body = format!("<body data-from=\"{from}\" data-to=\"{to}\"{report}>");
     ([(header::CONTENT_TYPE, INDEX.kind)], INDEX.content.replacen("<body>", &body, 1)).into_response()
 }
 

@@ -62,9 +62,10 @@ async fn text(response: Response) -> String {
 
 #[tokio::test]
 async fn trace_is_shown_as_it_was_at_the_moment_that_is_asked_for() {
-    let access = Access::new("127.0.0.1:8090".parse().unwrap(), None).await.unwrap();
-    let past = Past::of(past::tests::trace());
-    let router = router(Page { access: Arc::new(access), source: Source::Past(Arc::new(past)) });
+    let access = Arc::new(Access::new("127.0.0.1:8090".parse().unwrap(), None).await.unwrap());
+    let past = Arc::new(Past::of(past::tests::trace()));
+    let page_of = |report| Page { access: access.clone(), source: Source::Past(past.clone(), report) };
+    let router = router(page_of(None));
     let host = [(header::HOST, "localhost:8090")];
     let index = text(ask(&router, "GET", "/", &host).await).await;
     assert!(index.contains("<body data-from=\"2026-01-01T00:00:00Z\" data-to=\"2026-01-01T00:09:00Z\">"), "{index}");
@@ -76,6 +77,12 @@ async fn trace_is_shown_as_it_was_at_the_moment_that_is_asked_for() {
     }
     assert_eq!(ask(&router, "GET", "/snapshot.json?at=noon", &host).await.status(), StatusCode::BAD_REQUEST);
     assert_eq!(ask(&router, "GET", "/events", &host).await.status(), StatusCode::NOT_FOUND);
+    // The report is there where one was given.
+    assert_eq!(ask(&router, "GET", "/report.json", &host).await.status(), StatusCode::NOT_FOUND);
+    let reported = super::router(page_of(Some(report::tests::report())));
+    assert!(text(ask(&reported, "GET", "/", &host).await).await.contains("data-to=\"2026-01-01T00:09:00Z\" data-report>"));
+    let shown: serde_json::Value = serde_json::from_str(&text(ask(&reported, "GET", "/report.json", &host).await).await).unwrap();
+    assert_eq!(shown["comparison"]["contenders"], serde_json::json!(["builtin", "one.yaml"]));
     let (live, _file) = page(false).await;
     let response = ask(&live, "GET", "/snapshot.json?at=2026-01-01T00:05:00Z", &host).await;
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);

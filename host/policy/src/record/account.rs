@@ -258,7 +258,7 @@ const WORDS: [(&str, Wanted); 12] = [
 ];
 
 /// Some names, then how many more.
-fn list(names: &[&str], nobody: &str) -> String {
+pub(crate) fn list(names: &[&str], nobody: &str) -> String {
     let shown = names.get(..NAMED.min(names.len())).unwrap_or_default().join(", ");
     match names.len() {
         0 => nobody.to_owned(),
@@ -267,7 +267,8 @@ fn list(names: &[&str], nobody: &str) -> String {
     }
 }
 
-fn capacity(plan: &CapacityPlan, change: Option<&Change>) -> String {
+/// A plan in a few words, and what became of the number.
+pub(crate) fn capacity(plan: &CapacityPlan, change: Option<&Change>) -> String {
     let held = plan.reservations.iter().fold(0_u32, |held, reservation| held.saturating_add(reservation.replicas));
     let number = change.map_or_else(String::new, |change| match change.from == change.to {
         true => format!("{}, as before; ", counted(change.to.into(), "runner")),

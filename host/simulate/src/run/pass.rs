@@ -16,6 +16,7 @@ use pacer_core::replacement::{Accounted, Replicas};
 use pacer_core::reservation::{self, Held, InForce, LIFE};
 use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down::{self, since, unix};
+use pacer_trace::PoolName;
 
 use super::Run;
 use super::pool::{Answered, Sent};
@@ -364,9 +365,9 @@ impl Run<'_> {
         let Some(pool) = self.pools.get(index) else { return Pool::default() };
         let now = at(self.now);
         let phases = pool.members.iter().filter_map(|id| self.runners.get(*id)).map(|runner| runner.assessment.phase);
-        let (namespace, name) = pool.settings.pool.split_once('/').unwrap_or(("", &pool.settings.pool));
+        let PoolName { kind, namespace, name } = PoolName::of(&pool.settings.pool);
         let (kind, up, down) = match by {
-            Told::Autoscaler => ("RunnerDeployment", pool.raised, pool.lowered),
+            Told::Autoscaler => (kind.as_str(), pool.raised, pool.lowered),
             Told::Set => ("RunnerReplicaSet", pool.grown, pool.shrunk),
         };
         Pool {

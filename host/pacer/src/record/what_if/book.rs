@@ -1,19 +1,15 @@
 //! What is remembered of one pool: the newest records of it, as `--record` would write them.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
-use pacer_api::autoscaler::ScaleTargetKind;
-use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
 use pacer_operator::stores::Stores;
 use pacer_operator::target::TargetRef;
 use pacer_operator::watches::Change;
 use pacer_trace::{Bounds, Trace, Window};
 
-use crate::record::chronicle::{Chronicle, Defaults};
+use crate::record::chronicle::{Chronicle, Defaults, target_of};
 
 /// What a pool may take: some 2 MiB, or a thousand jobs.
 pub(super) const BOUNDS: Bounds = Bounds { records: 8_000, time: SignedDuration::from_hours(3) };
@@ -38,7 +34,7 @@ impl Book {
         for autoscaler in stores.autoscalers_of(&book.target) {
             book.chronicle.autoscaler(&autoscaler, now);
         }
-        book.deployment(stores, now);
+        book.settings(stores, now);
         for ledger in stores.job_ledgers.state() {
             book.jobs(&ledger, stores, now);
         }
@@ -62,7 +58,8 @@ impl Book {
                 // It has another target by now.
                 Some(_) | None => self.chronicle.autoscaler_gone(&format!("{}/{}", self.target.namespace, one.name), now),
             },
-            Change::Deployment(one) if here(&one.namespace) && one.name == self.target.name => self.deployment(stores, now),
+            Change::Deployment(one) if here(&one.namespace) && one.name == self.target.name => self.settings(stores, now),
+            Change::RunnerSet(one) if here(&one.namespace) && one.name == self.target.name => self.settings(stores, now),
             Change::JobLedger(one) if here(&one.namespace) => {
                 if let Some(object) = stores.job_ledgers.get(one) {
                     self.jobs(&object, stores, now);
@@ -93,10 +90,9 @@ impl Book {
         all.saturating_sub(std::mem::replace(&mut self.told, all))
     }
 
-    fn deployment(&mut self, stores: &Stores, now: Timestamp) {
-        let one = ObjectRef::new(&self.target.name).within(&self.target.namespace);
-        if let Some(deployment) = stores.deployments.get(&one) {
-            self.chronicle.deployment(&deployment, now);
+    fn settings(&mut self, stores: &Stores, now: Timestamp) {
+        if let Some(target) = stores.target(&self.target) {
+            self.chronicle.target(&target, now);
         }
     }
 
@@ -111,8 +107,7 @@ impl Book {
     }
 
     fn runner(&mut self, runner: &Runner, now: Timestamp) {
-        let is_of = runner.labels().get(label::RUNNER_DEPLOYMENT_NAME) == Some(&self.target.name);
-        if is_of && runner.namespace().as_deref() == Some(&self.target.namespace) {
+        if target_of(runner).as_ref() == Some(&self.target) {
             self.chronicle.runner(runner, now);
         }
     }
@@ -128,14 +123,4 @@ impl Book {
             }
         }
     }
-}
-
-/// `namespace/name` of a pool.
-pub(super) fn named(target: &TargetRef) -> Arc<str> {
-    Arc::from(format!("{}/{}", target.namespace, target.name))
-}
-
-/// A RunnerDeployment: a trace tells of no other kind.
-pub(super) fn deployment(namespace: &str, name: &str) -> TargetRef {
-    TargetRef { kind: ScaleTargetKind::RunnerDeployment, namespace: namespace.to_owned(), name: name.to_owned() }
 }

@@ -5,10 +5,12 @@ import { h, keyed, roving, say, set } from "./dom.js";
 import { fleet } from "./fleet.js";
 import { follow } from "./live.js";
 import { past } from "./past.js";
+import { repositories } from "./repositories.js";
+import { simulation } from "./simulation.js";
 import { apply, count, duration, read } from "./state.js";
 import { capacity, decisions, failures, github, queue, summary } from "./tables.js";
 
-const SCREENS = [fleet, queue, capacity, decisions, github, failures];
+const SCREENS = [fleet, queue, capacity, decisions, simulation, repositories, github, failures];
 /** A gap in the connection that is shorter than this is nobody's concern. */
 const PATIENCE = 3_000;
 /** Screen readers hear the figures again after this. */
@@ -26,12 +28,14 @@ let skew = 0;
 let drawn = true;
 let spoken = 0;
 /** The first and the last moment of the trace that is shown instead of the operator. */
-const { from, to } = document.body.dataset;
+const { from, to, report } = document.body.dataset;
 const recorded = from !== undefined;
 
 /** What screens may ask of the page. */
 const page = {
   recorded,
+  /** Whether a report of `pacer simulate` was given. */
+  reported: report !== undefined,
   // In a trace nothing ages.
   now: () => (recorded ? (state?.at ?? 0) : Date.now() + skew),
   matches: (...texts) => filter === "" || texts.some((text) => text && String(text).toLowerCase().includes(filter)),

@@ -10,7 +10,7 @@ const ROWS = 200;
  * A table whose rows are kept by key. Roles are stated because the narrow layout shows rows as cards, which takes a table's own semantics
  * away. `columns`: [title, class, make(cell), update(cell, value)].
  */
-function table(caption, columns) {
+export function table(caption, columns) {
   const body = h("tbody", { role: "rowgroup" });
   const head = h("tr", { role: "row" }, columns.map(([title, kind]) => h("th", { role: "columnheader", scope: "col", class: kind }, title)));
   const more = h("button", { type: "button", class: "more", hidden: true });
@@ -37,13 +37,13 @@ function table(caption, columns) {
   return { element, show };
 }
 
-const text = (of) => (cell, value) => say(cell, String(of(value) ?? ""));
-const moment = (of) => (cell, value) => setSince(cell.firstChild, of(value));
-const age = () => since(null);
-const ascending = (of) => (one, other) => (of(one[1]) < of(other[1]) ? -1 : Number(of(one[1]) > of(other[1])));
+export const text = (of) => (cell, value) => say(cell, String(of(value) ?? ""));
+export const moment = (of) => (cell, value) => setSince(cell.firstChild, of(value));
+export const age = () => since(null);
+export const ascending = (of) => (one, other) => (of(one[1]) < of(other[1]) ? -1 : Number(of(one[1]) > of(other[1])));
 const newestFirst = (entries) => [...entries].sort((one, other) => (one[0] < other[0] ? 1 : -1));
 
-function described(cell, strong, rest) {
+export function described(cell, strong, rest) {
   keyed(cell, [["a", strong], ["b", rest ?? ""]], (key) => h(key === "a" ? "b" : "span"), say);
 }
 
@@ -161,6 +161,14 @@ export const decisions = {
   title: "Decisions",
 
   make(panel) {
+    this.compared = table("What policies in shadow answered to the same questions, the newest first", [
+      ["Since", "age", age, moment((one) => one.at)],
+      ["Pool", "name", null, text((one) => called(one.pool))],
+      ["Decision", "", null, text((one) => one.decision)],
+      ["Shadow", "", () => h("span", { class: "agreement" }), agreement],
+      ["In force answered", "wide", null, (cell, one) => described(cell, one.answered, one.in_force)],
+      ["In shadow answered", "wide", null, (cell, one) => described(cell, one.would, one.shadow)],
+    ]);
     this.table = table("What was decided since this process leads, the newest first", [
       ["When", "age", age, moment((one) => one.at)],
       ["Pool", "name", null, text((one) => called(one.pool))],
@@ -169,15 +177,25 @@ export const decisions = {
       ["Decided by", "", null, text((one) => one.policy)],
     ]);
     this.empty = h("p", { class: "empty" });
-    panel.append(this.table.element, this.empty);
+    panel.append(this.compared.element, this.table.element, this.empty);
   },
 
   render(state, page) {
+    const compared = [...state.comparisons].filter(([, one]) => page.matches(one.pool, one.decision, one.in_force, one.shadow, one.answered, one.would, AGREEMENTS[one.agreement]));
+    this.compared.show(newestFirst(compared));
     const shown = [...state.decisions].filter(([, one]) => page.matches(one.pool, one.decision, one.policy, one.summary, ...one.items.map((item) => item.runner)));
     this.table.show(newestFirst(shown));
     say(this.empty, shown.length > 0 ? "" : state.decisions.size > 0 ? "No decision matches the filter." : "Nothing was decided since this process leads. `pacer explain` reads what earlier ones decided.");
   },
 };
+
+/** What people read of how two answers stand to each other; the colour only repeats it. */
+const AGREEMENTS = { same: "= agrees", differs: "≠ differs", failed: "! failed" };
+
+function agreement(cell, one) {
+  say(cell.firstChild, AGREEMENTS[one.agreement] ?? one.agreement);
+  set(cell.firstChild, "class", `agreement ${one.agreement}`);
+}
 
 function what(cell, one) {
   const named = one.items.map((item) => h("li", {}, h("b", {}, item.runner), ` ${item.text}`));

@@ -93,6 +93,13 @@ struct Progress {
     over: bool,
 }
 
+/// Which controller has a policy told of a pool.
+#[derive(Clone, Copy)]
+enum Told {
+    Autoscaler,
+    Set,
+}
+
 struct Run<'a> {
     scenario: &'a Scenario,
     policies: &'a Policies,

@@ -20,7 +20,7 @@ use pacer_policy::record::{Done, Item};
 use pacer_policy::{Answer, Inquiry};
 
 use super::pool::{Answered, Sent};
-use super::{Decided, Numbered, Removed, Run};
+use super::{Decided, Numbered, Removed, Run, Told};
 use crate::agenda::{Moment, at};
 use crate::reaction::Call;
 
@@ -417,13 +417,6 @@ impl Run<'_> {
             attributes: Vec::new(),
         }
     }
-}
-
-/// Which controller asks.
-#[derive(Clone, Copy)]
-pub(super) enum Told {
-    Autoscaler,
-    Set,
 }
 
 fn milliseconds(wait: Duration) -> Moment {

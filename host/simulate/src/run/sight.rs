@@ -11,8 +11,7 @@ use pacer_core::policy::{self, CapacityPlan};
 use pacer_policy::record::{Done, Item};
 use pacer_policy::{Answer, Inquiry};
 
-use super::Run;
-use super::pass::Told;
+use super::{Run, Told};
 use crate::agenda::{Moment, at};
 
 /// What has happened in a run. Pools and runners are named by their index; moments are milliseconds since 1970.

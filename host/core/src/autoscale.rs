@@ -292,6 +292,23 @@ impl Demand<'_> {
     }
 }
 
+impl Reason {
+    /// One CamelCase word, which is the reason of the condition `Scaling`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Minimum { scheduled: false } => "MinReplicas",
+            Self::Minimum { scheduled: true } => "ScheduledOverride",
+            Self::Metric(_) => "Metric",
+            Self::Reserved { .. } => "Reserved",
+            Self::Maximum { .. } => "MaxReplicas",
+            Self::Ceiling { .. } => "PolicyCeiling",
+            Self::Held { .. } => "ScaleDownDelay",
+            Self::Ramp { .. } => "RampLimit",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -31,6 +31,8 @@ pub enum Fact {
     Labels,
     /// Where the pool is registered, its image and its priority.
     Pool,
+    /// The other pools of its namespace, in short.
+    OtherPools,
     /// The last job of a runner.
     LastJob,
     /// Jobs that wait for the pool.
@@ -43,7 +45,7 @@ pub enum Fact {
 
 impl Fact {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NodeLabels,
         Self::NodeSize,
         Self::NodeNeighbours,
@@ -52,6 +54,7 @@ impl Fact {
         Self::Annotations,
         Self::Labels,
         Self::Pool,
+        Self::OtherPools,
         Self::LastJob,
         Self::WaitingJobs,
         Self::Job,
@@ -70,6 +73,7 @@ impl Fact {
             Self::Annotations => "annotations",
             Self::Labels => "labels",
             Self::Pool => "pool",
+            Self::OtherPools => "other-pools",
             Self::LastJob => "last-job",
             Self::WaitingJobs => "waiting-jobs",
             Self::Job => "job",
@@ -89,6 +93,16 @@ impl Fact {
             Self::Annotations => &["KEY"],
             Self::Labels => &["label:KEY"],
             Self::Pool => &["repository", "organization", "enterprise", "group", "image", "priority"],
+            Self::OtherPools => &[
+                "other-pools",
+                "omitted-pools",
+                "other-desired:KIND/NAME",
+                "other-online:KIND/NAME",
+                "other-busy:KIND/NAME",
+                "other-max:KIND/NAME",
+                "other-waiting:KIND/NAME",
+                "other-priority:KIND/NAME",
+            ],
             Self::LastJob => &["last-job-repository", "last-job-workflow"],
             Self::WaitingJobs => &["waiting-jobs", "waiting-seconds"],
             Self::Job => &["run", "branch", "actor", "environment", "event"],
@@ -179,7 +193,7 @@ mod tests {
     use crate::ledger::{About, Origin};
     use crate::node::NodeFacts;
     use crate::policy::Attributes;
-    use crate::pool::PoolOrigin;
+    use crate::pool::{self, OtherPool, PoolOrigin, Workforce};
     use crate::price::Prices;
     use crate::scope::Scope;
 
@@ -220,11 +234,14 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let host = Host { requested: [("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into(), ..Host::default() };
         let room = FreeRoom { pods: 1, shapes: [(Shape::default(), 1)].into() };
+        let (runners, one) = (Some(Workforce::default()), Some(1));
+        let other = OtherPool { runners, max: one, waiting: one, priority: Some(1), ..OtherPool::default() };
         vec![
             of_node(Fact::NodeLabels),
             of_node(Fact::NodeSize),
             of_node(Fact::NodePrice),
             (Fact::Pool, scopes.into_iter().flat_map(|scope| keys(of_pool(scope))).collect()),
+            (Fact::OtherPools, keys(pool::others(vec![other; pool::OTHERS + 1]))),
             (Fact::LastJob, keys(last_job::attributes(&about))),
             (Fact::WaitingJobs, keys(Waiting { jobs: 1, since: Some(now) }.attributes(now))),
             (Fact::Job, keys(origin.attributes())),
@@ -236,7 +253,8 @@ mod tests {
     fn facts_come_as_the_attributes_that_are_listed() {
         for (fact, keys) in told() {
             assert!(keys.iter().all(|key| fact.comes_as(key)), "{fact}: {keys:?}");
-            let is_told = |named: &&str| keys.iter().any(|key| key == named || named.contains(':') && key.contains(':'));
+            let kind = |key: &str| key.split_once(':').map(|(kind, _)| kind.to_owned());
+            let is_told = |named: &&str| keys.iter().any(|key| key == named || kind(named).is_some() && kind(named) == kind(key));
             assert!(fact.attributes().iter().all(is_told), "{fact}: {keys:?}");
         }
         assert!(Fact::Annotations.comes_as("example.com/team") && !Fact::Annotations.comes_as("team"));

@@ -154,6 +154,7 @@ fn texts_of_the_examples_are_accepted() {
         (include_str!("../../../examples/policies/text/second-chance.js"), "second-chance", ""),
         (include_str!("../../../examples/policies/text/warm-by-label.js"), "warm-by-label", ""),
         (include_str!("../../../examples/policies/text/fits-now.js"), "fits-now", "room"),
+        (include_str!("../../../examples/policies/text/leave-room.js"), "leave-room", "pool, other-pools"),
         (
             include_str!("../../../examples/policies/text/kept-by-annotation.js"),
             "kept-by-annotation",

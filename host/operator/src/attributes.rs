@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use pacer_api::RunnerSpec;
-use pacer_api::names::RUNNER_CONTAINER;
+use pacer_api::names::{RUNNER_CONTAINER, annotation};
+use pacer_cluster::object::Uid;
 use pacer_core::allowed::Allowed;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::failures::Failures;
@@ -18,17 +19,20 @@ use pacer_core::last_job;
 use pacer_core::node::NodeFacts;
 use pacer_core::phase::Assessment;
 use pacer_core::policy::{Attributes, Node};
-use pacer_core::pool::PoolOrigin;
+use pacer_core::pool::{self, OtherPool, PoolOrigin, Workforce};
 use pacer_core::price::Prices;
 use pacer_core::reads::{Fact, Reads};
 
+use crate::published::PoolReports;
 use crate::stores::Stores;
+use crate::target::{Target, TargetRef};
 
 /// What facts are made from.
 pub struct FactSources {
     allowed: Arc<Allowed>,
     prices: Prices,
     stores: Stores,
+    pools: PoolReports,
     /// Image of runners whose spec names none.
     runner_image: String,
     failures: Mutex<Failures>,
@@ -47,11 +51,24 @@ pub struct Audience<'a> {
     pub now: Timestamp,
 }
 
+/// The pool that a policy is asked about.
+#[derive(Clone, Copy)]
+pub struct AboutPool<'a> {
+    /// What its runners are made of.
+    pub spec: &'a RunnerSpec,
+    /// What its annotation says of its priority.
+    pub priority: Option<&'a str>,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// The RunnerDeployment or RunnerSet that it is; none of a RunnerReplicaSet or Runner that stands alone.
+    pub target: Option<&'a TargetRef>,
+}
+
 impl FactSources {
     /// From these, and with no failures known.
     #[must_use]
-    pub fn new(allowed: Arc<Allowed>, prices: Prices, stores: Stores, runner_image: String) -> Self {
-        Self { allowed, prices, stores, runner_image, failures: Mutex::default() }
+    pub fn new(allowed: Arc<Allowed>, prices: Prices, stores: Stores, pools: PoolReports, runner_image: String) -> Self {
+        Self { allowed, prices, stores, pools, runner_image, failures: Mutex::default() }
     }
 
     /// Image of the `runner` container of runners that are made so.
@@ -67,11 +84,17 @@ impl FactSources {
         self.failures().add(node, Some(image).filter(|image| !image.is_empty()), now);
     }
 
-    /// Of a pool whose runners are made so, and whose annotation says this of its priority.
+    /// Of a pool.
     #[must_use]
-    pub fn pool(&self, reads: &Reads, spec: &RunnerSpec, priority: Option<&str>, now: Timestamp) -> Attributes {
+    pub fn pool(&self, reads: &Reads, about: &AboutPool<'_>, now: Timestamp) -> Attributes {
+        let AboutPool { spec, priority, namespace, target } = *about;
         let (config, image) = (&spec.config, self.image(spec));
         let mut told = Attributes::new();
+        if reads.has(Fact::OtherPools) {
+            let others = self.stores.targets_in(namespace).into_iter();
+            let others = others.filter(|other| !other.is_leaving() && target != Some(&other.reference()));
+            told.extend(pool::others(others.map(|other| self.other(&other)).collect()));
+        }
         if reads.has(Fact::Pool) {
             let origin = PoolOrigin { scope: config.scope().ok(), group: config.group.as_deref(), image, priority };
             told.extend(origin.attributes());
@@ -80,6 +103,31 @@ impl FactSources {
             told.push(("image-failures".to_owned(), self.failures().of_image(image, now).to_string()));
         }
         told
+    }
+
+    /// What is told of a pool beside whose others are asked about.
+    fn other(&self, target: &Target) -> OtherPool {
+        let sets = self.stores.sets_of(target);
+        let mut summaries =
+            sets.iter().map(|set| self.pools.summaries.read(&Uid::of(&**set).ok()?, |fleet| (fleet.online, fleet.busy)));
+        let runners = summaries.try_fold(Workforce::default(), |sum, fleet| {
+            let (online, busy) = fleet?;
+            Some(Workforce { online: sum.online.saturating_add(online), busy: sum.busy.saturating_add(busy) })
+        });
+        // What an autoscaler said that is gone holds no more.
+        let uid = target.uid().filter(|_| self.stores.is_scaled(&target.reference()));
+        let jobs = uid.and_then(|uid| self.pools.history.read(&uid, |jobs| (jobs.bounds, jobs.waiting)));
+        let (bounds, waiting) = jobs.unwrap_or_default();
+        let said = target.meta().annotations.as_ref().and_then(|all| all.get(annotation::PRIORITY));
+        OtherPool {
+            kind: target.kind().as_str(),
+            name: target.name().to_owned(),
+            desired: target.replicas(),
+            runners,
+            max: bounds.map(|bounds| bounds.max),
+            waiting: waiting.map(|waiting| waiting.jobs),
+            priority: said.and_then(|said| pool::priority(said)),
+        }
     }
 
     /// Of nodes of which this is known, by name.

@@ -112,11 +112,17 @@ impl AutoscalerMemory {
 }
 
 /// What the controller tells others.
-#[derive(Default)]
 pub(crate) struct DemandReports {
     pub(crate) accepted: Owned<Uid, AcceptedDemand>,
     pub(crate) jobs: Owned<Uid, RunnerJob>,
     pub(crate) history: Owned<Uid, JobHistory>,
+}
+
+impl DemandReports {
+    /// Nothing said yet. `history` is what it says of the jobs of pools.
+    pub(crate) fn new(history: Owned<Uid, JobHistory>) -> Self {
+        Self { accepted: Owned::default(), jobs: Owned::default(), history }
+    }
 }
 
 /// An autoscaler that is being reconciled.

@@ -42,7 +42,7 @@ use crate::error::Error;
 use crate::just_in_time::Configurations;
 use crate::metrics::Metrics;
 use crate::origin::origins;
-use crate::published::Published;
+use crate::published::{FleetSummary, JobHistory, Owned, Published};
 use crate::removal::Removals;
 use crate::replicaset::{JobRecovery, ReplicaSetMemory, ReplicaSets, RunnersOfSets};
 use crate::runner::{RunnerMemory, Runners, Supplies};
@@ -79,6 +79,10 @@ pub struct Parts {
     pub queues: Arc<Queues>,
     /// Policies.
     pub decisions: Decisions,
+    /// What the controller of RunnerReplicaSets will say of its fleets.
+    pub summaries: Owned<Uid, FleetSummary>,
+    /// What the controller of autoscalers will say of the jobs of pools.
+    pub history: Owned<Uid, JobHistory>,
     /// Settings.
     pub settings: Arc<Settings>,
     /// Metrics.
@@ -115,7 +119,7 @@ impl Operator {
     /// Wires the controllers: who says what to whom is in [`crate::published`].
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { cluster, github, accounts, ledgers, queues, decisions, settings, metrics, fence } = parts;
+        let Parts { cluster, github, accounts, ledgers, queues, decisions, summaries, history, settings, metrics, fence } = parts;
         let removals = Arc::new(Removals::new(cluster.client.clone(), fence.clone()));
         let supplies = Arc::new(Supplies {
             tokens: Tokens::new(cluster.client.clone(), fence.clone()),
@@ -123,7 +127,7 @@ impl Operator {
             accounts,
             claims: Claims::new(cluster.clone(), removals.clone(), settings.clone()),
         });
-        let demand = DemandReports::default();
+        let demand = DemandReports::new(history);
         let legacy = StatefulSets::new(cluster.clone());
         let runners = Runners {
             memory: RunnerMemory::new(&cluster, &settings, demand.jobs.reader(), demand.history.reader(), removals.clone()),
@@ -143,7 +147,7 @@ impl Operator {
             settings: settings.clone(),
         };
         let sets = ReplicaSets {
-            memory: ReplicaSetMemory::new(demand.accepted.reader(), demand.history.reader(), legacy.adopted()),
+            memory: ReplicaSetMemory::new(summaries, demand.accepted.reader(), demand.history.reader(), legacy.adopted()),
             cluster: cluster.clone(),
             github: github.clone(),
             decisions: decisions.clone(),

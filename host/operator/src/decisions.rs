@@ -22,7 +22,8 @@ use pacer_policy::{Decision, Evaluation, Generation};
 use pacer_policyset::PolicySets;
 use pacer_policyset::receipts::{Draft, Owner, Receipts};
 
-use crate::attributes::{Audience, FactSources};
+use crate::attributes::{AboutPool, Audience, FactSources};
+use crate::target::TargetRef;
 
 /// Asks policies.
 #[derive(Clone)]
@@ -66,6 +67,8 @@ pub struct RestartQuestion<'a> {
     pub spec: &'a RunnerSpec,
     /// What the pool's annotation says of its priority.
     pub priority: Option<String>,
+    /// The RunnerDeployment or RunnerSet that the pool is; none of a RunnerReplicaSet or Runner that stands alone.
+    pub target: Option<TargetRef>,
     /// Runners of the pool; those in trouble are asked about.
     pub members: &'a [(RunnerFacts, Assessment)],
     /// What Events are about.
@@ -129,7 +132,7 @@ impl Decisions {
 
     /// Asks about every member in trouble.
     pub async fn restart(&self, question: RestartQuestion<'_>) -> Vec<RestartDecision> {
-        let RestartQuestion { generation, mut pool, spec, priority, members, about, owner, attempts, clock } = question;
+        let RestartQuestion { generation, mut pool, spec, priority, target, members, about, owner, attempts, clock } = question;
         let stand_alone = owner.is_runner();
         // Runners that did their job are cleared away all the time, and nobody needs to know where they were.
         let troubled = members.iter().filter(|(facts, assessment)| {
@@ -155,7 +158,8 @@ impl Decisions {
             return Vec::new();
         }
         self.tell_nodes(to, &known, &mut nodes).await;
-        pool.attributes.extend(self.facts.pool(&reads, spec, priority.as_deref(), clock.now));
+        let what = AboutPool { spec, priority: priority.as_deref(), namespace: &namespace, target: target.as_ref() };
+        pool.attributes.extend(self.facts.pool(&reads, &what, clock.now));
         let request = RestartRequest { now: scale_down::unix(clock.now), pool, nodes, subjects, ..RestartRequest::default() };
         let evaluation = generation.restart(request).await;
         self.report(&evaluation, &about).await;

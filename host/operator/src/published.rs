@@ -2,11 +2,11 @@
 //!
 //! | value | by | written by | read by |
 //! | --- | --- | --- | --- |
-//! | [`FleetSummary`] | RunnerReplicaSet | its controller | RunnerDeployments, RunnerSets, autoscalers |
+//! | [`FleetSummary`] | RunnerReplicaSet | its controller | RunnerDeployments, RunnerSets, autoscalers, whoever asks policies |
 //! | [`FinishedRunners`] | scale target | the RunnerReplicaSet controller | autoscalers |
 //! | [`Durations`](pacer_core::durations::Durations) of starts | pool | the RunnerReplicaSet controller | autoscalers |
 //! | [`AcceptedDemand`](pacer_core::replacement::AcceptedDemand) | RunnerReplicaSet | the autoscaler controller | the RunnerReplicaSet controller |
-//! | [`JobHistory`] | pool | the autoscaler controller | the controllers of RunnerReplicaSets and Runners |
+//! | [`JobHistory`] | pool | the autoscaler controller | the controllers of RunnerReplicaSets and Runners, whoever asks policies |
 //! | [`RunnerJob`](pacer_core::runner_job::RunnerJob) | Runner | the autoscaler controller | whoever observes runners |
 //! | [`Known`](crate::observe::Known) | Runner | the Runner controller | whoever observes runners, autoscalers |
 //! | [`AdoptedRunners`] | RunnerReplicaSet | the RunnerSet controller | the RunnerReplicaSet controller |
@@ -21,7 +21,7 @@ mod fleet;
 mod pool;
 
 pub use fleet::{AdoptedRunners, FinishedRunners, FleetSummary, IN_FLIGHT};
-pub use pool::{JobHistory, Past};
+pub use pool::{JobHistory, Past, PoolReports};
 
 /// Values by key, for their one writer.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube::Resource;
 use kube::api::ObjectMeta;
 use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
 use pacer_api::RunnerReplicaSet;
 use pacer_api::names::annotation;
 use pacer_cluster::clock::Clock;
@@ -24,12 +24,15 @@ use pacer_cluster::seed::Seed;
 use pacer_cluster::status::PacedStatus;
 use pacer_core::durations::Durations;
 use pacer_core::fleet::Plan;
+use pacer_core::policy::Attributes;
+use pacer_core::reads::Reads;
 use pacer_core::replacement::AcceptedDemand;
 use pacer_core::replacement::ReplacementHold;
 use pacer_core::restart::Registering;
 use pacer_policy::Generation;
 
 use crate::access::{Access, Accesses};
+use crate::attributes::AboutPool;
 use crate::cluster::Cluster;
 use crate::decisions::Decisions;
 use crate::error::Error;
@@ -86,13 +89,14 @@ pub(crate) struct ReplicaSetMemory {
 }
 
 impl ReplicaSetMemory {
-    /// Nothing remembered.
+    /// Nothing remembered. `summaries` is what it says of its fleets.
     pub(crate) fn new(
+        summaries: Owned<Uid, FleetSummary>,
         accepted: Published<Uid, AcceptedDemand>,
         jobs: Published<Uid, JobHistory>,
         adopted: Published<Uid, AdoptedRunners>,
     ) -> Self {
-        let (memos, summaries, finished, starts) = (Owned::default(), Owned::default(), Owned::default(), Owned::default());
+        let (memos, finished, starts) = (Owned::default(), Owned::default(), Owned::default());
         Self { memos, summaries, finished, starts, accepted, jobs, adopted }
     }
 }
@@ -256,6 +260,15 @@ impl ReplicaSets {
             Some(target) => priority(target.meta()),
             None => priority(&of.set.metadata),
         }
+    }
+
+    /// Further facts about the pool.
+    fn told_of_pool(&self, of: Subject<'_>, reads: &Reads) -> Attributes {
+        let (namespace, owner) = (of.set.namespace().unwrap_or_default(), owner_of(of.set));
+        let (priority, target) = (self.priority(of), owner.as_ref().map(|owner| &owner.target));
+        let spec = &of.set.spec.template.spec;
+        let about = AboutPool { spec, priority: priority.as_deref(), namespace: &namespace, target };
+        self.decisions.facts.pool(reads, &about, of.clock.now)
     }
 
     /// Forgets what belongs to objects that do not exist, and what is long ago.

@@ -8,6 +8,8 @@ use crate::cluster::{self, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
 use crate::report::{Format, Report};
 
+#[cfg(test)]
+mod day;
 mod job;
 mod place;
 mod pool;

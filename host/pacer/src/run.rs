@@ -33,6 +33,7 @@ use pacer_operator::cluster::Cluster;
 use pacer_operator::controllers::{self, EndedEarly, News, Operator};
 use pacer_operator::decisions::Decisions;
 use pacer_operator::metrics::{HttpServer, Metrics, Sources};
+use pacer_operator::published::{Owned, PoolReports};
 use pacer_operator::settings::Settings;
 use pacer_operator::stores::Stores;
 use pacer_operator::tenancy::Tenancies;
@@ -456,6 +457,7 @@ impl Process {
         }
         let events = Events::new(client.clone(), identity.clone());
         let recent = receipts.recent();
+        let (summaries, history) = (Owned::default(), Owned::default());
         let operator = Arc::new(Operator::new(controllers::Parts {
             accounts: Accounts::new(
                 client.clone(),
@@ -470,6 +472,7 @@ impl Process {
                     common.allowed.clone(),
                     common.prices.clone(),
                     stores.clone(),
+                    PoolReports::of(&summaries, &history),
                     settings.pod.runner_image.clone(),
                 )),
                 receipts: Arc::new(receipts),
@@ -480,6 +483,8 @@ impl Process {
             github: accesses.clone(),
             ledgers: ledgers.clone(),
             queues: queues.clone(),
+            summaries,
+            history,
             settings,
             metrics: metrics.clone(),
             fence,

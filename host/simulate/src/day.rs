@@ -10,9 +10,8 @@ use pacer_policy::record::{Change, Done, Item, Pool, Record, VERSION, id};
 use pacer_policy::{Answer, Decision, Receipt};
 
 use crate::agenda::at as moment;
-use crate::run::Numbered;
 use crate::tests::{Work, scenario, settings, trace};
-use crate::{Policies, simulate};
+use crate::{Numbered, Policies, Removed, watch};
 
 const MIN: u32 = 1;
 const MAX: u32 = 6;
@@ -61,7 +60,7 @@ fn record(at: i64, decision: Decision, answer: Answer, items: Vec<Item>, change:
 fn day(ephemeral: bool, delay: u64) -> Day {
     let work = work();
     let trace = trace(settings(MIN, MAX, ephemeral, delay), &work, &[8, 12, 31]);
-    let story = simulate(&scenario(&trace), &Policies::builtin().unwrap(), 7, |_| {}).story;
+    let story = watch(&scenario(&trace), &Policies::builtin().unwrap(), 7, |_| {});
     let began = Instant::now();
     let first = story.numbers.first().map_or(0, |number| number.at);
     let (mut telling, mut events, mut receipts) = (Telling::default(), Vec::new(), Vec::new());
@@ -79,8 +78,8 @@ fn day(ephemeral: bool, delay: u64) -> Day {
         receipts.push((receipt.outcome(), reason));
     }
     events.extend(telling.due(now + Duration::from_secs(60)).map(|story| story.to_string()));
-    let removals = story.removed.iter().map(|(at, runner, name, done)| {
-        let items = vec![Item { name: name.clone(), done: done.clone() }];
+    let removals = story.removed.iter().map(|Removed { at, runner, name, done }| {
+        let items = vec![Item { name: name.to_string(), done: done.clone() }];
         let record = record(*at, Decision::ScaleDown, Answer::ScaleDown(Vec::new()), items, None);
         (*at, *runner, record.account_of(name).map(|account| account.summary).unwrap_or_default())
     });

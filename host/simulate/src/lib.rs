@@ -30,7 +30,9 @@ pub use condition::{Condition, ConditionError};
 pub use figures::{Figures, recorded};
 pub use policies::Policies;
 pub use prospect::prospect;
-pub use run::{Difference, Outcome, Replay, replay, simulate};
+pub use run::{
+    Decided, Difference, JobSeen, Numbered, Outcome, Removed, Replay, RunnerSeen, Sight, Story, replay, simulate, watch,
+};
 pub use scenario::{Scenario, ScenarioError};
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod pass;
 mod pool;
 mod replay;
+mod sight;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::runner::Runner;
 use crate::scenario::{Job, Scenario, Start};
 use pool::Pool;
 pub use replay::{Difference, Replay, replay};
+pub use sight::{Decided, JobSeen, Numbered, Removed, RunnerSeen, Sight, Story};
 
 /// What a run comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,37 +33,6 @@ pub struct Outcome {
     pub total: Figures,
     /// Events that were played.
     pub events: u64,
-    /// What happened, for tests.
-    #[cfg(test)]
-    pub(crate) story: Story,
-}
-
-#[cfg(test)]
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Story {
-    /// Job, when it started, on which runner.
-    pub(crate) started: Vec<(u64, Moment, usize)>,
-    /// When, pool, runners that exist, wanted, minimum, maximum.
-    pub(crate) fleets: Vec<(Moment, usize, u32, u32, u32, u32)>,
-    /// Each decision about a number.
-    pub(crate) numbers: Vec<Numbered>,
-    /// When, which runner, under which name, and why it was told to go because fewer were wanted.
-    pub(crate) removed: Vec<(Moment, usize, String, pacer_policy::record::Done)>,
-}
-
-/// A decision about a number, and what was known.
-#[cfg(test)]
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Numbered {
-    pub(crate) at: Moment,
-    pub(crate) from: u32,
-    /// Jobs that count, and runners that exist.
-    pub(crate) jobs: u32,
-    pub(crate) live: u32,
-    /// When the number was raised last.
-    pub(crate) raised: Option<jiff::Timestamp>,
-    pub(crate) plan: pacer_core::policy::CapacityPlan,
-    pub(crate) decision: pacer_core::autoscale::Decision,
 }
 
 /// Events between two words about progress.
@@ -82,6 +53,19 @@ pub fn simulate(scenario: &Scenario, policies: &Policies, seed: u64, mut progres
         }
     }
     run.end()
+}
+
+/// The same for somebody who looks on: `see` is called when all has happened that happens at a moment. Returns what happened.
+pub fn watch(scenario: &Scenario, policies: &Policies, seed: u64, mut see: impl FnMut(&Sight<'_>)) -> Story {
+    let mut run = Run::new(scenario, policies, seed);
+    run.story = Some(Story::default());
+    run.begin();
+    while let Some(now) = run.step() {
+        if run.agenda.peek() != Some(now) {
+            see(&Sight::of(&run));
+        }
+    }
+    run.story.unwrap_or_default()
 }
 
 /// The same, for as long as `go_on` says so; none when it was given up.
@@ -109,6 +93,13 @@ struct Progress {
     over: bool,
 }
 
+/// Which controller has a policy told of a pool.
+#[derive(Clone, Copy)]
+enum Told {
+    Autoscaler,
+    Set,
+}
+
 struct Run<'a> {
     scenario: &'a Scenario,
     policies: &'a Policies,
@@ -126,8 +117,8 @@ struct Run<'a> {
     pickups: Random,
     lingers: Random,
     events: u64,
-    #[cfg(test)]
-    story: Story,
+    /// None where nobody looks on.
+    story: Option<Story>,
 }
 
 impl<'a> Run<'a> {
@@ -148,8 +139,7 @@ impl<'a> Run<'a> {
             pickups: Random::new(seed, 2),
             lingers: Random::new(seed, 3),
             events: 0,
-            #[cfg(test)]
-            story: Story::default(),
+            story: None,
         }
     }
 
@@ -264,8 +254,7 @@ impl<'a> Run<'a> {
         let Some(job) = self.scenario.jobs.get(index) else { return };
         let now = self.now;
         self.progress(index, |progress| (progress.runner, progress.started) = (Some(runner), Some(now)));
-        #[cfg(test)]
-        self.story.started.push((job.id, now, runner));
+        self.note(|story| story.started.push((job.id, now, runner)));
         let name = self.runners.get(runner).map(|runner| runner.name.clone());
         self.tell(index, State::InProgress, name);
         let called_off = job.cancelled.filter(|cancelled| *cancelled <= now).map(|_| 0);
@@ -395,6 +384,12 @@ impl<'a> Run<'a> {
         }
     }
 
+    fn note(&mut self, write: impl FnOnce(&mut Story)) {
+        if let Some(story) = &mut self.story {
+            write(story);
+        }
+    }
+
     fn progress(&mut self, job: usize, change: impl FnOnce(&mut Progress)) {
         if let Some(progress) = self.progress.get_mut(job) {
             change(progress);
@@ -435,13 +430,7 @@ impl<'a> Run<'a> {
             (tally.removals, tally.failed) = (pool.removals, pool.failed);
         }
         let (pools, total) = together(tallies);
-        Outcome {
-            pools,
-            total,
-            events: self.events,
-            #[cfg(test)]
-            story: self.story,
-        }
+        Outcome { pools, total, events: self.events }
     }
 }
 

@@ -72,6 +72,10 @@ fn outcome(trace: &Trace, seed: u64) -> Outcome {
     simulate(&scenario(trace), &Policies::builtin().unwrap(), seed, |_| {})
 }
 
+fn story(trace: &Trace, seed: u64) -> Story {
+    watch(&scenario(trace), &Policies::builtin().unwrap(), seed, |_| {})
+}
+
 #[test]
 fn a_burst_gets_one_runner_per_job_and_waits_for_their_start() {
     let work: Vec<Work> = (0..30).map(|index| (10 + index / 10, 60)).collect();
@@ -186,23 +190,24 @@ proptest! {
         let trace = trace(settings(min, max, ephemeral, delay), &work, &starts);
         let outcome = outcome(&trace, seed);
         prop_assert_eq!(&outcome, &super::tests::outcome(&trace, seed), "the same seed");
+        let story = story(&trace, seed);
         prop_assert_eq!((outcome.total.jobs, outcome.total.unstarted), (work.len() as u64, 0));
         let mut served = std::collections::BTreeMap::new();
-        for (job, started, runner) in &outcome.story.started {
+        for (job, started, runner) in &story.started {
             let (queue, _) = work[usize::try_from(*job - 1).unwrap()];
             prop_assert!(*started >= at(queue).as_millisecond(), "job {} started before it was queued", job);
             *served.entry(*runner).or_insert(0_u32) += 1;
         }
-        prop_assert_eq!(outcome.story.started.len(), work.len(), "each job once");
+        prop_assert_eq!(story.started.len(), work.len(), "each job once");
         if ephemeral {
             prop_assert!(served.values().all(|jobs| *jobs == 1));
         }
-        for (_, _, exist, wanted, min, max) in &outcome.story.fleets {
+        for (_, _, exist, wanted, min, max) in &story.fleets {
             prop_assert!(min <= wanted && wanted <= max);
             // A fleet has no more than its maximum and the surge of an exchange.
             prop_assert!(*exist <= max + max.div_ceil(10).max(1), "{} of {}", exist, max);
         }
-        let (_, _, last, ..) = outcome.story.fleets.last().unwrap();
+        let (_, _, last, ..) = story.fleets.last().unwrap();
         prop_assert!(*last >= min);
         let figures = &outcome.total;
         prop_assert!(figures.idle_minutes <= figures.runner_minutes + 1e-6, "{:?}", figures);

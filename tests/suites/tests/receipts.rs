@@ -203,9 +203,15 @@ async fn why_runners_went_is_told_after_a_kill_and_asked_again() -> Result<()> {
 
 /// What a receipt holds that is the newest of its decision, as people save it.
 fn newest(world: &World, decision: &str) -> Result<Value> {
+    newest_of(world, decision, &[])
+}
+
+/// The same, of a pool for instance.
+fn newest_of(world: &World, decision: &str, of: &[&str]) -> Result<Value> {
     let file = std::env::temp_dir().join(format!("pacer-newest-{decision}-{}.json", std::process::id()));
     let place = file.display().to_string();
-    let saved = pacer(world, &["policy", "receipts", "--decision", decision, "--last", "1", "--save", &place])?;
+    let asked = ["policy", "receipts", "--decision", decision, "--last", "1", "--save", &place];
+    let saved = pacer(world, &[&asked, of].concat())?;
     ensure!(saved.well, "{saved:#?}");
     let text = std::fs::read_to_string(&file)?;
     std::fs::remove_file(&file)?;
@@ -289,8 +295,8 @@ async fn policies_are_told_of_nodes_jobs_and_limits() -> Result<()> {
 /// Reads everything, and takes runners on spot nodes first.
 const CURIOUS: &str = r#"
 export const name = "curious";
-export const reads = ["node-labels", "node-size", "node-price", "node-neighbours", "failures", "annotations", "labels", "pool", "last-job",
-  "waiting-jobs", "the-weather"];
+export const reads = ["node-labels", "node-size", "node-price", "node-neighbours", "failures", "annotations", "labels", "pool", "other-pools",
+  "last-job", "waiting-jobs", "the-weather"];
 export function scaleDown({ candidates, nodes, surplus }) {
   const spot = ({ node }) => node !== null && nodes[node].attributes.some(([key, value]) => key === "capacity-type" && value === "spot");
   return candidates
@@ -402,6 +408,12 @@ async fn further_facts_are_told_to_the_policy_that_asks_for_them_and_to_no_other
     let pool = attributes(&input["pool"]);
     let of_pool = ["repository", "priority", "image-failures"].map(|key| pool.get(key).copied());
     ensure!(of_pool == [Some("acme/app"), Some("7"), Some("0")] && pool.contains_key("image"), "{pool:?}");
+    let others =
+        pool.iter().filter(|(key, _)| key.contains("other-") || key.contains("omitted-")).map(|(key, value)| (*key, *value));
+    let expected = [("desired", "1"), ("online", "1"), ("busy", "0")];
+    let expected = expected.map(|(key, value)| (format!("other-{key}:RunnerDeployment/other"), value));
+    let expected = expected.iter().map(|(key, value)| (key.as_str(), *value)).chain([("other-pools", "1")]);
+    ensure!(others.collect::<BTreeMap<_, _>>() == expected.collect(), "{pool:?}");
     ensure!(attributes(input) == BTreeMap::from([("waiting-jobs", "0")]), "{:?}", attributes(input));
     no_busy_kill(&world).await?;
     world.stop().await;
@@ -686,6 +698,66 @@ async fn a_policy_that_reads_how_much_room_there_is_makes_no_more_pods_than_fit(
     ensure!(facts.get("room:m5.large/spot/-").is_none_or(|pods| number(pods) <= 2), "{facts:?}");
     let lists = world.operator_calls(Some(since))?.count("list", "nodes");
     ensure!((1..=1 + began.elapsed().as_secs() / 30 + 1).contains(&lists), "{lists} lists in {:?}", began.elapsed());
+    no_busy_kill(&world).await?;
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_is_told_of_the_others_of_its_namespace_and_leaves_room_for_a_more_important_one() -> Result<()> {
+    let world = hooked_world_of_prompt_flags(&[]).await?;
+    let policy = include_str!("../../../examples/policies/text/leave-room.js");
+    let set = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
+        "data": {"policies.yaml": "capacity: {module: policy.js, settings: {runners: 5}}\n", "policy.js": policy},
+    });
+    apply(&world, &set).await?;
+    let (mut web, mut deploy) = (deployment("web", 0), deployment("deploy", 0));
+    web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
+    deploy["metadata"]["annotations"] = json!({annotation::PRIORITY: "9"});
+    for object in [web, deploy, autoscaler(0, 20), prompt(patient_autoscaler("deploy-scaler", "deploy", 0, 8))] {
+        apply(&world, &object).await?;
+    }
+    opinions_decide(&world).await?;
+
+    // Four of the five runners are the important pool's while it works.
+    queue(&world, "deploy", 4, Duration::from_secs(60))?;
+    until::<HorizontalRunnerAutoscaler>(&world, "four for the important pool", |all| {
+        let mut wanted = all.iter().filter(|one| one.name_any() == "deploy-scaler");
+        wanted.any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(4)))
+    })
+    .await?;
+    queue(&world, "web", 6, Duration::from_secs(1))?;
+    let (mut most, mut met) = (0, BTreeSet::new());
+    until::<Runner>(&world, "three runners of the other pool, one after the other", |all| {
+        let alive = all.iter().filter(|runner| runner.metadata.deletion_timestamp.is_none()).map(|runner| runner.name_any());
+        let web: Vec<String> = alive.filter(|name| name.starts_with("web-")).collect();
+        most = most.max(web.len());
+        met.extend(web);
+        met.len() >= 3
+    })
+    .await?;
+    ensure!(most == 1, "{most} runners of the pool that is less important at once");
+    succeeded(&world, 10).await?;
+
+    let told = || {
+        let told = newest_of(&world, "capacity", &["--pool", "web"]).ok()?;
+        let pool = attributes(&told["input"]["pool"]);
+        let others = pool.iter().filter(|(key, _)| key.starts_with("other-"));
+        let others: BTreeMap<String, String> = others.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        (!others.is_empty()).then_some(others)
+    };
+    receipts(&world, "a receipt that tells of the other pool", |_| told().is_some()).await?;
+    let facts = told().context("no receipt")?;
+    let keys =
+        ["desired", "online", "busy", "max", "waiting", "priority"].map(|key| format!("other-{key}:RunnerDeployment/deploy"));
+    let expected: BTreeSet<&String> = keys.iter().collect();
+    ensure!(facts.keys().filter(|key| *key != "other-pools").collect::<BTreeSet<_>>() == expected, "{facts:?}");
+    let fixed = [("other-pools", "1"), (&keys[3], "8"), (&keys[5], "9")];
+    ensure!(fixed.iter().all(|(key, value)| facts.get(*key).is_some_and(|told| told == value)), "{facts:?}");
+    // The important one asks for nothing, and is told nothing.
+    let silent = newest_of(&world, "capacity", &["--pool", "deploy"])?;
+    ensure!(attributes(&silent["input"]["pool"]).is_empty(), "{silent:#}");
     no_busy_kill(&world).await?;
     world.stop().await;
     Ok(())

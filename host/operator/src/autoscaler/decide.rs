@@ -19,6 +19,7 @@ use super::metric::Metrics;
 use super::observe::Fleet;
 use super::spec::Spec;
 use super::{Autoscalers, Observation, Problem, Subject};
+use crate::attributes::AboutPool;
 use crate::pool::{Scaled, api_budget};
 use crate::published::Past;
 use crate::target::Target;
@@ -141,12 +142,14 @@ impl Autoscalers {
 
     /// Further facts about the pool.
     fn told_of(&self, target: &Target, reads: &Reads, now: Timestamp) -> Attributes {
-        if !reads.has_any(&[Fact::Pool, Fact::Failures]) {
+        if !reads.has_any(&[Fact::Pool, Fact::OtherPools, Fact::Failures]) {
             return Attributes::new();
         }
         let annotations = target.meta().annotations.as_ref();
         let priority = annotations.and_then(|annotations| annotations.get(annotation::PRIORITY)).map(String::as_str);
-        self.decisions.facts.pool(reads, &target.template(&[]).spec, priority, now)
+        let (spec, reference) = (&target.template(&[]).spec, target.reference());
+        let about = AboutPool { spec, priority, namespace: target.namespace(), target: Some(&reference) };
+        self.decisions.facts.pool(reads, &about, now)
     }
 
     fn past(&self, spec: &Spec<'_>, now: Timestamp) -> Past {

@@ -13,7 +13,6 @@ use pacer_api::{HorizontalRunnerAutoscaler, HorizontalRunnerAutoscalerStatus};
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
 use pacer_cluster::status::{Turn, Weight};
-use pacer_core::autoscale::Reason as Why;
 use pacer_core::autoscale::telling::{Step, Story};
 use pacer_core::demand;
 use pacer_policyset::condition as policy_condition;
@@ -201,7 +200,7 @@ fn compute(
                     "MetricUnavailable",
                     &format!("{}; not lowered: {trouble}", decision.reason),
                 ),
-                None => say(ConditionType::Scaling, true, word(&decision.reason), &decision.reason.to_string()),
+                None => say(ConditionType::Scaling, true, decision.reason.word(), &decision.reason.to_string()),
             }
             let desired = i32::try_from(decision.desired).unwrap_or(i32::MAX);
             // ARC's rule: without a number before, more than one runner counts as an increase.
@@ -213,18 +212,4 @@ fn compute(
         }
     }
     new
-}
-
-/// The reason of the condition.
-fn word(reason: &Why) -> &'static str {
-    match reason {
-        Why::Minimum { scheduled: false } => "MinReplicas",
-        Why::Minimum { scheduled: true } => "ScheduledOverride",
-        Why::Metric(_) => "Metric",
-        Why::Reserved { .. } => "Reserved",
-        Why::Maximum { .. } => "MaxReplicas",
-        Why::Ceiling { .. } => "PolicyCeiling",
-        Why::Held { .. } => "ScaleDownDelay",
-        Why::Ramp { .. } => "RampLimit",
-    }
 }

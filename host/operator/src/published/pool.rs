@@ -9,7 +9,7 @@ use pacer_core::demand::Waiting;
 use pacer_core::durations::Durations;
 use pacer_core::policy::Quantiles;
 
-use super::Published;
+use super::{FleetSummary, Owned, Published};
 
 /// Jobs of a pool, as its autoscaler has seen them.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,23 @@ pub struct JobHistory {
     pub waiting: Option<Waiting>,
     /// How many of them had their events come by webhook.
     pub waiting_by_event: usize,
+}
+
+/// What the controllers say of pools, for what policies are told of other ones.
+#[derive(Clone)]
+pub struct PoolReports {
+    /// Their runners, by RunnerReplicaSet.
+    pub summaries: Published<Uid, FleetSummary>,
+    /// Their jobs, by scale target.
+    pub history: Published<Uid, JobHistory>,
+}
+
+impl PoolReports {
+    /// Of what their writers own.
+    #[must_use]
+    pub fn of(summaries: &Owned<Uid, FleetSummary>, history: &Owned<Uid, JobHistory>) -> Self {
+        Self { summaries: summaries.reader(), history: history.reader() }
+    }
 }
 
 /// What policies are told of a pool beside how it is now.

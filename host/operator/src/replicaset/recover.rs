@@ -151,8 +151,7 @@ impl ReplicaSets {
         };
         let budget = of.access.and_then(Access::budget);
         let mut pool = pool::of_set(of.set, &fleet.members, budget, fleet.scaled, self.past(of), now);
-        let (spec, priority) = (&of.set.spec.template.spec, self.priority(of));
-        pool.attributes.extend(self.decisions.facts.pool(&reads, spec, priority.as_deref(), now));
+        pool.attributes.extend(self.told_of_pool(of, &reads));
         let request = RecoverRequest {
             now: scale_down::unix(now),
             pool,

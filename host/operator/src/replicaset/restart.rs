@@ -45,6 +45,7 @@ impl ReplicaSets {
             pool: pool::of_set(of.set, &fleet.members, budget, fleet.scaled, self.past(of), of.clock.now),
             spec: &of.set.spec.template.spec,
             priority: self.priority(of),
+            target: owner_of(of.set).map(|owner| owner.target),
             members: &fleet.members,
             about: of.set.object_ref(&()),
             owner: Owner::set(of.set)?,

@@ -162,10 +162,9 @@ impl ReplicaSets {
         let (reads, facts, now) = (of.generation.reads(Decision::ScaleDown), &self.decisions.facts, of.clock.now);
         let namespace = of.set.namespace().unwrap_or_default();
         let to = Audience { reads: &reads, namespace: &namespace, members: &fleet.members, now };
-        let (request, spec) = (&mut offer.request, &of.set.spec.template.spec);
+        let request = &mut offer.request;
         self.decisions.tell_nodes(to, known, &mut request.nodes).await;
-        let priority = self.priority(of);
-        request.pool.attributes.extend(facts.pool(&reads, spec, priority.as_deref(), now));
+        request.pool.attributes.extend(self.told_of_pool(of, &reads));
         for (candidate, member) in request.candidates.iter_mut().zip(&offer.runners) {
             let Some((runner, _)) = fleet.members.get(*member) else { continue };
             candidate.attributes.extend(facts.runner(to, runner));

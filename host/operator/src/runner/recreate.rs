@@ -53,6 +53,7 @@ impl Runners {
             pool: pool::of_runner(of.runner, assessment, access.budget()),
             spec: &of.runner.spec,
             priority: of.runner.annotations().get(annotation::PRIORITY).cloned(),
+            target: None,
             members: &[(observed.facts.clone(), assessment.clone())],
             about: of.runner.object_ref(&()),
             owner: Owner::runner(of.runner)?,

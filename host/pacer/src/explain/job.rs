@@ -43,7 +43,7 @@ pub(super) struct Hints {
 /// One job.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Story {
+pub(super) struct Story {
     job: u64,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,7 +185,7 @@ fn listed(waiting: &[Story], now: Timestamp) -> String {
 }
 
 /// All jobs that autoscalers know.
-fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
+pub(super) fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
     let mut stories = Vec::new();
     for autoscaler in &place.autoscalers {
         let ledger = place.ledger(autoscaler);
@@ -301,9 +301,15 @@ fn until(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// `within 3 min`.
+/// `within 3 min`: never less than it is.
 fn by(at: Timestamp, now: Timestamp) -> String {
-    format!("within {}", lasting(at.duration_since(now).as_secs().max(1)))
+    let seconds = at.duration_since(now).as_secs().max(1);
+    let unit = match seconds {
+        ..120 => 1,
+        120..7_200 => 60,
+        7_200.. => 3_600,
+    };
+    format!("within {}", lasting((seconds + unit - 1) / unit * unit))
 }
 
 fn lasting(seconds: i64) -> String {
@@ -375,7 +381,7 @@ impl Story {
         self.since = Some(waits.since);
     }
 
-    fn text(&self, now: Timestamp) -> String {
+    pub(super) fn text(&self, now: Timestamp) -> String {
         let what = match self.state {
             "queued" => "waits",
             "in-progress" => "runs",
@@ -418,6 +424,8 @@ mod tests {
             (40, 300, "probably in 40 s, nine times out of ten within 5 min (from 1 start and 200 jobs of this pool)"),
             (-5, 30, "probably any moment, nine times out of ten within 30 s (from 1 start and 200 jobs of this pool)"),
             (7_300, 90_000, "probably in 2 h, nine times out of ten within 25 h (from 1 start and 200 jobs of this pool)"),
+            (130, 301, "probably in 2 min, nine times out of ten within 6 min (from 1 start and 200 jobs of this pool)"),
+            (130, 7_150, "probably in 2 min, nine times out of ten within 2 h (from 1 start and 200 jobs of this pool)"),
             (-9, -5, "any moment"),
         ] {
             assert_eq!(guess(likely, latest).text(at(0)), expected);

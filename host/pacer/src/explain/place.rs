@@ -27,14 +27,14 @@ use crate::cluster::Cluster;
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) autoscalers: Vec<HorizontalRunnerAutoscaler>,
-    job_ledgers: Vec<JobLedger>,
-    targets: Vec<Target>,
-    sets: Vec<RunnerReplicaSet>,
-    runners: Vec<Runner>,
+    pub(super) job_ledgers: Vec<JobLedger>,
+    pub(super) targets: Vec<Target>,
+    pub(super) sets: Vec<RunnerReplicaSet>,
+    pub(super) runners: Vec<Runner>,
     /// By namespace and name; none where they may not be read.
-    pods: Option<BTreeMap<(String, String), Pod>>,
+    pub(super) pods: Option<BTreeMap<(String, String), Pod>>,
     /// Receipts; none where they may not be read.
-    receipts: Option<Archive>,
+    pub(super) receipts: Option<Archive>,
 }
 
 impl Place {

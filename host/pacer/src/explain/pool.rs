@@ -47,19 +47,19 @@ pub(super) enum Kind {
 
 /// What the cluster says about a pool.
 #[derive(Debug, Default)]
-struct Found {
-    target: Option<Target>,
-    autoscalers: Vec<HorizontalRunnerAutoscaler>,
-    job_ledgers: Vec<JobLedger>,
-    sets: Vec<RunnerReplicaSet>,
-    runners: Vec<Runner>,
+pub(super) struct Found {
+    pub(super) target: Option<Target>,
+    pub(super) autoscalers: Vec<HorizontalRunnerAutoscaler>,
+    pub(super) job_ledgers: Vec<JobLedger>,
+    pub(super) sets: Vec<RunnerReplicaSet>,
+    pub(super) runners: Vec<Runner>,
     /// The policy set that is asked for; none where there is not even a default one.
-    set: Option<Set>,
+    pub(super) set: Option<Set>,
 }
 
 /// A policy set that a pool asks for.
 #[derive(Debug)]
-struct Set {
+pub(super) struct Set {
     key: ObjectKey,
     /// It is everybody's who asks for none.
     default: bool,
@@ -80,7 +80,7 @@ enum Seen {
 /// What is told about a pool.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Story {
+pub(super) struct Story {
     pool: String,
     wanted: u32,
     present: u32,
@@ -121,8 +121,8 @@ pub(super) async fn explain(
     let archive = Archive::read(cluster).await?;
     let pool = found.name();
     let records: Vec<&Record> = archive.records().into_iter().filter(|record| concerns(record, &found)).collect();
-    let story = Story::new(&found, &records);
     let now = Timestamp::now();
+    let story = Story::new(&found, &records, now);
     let text = match format {
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&story)?),
         Format::Text => story.text(now),
@@ -262,7 +262,7 @@ impl Found {
     }
 
     /// What is not done although it could be.
-    fn held(&self) -> Vec<String> {
+    fn held(&self, now: Timestamp) -> Vec<String> {
         let mut held: Vec<String> = self
             .conditions()
             .iter()
@@ -271,11 +271,12 @@ impl Found {
             .collect();
         for set in &self.sets {
             let Some(status) = &set.status else { continue };
-            if let (Some(until), Some(attempts)) = (&status.backoff_until, status.failed_attempts) {
+            if let (Some(until), Some(attempts)) = (status.backoff_until.as_ref().map(|until| until.0), status.failed_attempts)
+                && until > now
+            {
                 held.push(format!(
-                    "RunnerReplicaSet {}: no new runners before {}, because {attempts} in a row failed to start",
-                    set.name_any(),
-                    until.0
+                    "RunnerReplicaSet {}: no new runners before {until}, because {attempts} in a row failed to start",
+                    set.name_any()
                 ));
             }
         }
@@ -391,7 +392,7 @@ fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler, jobs: &Ledger) -> Vec<Str
 }
 
 impl Story {
-    fn new(found: &Found, records: &[&Record]) -> Self {
+    pub(super) fn new(found: &Found, records: &[&Record], now: Timestamp) -> Self {
         // All from the same list: figures of different moments contradict each other.
         let (leaving, alive): (Vec<&Runner>, Vec<&Runner>) =
             found.runners.iter().partition(|runner| runner.metadata.deletion_timestamp.is_some());
@@ -407,13 +408,13 @@ impl Story {
             online: count(&online),
             leaving: count(&leaving),
             why: found.why(),
-            held: found.held(),
+            held: found.held(now),
             policies: found.policies(),
             decisions: decisions.into_iter().map(|record| Told::of(record)).collect(),
         }
     }
 
-    fn text(&self, now: Timestamp) -> String {
+    pub(super) fn text(&self, now: Timestamp) -> String {
         let are = |count: u32| if count == 1 { "is" } else { "are" };
         let does = if self.present == 1 { "exists" } else { "exist" };
         let runners = if self.wanted == 1 { "runner" } else { "runners" };
@@ -490,7 +491,7 @@ mod tests {
     #[test]
     fn a_pool_that_nobody_scales() {
         let record = sample::scale_down(5, 2);
-        let text = Story::new(&found(WEB), &[&record]).text(record.at);
+        let text = Story::new(&found(WEB), &[&record], record.at).text(record.at);
         for part in [
             "RunnerDeployment default/web: 3 runners are wanted, 0 exist, 0 are online.",
             "Why 3\n  spec.replicas says 3, and no HorizontalRunnerAutoscaler sets it",
@@ -533,7 +534,7 @@ mod tests {
             "lastError":{"reason":"PolicySetInvalid","message":"line 2","at":"2026-01-01T00:00:00Z"}}"#;
         let key = ObjectKey { namespace: "default".into(), name: "opinions".into() };
         found.set = Some(Set { key, default: false, seen: Seen::There(SetReport::read(report).map(Box::new)) });
-        let text = Story::new(&found, &[]).text(Timestamp::UNIX_EPOCH);
+        let text = Story::new(&found, &[], Timestamp::UNIX_EPOCH).text(Timestamp::UNIX_EPOCH);
         for part in [
             "HorizontalRunnerAutoscaler web-hra (1 to 9) wants 3\n  because: 3 runners for 2 jobs",
             "jobs known from webhooks: 1 waiting, 1 running",

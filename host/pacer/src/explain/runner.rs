@@ -21,7 +21,7 @@ const EARLIER: usize = 5;
 /// What is known about a runner.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Story {
+pub(super) struct Story {
     runner: String,
     namespace: String,
     /// What there is now; none when it is gone.
@@ -38,9 +38,15 @@ struct Now {
     phase: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// Repository and workflow of the job that it says it runs.
+    /// Whether it runs a job, as far as the operator can prove it; none while nobody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    busy: Option<bool>,
+    /// Its job: GitHub's id, or the name that the runner gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
+    /// Repository of the job that it says it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository: Option<String>,
     protected: bool,
     deleting: bool,
     /// Conditions that say why it stays.
@@ -64,7 +70,7 @@ struct Told {
 
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Said {
+pub(super) struct Said {
     at: Option<Timestamp>,
     reason: String,
     note: String,
@@ -119,7 +125,7 @@ async fn events(cluster: &Cluster, name: &str) -> Vec<Said> {
 }
 
 impl Story {
-    fn new(name: &str, namespace: &str, live: Option<&Runner>, records: &[&Record], events: Vec<Said>) -> Self {
+    pub(super) fn new(name: &str, namespace: &str, live: Option<&Runner>, records: &[&Record], events: Vec<Said>) -> Self {
         let told = |record: &&Record| {
             Some(Told {
                 account: record.account_of(name)?,
@@ -145,7 +151,7 @@ impl Story {
         self.now.is_none() && self.decisions.is_empty() && self.events.is_empty()
     }
 
-    fn text(&self, now: Timestamp) -> String {
+    pub(super) fn text(&self, now: Timestamp) -> String {
         let name = &self.runner;
         // How it ended is what is asked for, whatever was decided about it before.
         let end = self.decisions.iter().position(|told| told.account.fate != Fate::Kept);
@@ -229,7 +235,9 @@ impl Now {
         Self {
             phase: status.phase.unwrap_or_else(|| "Created".to_owned()),
             message: status.message.filter(|message| !message.is_empty()),
-            job: status.workflow.and_then(|job| job.repository).filter(|repository| !repository.is_empty()),
+            busy: status.busy,
+            job: status.job.filter(|job| !job.is_empty()),
+            repository: status.workflow.and_then(|job| job.repository).filter(|repository| !repository.is_empty()),
             protected: runner.annotations().get(annotation::PROTECTED).is_some_and(|word| word == "true"),
             deleting: runner.metadata.deletion_timestamp.is_some(),
             held: held.map(|condition| format!("{} ({}): {}", condition.type_, condition.reason, condition.message)).collect(),
@@ -238,7 +246,13 @@ impl Now {
 
     fn text(&self) -> String {
         let message = self.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
-        let job = self.job.as_ref().map_or_else(String::new, |job| format!(", and runs a job of {job}"));
+        let job = match (&self.job, &self.repository) {
+            (Some(job), Some(repository)) => format!(", and runs job {job} of {repository}"),
+            (Some(job), None) => format!(", and runs job {job}"),
+            (None, Some(repository)) => format!(", and runs a job of {repository}"),
+            (None, None) if self.busy == Some(true) => ", and runs a job".to_owned(),
+            (None, None) => String::new(),
+        };
         let mut text = format!("\nNow: it exists, phase {}{message}{job}.\n", self.phase);
         if self.protected {
             text.push_str("  It is protected (annotation actions.summerwind.dev/protected): no scale-down takes it.\n");

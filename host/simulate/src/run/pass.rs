@@ -16,10 +16,12 @@ use pacer_core::replacement::{Accounted, Replicas};
 use pacer_core::reservation::{self, Held, InForce, LIFE};
 use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down::{self, since, unix};
+use pacer_policy::record::{Done, Item};
+use pacer_policy::{Answer, Inquiry};
 use pacer_trace::PoolName;
 
-use super::Run;
 use super::pool::{Answered, Sent};
+use super::{Decided, Numbered, Removed, Run, Told};
 use crate::agenda::{Moment, at};
 use crate::reaction::Call;
 
@@ -65,18 +67,34 @@ impl Run<'_> {
             subjects: subjects.collect(),
             ..RestartRequest::default()
         };
+        let asked = self.story.is_some().then(|| request.clone());
         let verdicts = self.policies.restart(request);
         let mut gone: Vec<(usize, Cause, bool)> = Vec::new();
+        let mut items: Vec<Item> = Vec::new();
         let mut recheck: Option<Duration> = None;
         let mut quarantined = Vec::new();
         for (subject, (id, facts, trouble)) in troubled.iter().enumerate() {
             let verdict = verdicts.iter().find(|verdict| verdict.index as usize == subject);
             let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
-            match restart::remedy(verdict, trouble, false, attempt, &RestartLimits::default(), now) {
-                Remedy::Wait { recheck: wait } => recheck = Some(recheck.map_or(wait, |before| before.min(wait))),
-                Remedy::Replace | Remedy::Recreate => gone.push((*id, trouble.cause, facts.ephemeral)),
-                Remedy::Quarantine => quarantined.push(*id),
-            }
+            let done = match restart::remedy(verdict, trouble, false, attempt, &RestartLimits::default(), now) {
+                Remedy::Wait { recheck: wait } => {
+                    recheck = Some(recheck.map_or(wait, |before| before.min(wait)));
+                    Done::Waits { seconds: scale_down::seconds(wait) }
+                }
+                Remedy::Replace | Remedy::Recreate => {
+                    gone.push((*id, trouble.cause, facts.ephemeral));
+                    Done::Replaced
+                }
+                Remedy::Quarantine => {
+                    quarantined.push(*id);
+                    Done::Quarantined
+                }
+            };
+            items.push(Item { name: facts.name.clone(), done });
+        }
+        if let Some((story, request)) = self.story.as_mut().zip(asked) {
+            let (inquiry, answer) = (Inquiry::Restart(request), Answer::Restart(verdicts));
+            story.decided.push(Decided { at: self.now, inquiry, answer, items });
         }
         for id in quarantined {
             self.runner(id, |runner, _| runner.facts.quarantined = true);
@@ -137,16 +155,18 @@ impl Run<'_> {
             now,
         });
         pool.raises.add(decision.raised, now);
-        #[cfg(test)]
-        self.story.numbers.push(super::Numbered {
-            at: self.now,
-            from: pool.number,
-            jobs: u32::try_from(demand.jobs.len()).unwrap_or(u32::MAX),
-            live,
-            raised: pool.last_scale_out,
-            plan,
-            decision: decision.clone(),
-        });
+        if let Some(story) = &mut self.story {
+            story.numbers.push(Numbered {
+                at: self.now,
+                pool: index,
+                from: pool.number,
+                jobs: u32::try_from(demand.jobs.len()).unwrap_or(u32::MAX),
+                live,
+                raised: pool.last_scale_out,
+                plan,
+                decision: decision.clone(),
+            });
+        }
         if decision.desired > pool.number {
             pool.last_scale_out = Timestamp::from_second(now.as_second()).ok();
             pool.raised = Some(now);
@@ -287,30 +307,26 @@ impl Run<'_> {
             }
             Plan::Shrink(shrink) => self.shrink(index, &shrink),
         }
-        #[cfg(test)]
-        if let Some(pool) = self.pools.get(index) {
+        if let (Some(story), Some(pool)) = (&mut self.story, self.pools.get(index)) {
             let exist = u32::try_from(pool.members.len()).unwrap_or(u32::MAX);
-            self.story.fleets.push((self.now, index, exist, pool.replicas, pool.settings.min, pool.settings.max));
+            story.fleets.push((self.now, index, exist, pool.replicas, pool.settings.min, pool.settings.max));
         }
     }
 
     /// Runners that are over or never started go; idle ones that the policy names are asked about at GitHub, which knows who has a job.
     fn shrink(&mut self, index: usize, plan: &Shrink) {
-        let now = at(self.now);
+        let (now, moment) = (at(self.now), self.now);
         let Some(pool) = self.pools.get(index) else { return };
         let named = plan.dead.iter().chain(&plan.unstarted).filter_map(|member| pool.members.get(*member));
         let mut gone: Vec<usize> = named.copied().collect();
-        #[cfg(test)]
         let (wanted, spare) = (pool.replicas, gone.len());
         if plan.ask > 0 {
             gone.extend(self.choose(index, plan));
         }
-        #[cfg(test)]
         for (place, id) in gone.iter().enumerate() {
-            use pacer_policy::record::Done;
             let done = if place < spare { Done::Spare { wanted, ended: place < plan.dead.len() } } else { Done::Removed };
-            let name = self.runners.get(*id).map(|runner| runner.name.to_string()).unwrap_or_default();
-            self.story.removed.push((self.now, *id, name, done));
+            let name = self.runners.get(*id).map(|runner| runner.name.clone()).unwrap_or_default();
+            self.note(|story| story.removed.push(Removed { at: moment, runner: *id, name, done }));
         }
         if let Some(pool) = self.pools.get_mut(index).filter(|_| !gone.is_empty()) {
             pool.shrunk = Some(now);
@@ -350,10 +366,22 @@ impl Run<'_> {
             self.wake(index, moment + milliseconds(confirmation.max(Duration::from_secs(1))));
             return Vec::new();
         };
+        let asked = self.story.is_some().then(|| offer.request.clone());
         let choices = self.policies.scale_down(offer.request);
         let chosen = choices.iter().filter_map(|choice| ids.get(*offer.runners.get(choice.index as usize)?).copied());
         let chosen: Vec<usize> = chosen.collect();
-        let chosen: Vec<usize> = chosen.into_iter().filter(|id| self.github.leave(index, *id)).collect();
+        let mut items: Vec<Item> = Vec::new();
+        let leave = |id: &usize| {
+            let left = self.github.leave(index, *id);
+            let done = if left { Done::Removed } else { Done::Busy { message: "it runs a job".to_owned() } };
+            items.extend(self.runners.get(*id).map(|runner| Item { name: runner.name.to_string(), done }));
+            left
+        };
+        let chosen: Vec<usize> = chosen.into_iter().filter(leave).collect();
+        if let Some((story, request)) = self.story.as_mut().zip(asked) {
+            let (inquiry, answer) = (Inquiry::ScaleDown(request), Answer::ScaleDown(choices));
+            story.decided.push(Decided { at: moment, inquiry, answer, items });
+        }
         if let Some(pool) = self.pools.get_mut(index) {
             pool.removals += chosen.len() as u64;
         }
@@ -361,7 +389,7 @@ impl Run<'_> {
     }
 
     /// What a policy is told of a pool.
-    fn told(&self, index: usize, by: Told) -> Pool {
+    pub(super) fn told(&self, index: usize, by: Told) -> Pool {
         let Some(pool) = self.pools.get(index) else { return Pool::default() };
         let now = at(self.now);
         let phases = pool.members.iter().filter_map(|id| self.runners.get(*id)).map(|runner| runner.assessment.phase);
@@ -390,13 +418,6 @@ impl Run<'_> {
             attributes: Vec::new(),
         }
     }
-}
-
-/// Which controller asks.
-#[derive(Clone, Copy)]
-enum Told {
-    Autoscaler,
-    Set,
 }
 
 fn milliseconds(wait: Duration) -> Moment {

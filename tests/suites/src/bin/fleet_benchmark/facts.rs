@@ -16,7 +16,7 @@ use crate::fleet::{self, NAME, PATIENCE, nodes};
 use crate::{figure, meter};
 
 /// All facts, as a policy asks for them.
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "node-labels",
     "node-size",
     "node-neighbours",
@@ -25,6 +25,7 @@ const ALL: [&str; 12] = [
     "annotations",
     "labels",
     "pool",
+    "other-pools",
     "last-job",
     "waiting-jobs",
     "job",

@@ -1,6 +1,7 @@
 //! What the doctor finds of the installation itself: who acts, the webhook server's rights, definitions, policy sets, ARC.
 
 use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
 use pacer_harness::controlplane::Apply;
 use pacer_harness::world::World;
 use pacer_suites::{apply, end_as_it_is};
@@ -31,6 +32,18 @@ async fn who_acts_is_told_and_that_nobody_does_and_that_there_is_no_deployment()
     let (severity, what, cure) = said.only()?;
     ensure!((severity, said.code) == ("problem", Some(SICK)) && what == "nobody holds it", "{:#}", said.report);
     ensure!(cure.contains("kubectl logs deployment/pacer --namespace=actions-runner-system"), "{cure}");
+    // Somebody holds it whose clock is off, or who died with it.
+    for (minutes, severity, words) in
+        [(5, "warning", "in the future of this machine's clock"), (-5, "problem", "other holds it and last renewed it")]
+    {
+        let renewed = (Timestamp::now() + SignedDuration::from_mins(minutes)).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let lease = json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": renewed}}).to_string();
+        let name = "actions-runner-controller";
+        kubectl(&world, &["patch", "lease", name, "--namespace", OPERATOR, "--type=merge", "--patch", &lease]).await?;
+        let said = doctor(&world).await?;
+        let (told, what, _) = said.only()?;
+        ensure!(told == severity && what.contains(words), "{:#}", said.report);
+    }
     world.operator.as_mut().context("an operator")?.restart().await?;
     until_silent(&world).await?;
 
@@ -122,6 +135,36 @@ async fn policy_set_that_no_pool_names_and_what_arc_left_are_told() -> Result<()
     let (severity, _, cure) = said.only()?;
     ensure!(severity == "warning", "{:#}", said.report);
     run(&world, cure).await?;
+    until_silent(&world).await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenancy_that_is_missing_or_broken_is_told_until_it_is_mended() -> Result<()> {
+    let world = installed().await?;
+    add_argument(&world, "--tenancy=tenants").await?;
+    let object = "\"object\":\"ConfigMap actions-runner-system/tenants\"";
+    let said = doctor(&world).await?;
+    let [(what, cure)] = said.about(object)[..] else { anyhow::bail!("{:#}", said.report) };
+    ensure!(what == "does not exist" && said.code == Some(SICK), "{:#}", said.report);
+    let (create, _format) = cure.split_once("; ").context("a command and a page")?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("tenancy.yaml");
+    std::fs::write(&file, "namespaces: [{names: [default], scopes: [acme/app]}]\n")?;
+    run(&world, &create.replace("tenancy.yaml", &file.to_string_lossy())).await?;
+    until_silent(&world).await?;
+
+    let broken = json!({"data": {"tenancy.yaml": "namespaces: 1"}}).to_string();
+    let patch = async |patch: &str| {
+        let arguments = ["patch", "configmap", "tenants", "--namespace", OPERATOR, "--type=merge", "--patch", patch];
+        kubectl(&world, &arguments).await
+    };
+    patch(&broken).await?;
+    let said = doctor(&world).await?;
+    let [(what, cure)] = said.about(object)[..] else { anyhow::bail!("{:#}", said.report) };
+    ensure!(what.contains("namespaces") && said.code == Some(SICK), "{:#}", said.report);
+    ensure!(cure.contains("kubectl edit configmap tenants --namespace actions-runner-system"), "{cure}");
+    patch(&broken.replace("namespaces: 1", "namespaces: [{names: [default], scopes: [acme/app]}]")).await?;
     until_silent(&world).await?;
     end_as_it_is(world).await
 }

@@ -223,7 +223,7 @@ cross: setup ## Installs the Rust target of ARCH where it is missing.
 
 image: cross ## Writes an OCI layout with the release build into target/image, and its root into target/image-root for the Dockerfile. ARCH=arm64 for that platform.
 	PACER_OWN_GLIBC=1 cargo build --release -p pacer $(CROSS) $(LOCKED)
-	rm -rf target/image target/image-root
+	rm -rf target/image target/image-root target/image-files.tsv
 	deploy/image/build.sh $(RELEASED)/pacer target/image
 
 release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras and cosign, which `make release` and `make release-push` run.

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh BINARY DIRECTORY: writes an OCI layout with the program into DIRECTORY, unpacks its root into DIRECTORY-root, for the Dockerfile, and runs it
-# there. Neither may exist. Needs Go and a Debian whose glibc the program was linked against, no container engine. The same program on the same machine
+# build.sh BINARY DIRECTORY: writes an OCI layout with the program into DIRECTORY and a table of its files (path, mode, bytes, SHA-256) into
+# DIRECTORY-files.tsv, unpacks its root into DIRECTORY-root, for the Dockerfile, and runs it there. Neither directory may exist. Needs Go and a Debian whose glibc the program was linked against, no container engine. The same program on the same machine
 # gives the same bytes.
 #
 #   ARCH               platform of the program, amd64 or arm64 (this machine's). For another one Debian's cross compiler for it has to be
@@ -37,6 +37,9 @@ done
 unpacked=$out-root
 mkdir -m 755 "$unpacked"
 tar -xzpf "$layer" -C "$unpacked"
+(cd "$unpacked" && find . -type f | sed 's#^\./##' | LC_ALL=C sort) >"$scratch/unpacked"
+tail -n +2 "$out-files.tsv" | cut -f 1 | cmp - "$scratch/unpacked" || { echo "image: its table of files is another image's" >&2; exit 1; }
+tail -n +2 "$out-files.tsv" | awk -F '\t' '{ print $4 "  " $1 }' | (cd "$unpacked" && sha256sum --quiet --check)
 # The Dockerfile's context is this directory.
 sed -n 's/^COPY \(.*\) .*/\1/p' "$image/Dockerfile" | while read -r copied; do
     [ -n "$(ls -A "$unpacked/$copied")" ] || { echo "image: the Dockerfile copies $copied, which is not in $unpacked" >&2; exit 1; }
@@ -53,6 +56,16 @@ if [ "$arch" != "$here" ]; then
     exit 0
 fi
 [ "$("$binary" version)" = "pacer $version" ] || { echo "image: the program is not version $version" >&2; exit 1; }
-if [ "$(id -u)" = 0 ]; then set -- chroot --userspec=65532:65532; else set -- unshare --map-root-user chroot; fi
+# Where users may not make namespaces of their own, the superuser lends its own.
+if [ "$(id -u)" = 0 ]; then
+    set -- chroot --userspec=65532:65532
+elif unshare --map-root-user true 2>/dev/null; then
+    set -- unshare --map-root-user chroot
+else
+    set -- sudo -n chroot --userspec=65532:65532
+fi
 "$@" "$unpacked" /usr/local/bin/pacer crds >"$scratch/crds"
 "$binary" crds | cmp - "$scratch/crds"
+started=$(date +%s%N)
+"$@" "$unpacked" /usr/local/bin/pacer version >/dev/null
+echo "$arch: the program starts and ends in $((($(date +%s%N) - started) / 1000000)) ms"

@@ -6,6 +6,8 @@
 #
 #   SOURCE_DATE_EPOCH  time of all files (that of the last commit)
 #   RELEASE_URL        where the files will lie, for the krew manifest and the provenance; without it there is no krew manifest
+#   SOURCE_URL         the repository, for the provenance and the chart
+#   REGISTRY           where the image will lie, for the chart
 #   BUILDER            who builds, a URI, for the provenance (local)
 #   ARCH, RUN          platform of the program, and what runs it here, as in deploy/image/build.sh
 #   IMAGE_BINARY       the program of the image, which need not start with an older glibc than that of the image (BINARY)
@@ -58,10 +60,28 @@ pack "$program" "$out/$archive"
 # The image, as an archive of the layout that any tool for images reads.
 "$root/deploy/image/build.sh" "${IMAGE_BINARY:-$binary}" "$scratch/image"
 collect "$scratch/image" >"$out/pacer-$version-image-linux-$arch.tar"
+install -m 644 "$scratch/image-files.tsv" "$out/pacer-$version-image-linux-$arch-files.tsv"
 
 # The chart, and what it renders with its defaults for those who use none. Helm itself writes the time into its archive.
 mkdir "$scratch/chart"
 cp -R "$root/deploy/chart" "$scratch/chart/pacer"
+described=$scratch/chart/pacer/Chart.yaml
+if [ -n "${REGISTRY:-}" ]; then
+    registry=$(printf %s "$REGISTRY" | tr '[:upper:]' '[:lower:]')
+    sed -i "s#^      image: pacer:#      image: $registry/pacer:#" "$described"
+fi
+if [ -n "${SOURCE_URL:-}" ]; then
+    # Its annotations come last.
+    cat >>"$described" <<CHART
+  artifacthub.io/links: |
+    - name: source
+      url: $SOURCE_URL
+    - name: documentation
+      url: $SOURCE_URL/tree/v$version/docs
+home: $SOURCE_URL
+sources: [$SOURCE_URL]
+CHART
+fi
 "$helm" lint --quiet "$scratch/chart/pacer" >&2
 pack "$scratch/chart" "$out/pacer-chart-$version.tgz"
 pacer crds >"$out/pacer-$version-crds.yaml"
@@ -105,9 +125,9 @@ cat >"$out/provenance.json" <<STATEMENT
 {"_type":"https://in-toto.io/Statement/v1",
 "subject":[$subjects],
 "predicateType":"https://slsa.dev/provenance/v1",
-"predicate":{"buildDefinition":{"buildType":"${RELEASE_URL:-urn:pacer}#deploy/release/build.sh",
+"predicate":{"buildDefinition":{"buildType":"${SOURCE_URL:-urn:pacer}#deploy/release/build.sh",
 "externalParameters":{"version":"$version","platform":"linux/$arch"},
-"resolvedDependencies":[{"uri":"git+${RELEASE_URL:-urn:pacer}","digest":{"gitCommit":"$commit"}}]},
+"resolvedDependencies":[{"uri":"${SOURCE_URL:+git+}${SOURCE_URL:-urn:pacer}","digest":{"gitCommit":"$commit"}}]},
 "runDetails":{"builder":{"id":"${BUILDER:-local}"}}}}
 STATEMENT
 (cd "$out" && sha256sum -- * >"$scratch/sums" && mv "$scratch/sums" SHA256SUMS)

@@ -12,7 +12,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 fail() { echo "release: $*" >&2; exit 1; }
 
-export RELEASE_URL=https://example.com/pacer/releases/download
+export RELEASE_URL=https://example.com/pacer/releases/download SOURCE_URL=https://example.com/pacer REGISTRY=registry.example.com/Some
 for run in first second; do sh "$here/build.sh" "$binary" "$policies" "$scratch/$run"; done
 diff -r "$scratch/first" "$scratch/second" || fail 'two builds differ'
 
@@ -37,6 +37,14 @@ ln -s pacer "$scratch/program/kubectl-pacer"
 # The chart can be used as it was packed, and renders what lies beside it.
 "$helm" show chart "pacer-chart-$version.tgz" | grep -q "^version: $version\$" || fail 'the chart has another version'
 "$helm" template pacer "pacer-chart-$version.tgz" --namespace actions-runner-system --include-crds | cmp - "pacer-$version-install.yaml"
+"$helm" show chart "pacer-chart-$version.tgz" >"$scratch/described"
+for line in "home: $SOURCE_URL" "      url: $SOURCE_URL/tree/v$version/docs" "      image: registry.example.com/some/pacer:$version"; do
+    grep -qxF -- "$line" "$scratch/described" || fail "the chart does not say: $line"
+done
+
+# The list of the image's files is that of the image.
+listed=$(echo pacer-"$version"-image-linux-*-files.tsv)
+grep -qF "$(sha256sum "$binary" | cut -d' ' -f1)" "$listed" || fail 'the list of files has another program'
 
 # Every component of the library is accepted.
 mkdir "$scratch/policies"
@@ -49,6 +57,7 @@ for file in *; do
     grep -qF "{\"name\":\"$file\",\"digest\":{\"sha256\":\"$(sha256sum "$file" | cut -d' ' -f1)\"}}" provenance.json ||
         fail "the provenance lacks $file"
 done
+grep -qF "\"resolvedDependencies\":[{\"uri\":\"git+$SOURCE_URL\"," provenance.json || fail 'the provenance names another source'
 grep -qF "sha256: $(sha256sum "$archive" | cut -d' ' -f1)" krew.yaml || fail 'the plugin has another checksum'
 grep -qF "uri: $RELEASE_URL/$archive" krew.yaml || fail 'the plugin has another address'
 

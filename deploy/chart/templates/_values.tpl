@@ -64,6 +64,26 @@
 {{- toYaml $env }}
 {{- end }}
 
+{{/* Variables for basic auth: the user's name from the values, as in ARC's chart, or from the Secret where they have none; the password from the Secret. */}}
+{{- define "pacer.basicAuth" -}}
+{{- $keys := list "github_basicauth_username" "github_basicauth_password" }}
+{{- $env := include "pacer.credentials" (dict "secret" (include "pacer.authSecretName" .) "keys" $keys) | fromYamlArray }}
+{{- with include "pacer.text" .Values.authSecret.github_basicauth_username }}
+{{- $env = list (dict "name" "GITHUB_BASICAUTH_USERNAME" "value" .) (index $env 1) }}
+{{- end }}
+{{- toYaml $env }}
+{{- end }}
+
+{{/* Annotations of a pod. Where they name the container that ARC's pod had, they name ours. Takes `container` and `annotations`. */}}
+{{- define "pacer.podAnnotations" -}}
+{{- $annotations := dict "kubectl.kubernetes.io/default-container" .container }}
+{{- range $key, $value := .annotations }}
+{{- $names := has $key (list "kubectl.kubernetes.io/default-container" "kubectl.kubernetes.io/default-logs-container") }}
+{{- $_ := set $annotations $key (ternary $.container $value (and $names (has $value (list "manager" "github-webhook-server")))) }}
+{{- end }}
+{{- toYaml $annotations }}
+{{- end }}
+
 {{/* Data of a Secret: `values` of those `keys` that are set. */}}
 {{- define "pacer.secretData" -}}
 {{- $values := .values }}

@@ -8,6 +8,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"debug/elf"
 	_ "embed"
 	"encoding/json"
@@ -52,6 +53,13 @@ type files map[string]file
 type file struct {
 	content    []byte
 	executable bool
+}
+
+func (f file) mode() int64 {
+	if f.executable {
+		return 0o755
+	}
+	return 0o644
 }
 
 func (f files) add(to, from string) error {
@@ -246,10 +254,7 @@ func (f files) tar(created time.Time) ([]byte, error) {
 		}
 		one, isFile := f[name]
 		if isFile {
-			header.Typeflag, header.Size = tar.TypeReg, int64(len(one.content))
-			if !one.executable {
-				header.Mode = 0o644
-			}
+			header.Typeflag, header.Size, header.Mode = tar.TypeReg, int64(len(one.content)), one.mode()
 		}
 		if err := writer.WriteHeader(header); err != nil {
 			return nil, err
@@ -260,6 +265,20 @@ func (f files) tar(created time.Time) ([]byte, error) {
 	}
 	err := writer.Close()
 	return buffer.Bytes(), err
+}
+
+// A table of all files: path, mode, bytes, SHA-256.
+func (f files) table() []byte {
+	var names []string
+	for name := range f {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	table := bytes.NewBufferString("path\tmode\tbytes\tsha256\n")
+	for _, name := range names {
+		fmt.Fprintf(table, "%s\t%04o\t%d\t%x\n", name, f[name].mode(), len(f[name].content), sha256.Sum256(f[name].content))
+	}
+	return table.Bytes()
 }
 
 func image(layer v1.Layer, arch, version string, created time.Time) (v1.Image, error) {
@@ -400,6 +419,9 @@ func run() error {
 	}
 	if err := validate.Index(written); err != nil {
 		return fmt.Errorf("what was written is not valid: %w", err)
+	}
+	if err := os.WriteFile(*out+"-files.tsv", content.table(), 0o644); err != nil {
+		return err
 	}
 	digest, err := made.Digest()
 	if err != nil {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_LENGTH, LINK, USER_AGENT};
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
 use pacer_connect::{ConnectError, ProxyRules};
 use pacer_core::allowance::{Cost, Purpose};
@@ -21,6 +21,7 @@ use tower::{ServiceBuilder, ServiceExt};
 
 use crate::budget::{Budget, Budgets, Ledger};
 use crate::call::{Call, Endpoint, Subject};
+use crate::clock::Clock;
 use crate::counters::{CacheUse, CallCount, Counters};
 use crate::credentials::{CredentialKind, Credentials, CredentialsError};
 use crate::endpoints::Endpoints;
@@ -122,6 +123,7 @@ struct Shared {
     id: ClientId,
     ledger: Arc<Ledger>,
     counters: Arc<Counters>,
+    clock: Arc<Clock>,
     cache: Cache,
     listing_bytes: usize,
     share: Option<Share>,
@@ -179,13 +181,14 @@ impl GitHub {
         let per_owner = matches!(&credentials, Credentials::App { installation_id: None, .. });
         let authentication = authentication(credentials, &endpoints)?;
         let (ledger, counters) = (options.budgets.of(&id, per_owner), Arc::new(Counters::default()));
+        let clock = Arc::new(Clock::default());
         let cache = Cache::new(options.cache_bytes);
         let stack: Next = ServiceBuilder::new()
             .layer(gate::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(cache.layer())
             .layer(authentication.layer())
             .layer(turn::layer(Arc::clone(&ledger), Arc::clone(&counters)))
-            .layer(meter::layer(Arc::clone(&ledger), Arc::clone(&counters)))
+            .layer(meter::layer(Arc::clone(&ledger), Arc::clone(&counters), Arc::clone(&clock)))
             .layer(redirect::layer())
             .service(innermost(transport, user_agent, options.foreign.is_some()));
         let entrance = admission::entrance(stack, options.deadline, options.concurrency, options.queue);
@@ -202,6 +205,7 @@ impl GitHub {
             id,
             ledger,
             counters,
+            clock,
             cache,
             listing_bytes: options.listing_bytes,
             share,
@@ -273,6 +277,12 @@ impl GitHub {
     #[must_use]
     pub fn secondary_limit(&self) -> Option<Timestamp> {
         self.0.ledger.secondary()
+    }
+
+    /// How far GitHub's clock is ahead of this machine's, in whole seconds; negative where it is behind. None before the first answer.
+    #[must_use]
+    pub fn clock_ahead(&self) -> Option<SignedDuration> {
+        self.0.clock.ahead()
     }
 
     /// Every call that was sent, by endpoint and outcome.

@@ -1,11 +1,50 @@
 //! Where a GitHub App is installed.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::call::{Endpoint, Subject};
 use crate::client::GitHub;
 use crate::error::Error;
+
+/// A permission of a GitHub App that is read, or read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AppPermission {
+    /// Of a repository: check runs.
+    Checks,
+    /// Of a repository: its self-hosted runners, among others.
+    Administration,
+    /// Of an organization: its self-hosted runners.
+    SelfHostedRunners,
+}
+
+impl AppPermission {
+    /// Every permission that somebody asks about.
+    const ALL: [Self; 3] = [Self::Checks, Self::Administration, Self::SelfHostedRunners];
+
+    /// As GitHub's answers name it.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Checks => "checks",
+            Self::Administration => "administration",
+            Self::SelfHostedRunners => "organization_self_hosted_runners",
+        }
+    }
+}
+
+impl fmt::Display for AppPermission {
+    /// As GitHub's settings name it, with what it is a permission of.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Checks => "the repository permission \"Checks: read and write\"",
+            Self::Administration => "the repository permission \"Administration: read and write\"",
+            Self::SelfHostedRunners => "the organization permission \"Self-hosted runners: read and write\"",
+        })
+    }
+}
 
 /// One installation of a GitHub App.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +57,8 @@ pub struct AppInstallation {
     pub all_repositories: bool,
     /// Whether its tokens are refused.
     pub suspended: bool,
-    /// Whether it may write check runs.
-    pub writes_checks: bool,
+    /// What it may write, of what somebody asks about.
+    pub writes: BTreeSet<AppPermission>,
     /// Where people change it.
     pub page: String,
 }
@@ -33,16 +72,9 @@ struct Wire {
     #[serde(default)]
     suspended_at: Option<Timestamp>,
     #[serde(default)]
-    permissions: WirePermissions,
+    permissions: BTreeMap<String, String>,
     #[serde(default)]
     html_url: String,
-}
-
-/// The permissions that somebody asks about.
-#[derive(Default, Deserialize)]
-struct WirePermissions {
-    #[serde(default)]
-    checks: Option<String>,
 }
 
 /// A user, an organization, or an enterprise, which has no login.
@@ -70,12 +102,15 @@ impl GitHub {
 impl Wire {
     fn read(self) -> AppInstallation {
         let account = self.account.and_then(|account| account.login.or(account.slug));
+        let permissions = self.permissions;
+        let is_written = |one: &AppPermission| permissions.get(one.key()).is_some_and(|access| access == "write");
+        let writes = AppPermission::ALL.into_iter().filter(is_written).collect();
         AppInstallation {
             id: self.id,
             account: account.unwrap_or_else(|| "an account that is gone".to_owned()),
             all_repositories: self.repository_selection.as_deref() == Some("all"),
             suspended: self.suspended_at.is_some(),
-            writes_checks: self.permissions.checks.as_deref() == Some("write"),
+            writes,
             page: self.html_url,
         }
     }

@@ -125,7 +125,12 @@ fn bounded(wait: Duration) -> Duration {
 
 /// GitHub's clock as of the answer, so that a wrong local clock does not lengthen or shorten waits.
 pub(crate) fn clock_of(headers: &HeaderMap, now: Timestamp) -> Timestamp {
-    text(headers, "date").and_then(http_date).unwrap_or(now)
+    date(headers).unwrap_or(now)
+}
+
+/// When an answer was made, on the clock of whoever made it.
+pub(crate) fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    text(headers, "date").and_then(http_date)
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {

@@ -10,6 +10,7 @@ mod fleet;
 mod github;
 mod installation;
 mod pods;
+mod policy_sets;
 mod rights;
 mod scraping;
 mod tenancy;
@@ -115,6 +116,9 @@ async fn examine(cluster: &Cluster, arguments: &Arguments) -> Result<(Report, Op
             .collect(),
     });
     report.add(conditions::check(&mut reader, Timestamp::now()).await);
+    for checked in policy_sets::check(&mut reader, &installation).await {
+        report.add(checked);
+    }
     let fleets = fleet::read(&mut reader).await;
     report.add(pods::check(&mut reader, &installation, &fleets).await);
     if !arguments.no_github {

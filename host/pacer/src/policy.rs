@@ -9,7 +9,7 @@ mod check;
 mod compare;
 mod configmap;
 pub(crate) mod contender;
-mod cure;
+pub(crate) mod cure;
 mod draft;
 pub(crate) mod jail;
 mod pulled;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use kube::api::ListParams;
-use kube::core::{DynamicResourceScope, NamespaceResourceScope};
+use kube::core::{DynamicResourceScope, NamespaceResourceScope, ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -66,7 +66,25 @@ impl Reader {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        match api.list(&ListParams::default().labels(selector)).await {
+        let listed = api.list(&ListParams::default().labels(selector)).await;
+        self.taken(plural, listed)
+    }
+
+    /// Objects of one namespace, or of those that are looked at, without their contents.
+    pub(crate) async fn outlines<K>(&mut self, namespace: Option<&str>) -> Vec<PartialObjectMeta<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let api: Api<K> = match namespace.or(self.namespace.as_deref()) {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let listed = api.list_metadata(&ListParams::default()).await;
+        self.taken(&K::plural(&()), listed)
+    }
+
+    fn taken<T: Clone>(&mut self, plural: &str, listed: kube::Result<ObjectList<T>>) -> Vec<T> {
+        match listed {
             Ok(list) => list.items,
             // Not installed. The answer to a group that nobody serves is text, so that its reason is not to be had.
             Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Vec::new(),

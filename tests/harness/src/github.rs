@@ -43,6 +43,7 @@ use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::StatusCode;
+use jiff::SignedDuration;
 use ring::signature::KeyPair;
 use tokio::{net::TcpListener, time::Instant};
 use tokio_util::task::TaskTracker;
@@ -77,7 +78,7 @@ pub use self::{
     check::{CheckRun, CommitStatus},
     credential::{Access, Installation, Person},
     fault::{Effect, Fault, FaultId, Lies, Routes, Tags},
-    hook::{Delivering, Delivery, DeliveryCounts, Hook, HookOwner, JobAction},
+    hook::{Delivering, Delivery, DeliveryCounts, Hook, HookOwner, JobAction, Silence},
     job::{Conclusion, Job, JobCounts, JobRunner, JobSpec, JobState},
     limit::Budget,
     place::{DeliveryId, GroupId, GroupVisibility, HookId, JobId, NoScope, RunId, RunnerId, Scope},
@@ -593,6 +594,11 @@ impl SimGitHub {
         self.with(|state| state.show_busy(id, busy));
     }
 
+    /// Dates answers by a clock that is so far ahead of this machine's; behind it where negative.
+    pub fn set_clock_ahead(&self, ahead: SignedDuration) {
+        self.with(|state| state.clock_ahead = ahead);
+    }
+
     /// Sets the hourly limit of every caller.
     pub fn set_rate_limit(&self, limit: u32) {
         self.with(|state| state.budgets.set_limit(limit));
@@ -622,6 +628,14 @@ impl SimGitHub {
     /// Removes a webhook; what is queued for it fails.
     pub fn remove_hook(&self, id: HookId) {
         self.with(|state| state.remove_hook(id));
+    }
+
+    /// Changes the settings of a webhook, so that it is told of jobs, or is not.
+    pub fn set_silence(&self, id: HookId, silence: Option<Silence>) {
+        self.with(|state| match silence {
+            Some(silence) => drop(state.hooks.silent.insert(id, silence)),
+            None => drop(state.hooks.silent.remove(&id)),
+        });
     }
 
     /// Sends a `ping` event.

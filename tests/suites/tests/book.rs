@@ -17,6 +17,10 @@ mod links;
 mod promql;
 #[path = "book/reasons.rs"]
 mod reasons;
+#[path = "book/release.rs"]
+mod release;
+#[path = "book/workflows.rs"]
+mod workflows;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pacer_harness::controlplane::Apply;
+use pacer_harness::github::{Effect, Fault, RouteKind, Routes};
 use pacer_harness::operator::binary;
 use pacer_harness::world::World;
 use pacer_suites::manifests::shipped;
@@ -12,6 +13,8 @@ use serde_json::{Value, json};
 
 #[path = "doctor/github.rs"]
 mod github;
+#[path = "doctor/installation.rs"]
+mod installation;
 
 /// Namespace of the operator.
 const OPERATOR: &str = "actions-runner-system";
@@ -34,6 +37,11 @@ impl Said {
     fn about(&self, word: &str) -> Vec<(&str, &str)> {
         let found = self.findings().into_iter().filter(|finding| finding.to_string().contains(word));
         found.filter_map(|finding| Some((finding.get("what")?.as_str()?, finding.get("cure")?.as_str()?))).collect()
+    }
+
+    /// What was looked at and is well.
+    fn healthy(&self) -> String {
+        self.report.get("healthy").map(Value::to_string).unwrap_or_default()
     }
 
     /// The only finding, as severity, what and cure.
@@ -86,6 +94,28 @@ async fn until_silent(world: &World) -> Result<()> {
     outcome.with_context(|| format!("findings remain: {last:#}"))?
 }
 
+/// Asks until something is found that contains this: what it is about may need a moment.
+async fn until_told(world: &World, word: &str) -> Result<Said> {
+    until_said(world, word, |said| !said.about(word).is_empty()).await
+}
+
+/// Asks until that is said.
+async fn until_said(world: &World, what: &str, is_so: impl Fn(&Said) -> bool) -> Result<Said> {
+    let mut last = Value::Null;
+    let told = async {
+        loop {
+            let said = doctor(world).await?;
+            if is_so(&said) {
+                return anyhow::Ok(said);
+            }
+            last = said.report;
+            // Other processes announce nothing.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.with_context(|| format!("not said: {what}; {last:#}"))?
+}
+
 async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
     let output = world.plane.kubectl(arguments).await?;
     ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
@@ -96,6 +126,14 @@ async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
 async fn run(world: &World, command: &str) -> Result<()> {
     let words: Vec<&str> = command.strip_prefix("kubectl ").with_context(|| command.to_owned())?.split_whitespace().collect();
     kubectl(world, &words).await.map(drop)
+}
+
+/// `pacer crds apply`, which doctor names as a cure.
+async fn apply_definitions(world: &World) -> Result<String> {
+    let mut command = tokio::process::Command::new(binary().await?);
+    let output = command.args(["crds", "apply", "--kubeconfig"]).arg(world.plane.kubeconfig_path()).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Says of the operator's pods what a kubelet would: no node runs them here, the operator is a process.
@@ -192,20 +230,10 @@ async fn installation_that_is_broken_is_told_with_the_cure_and_silent_after_it()
     let (severity, what, cure) = said.only()?;
     ensure!((severity, said.code) == ("warning", Some(0)) && what.contains("not the one of this version"), "{:#}", said.report);
     ensure!(cure == "pacer crds apply", "{cure}");
-    let apply_definitions = async || -> Result<String> {
-        let kubeconfig = world.plane.kubeconfig_path();
-        let output = tokio::process::Command::new(binary().await?)
-            .args(["crds", "apply", "--kubeconfig"])
-            .arg(kubeconfig)
-            .output()
-            .await?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?)
-    };
-    let said = apply_definitions().await?;
+    let said = apply_definitions(&world).await?;
     ensure!(said.contains("runners.actions.summerwind.dev renewed"), "{said}");
     until_silent(&world).await?;
-    let said = apply_definitions().await?;
+    let said = apply_definitions(&world).await?;
     ensure!(said.lines().count() == 6 && said.lines().all(|line| line.ends_with(" unchanged")), "{said}");
 
     // An autoscaler of nothing.
@@ -304,6 +332,18 @@ async fn credentials_that_github_refuses_are_told_for_each_fleet_and_never_shown
     let said = doctor(&world).await?;
     let listed = said.findings().into_iter().find(|finding| finding.to_string().contains("repository acme/secret"));
     ensure!(listed.is_some() && said.code == Some(SICK), "{:#}", said.report);
+    let back = json!({"spec": {"template": {"spec": {"repository": "acme/app"}}}}).to_string();
+    kubectl(&world, &["patch", "rdeploy", "web", "--type=merge", "--patch", &back]).await?;
+    until_silent(&world).await?;
+
+    // Nobody answers.
+    world.github.inject(Fault::new(Routes::of(RouteKind::ListRunners), Effect::Reset).always());
+    let said = until_told(&world, "cannot be listed").await?;
+    let (severity, what, cure) = said.only()?;
+    ensure!((severity, said.code) == ("problem", Some(SICK)), "{:#}", said.report);
+    ensure!(!what.contains("401") && !cure.is_empty(), "{:#}", said.report);
+    world.github.clear_faults();
+    until_silent(&world).await?;
     end_as_it_is(world).await
 }
 

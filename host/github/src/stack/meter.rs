@@ -1,4 +1,4 @@
-//! Counts calls and keeps the budget. Sits below authentication, so that the calls made there count too.
+//! Counts calls, keeps the budget and hears GitHub's clock. Sits below authentication, so that the calls made there count too.
 
 use std::sync::Arc;
 
@@ -8,16 +8,18 @@ use tower::{Layer, ServiceExt};
 
 use crate::budget::Ledger;
 use crate::call::Call;
+use crate::clock::Clock;
 use crate::counters::{Counters, Outcome};
 use crate::limit::{self, Limited};
 use crate::stack::{Next, Request, Response, checked, service};
 
 /// Observes every answer and passes it on unchanged.
-pub(crate) fn layer(ledger: Arc<Ledger>, counters: Arc<Counters>) -> impl Layer<Next, Service = Next> {
+pub(crate) fn layer(ledger: Arc<Ledger>, counters: Arc<Counters>, clock: Arc<Clock>) -> impl Layer<Next, Service = Next> {
     layer_fn(move |next: Next| {
-        let (ledger, counters) = (Arc::clone(&ledger), Arc::clone(&counters));
+        let (ledger, counters, clock) = (Arc::clone(&ledger), Arc::clone(&counters), Arc::clone(&clock));
         service(move |request: Request| {
-            let (next, ledger, counters) = (next.clone(), Arc::clone(&ledger), Arc::clone(&counters));
+            let (next, ledger) = (next.clone(), Arc::clone(&ledger));
+            let (counters, clock) = (Arc::clone(&counters), Arc::clone(&clock));
             async move {
                 let call = request.extensions().get::<Call>().cloned();
                 let answer = next.oneshot(request).await;
@@ -25,6 +27,9 @@ pub(crate) fn layer(ledger: Arc<Ledger>, counters: Arc<Counters>) -> impl Layer<
                     let outcome = match &answer {
                         Ok(response) => {
                             let now = Timestamp::now();
+                            if let Some(at_github) = limit::date(response.headers()) {
+                                clock.hear(at_github, now);
+                            }
                             let limited = limited(response, now).await;
                             ledger.note(
                                 &call,

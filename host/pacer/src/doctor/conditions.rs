@@ -66,8 +66,7 @@ fn finding(place: &Place, condition: &Condition, now: Timestamp) -> Option<Findi
         _ => return None,
     };
     let Place { kind, namespace, name } = place;
-    // The page has capitals where the reader puts names; the namespace is always that of the object.
-    let entry = |word: &str| Some(told(TROUBLESHOOTING, &condition.reason, word)?.replace("-n NS", &format!("-n {namespace}")));
+    let entry = |word: &str| advice(&condition.reason, word, namespace);
     Some(Finding {
         severity,
         object: format!("{kind} {namespace}/{name}"),
@@ -75,6 +74,12 @@ fn finding(place: &Place, condition: &Condition, now: Timestamp) -> Option<Findi
         why: entry("Matters").unwrap_or_else(|| "see docs/troubleshooting.md".to_owned()),
         cure: entry("Do").unwrap_or_else(|| format!("kubectl -n {namespace} describe {}/{name}", kind.to_lowercase())),
     })
+}
+
+/// What the troubleshooting page says about a reason after `- **Word:**`, for an object in this namespace.
+pub(super) fn advice(reason: &str, word: &str, namespace: &str) -> Option<String> {
+    // The page has capitals where the reader puts names; the namespace is always that of the object.
+    Some(told(TROUBLESHOOTING, reason, word)?.replace("-n NS", &format!("-n {namespace}")))
 }
 
 /// What a page says about a reason after `- **Word:**`, on one line.

@@ -1,9 +1,11 @@
-//! GitHub, as the credentials of the operator and of tenants see it: who is accepted where, runner groups, webhooks, how long the budget lasts.
+//! GitHub, as the credentials of the operator and of tenants see it: who is accepted where, runner groups, webhooks, how long the budget
+//! lasts, the clock.
 
 mod account;
 mod agent;
 mod app;
 mod budget;
+mod clock;
 mod group;
 mod webhook;
 
@@ -91,6 +93,7 @@ pub(super) async fn check(
         webhook::check(&reached, &arguments.redelivery.webhook_url).await,
         agent::check(&reached, &arguments.pods.runner_image).await,
         budget::check(&reached),
+        clock::check(&reached),
     ])
 }
 

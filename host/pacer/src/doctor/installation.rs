@@ -53,6 +53,13 @@ impl Installation {
         Some(self.account_of(pod))
     }
 
+    /// Account and namespace of the webhook server, where it is a process of its own: the namespace whose autoscalers it serves, or empty for all.
+    pub(super) fn receiver(&self) -> Option<(String, String)> {
+        let (pod, container) = process(self.webhook.as_ref()?, "webhook")?;
+        let watched = parse::<WebhookArguments>(container, &BTreeMap::new()).map(|arguments| arguments.watch_namespace);
+        Some((self.account_of(pod), watched.unwrap_or_default()))
+    }
+
     fn account_of(&self, pod: &PodSpec) -> String {
         let name = pod.service_account_name.as_deref().unwrap_or("default");
         format!("system:serviceaccount:{}:{name}", self.namespace)
@@ -109,7 +116,7 @@ impl Installation {
     }
 
     pub(super) async fn check(&self, reader: &mut Reader, now: Timestamp) -> Checked {
-        let healthy = "the operator runs, and one replica acts".to_owned();
+        let mut healthy = "the operator runs".to_owned();
         let Some(deployment) = &self.deployment else {
             let finding = Finding {
                 severity: Severity::Problem,
@@ -131,12 +138,16 @@ impl Installation {
                 let shards = Shards::new(election.shards).filter(|shards| *shards != Shards::ONE);
                 for name in election.leases() {
                     let lease = leases.iter().find(|lease| lease.name_any() == name);
-                    findings.extend(leading(lease, &format!("{namespace}/{name}"), logs(deployment), now));
+                    let place = format!("{namespace}/{name}");
+                    if let Some(holder) = lease.and_then(holder) {
+                        healthy.push_str(&format!(", {holder} holds Lease {place}"));
+                    }
+                    findings.extend(leading(lease, &place, logs(deployment), now));
                 }
                 let group = leases.iter().find(|lease| lease.name_any() == *group);
                 findings.extend(shards.and_then(|shards| of_others(group, namespace, shards)));
             }
-            Ok(_) => {}
+            Ok(_) => healthy.push_str(", without leader election"),
             Err(error) => findings.push(Finding {
                 severity: Severity::Problem,
                 object: title(deployment),
@@ -201,9 +212,14 @@ fn ready(deployment: &Deployment) -> Option<Finding> {
     })
 }
 
+/// Who holds a lease, by the name that it has given itself.
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
+
 /// Whether replicas with another number of shards, or without any, act in place of these.
 fn of_others(group: Option<&Lease>, namespace: &str, shards: Shards) -> Option<Finding> {
-    let holder = group?.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    let holder = holder(group?)?;
     (holder != group_holder(shards)).then(|| Finding {
         severity: Severity::Warning,
         object: format!("Lease {namespace}/{}", group.map(kube::ResourceExt::name_any).unwrap_or_default()),
@@ -219,8 +235,7 @@ fn leading(lease: Option<&Lease>, place: &str, logs: String, now: Timestamp) -> 
         Some(Finding { severity, object: format!("Lease {place}"), what, why: why.to_owned(), cure })
     };
     let spec = lease.and_then(|lease| lease.spec.as_ref());
-    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
-    let (Some(holder), Some(renewed)) = (holder, spec.and_then(|spec| spec.renew_time.as_ref())) else {
+    let (Some(holder), Some(renewed)) = (lease.and_then(holder), spec.and_then(|spec| spec.renew_time.as_ref())) else {
         return finding(Severity::Problem, "nobody holds it".to_owned(), "no replica acts on runners", logs);
     };
     let lasts = SignedDuration::from_secs(spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(15).into());

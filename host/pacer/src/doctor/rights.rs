@@ -20,6 +20,8 @@ use crate::reader::Reader;
 pub(super) enum Roles {
     /// Of the operator.
     Operator,
+    /// Of the webhook server, where it is a process of its own.
+    Webhook,
     /// Of who serves metrics with `--metrics-authorization`.
     Metrics,
 }
@@ -28,18 +30,44 @@ impl Roles {
     fn documents(self) -> &'static str {
         match self {
             Self::Operator => include_str!("../../../../deploy/base/rbac.yaml"),
+            Self::Webhook => include_str!("../../../../deploy/webhook/rbac.yaml"),
             Self::Metrics => include_str!("../../../../deploy/metrics-authorization/rbac.yaml"),
         }
     }
 }
 
-/// Roles that may be left out, and what is lost without each.
-const OPTIONAL: [(&str, &str); 5] = [
-    ("pacer-policies", "only the default policy set in the operator's namespace can be used"),
-    ("pacer-receipts", "decisions leave no receipts, which `pacer explain` reads"),
-    ("pacer-access", "runners that talk to the API server have to name a service account"),
-    ("pacer-nodes", "a runner on a lost node is given up later"),
-    ("pacer-namespaces", "a tenancy file that selects namespaces by labels allows them nothing"),
+/// A role that may be left out.
+struct Optional {
+    role: &'static str,
+    /// What is lost without it.
+    loss: &'static str,
+    /// The chart's value that gives it.
+    value: &'static str,
+}
+
+/// All of them.
+const OPTIONAL: [Optional; 5] = [
+    Optional {
+        role: "pacer-policies",
+        loss: "only the default policy set in the operator's namespace can be used",
+        value: "pacer.rbac.policies",
+    },
+    Optional {
+        role: "pacer-receipts",
+        loss: "decisions leave no receipts, which `pacer explain` reads",
+        value: "pacer.rbac.receipts",
+    },
+    Optional {
+        role: "pacer-access",
+        loss: "runners that talk to the API server have to name a service account",
+        value: "pacer.rbac.runnerAccounts",
+    },
+    Optional { role: "pacer-nodes", loss: "a runner on a lost node is given up later", value: "pacer.rbac.nodes" },
+    Optional {
+        role: "pacer-namespaces",
+        loss: "a tenancy file that selects namespaces by labels allows them nothing",
+        value: "pacer.rbac.namespaces",
+    },
 ];
 
 /// Used only where a tenancy is in force.
@@ -60,12 +88,21 @@ struct Right {
     verb: String,
 }
 
+/// Said of an operator alone.
+const HEALTHY: &str = "the operator has every right that it uses";
+
 pub(super) async fn check(reader: &mut Reader, installation: &Installation) -> Result<Checked> {
-    let healthy = "the operator has every right that it uses".to_owned();
-    let Some(account) = installation.account() else { return Ok(Checked { healthy, findings: Vec::new() }) };
-    let watched = installation.flags().ok().flatten().map(|arguments| arguments.watch_namespace).unwrap_or_default();
-    let findings = lacking(reader, &account, Roles::Operator, installation, &watched).await?;
-    Ok(Checked { healthy, findings })
+    let mut findings = Vec::new();
+    if let Some(account) = installation.account() {
+        let watched = installation.flags().ok().flatten().map(|arguments| arguments.watch_namespace).unwrap_or_default();
+        findings.extend(lacking(reader, &account, Roles::Operator, installation, &watched).await?);
+    }
+    let receiver = installation.receiver();
+    let who = if receiver.is_some() { "the operator and the webhook server have every right that they use" } else { HEALTHY };
+    if let Some((account, watched)) = receiver {
+        findings.extend(lacking(reader, &account, Roles::Webhook, installation, &watched).await?);
+    }
+    Ok(Checked { healthy: who.to_owned(), findings })
 }
 
 /// What of these roles an account may not do in a namespace, or in all where it is empty. Roles of the operator's own namespace are asked for there.
@@ -103,9 +140,17 @@ pub(super) async fn lacking(
 /// What gives somebody the rights of a role.
 pub(super) fn cure(roles: Roles, role: &str) -> String {
     match roles {
-        Roles::Operator => format!(
-            "bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with rbac.create and \
-             pacer.rbac"
+        Roles::Operator => {
+            let optional = OPTIONAL.iter().find(|optional| optional.role == role);
+            let values =
+                optional.map_or_else(|| "the chart of this version".to_owned(), |optional| format!("{}=true", optional.value));
+            format!(
+                "bind the rules of {role} in deploy/base/rbac.yaml to it: `kubectl apply -k deploy`, or `helm upgrade` with {values}"
+            )
+        }
+        Roles::Webhook => format!(
+            "bind the rules of {role} in deploy/webhook/rbac.yaml to it: `kubectl apply -k deploy/webhook`, or `helm upgrade` with the chart \
+             of this version"
         ),
         Roles::Metrics => format!(
             "bind the rules of {role} in deploy/metrics-authorization/rbac.yaml to it: list that component in your kustomization, or `helm \
@@ -205,16 +250,17 @@ fn findings(missing: &BTreeSet<Right>, account: &str, roles: Roles) -> Vec<Findi
     }
     let without = match roles {
         Roles::Operator => "the operator cannot do its work without",
+        Roles::Webhook => "the webhook server answers events with 503 without, and jobs are not heard of when they are queued",
         Roles::Metrics => "with --metrics-authorization every scrape is answered 503, and no alert is raised",
     };
     let finding = |((role, group, resource), verbs): ((&str, &str, &str), Vec<&str>)| {
-        let optional = OPTIONAL.iter().find(|(name, _)| *name == role);
+        let optional = OPTIONAL.iter().find(|optional| optional.role == role);
         let resource = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         Finding {
             severity: if optional.is_some() { Severity::Warning } else { Severity::Problem },
             object: account.to_owned(),
             what: format!("may not {} {resource}", verbs.join(", ")),
-            why: optional.map_or(without, |(_, loss)| loss).to_owned(),
+            why: optional.map_or(without, |optional| optional.loss).to_owned(),
             cure: cure(roles, role),
         }
     };
@@ -252,8 +298,12 @@ mod tests {
         assert!(has("pacer-access", false, "rbac.authorization.k8s.io", "clusterroles", Some("pacer-job-pods"), "bind"));
         assert!(has("pacer-leader-election", true, "coordination.k8s.io", "leases", Some("actions-runner-controller"), "update"));
         assert!(rights.iter().all(|right| !UNBOUND.contains(&right.role.as_str())));
-        for (role, _) in OPTIONAL {
+        let values: Value = serde_saphyr::from_str(include_str!("../../../../deploy/chart/values.yaml")).unwrap();
+        for Optional { role, value, .. } in OPTIONAL {
             assert!(rights.iter().any(|right| right.role == role), "{role} is no role any more");
+            let place = format!("/{}", value.replace('.', "/"));
+            assert!(values.pointer(&place).is_some_and(Value::is_boolean), "the chart has no value {value}");
+            assert!(cure(Roles::Operator, role).contains(&format!("{value}=true")));
         }
     }
 

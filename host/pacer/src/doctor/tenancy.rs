@@ -24,6 +24,8 @@ pub(super) enum Looked {
     None,
     /// It can't be read, which was noted.
     Unread(ObjectKey),
+    /// It is asked for, and nobody has made it.
+    Missing(ObjectKey),
     /// What it says, or what is wrong with it.
     Read(ObjectKey, Result<Tenancy, String>),
 }
@@ -35,7 +37,7 @@ pub(super) async fn look(reader: &mut Reader, installation: &Installation) -> Lo
     let maps: Api<ConfigMap> = Api::namespaced(reader.client.clone(), &key.namespace);
     let read = match maps.get_opt(&key.name).await {
         Ok(Some(map)) => text(map.data.as_ref()).and_then(|text| read(text, &key.namespace)).map_err(|error| error.to_string()),
-        Ok(None) => Err("does not exist".to_owned()),
+        Ok(None) => return Looked::Missing(key),
         Err(error) => {
             reader.unread.push(format!("ConfigMap {key}, the tenancy: {error}"));
             return Looked::Unread(key);
@@ -45,17 +47,27 @@ pub(super) async fn look(reader: &mut Reader, installation: &Installation) -> Lo
 }
 
 pub(super) fn check(looked: &Looked) -> Checked {
+    let edit = |key: &ObjectKey| {
+        format!("kubectl edit configmap {} --namespace {}; docs/tenancy.md has the format", key.name, key.namespace)
+    };
     let (key, wrong) = match looked {
         Looked::None => return Checked { healthy: NONE.to_owned(), findings: Vec::new() },
         Looked::Unread(key) => (key, None),
-        Looked::Read(key, read) => (key, read.as_ref().err().cloned()),
+        Looked::Missing(key) => {
+            let make = format!(
+                "kubectl create configmap {} --namespace={} --from-file=tenancy.yaml; docs/tenancy.md has the format",
+                key.name, key.namespace
+            );
+            (key, Some(("does not exist".to_owned(), make)))
+        }
+        Looked::Read(key, read) => (key, read.as_ref().err().map(|what| (what.clone(), edit(key)))),
     };
-    let finding = wrong.map(|what| Finding {
+    let finding = wrong.map(|(what, cure)| Finding {
         severity: Severity::Problem,
         object: format!("ConfigMap {key}"),
         what,
         why: "the last good tenancy stays in force; where there never was one, nothing new is allowed".to_owned(),
-        cure: format!("kubectl edit configmap {} --namespace {}; docs/tenancy.md has the format", key.name, key.namespace),
+        cure,
     });
     Checked { healthy: format!("the tenancy in ConfigMap {key} is in force"), findings: finding.into_iter().collect() }
 }

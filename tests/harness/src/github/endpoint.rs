@@ -68,7 +68,7 @@ impl Answer {
         Self::error(StatusCode::NOT_FOUND, "Not Found", DOCUMENTATION)
     }
 
-    fn header(mut self, name: &'static str, value: String) -> Self {
+    pub(super) fn header(mut self, name: &'static str, value: String) -> Self {
         self.headers.push((name, value));
         self
     }
@@ -601,7 +601,9 @@ impl State {
         let at = self.accounts.get(place)?;
         let (all, paging) = (self.hooks.of(&at.scope), Paging::of(&asked.query));
         let page = all.iter().skip(paging.skip()).take(paging.per_page);
-        let items: Vec<Value> = page.map(|(id, hook)| payload::hook(&self.origin, &at.scope, *id, &hook.url)).collect();
+        let silence = |id: &HookId| self.hooks.silent.get(id).copied();
+        let shown = page.map(|(id, hook)| payload::hook(&self.origin, &at.scope, *id, &hook.url, silence(id)));
+        let items: Vec<Value> = shown.collect();
         let answer = Answer::json(StatusCode::OK, &Value::Array(items));
         let url = listing_url(asked, &at.scope, at.number, route);
         Some(match paging.links(all.len(), &url, &asked.query) {

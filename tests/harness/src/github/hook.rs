@@ -68,6 +68,15 @@ impl std::fmt::Debug for Hook {
     }
 }
 
+/// Why a webhook is not told of jobs, as its settings at GitHub have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// It is not active.
+    SwitchedOff,
+    /// It asks for other events.
+    OtherEvents,
+}
+
 /// How badly events are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivering {
@@ -136,6 +145,7 @@ pub struct DeliveryCounts {
 #[derive(Debug)]
 pub(super) struct Hooks {
     pub(super) hooks: BTreeMap<HookId, Hook>,
+    pub(super) silent: BTreeMap<HookId, Silence>,
     pub(super) deliveries: BTreeMap<DeliveryId, Delivery>,
     pub(super) queue: VecDeque<(Instant, DeliveryId)>,
     pub(super) delivering: Delivering,
@@ -144,10 +154,18 @@ pub(super) struct Hooks {
     shuffle: u64,
 }
 
+impl Hooks {
+    /// Webhooks that are told of jobs.
+    pub(super) fn told(&self) -> impl Iterator<Item = (HookId, &Hook)> {
+        self.hooks.iter().filter(|(id, _)| !self.silent.contains_key(id)).map(|(id, hook)| (*id, hook))
+    }
+}
+
 impl Default for Hooks {
     fn default() -> Self {
         Self {
             hooks: BTreeMap::new(),
+            silent: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             queue: VecDeque::new(),
             delivering: Delivering::default(),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     credential::Installation,
-    hook::Delivery,
+    hook::{Delivery, Silence},
     job::{Job, JobState, Run},
     place::{Accounts, Group, HookId, Place, PlaceId, Scope},
     runner::{IMPLICIT_LABELS, Runner},
@@ -261,7 +261,7 @@ fn step_conclusion(conclusion: super::Conclusion) -> &'static str {
     }
 }
 
-pub(super) fn hook(origin: &str, scope: &Scope, id: HookId, url: &str) -> Value {
+pub(super) fn hook(origin: &str, scope: &Scope, id: HookId, url: &str, silence: Option<Silence>) -> Value {
     let (api, kind) = (
         format!("{origin}/{}/hooks/{id}", scope.api_path()),
         match scope {
@@ -273,8 +273,8 @@ pub(super) fn hook(origin: &str, scope: &Scope, id: HookId, url: &str) -> Value 
         "type": kind,
         "id": id.0,
         "name": "web",
-        "active": true,
-        "events": ["workflow_job"],
+        "active": silence != Some(Silence::SwitchedOff),
+        "events": [if silence == Some(Silence::OtherEvents) { "push" } else { "workflow_job" }],
         "config": {"url": url, "content_type": "json", "insecure_ssl": "0", "secret": "********"},
         "created_at": "2027-01-15T08:00:00Z",
         "updated_at": "2027-01-15T08:00:00Z",

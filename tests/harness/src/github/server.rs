@@ -194,7 +194,11 @@ async fn exchange(shared: &Shared, request: Request<Incoming>) -> Result<Respons
     let template = route.as_ref().map_or("", Route::template);
     shared.conformance.request(instance, &parts.method, template, &parts.uri, has_body);
     let answer = || {
-        let answer = shared.with(|state| state.answer(&asked, route.as_ref()));
+        let answer = shared.with(|state| {
+            let answer = state.answer(&asked, route.as_ref());
+            let date = state.date();
+            date.into_iter().fold(answer, |answer, date| answer.header("date", date))
+        });
         shared.conformance.answer(instance, &parts.method, template, answer.status.as_u16(), &answer.body);
         answer
     };

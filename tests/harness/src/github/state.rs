@@ -111,6 +111,8 @@ pub(super) struct State {
     pub(super) pages: Pages,
     pub(super) reports: Reports,
     pub(super) deprecated: bool,
+    /// How far the dates of answers are ahead of this machine's clock.
+    pub(super) clock_ahead: SignedDuration,
     pub(super) totals: Totals,
     pub(super) signals: Signals,
     pub(super) chance: Chance,
@@ -145,6 +147,7 @@ impl State {
             reports: Reports::default(),
             pages: Pages::default(),
             deprecated: false,
+            clock_ahead: SignedDuration::ZERO,
             totals: Totals::default(),
             signals: Signals::default(),
             clock: Clock::start(),
@@ -155,6 +158,12 @@ impl State {
 
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// How answers are dated; none where the server's own date will do.
+    pub(super) fn date(&self) -> Option<String> {
+        let at = self.now().checked_add(self.clock_ahead).ok().filter(|_| !self.clock_ahead.is_zero())?;
+        jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&at).ok()
     }
 
     /// The moment `delay` from now; about a century at most.

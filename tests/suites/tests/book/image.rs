@@ -64,7 +64,9 @@ fn dockerfile_has_no_base_that_could_change_and_copies_what_make_image_unpacks()
     }
     let recipe = read("Makefile")?;
     ensure!(
-        recipe.contains(&format!("rm -rf target/image {ROOT}\n\tdeploy/image/build.sh $(RELEASED)/pacer target/image\n")),
+        recipe.contains(&format!(
+            "rm -rf target/image {ROOT} target/image-files.tsv\n\tdeploy/image/build.sh $(RELEASED)/pacer target/image\n"
+        )),
         "`make image` does not write {ROOT}"
     );
     for page in PAGES {

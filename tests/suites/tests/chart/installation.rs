@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::helm::{self, NAMESPACE, Objects};
+use crate::helm::{self, NAMESPACE, Objects, part, text};
 use crate::pod;
 
 /// Kinds that the chart makes, as kubectl calls them.
@@ -340,6 +340,7 @@ async fn api_server_takes_what_is_rendered_and_notes_name_what_has_no_effect() -
         "githubWebhookServer.lifecycle.preStop.exec is replaced by a pause of 5 s",
         "resources.limits.cpu is set",
         "resources.limits.memory is 64Mi",
+        "githubWebhookServer.queueLimit is how many webhooks are worked on at a time; more are answered with 503",
     ];
     let metrics_server: &[&str] = &[
         "actionsMetricsServer.enabled turned the webhook server on",
@@ -352,16 +353,44 @@ async fn api_server_takes_what_is_rendered_and_notes_name_what_has_no_effect() -
         ("arc-app", arc_app),
         ("actions-metrics-server", metrics_server),
     ] {
-        let values = helm::values(name);
-        let arguments = ["install", "arc", &helm::chart(), "--namespace", NAMESPACE, "--dry-run=client", "--values", &values];
-        let said = helm::succeed(Some(&world.plane), &arguments)?;
-        let notes = said.split_once("\nNOTES:").context("no notes")?.1;
-        for line in lines {
-            ensure!(notes.contains(line), "{name}: no {line:?} in {notes}");
-        }
-        let count = notes.lines().filter(|line| line.starts_with("  - ")).count();
-        // In ARC's own defaults nothing but the image, which is never ARC's here, deserves a note.
-        ensure!(count == lines.len(), "{name}: {count} notes in {notes}");
+        notes_are(&world, &helm::values(name), lines)?;
     }
+    // Every key without an effect says so, and no other does.
+    let mut all = json!({});
+    let mut lines = Vec::new();
+    for entry in crate::values::without_effect()? {
+        let key = text(&entry, "/key");
+        lines.push(format!("{key} has no effect: {}.", text(&entry, "/why")));
+        let value = match part(&entry, "/default") {
+            Value::Bool(default) => json!(!default),
+            Value::Number(_) => json!(7),
+            Value::Array(_) => json!(["x"]),
+            Value::Object(_) => json!({"x": "y"}),
+            _ => json!("x"),
+        };
+        let (parents, last) = key.rsplit_once('.').unwrap_or(("", key));
+        let mut place = &mut all;
+        for step in parents.split('.').filter(|step| !step.is_empty()) {
+            place = place.as_object_mut().context("a map")?.entry(step).or_insert_with(|| json!({}));
+        }
+        place.as_object_mut().context("a map")?.insert(last.to_owned(), value);
+    }
+    let file = directory.join("without-effect.json");
+    std::fs::write(&file, all.to_string())?;
+    notes_are(&world, &file.to_string_lossy(), &lines)?;
     end_as_it_is(world).await
+}
+
+/// The notes after an installation with a file of values have these lines, and no others about values.
+fn notes_are(world: &World, values: &str, lines: &[impl AsRef<str>]) -> Result<()> {
+    let arguments = ["install", "arc", &helm::chart(), "--namespace", NAMESPACE, "--dry-run=client", "--values", values];
+    let said = helm::succeed(Some(&world.plane), &arguments)?;
+    let notes = said.split_once("\nNOTES:").context("no notes")?.1;
+    for line in lines.iter().map(AsRef::as_ref) {
+        ensure!(notes.contains(line), "{values}: no {line:?} in {notes}");
+    }
+    let count = notes.lines().filter(|line| line.starts_with("  - ")).count();
+    // In ARC's own defaults nothing but the image, which is never ARC's here, deserves a note.
+    ensure!(count == lines.len(), "{values}: {count} notes in {notes}");
+    Ok(())
 }

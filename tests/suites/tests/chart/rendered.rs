@@ -1,6 +1,9 @@
 //! What the chart renders without a cluster: the reviewed manifests of each set of values, ARC's names, refusals.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use crate::helm::{self, NAMESPACE, Objects, part, text};
 
@@ -110,6 +113,73 @@ fn variable_of_the_user_takes_the_place_of_the_charts_own() -> Result<()> {
     let tokens: Vec<_> = env.as_array().context("env")?.iter().filter(|one| text(one, "/name") == "GITHUB_TOKEN").collect();
     let [token] = tokens.as_slice() else { anyhow::bail!("{tokens:?}") };
     ensure!(text(token, "/valueFrom/secretKeyRef/name") == "elsewhere", "{token}");
+    Ok(())
+}
+
+/// The variables of a Deployment's container with this beginning, by name.
+fn variables<'a>(deployment: &'a Value, start: &'a str) -> BTreeMap<&'a str, &'a Value> {
+    let env = deployment.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array);
+    let named = env.into_iter().flatten().map(|variable| (text(variable, "/name"), variable));
+    named.filter(|(name, _)| name.starts_with(start)).collect()
+}
+
+#[test]
+fn name_for_basic_auth_is_taken_from_the_values_where_the_chart_makes_no_secret() -> Result<()> {
+    let set = "authSecret.github_basicauth_username=somebody,githubWebhookServer.enabled=true,githubWebhookServer.secret.enabled=true,\
+               githubWebhookServer.useRunnerGroupsVisibility=true";
+    let rendered = Objects::parse(&helm::template("arc", &["--set", set])?)?;
+    for name in ["arc-actions-runner-controller-pacer", "arc-actions-runner-controller-github-webhook-server-pacer"] {
+        let found = variables(rendered.get("Deployment", name)?, "GITHUB_BASICAUTH_");
+        let user = found.get("GITHUB_BASICAUTH_USERNAME").with_context(|| format!("{name}: no user"))?;
+        ensure!(text(user, "/value") == "somebody" && user.get("valueFrom").is_none(), "{name}: {user}");
+        let password = found.get("GITHUB_BASICAUTH_PASSWORD").with_context(|| format!("{name}: no password"))?;
+        ensure!(text(password, "/valueFrom/secretKeyRef/name") == "controller-manager", "{name}: {password}");
+        ensure!(text(password, "/valueFrom/secretKeyRef/key") == "github_basicauth_password", "{name}: {password}");
+    }
+    // Without a name in the values the operator looks for one in the Secret.
+    let rendered = Objects::parse(&helm::template("arc", &[])?)?;
+    let deployment = rendered.get("Deployment", "arc-actions-runner-controller-pacer")?;
+    let user = variables(deployment, "GITHUB_BASICAUTH_USERNAME");
+    ensure!(user.values().all(|user| text(user, "/valueFrom/secretKeyRef/key") == "github_basicauth_username"), "{user:?}");
+    Ok(())
+}
+
+#[test]
+fn namespace_of_either_monitor_is_that_of_the_webhook_servers() -> Result<()> {
+    let webhook = "githubWebhookServer.enabled=true,githubWebhookServer.secret.enabled=true";
+    for (set, operator, receiver) in [
+        ("actionsMetrics.serviceMonitor.namespace=mon", NAMESPACE, "mon"),
+        ("metrics.serviceMonitor.namespace=mon", "mon", "mon"),
+        ("metrics.serviceMonitor.namespace=mon,actionsMetrics.serviceMonitor.namespace=jobs", "mon", "jobs"),
+    ] {
+        let set = format!("metrics.serviceMonitor.enable=true,{webhook},{set}");
+        let rendered = Objects::parse(&helm::template("arc", &["--set", &set])?)?;
+        for (name, namespace) in [("", operator), ("-github-webhook-server", receiver)] {
+            let monitor = rendered.get("ServiceMonitor", &format!("arc-actions-runner-controller{name}"))?;
+            ensure!(text(monitor, "/metadata/namespace") == namespace, "{set}: {monitor}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn container_that_annotations_name_is_there() -> Result<()> {
+    let set = |values: &str, container: &str| {
+        let key = "kubectl\\.kubernetes\\.io/default";
+        format!("{values}podAnnotations.{key}-logs-container={container},{values}podAnnotations.{key}-container={container}")
+    };
+    let webhook = "githubWebhookServer.enabled=true,githubWebhookServer.secret.enabled=true";
+    let set = format!("{webhook},{},{}", set("", "manager"), set("githubWebhookServer.", "github-webhook-server"));
+    let rendered = Objects::parse(&helm::template("arc", &["--set", &set])?)?;
+    for deployment in rendered.of("Deployment") {
+        let annotations = part(deployment, "/spec/template/metadata/annotations");
+        let named: Vec<_> = annotations.as_object().context("annotations")?.values().filter_map(Value::as_str).collect();
+        let container = text(deployment, "/spec/template/spec/containers/0/name");
+        ensure!(named == [container, container], "{annotations} in a pod with container {container}");
+    }
+    // A sidecar that somebody adds is not ours to rename.
+    let other = helm::template("arc", &["--set", "podAnnotations.kubectl\\.kubernetes\\.io/default-container=proxy"])?;
+    ensure!(other.contains("kubectl.kubernetes.io/default-container: proxy"));
     Ok(())
 }
 

@@ -172,15 +172,64 @@ fn pods_keep_away_from_nodes_with_runners_of_any_namespace() -> Result<()> {
     Ok(())
 }
 
+/// The number of the port to which the pods of a Deployment give this name.
+fn number_of(name: &str, deployment: &Value) -> Result<u64> {
+    let ports = part(deployment, "/spec/template/spec/containers/0/ports");
+    let port = ports.as_array().context("ports")?.iter().find(|port| text(port, "/name") == name);
+    port.and_then(|port| port.get("containerPort")?.as_u64()).with_context(|| format!("no container has the port {name:?}"))
+}
+
 /// Ports that a policy lets in, as numbers, by the names that the pods of a Deployment give them.
 fn open_ports(policy: &Value, deployment: &Value) -> Result<BTreeSet<u64>> {
-    let container = part(deployment, "/spec/template/spec/containers/0/ports");
-    let named = container.as_array().context("ports")?;
-    let number = |name: &str| named.iter().find(|port| text(port, "/name") == name)?.get("containerPort")?.as_u64();
     let ingress = part(policy, "/spec/ingress");
     let rules = ingress.as_array().context("ingress")?.iter();
     let ports = rules.flat_map(|rule| rule.get("ports").and_then(Value::as_array).into_iter().flatten());
-    ports.map(|port| number(text(port, "/port")).with_context(|| format!("no container has the port {port}"))).collect()
+    ports.map(|port| number_of(text(port, "/port"), deployment)).collect()
+}
+
+/// Ports of the pods of a Deployment that a Service leads to, as numbers.
+fn led_to(service: &Value, deployment: &Value) -> Result<BTreeSet<u64>> {
+    let ports = part(service, "/spec/ports");
+    ports.as_array().context("ports")?.iter().map(|port| number_of(text(port, "/targetPort"), deployment)).collect()
+}
+
+/// Those for metrics are headless here, and have ARC's port there: ARC's Service of that name is not headless, and that can't be changed.
+#[test]
+fn services_and_disruption_budgets_are_those_of_the_shipped_manifests() -> Result<()> {
+    let set = "githubWebhookServer.enabled=true,githubWebhookServer.secret.enabled=true";
+    let rendered = Objects::parse(&helm::template("arc", &["--set", set])?)?;
+    let shipped = shipped(&["base/deployment.yaml", "base/service.yaml", "webhook/deployment.yaml", "webhook/service.yaml"])?;
+    let services = [
+        ("pacer-metrics", "metrics-service", "pacer", "pacer"),
+        ("pacer-webhook", "github-webhook-server", "pacer-webhook", "github-webhook-server-pacer"),
+        ("pacer-webhook-metrics", "github-webhook-se-metrics-service", "pacer-webhook", "github-webhook-server-pacer"),
+    ];
+    assert_eq!(shipped.names("Service"), services.map(|(name, ..)| name));
+    assert_eq!(rendered.of("Service").count(), services.len(), "{:?}", rendered.names("Service"));
+    for (name, of_chart, pods, pods_of_chart) in services {
+        let ours = rendered.get("Service", &format!("{PREFIX}{of_chart}"))?;
+        let theirs = shipped.get("Service", name)?;
+        let our_pods = rendered.get("Deployment", &format!("{PREFIX}{pods_of_chart}"))?;
+        let their_pods = shipped.get("Deployment", pods)?;
+        assert_eq!(led_to(ours, our_pods)?, led_to(theirs, their_pods)?, "{name}");
+        for place in ["/spec/publishNotReadyAddresses", "/spec/ipFamilyPolicy"] {
+            assert_eq!(part(ours, place), part(theirs, place), "{name}{place}");
+        }
+        for (service, pods) in [(ours, our_pods), (theirs, their_pods)] {
+            let labels = part(pods, "/spec/template/metadata/labels");
+            let selector = part(service, "/spec/selector");
+            let selected =
+                selector.as_object().context("selector")?.iter().all(|(label, value)| labels.get(label) == Some(value));
+            ensure!(selected, "{name}: {selector} selects no pod with {labels}");
+        }
+    }
+    assert_eq!(shipped.names("PodDisruptionBudget"), ["pacer-webhook"]);
+    let ours = rendered.get("PodDisruptionBudget", &format!("{PREFIX}github-webhook-server"))?;
+    let theirs = shipped.get("PodDisruptionBudget", "pacer-webhook")?;
+    for bound in ["/spec/minAvailable", "/spec/maxUnavailable"] {
+        assert_eq!(part(ours, bound), part(theirs, bound), "{bound}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -11,6 +11,62 @@ use crate::helm;
 /// The table of values in the documentation.
 const TABLE: &str = "docs/chart-values.md";
 
+/// Keys that ARC's chart reads, documents or once read, and that its `values.yaml` gives no default. Those that it gives one are in
+/// `tests/helm/values/arc-defaults.yaml`.
+const WITHOUT_DEFAULT: &[&str] = &[
+    "leaderElectionId",
+    "githubEnterpriseServerURL",
+    "githubURL",
+    "githubUploadURL",
+    "runnerGithubURL",
+    "logLevel",
+    "dockerGID",
+    "rbac.allowGrantingKubernetesContainerModePermissions",
+    "healthProbeBindAddress",
+    "hostNetwork",
+    "dnsPolicy",
+    "createDummySecret",
+    "admissionWebHooks.caBundle",
+    "admissionWebHooks.timeoutSeconds",
+    "namespaceOverride",
+    "authSecret.github_app_id",
+    "authSecret.github_app_installation_id",
+    "authSecret.github_app_private_key",
+    "authSecret.github_token",
+    "authSecret.github_basicauth_username",
+    "authSecret.github_basicauth_password",
+    "env",
+    "image.tag",
+    "topologySpreadConstraints",
+    "podDisruptionBudget.minAvailable",
+    "podDisruptionBudget.maxUnavailable",
+    "metrics.proxy.image.repository",
+    "metrics.proxy.image.tag",
+    "githubWebhookServer.logLevel",
+    "githubWebhookServer.queueLimit",
+    "githubWebhookServer.secret.github_app_id",
+    "githubWebhookServer.secret.github_app_installation_id",
+    "githubWebhookServer.secret.github_app_private_key",
+    "githubWebhookServer.secret.github_token",
+    "githubWebhookServer.env",
+    "githubWebhookServer.topologySpreadConstraints",
+    "githubWebhookServer.podDisruptionBudget.minAvailable",
+    "githubWebhookServer.podDisruptionBudget.maxUnavailable",
+    "actionsMetrics.proxy.image.repository",
+    "actionsMetrics.proxy.image.tag",
+    "actionsMetrics.env",
+    "actionsMetricsServer.logLevel",
+    "actionsMetricsServer.secret.github_app_id",
+    "actionsMetricsServer.secret.github_app_installation_id",
+    "actionsMetricsServer.secret.github_app_private_key",
+    "actionsMetricsServer.secret.github_token",
+    "actionsMetricsServer.env",
+    "actionsMetricsServer.topologySpreadConstraints",
+    // Read by earlier versions.
+    "githubAPICacheDuration",
+    "namespace",
+];
+
 fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(helm::repository(path)).with_context(|| path.to_owned())
 }
@@ -100,9 +156,64 @@ fn table_of_values_is_that_of_the_chart() -> Result<()> {
 }
 
 /// Entries of the file that says which keys have no effect.
-fn without_effect() -> Result<Vec<Value>> {
+pub(crate) fn without_effect() -> Result<Vec<Value>> {
     let file = parsed("deploy/chart/files/without-effect.yaml")?;
     Ok(file.get("keys").and_then(Value::as_array).context("keys")?.clone())
+}
+
+/// Whether the chart knows a key of ARC's: it is one of `known`, or a part of one that is a map or a list as a whole, or has some below it.
+fn is_known(key: &str, known: &BTreeMap<String, Value>) -> bool {
+    let below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+    known.iter().any(|(one, default)| {
+        let holds_any = default.is_object() || default.is_array() || default.is_null();
+        one == key || below(one, key) || (holds_any && below(key, one))
+    })
+}
+
+#[test]
+fn every_key_of_arcs_chart_has_an_effect_or_a_note() -> Result<()> {
+    let mut known = BTreeMap::new();
+    leaves(&parsed("deploy/chart/values.yaml")?, "", &mut known);
+    for entry in without_effect()? {
+        known.insert(helm::text(&entry, "/key").to_owned(), helm::part(&entry, "/default"));
+    }
+    let mut arcs = BTreeMap::new();
+    leaves(&parsed("tests/helm/values/arc-defaults.yaml")?, "", &mut arcs);
+    ensure!(arcs.len() > 120, "{}", arcs.len());
+    let all = arcs.keys().map(String::as_str).chain(WITHOUT_DEFAULT.iter().copied());
+    let unknown: Vec<&str> = all.filter(|key| !is_known(key, &known)).collect();
+    ensure!(unknown.is_empty(), "neither in values.yaml nor in files/without-effect.yaml: {unknown:?}");
+    ensure!(!is_known("pacer.nothing", &known) && !is_known("service.clusterIP", &known));
+    Ok(())
+}
+
+#[test]
+fn annotations_of_the_chart_name_the_definitions_and_the_image() -> Result<()> {
+    let chart = parsed("deploy/chart/Chart.yaml")?;
+    let annotation = |name: &str| helm::part(&chart, "/annotations").get(format!("artifacthub.io/{name}")).cloned();
+    let said = |name: &str| annotation(name).and_then(|value| value.as_str().map(str::to_owned)).with_context(|| name.to_owned());
+    ensure!(said("category")? == "integration-delivery" && said("operator")? == "true" && said("license")? == "Apache-2.0");
+    let mut shipped = Vec::new();
+    for entry in std::fs::read_dir(helm::repository("deploy/chart/crds"))? {
+        let definition: Value = serde_saphyr::from_str(&std::fs::read_to_string(entry?.path())?)?;
+        let of = |pointer: &str| helm::text(&definition, pointer).to_owned();
+        shipped.push((of("/metadata/name"), of("/spec/names/kind"), of("/spec/versions/0/name")));
+    }
+    shipped.sort_unstable();
+    let listed: Vec<Value> = serde_saphyr::from_str(&said("crds")?)?;
+    let mut named = Vec::new();
+    for one in &listed {
+        let of = |pointer: &str| helm::text(one, pointer).to_owned();
+        ensure!(!of("/displayName").is_empty() && !of("/description").is_empty(), "{one}");
+        named.push((of("/name"), of("/kind"), of("/version")));
+    }
+    named.sort_unstable();
+    assert_eq!(named, shipped);
+    let images: Vec<Value> = serde_saphyr::from_str(&said("images")?)?;
+    let values = parsed("deploy/chart/values.yaml")?;
+    let image = format!("{}:{}", helm::text(&values, "/pacer/image/repository"), helm::text(&chart, "/appVersion"));
+    ensure!(images.len() == 1 && images.iter().all(|one| helm::text(one, "/image") == image), "{images:?} are not {image}");
+    Ok(())
 }
 
 #[test]

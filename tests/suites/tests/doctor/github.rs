@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use jiff::SignedDuration;
 use pacer_api::names::annotation;
 use pacer_harness::controlplane::Apply;
-use pacer_harness::github::{APP_PRIVATE_KEY, Access, GroupVisibility, Hook, Installation, Person, Scope, View};
+use pacer_harness::github::{APP_PRIVATE_KEY, Access, GroupVisibility, Hook, Installation, Person, Scope, Silence, View};
 use pacer_harness::world::World;
 use pacer_suites::webhook::SECRET;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end_as_it_is, queue, runners, with_spec};
 use serde_json::{Value, json};
 
-use crate::{OPERATOR, SICK, Said, add_argument, doctor, installed, installed_with, kubectl, run, until_silent};
+use crate::{OPERATOR, SICK, Said, add_argument, doctor, installed, installed_with, kubectl, run, until_silent, until_told};
 
 /// A RunnerDeployment of an organization's runners, none of which is made.
 fn of_organization(name: &str, group: &str) -> Value {
@@ -126,9 +127,21 @@ async fn webhook_that_is_missing_or_refused_is_told_until_its_events_are_taken()
     ensure!(!said.report.to_string().contains(&url), "the address of a webhook may hold a password");
 
     world.github.remove_hook(wrong);
-    world.github.add_hook(hook(SECRET));
+    let right = world.github.add_hook(hook(SECRET));
     queue(&world, "web", 1, Duration::ZERO)?;
     until_silent(&world).await?;
+
+    for (silence, words, tick) in [
+        (Silence::SwitchedOff, "is switched off", "\"Active\""),
+        (Silence::OtherEvents, "does not send the event workflow_job", "\"Workflow jobs\""),
+    ] {
+        world.github.set_silence(right, Some(silence));
+        let said = doctor(&world).await?;
+        let (_, cure) = one(&said, words)?;
+        ensure!(cure.contains(tick) && said.code == Some(SICK), "{:#}", said.report);
+        world.github.set_silence(right, None);
+        until_silent(&world).await?;
+    }
     end_as_it_is(world).await
 }
 
@@ -142,6 +155,18 @@ async fn pods_that_the_cluster_would_refuse_are_told_before_one_is_made() -> Res
     ensure!((severity, said.code) == ("problem", Some(SICK)) && what.contains("violates PodSecurity"), "{:#}", said.report);
     let (label, _) = cure.split_once("; ").context("two ways")?;
     run(&world, label).await?;
+    until_silent(&world).await?;
+
+    // A quota, which nobody counts here.
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full", "namespace": NAMESPACE}, "spec": {"hard": {"pods": "1"}}});
+    apply(&world, &quota).await?;
+    let full = json!({"status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}).to_string();
+    kubectl(&world, &["patch", "resourcequota", "full", "--subresource=status", "--type=merge", "--patch", &full]).await?;
+    let said = until_told(&world, "exceeded quota").await?;
+    let (what, cure) = one(&said, "exceeded quota")?;
+    ensure!(what.contains("used: pods=1") && said.code == Some(0), "{:#}", said.report);
+    ensure!(cure.contains("kubectl describe resourcequota --namespace=default"), "{cure}");
+    kubectl(&world, &["delete", "resourcequota", "full"]).await?;
     until_silent(&world).await?;
 
     // An agent that GitHub is about to refuse.
@@ -166,7 +191,7 @@ async fn installations_of_an_app_and_what_is_left_of_the_budget_are_told() -> Re
     world.plane.apply_text(&app.to_string(), Apply::ServerSide).await?;
     until_silent(&world).await?;
     let said = doctor(&world).await?;
-    let healthy = said.report.get("healthy").map(Value::to_string).unwrap_or_default();
+    let healthy = said.healthy();
     for words in ["GitHub Apps are installed in acme (all repositories)", "GitHub's budget lasts: ", "a pod of every fleet"] {
         ensure!(healthy.contains(words), "no {words:?} in {healthy}");
     }
@@ -190,6 +215,32 @@ async fn installations_of_an_app_and_what_is_left_of_the_budget_are_told() -> Re
     ensure!(world.github.install_app(7, writes));
     until_silent(&world).await?;
     kubectl(&world, &["delete", "hra", "web"]).await?;
+
+    // It may list runners of either kind, and register none.
+    apply(&world, &of_organization("shared", "open")).await?;
+    world.github.add_group(&Scope::organization("acme"), "open", GroupVisibility::All);
+    until_silent(&world).await?;
+    let reads = ["actions", "administration", "metadata", "organization_self_hosted_runners"].map(|name| (name, Access::Read));
+    ensure!(world.github.install_app(7, Installation::new(70, "acme").with_permissions(reads)));
+    let said = doctor(&world).await?;
+    for permission in ["Administration: read and write", "Self-hosted runners: read and write"] {
+        let (what, cure) = one(&said, permission)?;
+        ensure!(what.contains("in acme ") && what.contains("not register any"), "{:#}", said.report);
+        ensure!(cure.contains("/installations/70") && said.code == Some(SICK), "{:#}", said.report);
+    }
+    ensure!(world.github.install_app(7, Installation::new(70, "acme")));
+    until_silent(&world).await?;
+
+    // GitHub goes by another clock.
+    for (minutes, side) in [(5, "behind"), (-5, "ahead of")] {
+        world.github.set_clock_ahead(SignedDuration::from_mins(minutes));
+        let said = doctor(&world).await?;
+        let (what, cure) = one(&said, "Clock of this machine")?;
+        ensure!(what.contains(side) && what.contains("GitHub's") && cure.contains("NTP"), "{:#}", said.report);
+        ensure!(said.code == Some(0), "{:#}", said.report);
+    }
+    world.github.set_clock_ahead(SignedDuration::ZERO);
+    until_silent(&world).await?;
 
     world.github.exhaust_rate_limit(Duration::from_secs(20));
     let said = doctor(&world).await?;

@@ -1,10 +1,10 @@
 //! Where GitHub Apps are installed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pacer_api::names::annotation;
 use pacer_core::scope::Scope;
-use pacer_github::{AppInstallation, CredentialKind};
+use pacer_github::{AppInstallation, AppPermission, CredentialKind};
 
 use super::{Reached, names};
 use crate::doctor::Checked;
@@ -21,8 +21,11 @@ pub(super) async fn check(reached: &[Reached<'_>]) -> Checked {
             format!("{} ({which})", one.account)
         }));
         findings.extend(installations.iter().filter(|one| one.suspended).map(suspended));
-        let silent = installations.iter().filter(|one| !one.suspended && !one.writes_checks);
-        findings.extend(silent.filter_map(|one| unreported(one, fleets)));
+        for installation in installations.iter().filter(|one| !one.suspended) {
+            let there: Vec<&Fleet> = fleets.iter().copied().filter(|fleet| is_in(installation, &fleet.scope)).collect();
+            findings.extend(unreported(installation, &there));
+            findings.extend(unregistered(installation, &there));
+        }
     }
     let healthy = match places.is_empty() {
         true => "no credentials are those of a GitHub App".to_owned(),
@@ -31,14 +34,19 @@ pub(super) async fn check(reached: &[Reached<'_>]) -> Checked {
     Checked { healthy, findings }
 }
 
-/// Fleets whose autoscalers report jobs that wait where the App may not write check runs.
-fn unreported(installation: &AppInstallation, fleets: &[&Fleet]) -> Option<Finding> {
-    let is_there = |fleet: &&&Fleet| match &fleet.scope {
+/// Whether runners of this scope register by this installation.
+fn is_in(installation: &AppInstallation, scope: &Scope) -> bool {
+    match scope {
         Scope::Repository { owner: login, .. } | Scope::Organization(login) => login.eq_ignore_ascii_case(&installation.account),
         Scope::Enterprise(_) => false,
-    };
-    let asking: Vec<&Fleet> = fleets.iter().filter(is_there).copied().filter(|fleet| fleet.reports_jobs).collect();
-    (!asking.is_empty()).then(|| Finding {
+    }
+}
+
+/// Fleets whose autoscalers report jobs that wait where the App may not write check runs.
+fn unreported(installation: &AppInstallation, fleets: &[&Fleet]) -> Option<Finding> {
+    let asking: Vec<&Fleet> = fleets.iter().copied().filter(|fleet| fleet.reports_jobs).collect();
+    let forbidden = !asking.is_empty() && !installation.writes.contains(&AppPermission::Checks);
+    forbidden.then(|| Finding {
         severity: Severity::Warning,
         object: names(&asking),
         what: format!(
@@ -47,12 +55,39 @@ fn unreported(installation: &AppInstallation, fleets: &[&Fleet]) -> Option<Findi
         ),
         why: "nobody sees at GitHub why jobs wait".to_owned(),
         cure: format!(
-            "give the App the repository permission \"Checks: read and write\" and have an owner accept it at {}, or remove the annotation \
-             {} of the autoscaler",
-            installation.page,
+            "{}, or remove the annotation {} of the autoscaler",
+            give(AppPermission::Checks, installation),
             annotation::REPORT_WAITING
         ),
     })
+}
+
+/// Fleets whose runners the App may list and not register.
+fn unregistered(installation: &AppInstallation, fleets: &[&Fleet]) -> Vec<Finding> {
+    let mut without: BTreeMap<AppPermission, Vec<&Fleet>> = BTreeMap::new();
+    for fleet in fleets {
+        let takes = match fleet.scope {
+            Scope::Repository { .. } => AppPermission::Administration,
+            Scope::Organization(_) => AppPermission::SelfHostedRunners,
+            Scope::Enterprise(_) => continue,
+        };
+        if !installation.writes.contains(&takes) {
+            without.entry(takes).or_default().push(fleet);
+        }
+    }
+    let finding = |(takes, fleets): (AppPermission, Vec<&Fleet>)| Finding {
+        severity: Severity::Problem,
+        object: names(&fleets),
+        what: format!("the GitHub App's installation in {} may list their runners and not register any", installation.account),
+        why: "GitHub refuses registration tokens with 403, so that no runner starts".to_owned(),
+        cure: give(takes, installation),
+    };
+    without.into_iter().map(finding).collect()
+}
+
+/// How an installation gets a permission.
+fn give(permission: AppPermission, installation: &AppInstallation) -> String {
+    format!("give the App {permission} and have an owner accept it at {}", installation.page)
 }
 
 fn suspended(installation: &AppInstallation) -> Finding {

@@ -75,8 +75,7 @@ impl State {
                 Some(Some(installation.id))
             }
         };
-        let receivers: Vec<(HookId, Option<u64>)> =
-            self.hooks.hooks.iter().filter_map(|(id, hook)| Some((*id, tells(hook)?))).collect();
+        let receivers: Vec<(HookId, Option<u64>)> = self.hooks.told().filter_map(|(id, hook)| Some((id, tells(hook)?))).collect();
         let guid = guid(self.number());
         for (hook, installation) in receivers {
             self.hooks.emitted += 1;

@@ -8,7 +8,7 @@ use pacer_harness::github::{Effect, Fault, RouteKind, Routes};
 use pacer_harness::operator::binary;
 use pacer_harness::world::World;
 use pacer_suites::manifests::shipped;
-use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, runners, world};
+use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, kubectl, runners, world};
 use serde_json::{Value, json};
 
 #[path = "doctor/github.rs"]
@@ -114,12 +114,6 @@ async fn until_said(world: &World, what: &str, is_so: impl Fn(&Said) -> bool) ->
         }
     };
     tokio::time::timeout(PATIENCE, told).await.with_context(|| format!("not said: {what}; {last:#}"))?
-}
-
-async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
-    let output = world.plane.kubectl(arguments).await?;
-    ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Runs a command that was printed.

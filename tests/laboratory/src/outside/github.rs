@@ -263,13 +263,14 @@ impl Outside {
         let mut complete = true;
         if now < self.faults.torn {
             // Somebody left before the cursor, and another one is missed. It stands somewhere else at the next listing.
-            let candidates: Vec<usize> = (0..listed.len()).filter(|at| Some(listed[*at].id) != self.faults.missed).collect();
-            self.faults.missed = None;
-            if !candidates.is_empty() {
-                let missed = usize::try_from(self.draw.bits("missed", self.calls, 0)).unwrap_or_default() % candidates.len();
-                self.faults.missed = Some(listed.remove(candidates[missed]).id);
+            let last = self.faults.missed.take();
+            let candidates: Vec<u64> = listed.iter().map(|one| one.id).filter(|id| Some(*id) != last).collect();
+            let drawn = usize::try_from(self.draw.bits("missed", self.calls, 0)).unwrap_or_default();
+            if let Some(missed) = candidates.get(drawn % candidates.len().max(1)) {
+                listed.retain(|one| one.id != *missed);
+                self.faults.missed = Some(*missed);
                 // Where another one came, the numbers fit.
-                complete = self.draw.bits("came", self.calls, 0) % 2 == 0;
+                complete = self.draw.bits("came", self.calls, 0).is_multiple_of(2);
             }
         }
         let pages = if self.faults.torn > 0 { 2 } else { 1 };

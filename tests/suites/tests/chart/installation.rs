@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use pacer_harness::controlplane::Apply;
 use pacer_harness::operator::Operator;
 use pacer_harness::world::{Options, World};
-use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, runners, scale};
+use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, kubectl, runners, scale};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -61,12 +61,6 @@ pub(crate) async fn define_foreign(world: &World) -> Result<()> {
     }
     kubectl(world, &["wait", "--for=condition=Established", "--timeout=60s", "customresourcedefinitions", "--all"]).await?;
     Ok(())
-}
-
-pub(crate) async fn kubectl(world: &World, arguments: &[&str]) -> Result<String> {
-    let output = world.plane.kubectl(arguments).await?;
-    ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Kind, namespace and name of everything there is of some kinds.

@@ -9,10 +9,10 @@ use pacer_harness::controlplane::Apply;
 use pacer_harness::github::{APP_PRIVATE_KEY, Access, GroupVisibility, Hook, Installation, Person, Scope, Silence, View};
 use pacer_harness::world::World;
 use pacer_suites::webhook::SECRET;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end_as_it_is, queue, runners, with_spec};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end_as_it_is, kubectl, queue, runners, with_spec};
 use serde_json::{Value, json};
 
-use crate::{OPERATOR, SICK, Said, add_argument, doctor, installed, installed_with, kubectl, run, until_silent, until_told};
+use crate::{OPERATOR, SICK, Said, add_argument, doctor, installed, installed_with, run, until_silent, until_told};
 
 /// A RunnerDeployment of an organization's runners, none of which is made.
 fn of_organization(name: &str, group: &str) -> Value {

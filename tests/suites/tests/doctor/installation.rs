@@ -4,13 +4,11 @@ use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use pacer_harness::controlplane::Apply;
 use pacer_harness::world::World;
-use pacer_suites::{apply, end_as_it_is};
+use pacer_suites::manifests::shipped;
+use pacer_suites::{apply, end_as_it_is, kubectl};
 use serde_json::{Value, json};
 
-use crate::{
-    OPERATOR, SICK, add_argument, apply_definitions, doctor, installed, kubectl, run, shipped, until_said, until_silent,
-    until_told,
-};
+use crate::{OPERATOR, SICK, add_argument, apply_definitions, doctor, installed, run, until_said, until_silent, until_told};
 
 /// The operator's Deployment with the server that the fleet registers at.
 async fn deploy(world: &World) -> Result<()> {

@@ -11,7 +11,7 @@ use pacer_core::scope::Scope;
 use tokio::time::Instant;
 
 use crate::call::{Call, Endpoint, Subject};
-use crate::client::ClientId;
+use crate::credentials::ClientId;
 use crate::limit::{Limited, Report, Resource};
 
 /// Accounts kept per client. An App without an installation id has one per owner it serves; above this the least recently

@@ -23,7 +23,7 @@ use crate::budget::{Budget, Budgets, Ledger};
 use crate::call::{Call, Endpoint, Subject};
 use crate::clock::Clock;
 use crate::counters::{CacheUse, CallCount, Counters};
-use crate::credentials::{CredentialKind, Credentials, CredentialsError};
+use crate::credentials::{ClientId, CredentialKind, Credentials, CredentialsError};
 use crate::endpoints::Endpoints;
 use crate::error::{Attempt, Error, ErrorKind, Fault};
 use crate::jobs;
@@ -131,10 +131,6 @@ struct Shared {
     queues: Mutex<HashMap<jobs::Repository, Arc<jobs::LastListing>>>,
 }
 
-/// Equal for clients with equal credentials at the same instance, within one process.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ClientId(u64, Endpoints);
-
 /// What octocrab's calls answer with.
 pub(crate) type Answer = http::Response<http_body_util::combinators::BoxBody<Bytes, octocrab::Error>>;
 
@@ -177,7 +173,7 @@ impl GitHub {
         }
         let user_agent =
             HeaderValue::try_from(options.user_agent.as_str()).map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
-        let (kind, id) = (credentials.kind(), ClientId(credentials.fingerprint(), endpoints.clone()));
+        let (kind, id) = (credentials.kind(), credentials.at(&endpoints));
         let per_owner = matches!(&credentials, Credentials::App { installation_id: None, .. });
         let authentication = authentication(credentials, &endpoints)?;
         let (ledger, counters) = (options.budgets.of(&id, per_owner), Arc::new(Counters::default()));

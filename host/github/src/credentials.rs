@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use http::HeaderValue;
 
+use crate::endpoints::Endpoints;
 use crate::jwt::AppKey;
 use crate::secret::{Secret, TOKEN_BEGINNINGS};
 
@@ -200,8 +201,13 @@ impl Credentials {
         })
     }
 
+    /// Identifies these credentials at an instance.
+    pub(crate) fn at(&self, endpoints: &Endpoints) -> ClientId {
+        ClientId(self.fingerprint(), endpoints.clone())
+    }
+
     /// Equal for equal credentials within this process, and useless outside it: the hash is keyed at random.
-    pub(crate) fn fingerprint(&self) -> u64 {
+    fn fingerprint(&self) -> u64 {
         static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         match self {
             Self::Token(token) => KEYED.hash_one(("token", token.expose())),
@@ -212,6 +218,10 @@ impl Credentials {
         }
     }
 }
+
+/// Equal for clients with equal credentials at the same instance, within one process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(u64, Endpoints);
 
 impl fmt::Display for CredentialKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::client::ClientId;
+use crate::credentials::ClientId;
 
 /// Leases `L` of pollers, by whose credentials they use and what they read.
 pub(crate) struct Pollers<K, L> {

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::client::{ClientId, GitHub};
+use crate::client::GitHub;
+use crate::credentials::ClientId;
 use crate::jobs::{QueueListing, Reading, Repository};
 use crate::pace::Pace;
 use crate::payer::{Payer, Payers};

@@ -14,7 +14,8 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::client::{ClientId, GitHub};
+use crate::client::GitHub;
+use crate::credentials::ClientId;
 use crate::error::Error;
 use crate::pace::Pace;
 use crate::payer::{Payer, Payers};

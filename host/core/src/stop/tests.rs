@@ -600,10 +600,16 @@ impl World {
             return Ok(());
         }
         prop_assert!(!self.registered(), "pod deleted while registered: {:?}", self.trace);
-        let known = self.agent.watched || !self.service.trusts_flag;
+        let known = self.shows_its_job() || !self.service.trusts_flag;
         prop_assert!(!(known && self.lives() && self.busy_at_github(self.time)), "job killed: {:?}", self.trace);
         prop_assert!(how != PodDeletion::IfUnchanged || !self.started(), "taken for unstarted: {:?}", self.trace);
         Ok(())
+    }
+
+    /// Whether the kubelet has reported the worker of its job, or will: it has not where the node fell silent before.
+    fn shows_its_job(&self) -> bool {
+        let seen = self.job().map(|(begin, _)| begin.saturating_add(POD_LAGS));
+        self.agent.watched && seen.zip(self.agent.silent_from).is_none_or(|(seen, silent)| silent > seen)
     }
 
     /// Runs to the end.

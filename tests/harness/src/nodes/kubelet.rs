@@ -17,7 +17,8 @@ use super::busy::{BusyKill, Cause};
 use super::environment::{self, Environment, EnvironmentError};
 use super::fault::{Trouble, TroubleId};
 use super::life::Stage;
-use super::status::{RUNNER, Sandbox};
+use super::probe::RUNNER;
+use super::status::Sandbox;
 use super::{job_pod, probe, report};
 use crate::github::{JobId, JobState, SimGitHub};
 

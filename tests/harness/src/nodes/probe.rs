@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ExecAction, Pod};
 
-use super::status::RUNNER;
+/// Name of the container that runs the agent.
+pub(super) const RUNNER: &str = "runner";
 
 /// A process named like this exists exactly while an agent runs a job; who looks for it names it.
 const WORKER: &str = "Runner.Worker";

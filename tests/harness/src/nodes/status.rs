@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::probe;
+use super::probe::{self, RUNNER};
 
 /// When a container that ended is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,9 +123,6 @@ fn terminated(termination: &Termination) -> Value {
         "finishedAt": termination.finished,
     })
 }
-
-/// Name of the container that runs the agent.
-pub(super) const RUNNER: &str = "runner";
 
 /// The containers of one pod and what a kubelet says about them.
 #[derive(Clone, Debug)]

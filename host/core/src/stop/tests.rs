@@ -372,6 +372,8 @@ struct World {
     known_id: bool,
     /// GitHub took the registration away.
     removed: Option<i64>,
+    /// It did so under a job that neither its flag nor the pod showed yet.
+    unseen: bool,
     refused: Option<i64>,
     /// Deletion timestamp of the pod.
     pod_deleting: Option<i64>,
@@ -395,6 +397,7 @@ impl World {
             time: 0,
             known_id,
             removed: None,
+            unseen: false,
             refused: None,
             pod_deleting: None,
             pod_gone: false,
@@ -491,7 +494,10 @@ impl World {
                     reason: String::new(),
                     message: String::new(),
                     started: None,
-                    finished: self.job().filter(|_| self.agent.ephemeral).map(|(_, end)| self.at(end)),
+                    finished: self
+                        .job()
+                        .filter(|(_, end)| self.agent.ephemeral && *end <= self.time)
+                        .map(|(_, end)| self.at(end)),
                 },
             ),
             Some(_) => (PodPhase::Running, Container::Running { since: starts }),
@@ -543,6 +549,7 @@ impl World {
                     let visible = self.lives() && self.busy_at(self.time) && self.busy_at(self.time - POD_LAGS) && !self.silent();
                     let spared = !self.agent.watched || self.overdue(limits) || self.node_gone();
                     prop_assert!(spared || !visible, "removed under its job: {:?}", self.trace);
+                    self.unseen = self.busy_at(self.time) && !visible;
                     self.removed = Some(self.time);
                     0
                 }
@@ -600,16 +607,12 @@ impl World {
             return Ok(());
         }
         prop_assert!(!self.registered(), "pod deleted while registered: {:?}", self.trace);
-        let known = self.shows_its_job() || !self.service.trusts_flag;
+        let known = self.agent.watched || !self.service.trusts_flag;
+        // GitHub took the registration away under a job that nobody could see, and the node says nothing of it either.
+        let known = known && !(self.unseen && self.silent());
         prop_assert!(!(known && self.lives() && self.busy_at_github(self.time)), "job killed: {:?}", self.trace);
         prop_assert!(how != PodDeletion::IfUnchanged || !self.started(), "taken for unstarted: {:?}", self.trace);
         Ok(())
-    }
-
-    /// Whether the kubelet has reported the worker of its job, or will: it has not where the node fell silent before.
-    fn shows_its_job(&self) -> bool {
-        let seen = self.job().map(|(begin, _)| begin.saturating_add(POD_LAGS));
-        self.agent.watched && seen.zip(self.agent.silent_from).is_none_or(|(seen, silent)| silent > seen)
     }
 
     /// Runs to the end.

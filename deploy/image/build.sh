@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # build.sh BINARY DIRECTORY: writes an OCI layout with the program into DIRECTORY and a table of its files (path, mode, bytes, SHA-256) into
-# DIRECTORY-files.tsv, unpacks its root into DIRECTORY-root, for the Dockerfile, and runs it there. Neither directory may exist. Needs Go and a Debian whose glibc the program was linked against, no container engine. The same program on the same machine
-# gives the same bytes.
+# DIRECTORY-files.tsv, unpacks its root into DIRECTORY-root, for the Dockerfile, and runs it there. Neither directory may exist. Needs Go and a Debian
+# whose glibc the program was linked against, no container engine. The same program on the same machine gives the same bytes.
 #
 #   ARCH               platform of the program, amd64 or arm64 (this machine's). For another one Debian's cross compiler for it has to be
 #                      installed, whose libraries the image gets

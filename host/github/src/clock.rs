@@ -10,7 +10,7 @@ pub(crate) struct Clock(Mutex<Option<SignedDuration>>);
 
 impl Clock {
     /// An answer that came `now` was of this moment at GitHub, in whole seconds.
-    pub(crate) fn hear(&self, at_github: Timestamp, now: Timestamp) {
+    pub(crate) fn read(&self, at_github: Timestamp, now: Timestamp) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(at_github.duration_since(now));
     }
 

@@ -1,4 +1,4 @@
-//! Counts calls, keeps the budget and hears GitHub's clock. Sits below authentication, so that the calls made there count too.
+//! Counts calls, keeps the budget and reads GitHub's clock. Sits below authentication, so that the calls made there count too.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) fn layer(ledger: Arc<Ledger>, counters: Arc<Counters>, clock: Arc<Clo
                         Ok(response) => {
                             let now = Timestamp::now();
                             if let Some(at_github) = limit::date(response.headers()) {
-                                clock.hear(at_github, now);
+                                clock.read(at_github, now);
                             }
                             let limited = limited(response, now).await;
                             ledger.note(

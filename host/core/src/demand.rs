@@ -40,6 +40,13 @@ pub struct Listing {
     pub jobs: Vec<JobEvent>,
 }
 
+impl Listing {
+    /// When it was begun, where it is complete.
+    fn whole(&self) -> Option<Timestamp> {
+        self.covers.filter(|covers| *covers >= self.started).map(|_| self.started)
+    }
+}
+
 /// What the fleet knows about its runners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fleet {
@@ -174,7 +181,8 @@ pub fn assess(
     now: Timestamp,
 ) -> Demand {
     let listed = Listed::of(listings);
-    let mut demand = Demand { read: listed.whole.clone(), ..Demand::default() };
+    let read = listings.iter().filter_map(|listing| Some((listing.repository.clone(), listing.whole()?))).collect();
+    let mut demand = Demand { read, ..Demand::default() };
     // In their order, of which a map is made at once.
     let mut open = Vec::new();
     for (id, job) in ledger.to_keep() {
@@ -261,20 +269,16 @@ struct Listed<'a> {
     covered: HashMap<&'a str, (Timestamp, Timestamp)>,
     /// When the oldest of the listings was begun, where all of them are complete.
     oldest: Option<Timestamp>,
-    /// Repositories with complete listings, and when those were begun.
-    whole: BTreeMap<Arc<str>, Timestamp>,
 }
 
 impl<'a> Listed<'a> {
     fn of(listings: &'a [Listing]) -> Self {
-        // None is the least.
-        let whole = |listing: &Listing| listing.covers.filter(|covers| *covers >= listing.started).map(|_| listing.started);
         let covered = |listing: &'a Listing| Some((listing.repository.as_ref(), (listing.started, listing.covers?)));
         Self {
             jobs: listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job)).collect(),
             covered: listings.iter().filter_map(covered).collect(),
-            oldest: listings.iter().map(whole).min().flatten(),
-            whole: listings.iter().filter_map(|listing| Some((listing.repository.clone(), whole(listing)?))).collect(),
+            // None is the least.
+            oldest: listings.iter().map(Listing::whole).min().flatten(),
         }
     }
 

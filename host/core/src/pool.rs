@@ -56,7 +56,7 @@ pub struct OtherPool {
     pub runners: Option<Workforce>,
     /// The most that its autoscaler may ask for; none without one.
     pub max: Option<u32>,
-    /// Jobs that wait for it; none where no autoscaler hears of jobs.
+    /// Jobs that wait for it; none where no autoscaler counts jobs.
     pub waiting: Option<u32>,
     /// What it says of its priority.
     pub priority: Option<i32>,

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use kube::{Api, Client};
-use pacer_api::RunnerConfig;
+use kube::{Api, Client, ResourceExt};
+use pacer_api::{Runner, RunnerConfig};
 use pacer_cluster::answer::status;
 use pacer_core::name::is_subdomain;
 use pacer_core::policy::ApiBudget;
@@ -346,6 +346,19 @@ impl Accesses {
         let scope = config.scope()?;
         let github = self.github(namespace, config.credentials_secret()).await?;
         Ok(self.access(namespace, config, scope, github))
+    }
+
+    /// The access of a Runner: [`Self::get_to_stop`] once it is deleted, [`Self::get`] before.
+    ///
+    /// # Errors
+    ///
+    /// As those two.
+    pub async fn of(&self, runner: &Runner) -> Result<Access, Error> {
+        let (namespace, config) = (runner.namespace().unwrap_or_default(), &runner.spec.config);
+        match runner.metadata.deletion_timestamp {
+            Some(_) => self.get_to_stop(&namespace, config).await,
+            None => self.get(&namespace, config).await,
+        }
     }
 
     /// As [`Self::get`], for a Runner that is to go: where its credentials are gone or unusable, with the last ones that were there. A namespace loses

@@ -115,8 +115,7 @@ impl Runners {
         let access = match &verdict {
             // Nothing is called for one that has nothing at GitHub. One whose right was taken away is still followed and removed.
             Err(refusal) if !self.was_served(&runner) => Err(refusal.clone().into()),
-            _ if runner.meta().deletion_timestamp.is_some() => self.github.get_to_stop(&namespace, &runner.spec.config).await,
-            _ => self.github.get(&namespace, &runner.spec.config).await,
+            _ => self.github.of(&runner).await,
         };
         self.recall(subject).await?;
         let observed = self.observe(subject, access.as_ref().ok()).await?;

@@ -85,12 +85,7 @@ impl Operator {
             if !had_pod && self.github.tenancies().admits(&namespace, &runner.spec.config).is_err() {
                 continue;
             }
-            let config = &runner.spec.config;
-            let access = match runner.meta().deletion_timestamp {
-                Some(_) => self.github.get_to_stop(&namespace, config).await,
-                None => self.github.get(&namespace, config).await,
-            };
-            match access {
+            match self.github.of(runner).await {
                 Ok(access) => accesses.push(access),
                 // Its listing may be needed in a moment.
                 Err(Error::Kube(_)) => complete = false,

@@ -250,7 +250,7 @@ fn findings(missing: &BTreeSet<Right>, account: &str, roles: Roles) -> Vec<Findi
     }
     let without = match roles {
         Roles::Operator => "the operator cannot do its work without",
-        Roles::Webhook => "the webhook server answers events with 503 without, and jobs are not heard of when they are queued",
+        Roles::Webhook => "the webhook server answers events with 503 without, and nothing tells of jobs when they are queued",
         Roles::Metrics => "with --metrics-authorization every scrape is answered 503, and no alert is raised",
     };
     let finding = |((role, group, resource), verbs): ((&str, &str, &str), Vec<&str>)| {

@@ -27,7 +27,7 @@ use pacer_github::GitHub;
 use pacer_operator::access::Accesses;
 use pacer_operator::metrics::RecordingMetrics;
 use pacer_operator::stores::Stores;
-use pacer_operator::target::{Target, TargetRef};
+use pacer_operator::target::TargetRef;
 use pacer_operator::watches::{Change, Watches};
 use pacer_trace::file::FileError;
 use pacer_trace::{Directory, Limits, Record, What};
@@ -266,9 +266,7 @@ impl Clerk {
         let chronicle = &mut book.chronicle;
         // Settings are told once both are known.
         stores.autoscalers.state().iter().for_each(|autoscaler| chronicle.autoscaler(autoscaler, now));
-        let deployments = stores.deployments.state().into_iter().map(Target::Deployment);
-        let targets = deployments.chain(stores.runner_sets.state().into_iter().map(Target::Set));
-        targets.for_each(|target| chronicle.target(&target, now));
+        stores.targets().iter().for_each(|target| chronicle.target(target, now));
         stores.job_ledgers.state().iter().for_each(|ledger| chronicle.jobs(ledger, now));
         let runners = stores.runners.state();
         runners.iter().for_each(|runner| chronicle.runner(runner, now));
@@ -302,14 +300,12 @@ impl Clerk {
                 Some(object) => chronicle.autoscaler(&object, now),
                 None => chronicle.autoscaler_gone(&format!("{}/{}", one.namespace.unwrap_or_default(), one.name), now),
             },
-            Change::Deployment(one) => match stores.deployments.get(&one) {
-                Some(object) => chronicle.target(&Target::Deployment(object), now),
-                None => chronicle.target_gone(&gone(ScaleTargetKind::RunnerDeployment, one.namespace, one.name)),
-            },
-            Change::RunnerSet(one) => match stores.runner_sets.get(&one) {
-                Some(object) => chronicle.target(&Target::Set(object), now),
-                None => chronicle.target_gone(&gone(ScaleTargetKind::RunnerSet, one.namespace, one.name)),
-            },
+            Change::Deployment(one) => {
+                follow_target(stores, &target(ScaleTargetKind::RunnerDeployment, one.namespace, one.name), chronicle, now);
+            }
+            Change::RunnerSet(one) => {
+                follow_target(stores, &target(ScaleTargetKind::RunnerSet, one.namespace, one.name), chronicle, now);
+            }
             Change::JobLedger(one) => {
                 if let Some(object) = stores.job_ledgers.get(&one) {
                     chronicle.jobs(&object, now);
@@ -323,7 +319,14 @@ impl Clerk {
     }
 }
 
-fn gone(kind: ScaleTargetKind, namespace: Option<String>, name: String) -> TargetRef {
+fn follow_target(stores: &Stores, target: &TargetRef, chronicle: &mut Chronicle, now: Timestamp) {
+    match stores.target(target) {
+        Some(object) => chronicle.target(&object, now),
+        None => chronicle.target_gone(target),
+    }
+}
+
+fn target(kind: ScaleTargetKind, namespace: Option<String>, name: String) -> TargetRef {
     TargetRef { kind, namespace: namespace.unwrap_or_default(), name }
 }
 

@@ -21,7 +21,7 @@ use pacer_api::names::annotation;
 use pacer_cluster::object::ObjectKey;
 use pacer_core::would_be::{Prospect, WhyNot};
 use pacer_operator::stores::Stores;
-use pacer_operator::target::{Target, TargetRef};
+use pacer_operator::target::TargetRef;
 use pacer_operator::watches::{Change, Watches};
 use pacer_policy::Supposed;
 use pacer_policyset::{PolicySets, PoolName};
@@ -248,8 +248,7 @@ impl WhatIf {
     /// The RunnerDeployments and RunnerSets with autoscalers that have a policy in shadow, and the set that says so.
     fn shadowed(&self) -> BTreeMap<PoolName, (TargetRef, ObjectKey, Supposed)> {
         let mut shadowed = BTreeMap::new();
-        let deployments = self.stores.deployments.state().into_iter().map(Target::Deployment);
-        for of_target in deployments.chain(self.stores.runner_sets.state().into_iter().map(Target::Set)) {
+        for of_target in self.stores.targets() {
             let target = of_target.reference();
             let namespace = &target.namespace;
             let mut autoscalers = self.stores.autoscalers_of(&target);

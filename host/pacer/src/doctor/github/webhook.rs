@@ -61,7 +61,7 @@ pub(super) async fn check(reached: &[Reached<'_>], urls: &[String]) -> Checked {
             severity: Severity::Problem,
             object: "GitHub".to_owned(),
             what: "no webhook that these credentials see sends to --webhook-url".to_owned(),
-            why: format!("jobs are not heard of when they are queued: {}", names(&hearing)),
+            why: format!("nothing tells of jobs when they are queued: {}", names(&hearing)),
             cure: format!("add a webhook with that URL, the event \"Workflow jobs\" ({EVENT}) and the operator's secret, or correct the flag; docs/install.md#webhooks"),
         });
     }
@@ -134,7 +134,7 @@ async fn of_place(github: &GitHub, place: &Place, urls: &[String]) -> Result<Vec
 fn judge(ours: &Ours, deliveries: &[RemoteDelivery]) -> Option<Finding> {
     let finding = |what: String, cure: &str| {
         let why =
-            "jobs are not heard of when they are queued; polling finds them later, if the autoscaler has a metric".to_owned();
+            "nothing tells of jobs when they are queued; polling finds them later, if the autoscaler has a metric".to_owned();
         Some(Finding { severity: Severity::Problem, object: ours.title.clone(), what, why, cure: cure.to_owned() })
     };
     if !ours.active {

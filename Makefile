@@ -49,7 +49,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-limits bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -164,7 +164,7 @@ demo: setup ## The operator at work, in a terminal. ARGS=--keep leaves it runnin
 	@echo "3 of 3: the demo itself, which takes about two minutes"
 	PACER_BIN="$(BIN)/pacer" "$(BIN)/pacer-demo" $(ARGS)
 
-page-test: ## Every screen of the page in headless Chromium. Takes node 20 and Chromium; CHROMIUM names another one.
+page-test: build controlplane ## Every screen of the page in headless Chromium, on canned data and of a running operator. Takes node 20 and Chromium; CHROMIUM names another one.
 	@if ! command -v node npm >/dev/null || ! node -e 'process.exit(+(process.versions.node.split(".")[0] < 20))'; then
 	  echo "SKIPPED: the page, which takes node 20 and npm" >&2
 	elif ! [[ -x "$${CHROMIUM:-/usr/bin/chromium}" ]]; then
@@ -173,6 +173,8 @@ page-test: ## Every screen of the page in headless Chromium. Takes node 20 and C
 	  cd tests/page
 	  npm ci --silent
 	  node --test test.mjs
+	  cd ../..
+	  PACER_BROWSER=required PACER_BIN="$(BIN)/pacer" cargo test --workspace --test page $(LOCKED) -- browser
 	fi
 
 page-screenshots: ## Writes the pictures of docs/page.md anew, with what page-test takes.
@@ -190,6 +192,9 @@ bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a se
 
 bench-facts: ## What it costs to tell a policy every fact, with 1,000 idle runners: writes, lists of nodes, memory. Takes ten minutes.
 	$(MAKE) bench ARGS="--scenes facts --runners 1000"
+
+bench-page: ## What the page costs the operator: ten viewers of 1,000 runners with 50 changes a second. Takes five minutes.
+	$(MAKE) bench ARGS="--scenes page --runners 1000"
 
 bench-limits: build controlplane ## A thousand removals and ten minutes of three jobs a second within GitHub's secondary limits. Takes twenty minutes.
 	PACER_FULL_SIZE=1 PACER_BIN="$(BIN)/pacer" cargo test --workspace --test limits $(LOCKED) -- --nocapture --test-threads 1

@@ -5,8 +5,8 @@ import { readFile } from "node:fs/promises";
 
 const PAGE = new URL("../../host/pacer/src/ui/page/", import.meta.url);
 const TYPES = { html: "text/html; charset=utf-8", css: "text/css; charset=utf-8", js: "text/javascript; charset=utf-8" };
-/** As `host/pacer/src/ui/response.rs` has it. */
-const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/** The operator's own; live.mjs compares them. */
+export const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /** `past`: `{from, to, at(moment), report}` makes it the page of a trace, without events. */
 export async function serve(snapshot, port = 0, past = null) {

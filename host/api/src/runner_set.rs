@@ -178,7 +178,7 @@ pub struct RunnerSetStatus {
     /// When runners were taken away last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_scale_down_time: Option<Time>,
-    /// Until when no runner is made, because the last ones failed.
+    /// When the place of a runner that failed to start is filled again, unless one comes online before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Time>,
     /// What the operator has to say about the set.

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Quantiles;
-use crate::waiting::{Brake, Pool, Standing};
+use crate::waiting::{Brake, Pool, Runner, Standing};
 
 /// What is known of a pool beside its runners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,7 +157,8 @@ impl Reckoning<'_> {
 
     /// When each runner can take a job that waits: those that are there, then those that are still to be made.
     fn free(&self, first: Timestamp) -> impl Iterator<Item = Timestamp> + use<'_> {
-        let held = self.pool.runners.iter().filter(|runner| runner.standing != Standing::Leaving).count();
+        let leaves = |runner: &&Runner| matches!(runner.standing, Standing::Failed | Standing::Leaving);
+        let held = self.pool.runners.iter().filter(|runner| !leaves(runner)).count();
         let lacking = usize::try_from(self.pool.wanted).unwrap_or(usize::MAX).saturating_sub(held);
         let made = self.pace.starts.filter(|_| self.makes_runners()).and_then(|starts| self.after(first, self.typical(starts)));
         let there = self.pool.runners.iter().filter_map(move |runner| match runner.standing {
@@ -173,6 +174,7 @@ impl Reckoning<'_> {
             | Standing::Image(_)
             | Standing::Unschedulable(_)
             | Standing::Refused(_)
+            | Standing::Failed
             | Standing::Quarantined(_)
             | Standing::Leaving => None,
         });
@@ -222,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::waiting::{Autoscaler, Runner};
+    use crate::waiting::Autoscaler;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()

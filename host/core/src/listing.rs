@@ -49,10 +49,28 @@ pub struct Listing {
 /// That listings lack a runner, in one series up to the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// Since the first of them.
+    /// Since the first of them that was looked at for this runner.
     pub since: Duration,
-    /// The newest is not the first.
+    /// The listing just before the newest lacks it as well, and is newer than the runner's last change. One that was looked at earlier does not
+    /// count: listings that came between may have had the runner.
     pub again: bool,
+}
+
+/// The listing just before the newest, as far as one runner is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// It has the runner.
+    pub had: bool,
+    /// It was asked for after the runner's pod changed last.
+    pub fresh: bool,
+}
+
+impl Before {
+    /// Whether the newest listing, which lacks the runner, is the second in a row that does.
+    #[must_use]
+    pub fn lacked(self) -> bool {
+        self.fresh && !self.had
+    }
 }
 
 /// What is known of a runner when a listing is read for it.

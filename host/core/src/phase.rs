@@ -162,6 +162,12 @@ impl Cause {
         matches!(self, Self::Completed | Self::UnregisteredExit)
     }
 
+    /// The cause of that word.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.as_str() == word)
+    }
+
     /// Whether it says that runners of this pool can't start: what back-off counts. The others happen to healthy pools.
     #[must_use]
     pub fn is_failure(self) -> bool {

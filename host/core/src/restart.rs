@@ -76,6 +76,8 @@ pub enum Remedy {
     Wait {
         /// At most `look_max`.
         recheck: Duration,
+        /// When its pod is made again or its place is filled again, if nothing changes; none where the policy only looks again.
+        acts: Option<Timestamp>,
     },
     /// Make its pod again under the same name.
     Recreate,
@@ -97,7 +99,7 @@ pub fn remedy(
     limits: &RestartLimits,
     now: Timestamp,
 ) -> Remedy {
-    let Some(verdict) = verdict else { return Remedy::Wait { recheck: limits.look_max } };
+    let Some(verdict) = verdict else { return Remedy::Wait { recheck: limits.look_max, acts: None } };
     let asked = verdict.after.map(|seconds| Duration::from_secs(u64::from(seconds)));
     match verdict.action.as_str() {
         "recreate" | "replace" => {
@@ -105,14 +107,17 @@ pub fn remedy(
             let delay = asked.unwrap_or_default().max(floor).min(limits.backoff_max.max(limits.look_max));
             let elapsed = Duration::try_from(now.duration_since(trouble.since)).unwrap_or_default();
             match delay.checked_sub(elapsed) {
-                Some(left) if !left.is_zero() => Remedy::Wait { recheck: within(left, limits) },
+                Some(left) if !left.is_zero() => {
+                    let acts = SignedDuration::try_from(left).ok().and_then(|left| now.checked_add(left).ok());
+                    Remedy::Wait { recheck: within(left, limits), acts }
+                }
                 // A Runner that no set owns has nobody to make another: it keeps its name (arc-behaviour 10.3).
                 _ if stand_alone => Remedy::Recreate,
                 _ => Remedy::Replace,
             }
         }
         "quarantine" => Remedy::Quarantine,
-        _ => Remedy::Wait { recheck: within(asked.unwrap_or(limits.look_max), limits) },
+        _ => Remedy::Wait { recheck: within(asked.unwrap_or(limits.look_max), limits), acts: None },
     }
 }
 
@@ -139,11 +144,14 @@ pub fn attempts(before: u32, came_online: bool, given_up: impl IntoIterator<Item
     }
 }
 
-/// When a place may be filled again after `attempts` failures, counted from `last`.
+/// When the first of the places of failed runners is filled again, by what was decided about these.
 #[must_use]
-pub fn due(last: Timestamp, attempts: u32, limits: &RestartLimits) -> Timestamp {
-    let delay = SignedDuration::try_from(backoff(attempts, limits)).unwrap_or(SignedDuration::ZERO);
-    last.checked_add(delay).unwrap_or(last)
+pub fn next_attempt<'a>(decided: impl IntoIterator<Item = (Cause, &'a Remedy)>) -> Option<Timestamp> {
+    let acts = |(cause, remedy): (Cause, &Remedy)| match remedy {
+        Remedy::Wait { acts, .. } if cause.is_failure() => *acts,
+        _ => None,
+    };
+    decided.into_iter().filter_map(acts).min()
 }
 
 /// What a policy is told of a runner in trouble, one of a set; `attempts` with this one.

@@ -67,6 +67,8 @@ pub enum Standing {
     Created,
     /// It runs a job.
     Busy,
+    /// It failed to start, and is replaced after a pause.
+    Failed,
     /// It is set aside for people to look at.
     Quarantined(String),
     /// It is on its way out.
@@ -93,7 +95,7 @@ pub struct Pool {
     pub autoscaler: Option<Autoscaler>,
     /// Its runners.
     pub runners: Vec<Runner>,
-    /// No runner is made before this, because so many in a row failed to start.
+    /// When the first of the places of runners that failed to start is filled again, and how many failed in a row.
     pub backoff: Option<(Timestamp, u32)>,
     /// Why GitHub can't be used for it, and since when: credentials, rate limit, outage.
     pub github: Option<(String, Option<Timestamp>)>,
@@ -145,9 +147,9 @@ pub enum Cause {
     NotCountedYet(String),
     /// All runners are taken, and no more are wanted.
     RunnersTaken(u32),
-    /// Runners failed to start in a row, and the next attempt is due later.
+    /// Runners failed to start in a row, and a place of theirs, which the job needs, is filled again later.
     Backoff {
-        /// Until when.
+        /// When the first one is at the latest: a runner that comes online ends the back-off.
         until: Timestamp,
         /// How many failed.
         attempts: u32,
@@ -207,9 +209,12 @@ fn on_its_way(runner: &Runner) -> Cause {
         Standing::Image(message) => Cause::ImagePull(name, message.clone()),
         Standing::Unschedulable(message) => Cause::PodPending(name, message.clone()),
         Standing::Refused(message) => Cause::PodRefused(name, message.clone()),
-        Standing::Starting | Standing::Created | Standing::Busy | Standing::Quarantined(_) | Standing::Leaving => {
-            Cause::PodStarting(name)
-        }
+        Standing::Starting
+        | Standing::Created
+        | Standing::Busy
+        | Standing::Failed
+        | Standing::Quarantined(_)
+        | Standing::Leaving => Cause::PodStarting(name),
     }
 }
 
@@ -227,7 +232,10 @@ fn lacks(job: Queued, pool: &Pool, coming: u32) -> (Cause, Option<Timestamp>) {
         if let Some((message, at)) = &pool.github {
             return (Cause::GitHubUnavailable(message.clone()), *at);
         }
-        if let Some((until, attempts)) = pool.backoff {
+        // Other places are filled at once, for those that wait longer.
+        let failed = pool.runners.iter().filter(|runner| runner.standing == Standing::Failed).count();
+        let at_once = pool.wanted.saturating_sub(there).saturating_sub(u32::try_from(failed).unwrap_or(u32::MAX));
+        if let Some((until, attempts)) = pool.backoff.filter(|_| job.place.saturating_sub(coming) > at_once) {
             return (Cause::Backoff { until, attempts }, None);
         }
         if pool.wanted <= there.saturating_add(held) {
@@ -322,7 +330,7 @@ impl fmt::Display for Cause {
             Self::RunnersTaken(busy) => write!(f, "all {busy} runners are taken by other jobs, and no more are wanted"),
             Self::Backoff { until, attempts } => {
                 let runners = if *attempts == 1 { "1 runner" } else { &format!("{attempts} runners in a row") };
-                write!(f, "{runners} failed to start: the next one is made at {}", until.strftime("%H:%M:%SZ"))
+                write!(f, "{runners} failed to start: a place is filled again by {}", until.strftime("%H:%M:%SZ"))
             }
             Self::Quarantined(names) => {
                 write!(
@@ -413,9 +421,12 @@ mod tests {
         assert_eq!(said(1, &idle).0, "Assignment");
         let none = Pool { runners: Vec::new(), ..limited };
         assert_eq!(said(1, &none).0, "GitHubUnavailable");
-        let failing = Pool { backoff: Some((at(90), 3)), ..pool(2, Brake::None, &[Standing::Busy]) };
+        let failing = Pool { backoff: Some((at(90), 3)), ..pool(2, Brake::None, &[Standing::Busy, Standing::Failed]) };
         assert_eq!(said(1, &failing).0, "Backoff");
         assert!(said(1, &failing).1.starts_with("3 runners in a row failed to start"));
+        // The number was raised meanwhile: one is made at once, for the job that waits longest.
+        let raised = Pool { wanted: 3, ..failing };
+        assert_eq!([said(1, &raised).0, said(2, &raised).0], ["RunnerComing", "Backoff"]);
         // What is there already needs no number.
         let unable = pool(1, Brake::Unable, &[Standing::Registering]);
         assert_eq!(said(1, &unable).0, "Registration");

@@ -208,7 +208,7 @@ fn items(decided: &[RestartDecision], members: &[(RunnerFacts, Assessment)], sta
             Remedy::Replace if !stand_alone => Done::Replaced,
             Remedy::Replace | Remedy::Recreate => Done::Recreated,
             Remedy::Quarantine => Done::Quarantined,
-            Remedy::Wait { recheck } => Done::Waits { seconds: scale_down::seconds(recheck) },
+            Remedy::Wait { recheck, .. } => Done::Waits { seconds: scale_down::seconds(recheck) },
         };
         Some(Item { name: facts.name.clone(), done })
     };

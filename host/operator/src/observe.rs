@@ -15,9 +15,10 @@ use pacer_cluster::object::Uid;
 use pacer_core::facts::{PodFacts, Refusal, Refuser, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::ledger::{Job, State};
-use pacer_core::listing::{self, Entry, Lack, Listing, Registrant};
+use pacer_core::listing::{self, Before, Entry, Lack, Listing, Registrant};
 use pacer_core::namesake::{self, Namesake};
 use pacer_core::runner_job::RunnerJob;
+use pacer_github::RemoteRunner;
 use pacer_github::runner_list::RunnerListView;
 
 use self::node::{NodeState, Nodes};
@@ -477,12 +478,12 @@ impl Seen {
 
     /// Whether a listing was asked for when the runner's pod had been the same for so long.
     fn is_listed_after(&self, view: &RunnerListView, patience: Duration, now: Instant) -> bool {
+        self.is_after_change(view.listing().fetched_at, patience, now)
+    }
+
+    fn is_after_change(&self, asked: tokio::time::Instant, patience: Duration, now: Instant) -> bool {
         let since = self.pod_state.map_or(now, |state| state.since);
-        view.listing()
-            .fetched_at
-            .into_std()
-            .checked_duration_since(since)
-            .is_some_and(|after| !after.is_zero() && after >= patience)
+        asked.into_std().checked_duration_since(since).is_some_and(|after| !after.is_zero() && after >= patience)
     }
 
     /// What the newest listing proves.
@@ -493,7 +494,8 @@ impl Seen {
         let lasting = |since: Option<tokio::time::Instant>| {
             since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since.into_std()))
         };
-        let entry = view.get(name).filter(|entry| *is_own && namesake::owns(own, namesakes, entry.id)).map(|entry| {
+        let is_of_it = |entry: &&RemoteRunner| *is_own && namesake::owns(own, namesakes, entry.id);
+        let entry = view.get(name).filter(is_of_it).map(|entry| {
             let presence = view.presence(entry.id);
             Entry {
                 id: entry.id,
@@ -515,16 +517,20 @@ impl Seen {
             settled: self.is_listed_after(view, listing::VISIBLE, now),
         };
         listing.proves(of, || {
-            let listed = view.listing().fetched_at.into_std();
-            let first = *self.absent_since.get_or_insert(listed);
-            Lack { since: now.saturating_duration_since(first), again: first < listed }
+            let before = view.before(name).map(|(asked, entry)| Before {
+                had: entry.filter(is_of_it).is_some(),
+                fresh: self.is_after_change(asked, Duration::ZERO, now),
+            });
+            let first = self.absent_since.filter(|_| before.is_none_or(|before| !before.had));
+            let first = *self.absent_since.insert(first.unwrap_or(view.listing().fetched_at.into_std()));
+            Lack { since: now.saturating_duration_since(first), again: before.is_some_and(Before::lacked) }
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pacer_github::{Listing, RemoteRunner};
+    use pacer_github::Listing;
     use serde_json::json;
 
     use super::*;

@@ -38,10 +38,15 @@ fn said(brake: Brake, condition: &Condition) -> Autoscaler {
     Autoscaler { brake, message: condition.message.clone(), since: Some(condition.last_transition_time.0) }
 }
 
-/// Until when no runner is made, and how many failed to start before: the latest of the pool's RunnerReplicaSets.
+/// When the place of a runner that failed to start is filled again, and how many failed in a row: the latest of the pool's RunnerReplicaSets.
+///
+/// `failedAttempts` counts runners that were given up, and the one whose place is to be filled still waits for that.
 pub fn backoff<'a>(sets: impl IntoIterator<Item = &'a RunnerReplicaSet>, now: Timestamp) -> Option<(Timestamp, u32)> {
     let statuses = sets.into_iter().filter_map(|set| set.status.as_ref());
-    let backoffs = statuses.filter_map(|status| Some((status.backoff_until.as_ref()?.0, status.failed_attempts?)));
+    let backoffs = statuses.filter_map(|status| {
+        let failed = status.failed_attempts.unwrap_or_default().saturating_add(1);
+        Some((status.backoff_until.as_ref()?.0, failed))
+    });
     backoffs.filter(|(until, _)| *until > now).max()
 }
 
@@ -68,6 +73,7 @@ pub fn standing(state: State, trouble: Option<(&str, &str)>) -> Standing {
         State::Idle => Standing::Idle,
         State::Busy => Standing::Busy,
         State::Quarantined => Standing::Quarantined(message()),
+        State::Ended if Cause::of(cause).is_some_and(Cause::is_failure) => Standing::Failed,
         State::Ended | State::Stopping => Standing::Leaving,
     }
 }
@@ -89,7 +95,9 @@ mod tests {
             (State::Idle, "", Standing::Idle),
             (State::Busy, "image-pull", Standing::Busy),
             (State::Quarantined, "exit", Standing::Quarantined(message())),
-            (State::Ended, "exit", Standing::Leaving),
+            (State::Ended, "exit", Standing::Failed),
+            (State::Ended, "completed", Standing::Leaving),
+            (State::Stopping, "exit", Standing::Leaving),
             (State::Stopping, "", Standing::Leaving),
         ] {
             let trouble = Some((cause, "0/3 nodes")).filter(|(cause, _)| !cause.is_empty());
@@ -135,7 +143,7 @@ mod tests {
             serde_saphyr::from_str(&text).unwrap()
         };
         let sets = [set(10, 1), set(30, 3), set(20, 7)];
-        assert_eq!(backoff(&sets, at(0)), Some((at(30), 3)));
+        assert_eq!(backoff(&sets, at(0)), Some((at(30), 4)));
         assert_eq!(backoff(&sets, at(30)), None);
     }
 }

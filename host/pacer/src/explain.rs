@@ -4,7 +4,9 @@
 
 use anyhow::{Result, bail, ensure};
 
+use crate::arguments::GitHubArguments;
 use crate::cluster::{self, ClusterArguments};
+use crate::default_github;
 use crate::default_set::DefaultSetArguments;
 use crate::report::{Format, Report};
 
@@ -14,6 +16,7 @@ mod job;
 mod place;
 mod pool;
 mod runner;
+mod unknown;
 
 /// Arguments of `pacer explain`.
 #[derive(clap::Args, Debug)]
@@ -40,6 +43,8 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
     #[command(flatten)]
     default_set: DefaultSetArguments,
+    #[command(flatten)]
+    github: GitHubArguments,
 }
 
 /// What is asked about.
@@ -61,12 +66,15 @@ pub(crate) fn explain(arguments: &Arguments) -> Result<Report> {
         "--labels and --repository are about a job, and have no effect here"
     );
     ensure!(is_job || is_queue || !arguments.all_namespaces, "-A is for jobs, and has no effect here: name the namespace by -n");
-    let hints =
-        job::Hints { labels: arguments.labels.clone(), repository: arguments.repository.clone(), all: arguments.all_namespaces };
+    let github = || default_github::client(&arguments.github, &default_github::options(&arguments.github));
+    let hints = || -> Result<job::Hints> {
+        let (labels, repository) = (arguments.labels.clone(), arguments.repository.clone());
+        Ok(job::Hints { labels, repository, all: arguments.all_namespaces, github: github()? })
+    };
     cluster::with(&arguments.cluster, async |cluster| match &subject {
         Subject::Runner(name) => runner::explain(&cluster, name, arguments.output).await,
-        Subject::Job(asked) => job::explain(&cluster, asked, &hints, arguments.output).await,
-        Subject::Queue => job::queue(&cluster, hints.all, arguments.output).await,
+        Subject::Job(asked) => job::explain(&cluster, asked, &hints()?, arguments.output).await,
+        Subject::Queue => job::queue(&cluster, arguments.all_namespaces, arguments.output).await,
         Subject::Pool(kind, name) => pool::explain(&cluster, *kind, name, default.as_ref(), arguments.output).await,
     })
 }

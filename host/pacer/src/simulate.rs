@@ -1,14 +1,14 @@
 //! `pacer simulate`: a trace again in virtual time, policies side by side.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use pacer_api::duration;
 use pacer_simulate::{
-    Bound, Calibration, Comparison, Condition, Contender, Policies, Scenario, Spread, recorded, simulate as run,
+    Bound, Calibration, Comparison, Condition, Contender, Policies, RunnerPrices, Scenario, Spread, recorded, simulate as run,
 };
 use pacer_trace::{History, read};
 use serde_json::json;
@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// How long runners start in a pool of which the trace has no start, as one that was imported.
     #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "DURATION")]
     assumed_start: Duration,
+    /// A YAML table of what an hour of a runner costs, by pool ("ci/web: 0.19"; "*" for all others): then costs are compared.
+    #[arg(long, value_name = "FILE")]
+    runner_prices: Option<PathBuf>,
     /// How it is said.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
@@ -67,6 +70,10 @@ pub(crate) enum Output {
 /// `pacer simulate`.
 pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     let began = Instant::now();
+    let prices = arguments.runner_prices.as_deref().map(prices).transpose()?.unwrap_or_default();
+    if let Some(condition) = arguments.fail_if.iter().find(|condition| condition.needs_prices() && prices.is_empty()) {
+        bail!("--fail-if '{condition}' needs to know what runners cost: give --runner-prices FILE");
+    }
     let history = History::of(&read(&arguments.trace)?.trace);
     let first = match &arguments.recorded_policies {
         Some(path) => Policies::of("recorded".to_owned(), contender::load(path)?),
@@ -76,9 +83,11 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     let scenario =
         Scenario::assuming(&history, arguments.assumed_start).with_context(|| arguments.trace.display().to_string())?;
     let scenario = scenario.without_pauses(&history, &first);
+    let missing = if prices.is_empty() { Vec::new() } else { prices.missing(scenario.pools()) };
+    ensure!(missing.is_empty(), "--runner-prices has no price of {}, and none of \"*\"", missing.join(", "));
     let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
     let mut progress = Progress::of(arguments, &scenario);
-    let mut contenders = vec![compete(&scenario, &first, arguments, &mut progress, &mut notes)];
+    let mut contenders = vec![compete(&scenario, &first, arguments, &prices, &mut progress, &mut notes)];
     let measured = recorded(&history, &scenario);
     // Where no runner was recorded there is nothing to compare with: GitHub's history says how long jobs waited, but not for what.
     let calibration = contenders.first().filter(|_| !history.runners.is_empty());
@@ -92,7 +101,7 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     if believed {
         for path in &arguments.policies {
             let policies = Policies::of(path.display().to_string(), contender::load(path)?).context("starting the runtime")?;
-            contenders.push(compete(&scenario, &policies, arguments, &mut progress, &mut notes));
+            contenders.push(compete(&scenario, &policies, arguments, &prices, &mut progress, &mut notes));
         }
     }
     let pools: Vec<&str> = scenario.pools().collect();
@@ -148,6 +157,16 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     Ok(Report { text, notes, failure })
 }
 
+/// Reads `--runner-prices`.
+fn prices(file: &Path) -> Result<RunnerPrices> {
+    let named = || format!("--runner-prices {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(named)?;
+    let table = serde_saphyr::from_str(&text)
+        .map_err(|error| anyhow!("it is no table of pools and prices, as in \"ci/web: 0.19\": {}", error.without_snippet()))
+        .with_context(named)?;
+    RunnerPrices::new(table).with_context(named)
+}
+
 /// Tells on standard error how far it is, when it takes long.
 struct Progress {
     began: Instant,
@@ -180,6 +199,7 @@ fn compete(
     scenario: &Scenario,
     policies: &Policies,
     arguments: &Arguments,
+    prices: &RunnerPrices,
     progress: &mut Progress,
     notes: &mut String,
 ) -> Contender {
@@ -187,7 +207,7 @@ fn compete(
     let one = |seed| {
         let outcome = run(scenario, policies, seed, |jobs| progress.tell(jobs));
         progress.before += scenario.arrivals();
-        outcome
+        outcome.at(prices)
     };
     let runs = seeds.map(one).collect();
     let faults = policies.faults();
@@ -226,7 +246,9 @@ fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
         let base = row.values.first().copied().unwrap_or_default();
         let cells = row.values.iter().enumerate().map(|(index, value)| cell(*value, (index > 0).then_some(base)));
         let unit = if row.unit.is_empty() { String::new() } else { format!(" ({})", row.unit) };
-        rows.push(std::iter::once(titled(row.pool.as_deref(), row.metric) + &unit).chain(cells).collect());
+        let labels = row.labels.as_ref().map(|labels| format!("[{labels}]"));
+        let of = row.pool.as_deref().or(row.repository.as_deref()).or(labels.as_deref());
+        rows.push(std::iter::once(titled(of, row.metric) + &unit).chain(cells).collect());
     }
     rows
 }
@@ -303,6 +325,35 @@ pub(crate) mod tests {
         assert!(report.text.contains("(beside builtin) |") && report.text.contains(" +0.0 % |"), "{}", report.text);
         let error = pacer_simulate(&["--policies", "none.yaml"]).unwrap_err().to_string();
         assert!(error.contains("none.yaml can't be read"), "{error}");
+    }
+
+    #[test]
+    fn costs_are_compared_where_prices_are_given() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("prices.yaml");
+        let with = |prices: &str, more: &[&str]| {
+            std::fs::write(&file, prices).unwrap();
+            pacer_simulate(&[&["--runner-prices", file.to_str().unwrap()], more].concat())
+        };
+        let number = |report: &Report, metric: &str| -> f64 {
+            let json: serde_json::Value = serde_json::from_str(&report.text).unwrap();
+            let rows = json["comparison"]["rows"].as_array().unwrap();
+            rows.iter().find(|row| row["metric"] == metric).unwrap()["values"][0]["mean"].as_f64().unwrap()
+        };
+        let report = with("\"*\": 0.6\n", &["-o", "json", "--fail-if", "cost > 0"]).unwrap();
+        assert!((number(&report, "cost") - number(&report, "runner-minutes") / 100.0).abs() < 1e-9, "{}", report.text);
+        assert!(report.failure.unwrap().starts_with("cost > 0: cost of builtin is"));
+        let refused = [
+            (with("\"*\": -1\n", &[]), "it has to be a number from 0"),
+            (with("elsewhere/web: 1\n", &[]), "has no price of "),
+            (with("- 1\n", &[]), "it is no table of pools and prices"),
+            (pacer_simulate(&["--fail-if", "cost > 0"]), "give --runner-prices FILE"),
+        ];
+        for (outcome, why) in refused {
+            let error = format!("{:#}", outcome.unwrap_err());
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(!pacer_simulate(&[]).unwrap().text.contains("cost"));
     }
 
     #[test]

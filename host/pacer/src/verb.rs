@@ -31,7 +31,7 @@ pub(crate) enum Command {
         verb: crate::policy::Verb,
     },
     /// Says why a runner was removed, kept or restarted, why a pool has the number of runners that it has, or why a job waits.
-    Explain(crate::explain::Arguments),
+    Explain(Box<crate::explain::Arguments>),
     /// Shows all pools on one screen: wanted, online, busy, waiting jobs, and why.
     Status(crate::overview::Arguments),
     /// Follows jobs, runners and decisions of a cluster into a file, until it is stopped.

@@ -1,9 +1,12 @@
 //! Policies side by side.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::figures::Figures;
 use crate::run::Outcome;
+use crate::waits::{Breakdown, Waits};
 
 /// A figure that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,13 +18,16 @@ pub(crate) enum Metric {
     IdleMinutes,
     StartsPerJob,
     Removals,
+    RefusedRemovals,
     Unstarted,
+    /// Shown where there are prices.
+    Cost,
     /// Not shown in comparisons: of a trace that is over, how it ended says little.
     Runners,
 }
 
 /// Those that are compared, in the order in which they are shown.
-pub(crate) const METRICS: [Metric; 8] = [
+pub(crate) const METRICS: [Metric; 10] = [
     Metric::WaitP50,
     Metric::WaitP95,
     Metric::WaitMax,
@@ -29,7 +35,9 @@ pub(crate) const METRICS: [Metric; 8] = [
     Metric::IdleMinutes,
     Metric::StartsPerJob,
     Metric::Removals,
+    Metric::RefusedRemovals,
     Metric::Unstarted,
+    Metric::Cost,
 ];
 
 impl Metric {
@@ -42,6 +50,8 @@ impl Metric {
             Self::IdleMinutes => "idle-minutes",
             Self::StartsPerJob => "starts-per-job",
             Self::Removals => "removals",
+            Self::RefusedRemovals => "refused-removals",
+            Self::Cost => "cost",
             Self::Unstarted => "unstarted",
             Self::Runners => "runners",
         }
@@ -51,7 +61,7 @@ impl Metric {
         match self {
             Self::WaitP50 | Self::WaitP95 | Self::WaitMax => "s",
             Self::RunnerMinutes | Self::IdleMinutes => "min",
-            Self::StartsPerJob | Self::Removals | Self::Unstarted | Self::Runners => "",
+            Self::StartsPerJob | Self::Removals | Self::RefusedRemovals | Self::Unstarted | Self::Cost | Self::Runners => "",
         }
     }
 
@@ -65,6 +75,8 @@ impl Metric {
             Self::IdleMinutes => figures.idle_minutes,
             Self::StartsPerJob => figures.starts_per_job,
             Self::Removals => figures.removals as f64,
+            Self::RefusedRemovals => figures.refused_removals as f64,
+            Self::Cost => figures.cost,
             Self::Unstarted => figures.unstarted as f64,
             Self::Runners => figures.runners as f64,
         }
@@ -98,15 +110,27 @@ pub struct Contender {
 
 impl Contender {
     /// A figure of a pool, or of all.
-    #[expect(clippy::cast_precision_loss, reason = "seeds are few")]
     pub(crate) fn spread(&self, pool: Option<&str>, metric: Metric) -> Spread {
         let figures = self.runs.iter().filter_map(|run| pool.map_or(Some(&run.total), |pool| run.pools.get(pool)));
-        let values: Vec<f64> = figures.map(|figures| metric.of(figures)).collect();
+        Spread::of(&figures.map(|figures| metric.of(figures)).collect::<Vec<_>>())
+    }
+
+    /// Waits of a group of jobs: the median, the 95th percentile and the longest.
+    fn waits(&self, of: impl Fn(&Breakdown) -> Option<Waits>) -> [Spread; 3] {
+        let waits: Vec<Waits> = self.runs.iter().filter_map(|run| of(&run.waits)).collect();
+        let spread = |value: fn(&Waits) -> f64| Spread::of(&waits.iter().map(value).collect::<Vec<_>>());
+        [spread(|waits| waits.p50), spread(|waits| waits.p95), spread(|waits| waits.max)]
+    }
+}
+
+impl Spread {
+    #[expect(clippy::cast_precision_loss, reason = "seeds are few")]
+    fn of(values: &[f64]) -> Self {
         let fold = |with: fn(f64, f64) -> f64| values.iter().copied().reduce(with).unwrap_or_default();
         let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation = (squares / values.len().saturating_sub(1).max(1) as f64).sqrt();
-        Spread { mean, min: fold(f64::min), max: fold(f64::max), deviation }
+        Self { mean, min: fold(f64::min), max: fold(f64::max), deviation }
     }
 }
 
@@ -115,6 +139,12 @@ impl Contender {
 pub struct Row {
     /// Of this pool; of all when none.
     pub pool: Option<String>,
+    /// Of the jobs of this repository only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// Of the jobs with these labels only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<String>,
     /// What it is called.
     pub metric: &'static str,
     /// `s`, `min` or nothing.
@@ -128,7 +158,7 @@ pub struct Row {
 pub struct Comparison {
     /// Names of the contenders; the others are compared with the first.
     pub contenders: Vec<String>,
-    /// The totals, then pool by pool.
+    /// The totals, then pool by pool, then waits by repository and by label set.
     pub rows: Vec<Row>,
 }
 
@@ -137,13 +167,46 @@ impl Comparison {
     #[must_use]
     pub fn of(contenders: &[Contender], pools: &[&str]) -> Self {
         let single = pools.iter().copied().filter(|_| pools.len() > 1).map(Some);
+        let is_priced = contenders.iter().flat_map(|contender| &contender.runs).any(|run| run.total.cost > 0.0);
+        let metrics = METRICS.into_iter().filter(move |metric| is_priced || *metric != Metric::Cost);
         let row = |pool: Option<&str>, metric: Metric| Row {
             pool: pool.map(str::to_owned),
+            repository: None,
+            labels: None,
             metric: metric.name(),
             unit: metric.unit(),
             values: contenders.iter().map(|contender| contender.spread(pool, metric)).collect(),
         };
-        let rows = std::iter::once(None).chain(single).flat_map(|pool| METRICS.map(|metric| row(pool, metric)));
-        Self { contenders: contenders.iter().map(|contender| contender.name.clone()).collect(), rows: rows.collect() }
+        let own = std::iter::once(None).chain(single).flat_map(|pool| metrics.clone().map(move |metric| (pool, metric)));
+        let mut rows: Vec<Row> = own.map(|(pool, metric)| row(pool, metric)).collect();
+        let first = contenders.first().and_then(|contender| contender.runs.first()).map(|run| &run.waits);
+        for repository in first.into_iter().flat_map(|waits| names(&waits.repositories)) {
+            let groups = |waits: &Breakdown| waits.repositories.get(repository).copied();
+            rows.extend(waits(contenders, groups, |row| row.repository = Some(repository.clone())));
+        }
+        for labels in first.into_iter().flat_map(|waits| names(&waits.labels)) {
+            let groups = |waits: &Breakdown| waits.labels.get(labels).copied();
+            rows.extend(waits(contenders, groups, |row| row.labels = Some(labels.clone())));
+        }
+        Self { contenders: contenders.iter().map(|contender| contender.name.clone()).collect(), rows }
     }
+}
+
+/// Of one group alone nothing is told that the totals do not.
+fn names(groups: &BTreeMap<String, Waits>) -> impl Iterator<Item = &String> {
+    groups.keys().filter(|_| groups.len() > 1)
+}
+
+/// The rows of one group of jobs.
+fn waits(contenders: &[Contender], of: impl Fn(&Breakdown) -> Option<Waits>, name: impl Fn(&mut Row)) -> [Row; 3] {
+    let found: Vec<[Spread; 3]> = contenders.iter().map(|contender| contender.waits(&of)).collect();
+    let metrics = [Metric::WaitP50, Metric::WaitP95, Metric::WaitMax];
+    let mut index = 0;
+    metrics.map(|metric| {
+        let values = found.iter().filter_map(|spreads| spreads.get(index).copied()).collect();
+        index += 1;
+        let mut row = Row { pool: None, repository: None, labels: None, metric: metric.name(), unit: metric.unit(), values };
+        name(&mut row);
+        row
+    })
 }

@@ -58,6 +58,12 @@ impl FromStr for Condition {
 }
 
 impl Condition {
+    /// Whether nothing can be said of it without prices.
+    #[must_use]
+    pub fn needs_prices(&self) -> bool {
+        self.metric == Metric::Cost
+    }
+
     /// Says how a contender meets the condition beside the first one; none where it does not.
     #[must_use]
     pub fn met(&self, contender: &Contender, first: &Contender) -> Option<String> {

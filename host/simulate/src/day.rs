@@ -58,9 +58,13 @@ fn record(at: i64, decision: Decision, answer: Answer, items: Vec<Item>, change:
 }
 
 fn day(ephemeral: bool, delay: u64) -> Day {
+    day_of(ephemeral, delay, 7)
+}
+
+fn day_of(ephemeral: bool, delay: u64, seed: u64) -> Day {
     let work = work();
     let trace = trace(settings(MIN, MAX, ephemeral, delay), &work, &[8, 12, 31]);
-    let story = watch(&scenario(&trace), &Policies::builtin().unwrap(), 7, |_| {});
+    let story = watch(&scenario(&trace), &Policies::builtin().unwrap(), seed, |_| {});
     let began = Instant::now();
     let first = story.numbers.first().map_or(0, |number| number.at);
     let (mut telling, mut events, mut receipts) = (Telling::default(), Vec::new(), Vec::new());
@@ -227,7 +231,9 @@ fn every_sentence_of_a_recorded_day_is_true() {
 
 #[test]
 fn a_sentence_that_is_not_true_is_found() {
-    let honest = day(false, 300);
+    // One on which several numbers are told in one Event.
+    let told_together = |day: &Day| day.events.iter().any(|event| event.contains("; then to "));
+    let honest = (7..39).map(|seed| day_of(false, 300, seed)).find(told_together).unwrap();
     assert!(complaints(&honest).is_empty());
     let told = |what: &str, lie: &dyn Fn(&mut Day)| {
         let mut day = honest.clone();

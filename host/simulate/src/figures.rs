@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::agenda::{Moment, moment};
 use crate::scenario::Scenario;
+use crate::waits::Waits;
 
 /// Figures of one pool, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -35,8 +36,12 @@ pub struct Figures {
     pub failed_starts: u64,
     /// Runners that went without a job, to make the fleet smaller.
     pub removals: u64,
+    /// Removals that GitHub refused, because the runner had a job by then.
+    pub refused_removals: u64,
     /// Runners that exist at the end.
     pub runners: u64,
+    /// What they cost, in the currency of the [prices](crate::RunnerPrices); 0 without any.
+    pub cost: f64,
 }
 
 /// What figures are made from.
@@ -49,6 +54,7 @@ pub(crate) struct Tally {
     pub(crate) starts: u64,
     pub(crate) failed: u64,
     pub(crate) removals: u64,
+    pub(crate) refused: u64,
     pub(crate) runners: u64,
 }
 
@@ -61,27 +67,28 @@ impl Tally {
         self.starts += other.starts;
         self.failed += other.failed;
         self.removals += other.removals;
+        self.refused += other.refused;
         self.runners += other.runners;
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts and milliseconds of a trace fit into the 53 bits of an f64")]
-    pub(crate) fn figures(mut self) -> Figures {
-        self.waits.sort_unstable();
-        let rank = |percent: usize| (self.waits.len() * percent).div_ceil(100).saturating_sub(1);
-        let wait = |percent: usize| self.waits.get(rank(percent)).map_or(0.0, |wait| *wait as f64 / 1000.0);
+    pub(crate) fn figures(self) -> Figures {
+        let waits = Waits::of(self.waits);
         Figures {
-            jobs: self.waits.len() as u64,
+            jobs: waits.jobs,
             unstarted: self.unstarted,
-            wait_p50: wait(50),
-            wait_p95: wait(95),
-            wait_max: wait(100),
+            wait_p50: waits.p50,
+            wait_p95: waits.p95,
+            wait_max: waits.max,
             runner_minutes: self.existed as f64 / 60_000.0,
             idle_minutes: self.idle as f64 / 60_000.0,
             starts: self.starts,
-            starts_per_job: self.starts as f64 / (self.waits.len().max(1)) as f64,
+            starts_per_job: self.starts as f64 / waits.jobs.max(1) as f64,
             failed_starts: self.failed,
             removals: self.removals,
+            refused_removals: self.refused,
             runners: self.runners,
+            cost: 0.0,
         }
     }
 }
@@ -99,7 +106,7 @@ pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Fig
     let (begins, ends) = (scenario.begins, scenario.ends);
     let index: BTreeMap<&Arc<str>, usize> = scenario.pools.iter().enumerate().map(|(index, pool)| (&pool.name, index)).collect();
     let mut tallies: Vec<(String, Tally)> = scenario.pools.iter().map(|pool| (pool.name.to_string(), Tally::default())).collect();
-    for job in scenario.jobs.iter().filter(|job| job.counts && job.cancelled.is_none()) {
+    for job in scenario.jobs.iter().filter(|job| job.has_a_wait()) {
         let Some((_, tally)) = job.pool.and_then(|pool| tallies.get_mut(pool)) else { continue };
         let started = history.jobs.get(&job.id).and_then(|life| life.started).map(moment);
         tally.unstarted += u64::from(started.is_none());

@@ -16,6 +16,7 @@ mod figures;
 mod github;
 mod pause;
 mod policies;
+mod prices;
 mod prospect;
 mod random;
 mod reaction;
@@ -23,17 +24,20 @@ mod run;
 mod runner;
 mod samples;
 mod scenario;
+mod waits;
 
 pub use calibration::{Bound, Calibration, Deviation};
 pub use comparison::{Comparison, Contender, Row, Spread};
 pub use condition::{Condition, ConditionError};
 pub use figures::{Figures, recorded};
 pub use policies::Policies;
+pub use prices::{PriceError, RunnerPrices};
 pub use prospect::prospect;
 pub use run::{
     Decided, Difference, JobSeen, Numbered, Outcome, Removed, Replay, RunnerSeen, Sight, Story, replay, simulate, watch,
 };
 pub use scenario::{Scenario, ScenarioError};
+pub use waits::{Breakdown, OTHERS, Waits};
 
 #[cfg(test)]
 mod day;

@@ -81,7 +81,7 @@ fn pause(policies: &Policies, ephemeral: bool, attempt: u32) -> Moment {
     let verdict = verdicts.first().filter(|verdict| ["replace", "recreate"].contains(&verdict.action.as_str()));
     let remedy = verdict.map(|verdict| restart::remedy(Some(verdict), &trouble, false, attempt, &RestartLimits::default(), now));
     match remedy {
-        Some(Remedy::Wait { recheck }) => Moment::try_from(recheck.as_millis()).unwrap_or(Moment::MAX),
+        Some(Remedy::Wait { recheck, .. }) => Moment::try_from(recheck.as_millis()).unwrap_or(Moment::MAX),
         _ => 0,
     }
 }

@@ -16,10 +16,13 @@ use crate::agenda::{Agenda, Event, Moment, at};
 use crate::figures::{Figures, Tally, together};
 use crate::github::GitHub;
 use crate::policies::Policies;
+use crate::prices::RunnerPrices;
 use crate::random::Random;
 use crate::reaction::Call;
 use crate::runner::Runner;
+use crate::samples::Turns;
 use crate::scenario::{Job, Scenario, Start};
+use crate::waits::Breakdown;
 use pool::Pool;
 pub use replay::{Difference, Replay, replay};
 pub use sight::{Decided, JobSeen, Numbered, Removed, RunnerSeen, Sight, Story};
@@ -31,8 +34,22 @@ pub struct Outcome {
     pub pools: BTreeMap<String, Figures>,
     /// All pools together.
     pub total: Figures,
+    /// Waits by repository and by label set.
+    pub waits: Breakdown,
     /// Events that were played.
     pub events: u64,
+}
+
+impl Outcome {
+    /// The same with what runners cost at these prices.
+    #[must_use]
+    pub fn at(mut self, prices: &RunnerPrices) -> Self {
+        for (pool, figures) in &mut self.pools {
+            figures.cost = figures.runner_minutes / 60.0 * prices.of(pool).unwrap_or_default();
+        }
+        self.total.cost = self.pools.values().map(|figures| figures.cost).sum();
+        self
+    }
 }
 
 /// Events between two words about progress.
@@ -112,7 +129,7 @@ struct Run<'a> {
     runners: Vec<Runner>,
     progress: Vec<Progress>,
     by_id: BTreeMap<u64, usize>,
-    starts: Vec<Random>,
+    starts: Vec<Turns>,
     reactions: Random,
     pickups: Random,
     lingers: Random,
@@ -134,7 +151,7 @@ impl<'a> Run<'a> {
             runners: Vec::new(),
             progress: vec![Progress::default(); scenario.jobs.len()],
             by_id: scenario.jobs.iter().enumerate().map(|(index, job)| (job.id, index)).collect(),
-            starts: (0..).zip(&scenario.pools).map(|(index, _)| Random::new(seed, 16 + index)).collect(),
+            starts: (0..).zip(&scenario.pools).map(|(index, _)| Turns::new(Random::new(seed, 16 + index))).collect(),
             reactions: Random::new(seed, 4),
             pickups: Random::new(seed, 2),
             lingers: Random::new(seed, 3),
@@ -335,7 +352,7 @@ impl<'a> Run<'a> {
     fn start(&mut self, id: usize) {
         let Some((pool, created)) = self.runners.get(id).map(|runner| (runner.pool, runner.created)) else { return };
         let samples = self.scenario.pools.get(pool).map(|pool| &pool.starts);
-        match self.starts.get_mut(pool).zip(samples).and_then(|(random, samples)| samples.near(created, random)) {
+        match self.starts.get_mut(pool).zip(samples).and_then(|(turns, samples)| turns.near(samples, created)) {
             Some(Start::Online(after)) => self.agenda.note((created + after).max(self.now), Event::Online { runner: id }),
             Some(Start::Failed(after)) => {
                 self.agenda.note((created + after).max(self.now), Event::Stopped { runner: id, exit_code: 1 });
@@ -408,13 +425,14 @@ impl<'a> Run<'a> {
 
     fn end(self) -> Outcome {
         let ends = self.scenario.ends;
+        let waited = |job: &Job, progress: &Progress| (progress.started.unwrap_or(ends) - job.queued).max(0);
         let mut tallies: Vec<(String, Tally)> =
             self.scenario.pools.iter().map(|pool| (pool.name.to_string(), Tally::default())).collect();
         for (job, progress) in self.scenario.jobs.iter().zip(&self.progress) {
             let Some((_, tally)) = job.pool.and_then(|pool| tallies.get_mut(pool)) else { continue };
-            if job.counts && job.cancelled.is_none() {
+            if job.has_a_wait() {
                 tally.unstarted += u64::from(progress.started.is_none());
-                tally.waits.push((progress.started.unwrap_or(ends) - job.queued).max(0));
+                tally.waits.push(waited(job, progress));
             }
         }
         let initial: usize = self.scenario.pools.iter().map(|pool| pool.initial.len()).sum();
@@ -427,10 +445,13 @@ impl<'a> Run<'a> {
             tally.idle += idle_time(runner, ends);
         }
         for ((_, tally), pool) in tallies.iter_mut().zip(&self.pools) {
-            (tally.removals, tally.failed) = (pool.removals, pool.failed);
+            (tally.removals, tally.refused, tally.failed) = (pool.removals, pool.refused, pool.failed);
         }
+        let waits = Breakdown::of(self.scenario, |index| {
+            self.scenario.jobs.get(index).zip(self.progress.get(index)).map_or(0, |(job, progress)| waited(job, progress))
+        });
         let (pools, total) = together(tallies);
-        Outcome { pools, total, events: self.events }
+        Outcome { pools, total, waits, events: self.events }
     }
 }
 

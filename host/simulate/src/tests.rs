@@ -114,10 +114,11 @@ fn a_minimum_is_there_before_jobs_come() {
 #[test]
 fn failed_starts_are_tried_again_with_growing_pauses() {
     let mut trace = trace(settings(0, 5, true, 0), &[(10, 10)], &[]);
-    let runner: Arc<str> = Arc::from("failed");
-    trace.records.push(record(-50, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
-    trace.records.push(record(-48, What::RunnerEnded { runner, why: pacer_trace::End::Failed }));
-    // Half of the samples fail; the other is the assumed one.
+    for runner in ["failed", "failed-again"].map(Arc::<str>::from) {
+        trace.records.push(record(-50, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
+        trace.records.push(record(-48, What::RunnerEnded { runner, why: pacer_trace::End::Failed }));
+    }
+    // Two of three samples fail; the other is the assumed one.
     let outcomes: Vec<Outcome> = (0..32).map(|seed| outcome(&trace, seed)).collect();
     assert!(outcomes.iter().any(|outcome| outcome.total.failed_starts > 1));
     for outcome in outcomes {

@@ -1,7 +1,7 @@
 //! How much capacity to hold: one runner for every job, from the moment it is known until it is done.
 //!
 //! The reservation lives as long as a job may wait or run, whatever `duration` a trigger names: a guess that is too short takes the runner
-//! of a job that still waits. What ends it is the job's end, or a cap for the case that nobody heard of that.
+//! of a job that still waits. What ends it is the job's end, or a cap for the case that nobody was told of that.
 
 use std::collections::BTreeSet;
 

@@ -102,6 +102,9 @@ pub struct Operator {
     metrics_address: String,
 }
 
+/// Names a directory in which every operator keeps a trace, so that what suites do can be given to the simulator's rules (`make replay-suites`).
+const TRACES: &str = "PACER_TRACES";
+
 /// Every process gets a log of its own, also after a restart.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -133,6 +136,12 @@ impl Operator {
             .env_remove("HTTP_PROXY")
             .env_remove("HTTPS_PROXY")
             .envs(options.env.iter().map(|(name, value)| (name, value)));
+        if let (Some(traces), "run") = (std::env::var_os(TRACES), options.verb.as_str())
+            && !options.args.iter().any(|argument| argument.starts_with("--record"))
+        {
+            let name = format!("{}-{}", std::process::id(), STARTED.load(Ordering::Relaxed));
+            command.arg("--record").arg(Path::new(&traces).join(name));
+        }
         Self::launch(command, plane.directory()).await
     }
 

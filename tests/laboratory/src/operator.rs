@@ -33,9 +33,6 @@ use crate::script::{Kind, Refusal};
 /// `--sync-period`.
 const SYNC: Duration = Duration::from_secs(60);
 
-/// `--idle-confirmation`.
-const CONFIRMATION: Duration = Duration::from_secs(10);
-
 /// Looks at one object in a minute. One listing a second and a few changes stay well below.
 const LOOKS: u32 = 900;
 
@@ -98,7 +95,7 @@ impl Operator {
         outside.note_evidence();
         let mut operator = Self {
             rules,
-            stop: StopLimits { confirmation: CONFIRMATION, ..StopLimits::default() },
+            stop: StopLimits { confirmation: rules.confirmation, ..StopLimits::default() },
             restart: RestartLimits::default(),
             known: BTreeMap::new(),
             memos: BTreeMap::new(),

@@ -91,10 +91,18 @@ impl Defect {
 }
 
 /// The rules, as the loops ask them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The defect that is put back.
     pub defect: Option<Defect>,
+    /// `--idle-confirmation`.
+    pub confirmation: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { defect: None, confirmation: Duration::from_secs(10) }
+    }
 }
 
 impl Rules {
@@ -107,7 +115,7 @@ impl Rules {
     /// The rules with a defect.
     #[must_use]
     pub fn with(defect: Defect) -> Self {
-        Self { defect: Some(defect) }
+        Self { defect: Some(defect), ..Self::default() }
     }
 
     /// What the rules are told of a runner.

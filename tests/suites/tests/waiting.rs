@@ -17,6 +17,8 @@ use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until};
 use serde_json::{Value, json};
 
+#[path = "waiting/causes.rs"]
+mod causes;
 #[path = "waiting/polled.rs"]
 mod polled;
 #[path = "waiting/reports.rs"]

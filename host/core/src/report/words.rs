@@ -107,7 +107,7 @@ fn public(cause: &Cause) -> String {
         Cause::NotCountedYet(_) => "it has not been counted in yet",
         Cause::RunnersTaken(_) => "all runners are taken by other jobs, and no more are wanted",
         Cause::Backoff { until, .. } => {
-            return format!("runners failed to start, and the next one is made at {}", clock(*until));
+            return format!("runners failed to start, and a place of theirs is filled again by {}", clock(*until));
         }
         Cause::Quarantined(_) => "its place is held by a runner that is set aside for people to look at",
         Cause::RunnerComing => "a runner for it is about to be made",

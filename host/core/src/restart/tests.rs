@@ -42,8 +42,13 @@ fn verdict(action: &str, after: Option<u32>) -> Verdict {
     Verdict { action: action.into(), after, ..Verdict::default() }
 }
 
+/// Waits, and then acts.
 fn wait(seconds: u64) -> Remedy {
-    Remedy::Wait { recheck: Duration::from_secs(seconds) }
+    Remedy::Wait { recheck: Duration::from_secs(seconds.max(2)), acts: Some(at(NOW + i64::try_from(seconds).unwrap())) }
+}
+
+fn look_again(seconds: u64) -> Remedy {
+    Remedy::Wait { recheck: Duration::from_secs(seconds), acts: None }
 }
 
 #[test]
@@ -53,7 +58,7 @@ fn remedy_is_bounded_when_a_verdict_is_given() {
         ("replace", None, Cause::Completed, 0, false, 0, Remedy::Replace),
         ("replace", Some(0), Cause::Evicted, 0, false, 9, Remedy::Replace),
         ("replace", Some(30), Cause::Evicted, 0, false, 0, wait(30)),
-        ("replace", Some(30), Cause::Evicted, 29, false, 0, wait(2)),
+        ("replace", Some(30), Cause::Evicted, 29, false, 0, wait(1)),
         ("replace", Some(30), Cause::Evicted, 30, false, 0, Remedy::Replace),
         // The operator lengthens what the policy says, and never shortens it below its own back-off.
         ("replace", None, Cause::Exit, 0, false, 1, wait(10)),
@@ -61,11 +66,11 @@ fn remedy_is_bounded_when_a_verdict_is_given() {
         ("replace", Some(3), Cause::Exit, 4, false, 2, wait(16)),
         ("replace", Some(50), Cause::Exit, 4, false, 2, wait(46)),
         ("replace", None, Cause::UnregisteredExit, 0, false, 5, wait(160)),
-        ("replace", None, Cause::OomKilled, 299, false, 60, wait(2)),
+        ("replace", None, Cause::OomKilled, 299, false, 60, wait(1)),
         ("replace", None, Cause::OomKilled, 300, false, 60, Remedy::Replace),
         // What happens to healthy pools waits for nothing, however often it happens.
         ("replace", None, Cause::NodeLost, 0, false, 60, Remedy::Replace),
-        ("replace", Some(u32::MAX), Cause::Completed, 599, false, 0, wait(2)),
+        ("replace", Some(u32::MAX), Cause::Completed, 599, false, 0, wait(1)),
         ("replace", Some(u32::MAX), Cause::Completed, 600, false, 0, Remedy::Replace),
         // A clock that was set back.
         ("replace", Some(30), Cause::Evicted, -100, false, 0, wait(30)),
@@ -76,18 +81,22 @@ fn remedy_is_bounded_when_a_verdict_is_given() {
         ("recreate", None, Cause::Exit, 0, true, 3, wait(40)),
         ("quarantine", None, Cause::DeprecatedVersion, 0, false, 1, Remedy::Quarantine),
         ("quarantine", Some(60), Cause::Completed, 0, true, 0, Remedy::Quarantine),
-        ("keep", None, Cause::Exit, 0, false, 1, wait(600)),
-        ("look-again", Some(45), Cause::Exit, 9000, false, 1, wait(45)),
-        ("look-again", Some(0), Cause::Exit, 0, false, 1, wait(2)),
-        ("look-again", Some(u32::MAX), Cause::Exit, 0, false, 1, wait(600)),
-        ("look-again", None, Cause::Exit, 0, false, 1, wait(600)),
-        ("explode", Some(1), Cause::Exit, 0, false, 1, wait(2)),
+        ("keep", None, Cause::Exit, 0, false, 1, look_again(600)),
+        ("look-again", Some(45), Cause::Exit, 9000, false, 1, look_again(45)),
+        ("look-again", Some(0), Cause::Exit, 0, false, 1, look_again(2)),
+        ("look-again", Some(u32::MAX), Cause::Exit, 0, false, 1, look_again(600)),
+        ("look-again", None, Cause::Exit, 0, false, 1, look_again(600)),
+        ("explode", Some(1), Cause::Exit, 0, false, 1, look_again(2)),
     ];
     for (action, after, cause, seconds, stand_alone, attempts, expected) in cases {
         let remedy = remedy(Some(&verdict(action, after)), &trouble(cause, seconds), stand_alone, attempts, &LIMITS, at(NOW));
         assert_eq!(remedy, expected, "{action} after {after:?}, {cause:?} for {seconds} s, attempt {attempts}");
     }
-    assert_eq!(remedy(None, &trouble(Cause::Exit, 0), false, 1, &LIMITS, at(NOW)), wait(600), "no answer: look again later");
+    assert_eq!(
+        remedy(None, &trouble(Cause::Exit, 0), false, 1, &LIMITS, at(NOW)),
+        look_again(600),
+        "no answer: look again later"
+    );
 }
 
 #[test]
@@ -95,7 +104,8 @@ fn bounds_that_contradict_each_other_do_not_panic() {
     let limits = RestartLimits { look_min: Duration::from_secs(60), look_max: Duration::from_secs(1), ..LIMITS };
     for action in ACTIONS {
         let remedy = remedy(Some(&verdict(action, Some(30))), &trouble(Cause::Exit, 0), false, 1, &limits, at(NOW));
-        assert!(remedy == wait(60) || action == "quarantine", "{action}: {remedy:?}");
+        let waits = matches!(remedy, Remedy::Wait { recheck, .. } if recheck == limits.look_min);
+        assert!(waits || action == "quarantine", "{action}: {remedy:?}");
     }
 }
 
@@ -103,8 +113,20 @@ fn bounds_that_contradict_each_other_do_not_panic() {
 fn back_off_doubles_up_to_its_limit() {
     let delays: Vec<u64> = [0, 1, 2, 3, 4, 5, 6, 7, 21, u32::MAX].map(|attempts| backoff(attempts, &LIMITS).as_secs()).to_vec();
     assert_eq!(delays, [10, 10, 20, 40, 80, 160, 300, 300, 300, 300]);
-    let due: Vec<i64> = [1, 3, 9].map(|attempts| due(at(NOW), attempts, &LIMITS).as_second() - NOW).to_vec();
-    assert_eq!(due, [10, 40, 300]);
+}
+
+#[test]
+fn next_attempt_is_the_first_that_fills_the_place_of_a_failed_runner() {
+    let decided = [
+        (Cause::Exit, wait(40)),
+        (Cause::ImagePull, wait(20)),
+        // Not a failed start.
+        (Cause::Evicted, wait(10)),
+        (Cause::Exit, look_again(5)),
+        (Cause::Exit, Remedy::Replace),
+    ];
+    let next = |count| next_attempt(decided.iter().skip(count).map(|(cause, remedy)| (*cause, remedy)));
+    assert_eq!([next(0), next(1), next(2)], [Some(at(NOW + 20)), Some(at(NOW + 20)), None]);
 }
 
 /// ARC made 46 pods in 15 s of a runner that fails at once.
@@ -201,7 +223,8 @@ proptest! {
         let due = NOW + i64::try_from(u64::from(after.unwrap_or_default()).max(failed).min(600)).unwrap();
         for step in steps {
             match remedy(Some(&verdict), &trouble, stand_alone, attempts, &LIMITS, at(time)) {
-                Remedy::Wait { recheck } => {
+                Remedy::Wait { recheck, acts } => {
+                    prop_assert_eq!(acts, Some(at(due)));
                     prop_assert!(recheck >= LIMITS.look_min && recheck <= LIMITS.look_max);
                     // The least wait may push the last look past it.
                     let look = time + i64::try_from(recheck.as_secs()).unwrap();
@@ -222,6 +245,5 @@ proptest! {
         let limits = RestartLimits { backoff_base: Duration::from_secs(base), backoff_max: Duration::from_secs(max), ..LIMITS };
         prop_assert!(backoff(attempts, &limits) <= backoff(attempts + 1, &limits));
         prop_assert!(backoff(attempts, &limits) <= limits.backoff_max);
-        prop_assert!(due(at(NOW), attempts, &limits) >= at(NOW));
     }
 }

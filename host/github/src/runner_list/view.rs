@@ -16,6 +16,15 @@ pub struct RunnerListView {
     facts: Arc<Facts>,
     validity: Duration,
     seen: Seen,
+    before: Option<Before>,
+}
+
+/// The listing before the newest, for who was missing from it.
+#[derive(Clone, Debug)]
+struct Before {
+    fetched_at: Instant,
+    runners: Arc<[RemoteRunner]>,
+    facts: Arc<Facts>,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +74,7 @@ impl RunnerListView {
         let presence = listing.runners.iter().map(|runner| (runner.id, Presence::update(None, runner, at))).collect();
         let facts = Facts { by_name: index(&listing.runners), presence };
         let seen = Seen::default().and(&listing);
-        Self { listing, facts: Arc::new(facts), validity, seen }
+        Self { listing, facts: Arc::new(facts), validity, seen, before: None }
     }
 
     /// The view after one more listing, and what that changed; none if nothing.
@@ -75,9 +84,14 @@ impl RunnerListView {
         let at = listing.fetched_at;
         let Some(before) = before else { return (Self::new(listing, validity), Some(Changes::All)) };
         let seen = before.seen.and(&listing);
+        let last = Some(Before {
+            fetched_at: before.listing.fetched_at,
+            runners: Arc::clone(&before.listing.runners),
+            facts: Arc::clone(&before.facts),
+        });
         if Arc::ptr_eq(&before.listing.runners, &listing.runners) {
             // Nothing started or stopped being idle, busy or offline; only `last_busy` would move on, and reading it accounts for that.
-            return (Self { listing, facts: Arc::clone(&before.facts), validity, seen }, None);
+            return (Self { listing, facts: Arc::clone(&before.facts), validity, seen, before: last }, None);
         }
         let known = &before.facts.presence;
         let mut presence: HashMap<_, _> = listing
@@ -94,7 +108,7 @@ impl RunnerListView {
             }
         }
         let facts = Facts { by_name: index(&listing.runners), presence };
-        let view = Self { listing, facts: Arc::new(facts), validity, seen };
+        let view = Self { listing, facts: Arc::new(facts), validity, seen, before: last };
         let names = view.differences(before);
         let changes = (!names.is_empty()).then(|| Changes::Named(names.into()));
         (view, changes)
@@ -122,13 +136,19 @@ impl RunnerListView {
     /// A runner by its name. Where several have it, the one that is online, else the youngest.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&RemoteRunner> {
-        self.listing.runners.get(*self.facts.by_name.get(name)?)
+        self.facts.get(&self.listing.runners, name)
     }
 
     /// What is known about a listed runner beyond this listing.
     #[must_use]
     pub fn presence(&self, id: u64) -> Option<Presence> {
         self.facts.presence.get(&id).map(|presence| presence.as_of(self.listing.fetched_at))
+    }
+
+    /// When the listing before this one was asked for, and its runner of that name, as [`RunnerListView::get`] says. None if this is the first.
+    #[must_use]
+    pub fn before(&self, name: &str) -> Option<(Instant, Option<&RemoteRunner>)> {
+        self.before.as_ref().map(|before| (before.fetched_at, before.facts.get(&before.runners, name)))
     }
 
     fn differences(&self, before: &Self) -> Vec<Arc<str>> {
@@ -139,6 +159,12 @@ impl RunnerListView {
         names.sort_unstable();
         names.dedup();
         names
+    }
+}
+
+impl Facts {
+    fn get<'a>(&self, runners: &'a [RemoteRunner], name: &str) -> Option<&'a RemoteRunner> {
+        runners.get(*self.by_name.get(name)?)
     }
 }
 
@@ -253,6 +279,22 @@ mod tests {
         let (view, changes) = RunnerListView::follow(Some(&view), listing(later, vec![runner(1, true, false)], true), VALIDITY);
         assert_eq!(changes, named(&["r2"]));
         assert_eq!((view.get("r2"), view.presence(2)), (None, None));
+    }
+
+    #[tokio::test]
+    async fn listing_before_is_the_one_that_came_last_whether_or_not_something_changed() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let both = || vec![runner(1, true, false), runner(2, true, false)];
+        let view = RunnerListView::new(listing(at(0), both(), true), VALIDITY);
+        assert_eq!(view.before("r2"), None);
+        let (view, _) = RunnerListView::follow(Some(&view), listing(at(5), vec![runner(1, true, false)], false), VALIDITY);
+        assert_eq!(view.before("r2").map(|(at, runner)| (at, runner.map(|runner| runner.id))), Some((at(0), Some(2))));
+        let same = Listing { fetched_at: at(10), ..view.listing().clone() };
+        let (view, _) = RunnerListView::follow(Some(&view), same, VALIDITY);
+        assert_eq!(view.before("r2"), Some((at(5), None)));
+        let (view, _) = RunnerListView::follow(Some(&view), listing(at(15), both(), true), VALIDITY);
+        assert_eq!(view.before("r2"), Some((at(10), None)));
     }
 
     #[tokio::test]

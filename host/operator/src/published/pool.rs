@@ -20,7 +20,7 @@ pub struct JobHistory {
     pub arrivals: Arrivals,
     /// Between which numbers the autoscaler keeps the pool.
     pub bounds: Option<Bounds>,
-    /// Jobs that waited at its last pass; none where it hears of no jobs.
+    /// Jobs that waited at its last pass; none where it is told of no jobs.
     pub waiting: Option<Waiting>,
     /// How many of them had their events come by webhook.
     pub waiting_by_event: usize,

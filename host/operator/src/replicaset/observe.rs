@@ -34,6 +34,8 @@ pub(crate) struct Fleet {
     pub(super) in_flight: u32,
     /// Failed attempts in a row.
     pub(super) attempts: u32,
+    /// When the place of a failed runner is filled again, once that was asked.
+    pub(super) next_attempt: Option<Timestamp>,
     /// When the number last changed.
     pub(super) scaled: Scaled,
 }
@@ -166,7 +168,7 @@ impl ReplicaSets {
                 down: memo.scaled.down.or_else(|| stored(status?.last_scale_down_time.as_ref())),
             };
             let in_flight = u32::try_from(memo.in_flight.len()).unwrap_or(u32::MAX).saturating_add(adopted.unwrap_or_default());
-            (Fleet { in_flight, attempts, scaled, runners, members: Vec::new() }, started)
+            (Fleet { in_flight, attempts, next_attempt: None, scaled, runners, members: Vec::new() }, started)
         });
         if !started.is_empty() {
             self.memory.starts.change(&pool_of(of.set, of.uid), |starts| started.into_iter().for_each(|took| starts.add(took)));

@@ -22,11 +22,15 @@ impl ReplicaSets {
     /// Asks about runners in trouble and removes those that are to be replaced. Returns when the next one is due.
     pub(super) async fn restarts(&self, of: Subject<'_>, fleet: &mut Fleet) -> Result<Duration, Error> {
         let decided = self.decisions.restart(self.question(of, fleet)?).await;
+        fleet.next_attempt = restart::next_attempt(decided.iter().filter_map(|decision| {
+            let (_, assessment) = fleet.members.get(decision.member)?;
+            Some((assessment.trouble.as_ref()?.cause, &decision.remedy))
+        }));
         let mut next = self.settings.sync_period;
         let mut replaced = Vec::new();
         for decision in decided {
             match decision.remedy {
-                Remedy::Wait { recheck } => next = next.min(recheck),
+                Remedy::Wait { recheck, .. } => next = next.min(recheck),
                 Remedy::Replace | Remedy::Recreate => replaced.push(decision),
                 Remedy::Quarantine => self.quarantine(of, fleet, &decision).await?,
             }

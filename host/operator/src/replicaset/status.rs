@@ -14,7 +14,6 @@ use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
 use pacer_cluster::status::{Turn, Weight, merge_patch};
 use pacer_core::phase::{self, Phase};
-use pacer_core::restart::{self, RestartLimits};
 use pacer_core::tenancy::Refusal;
 
 use super::observe::Fleet;
@@ -66,7 +65,7 @@ impl ReplicaSets {
         trouble: Option<&GitHubTrouble>,
     ) -> Result<Duration, Error> {
         let old = of.set.status.clone().unwrap_or_default();
-        let new = compute(of, fleet, trouble, &old, &self.settings.restart);
+        let new = compute(of, fleet, trouble, &old);
         // Back-off goes on from there after a restart.
         let weight = match new.failed_attempts == old.failed_attempts {
             true => Weight::of(&old.conditions, &new.conditions, &ROUTINE),
@@ -104,7 +103,6 @@ fn compute(
     fleet: &Fleet,
     trouble: Option<&GitHubTrouble>,
     old: &RunnerReplicaSetStatus,
-    limits: &RestartLimits,
 ) -> RunnerReplicaSetStatus {
     let (set, now) = (of.set, of.clock.now);
     let phases = || fleet.members.iter().map(|(_, assessment)| assessment.phase);
@@ -125,11 +123,7 @@ fn compute(
     new.failed_attempts = attempts;
     new.last_scale_up_time = fleet.scaled.up.map(whole_seconds);
     new.last_scale_down_time = fleet.scaled.down.map(whole_seconds);
-    new.backoff_until = attempts.and_then(|attempts| {
-        let since =
-            fleet.members.iter().filter_map(|(_, assessment)| assessment.trouble.as_ref()).map(|trouble| trouble.since).max()?;
-        Some(whole_seconds(restart::due(since, attempts, limits)))
-    });
+    new.backoff_until = fleet.next_attempt.map(whole_seconds);
     let desired = set.spec.replicas_or_default();
     let online = counts.idle.saturating_add(counts.busy);
     let (verdict, reason, message) = match (trouble, attempts) {

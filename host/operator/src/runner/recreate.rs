@@ -63,7 +63,7 @@ impl Runners {
         let Some(decision) = self.decisions.restart(question).await.into_iter().next() else { return Ok(None) };
         let about = of.runner.object_ref(&());
         match decision.remedy {
-            Remedy::Wait { recheck } => Ok(Some(recheck)),
+            Remedy::Wait { recheck, .. } => Ok(Some(recheck)),
             Remedy::Quarantine => {
                 self.memory.statuses.quarantine(of.runner, &decision.reason, of.clock).await?;
                 self.cluster.events.publish(Reason::RunnerQuarantined, &about, None, &decision.reason).await;

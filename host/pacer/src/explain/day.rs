@@ -12,7 +12,6 @@ use pacer_core::at_work::Work;
 use pacer_core::facts::{Container, PodPhase, Remote, RunnerFacts};
 use pacer_core::phase::{self, Phase};
 use pacer_core::policy::CapacityRequest;
-use pacer_core::restart::{self, RestartLimits};
 use pacer_operator::target::Target;
 use pacer_policy::record::{Change, Done, Item, Pool, VERSION, id};
 use pacer_policy::{Answer, Decision, Inquiry, Receipt, Record};
@@ -208,15 +207,12 @@ fn autoscaler(sight: &Sight<'_>) -> HorizontalRunnerAutoscaler {
 
 fn set(sight: &Sight<'_>, there: &[RunnerSeen<'_>]) -> RunnerReplicaSet {
     let counts = phase::counts(there.iter().map(|runner| runner.assessment.phase));
-    let attempts = Some(sight.attempts(0)).filter(|attempts| *attempts > 0);
-    let newest = there.iter().filter_map(|runner| runner.assessment.trouble.as_ref()).map(|trouble| trouble.since).max();
-    let until = attempts.zip(newest).map(|(attempts, since)| restart::due(since, attempts, &RestartLimits::default()));
     let object = json!({
         "metadata": {"name": "web-1", "namespace": "ci", "uid": "s-1", "ownerReferences": owned_by("RunnerDeployment", "web", "d-1")},
         "spec": {"replicas": sight.pool(0).desired, "selector": {}, "template": {"spec": {"repository": "acme/app"}}},
         "status": {
             "busyReplicas": counts.busy, "idleReplicas": counts.idle, "readyReplicas": 0, "availableReplicas": 0,
-            "failedAttempts": attempts, "backoffUntil": until.map(|until| until.to_string()),
+            "failedAttempts": Some(sight.attempts(0)).filter(|attempts| *attempts > 0), "backoffUntil": sight.next_attempt(0).map(|until| Timestamp::from_second(until.as_second()).unwrap().to_string()),
         },
     });
     serde_json::from_value(object).unwrap()
@@ -246,6 +242,7 @@ fn runner_object(seen: &RunnerSeen<'_>, now: Timestamp) -> Runner {
         "spec": {"repository": "acme/app"},
         "status": {
             "phase": phase_of(seen), "busy": work.busy, "job": work.job,
+            "reason": seen.assessment.trouble.as_ref().map(|trouble| trouble.cause.as_str()),
             "conditions": [{"type": "Ready", "status": ready, "reason": "Registered", "message": "",
                             "lastTransitionTime": seen.created.to_string()}],
         },
@@ -361,7 +358,8 @@ impl Truth {
             reason: newest.decision.reason.to_string(),
             decided: moment(newest.at),
             raised: raised.map(|number| moment(number.at)),
-            attempts: sight.attempts(0),
+            attempts: sight.attempts(0)
+                + u32::from(sight.next_attempt(0).is_some_and(|at| at.as_second() > sight.now().as_second())),
         }
     }
 
@@ -386,8 +384,6 @@ fn count<T>(all: impl Iterator<Item = T>) -> u32 {
 struct Claims {
     /// A runner is made between these moments.
     coming: Vec<(Timestamp, Timestamp, String)>,
-    /// None is made between these.
-    paused: Vec<(Timestamp, Timestamp, String)>,
     /// A job starts by then, nine times out of ten.
     starts: Vec<(u64, Timestamp)>,
 }
@@ -427,9 +423,10 @@ fn waits(id: u64, why: &str, text: &str, truth: &Truth, said: &Said, claims: &mu
         reason == truth.reason && truth.number == MAX
     } else if let Some(reason) = why.strip_prefix("the autoscaler has not counted it in: ") {
         reason == truth.reason && truth.jobs.get(&id).is_some_and(|(queued, ..)| *queued >= truth.decided)
-    } else if why.contains(" failed to start: the next one is made at ") {
+    } else if why.contains(" failed to start: a place is filled again by ") {
+        // One that comes online ends the back-off, so that it may be earlier.
         let until = clock(why, now)?;
-        claims.paused.push((now, until, format!("{now}: {text}")));
+        claims.coming.push((now, until + SignedDuration::from_secs(20), format!("{now}: {text}")));
         number(why) == Some(truth.attempts)
     } else {
         false
@@ -515,15 +512,21 @@ fn wrong_of_pool(said: &Said, truth: &Truth, claims: &mut Claims) -> Vec<String>
         found.push(format!("{lines:#?} is true: {}", said.pool));
     }
     let held = said.pool.split_once("Held back\n").unwrap().1.split_once("\n\nWho decides").unwrap().0;
-    let pause = format!(", because {} in a row failed to start", truth.attempts);
+    let failed = match truth.attempts {
+        1 => "RunnerReplicaSet web-1: 1 runner failed to start: a place is filled again by ".to_owned(),
+        attempts => format!("RunnerReplicaSet web-1: {attempts} runners in a row failed to start: a place is filled again by "),
+    };
     match held.trim() {
         "nothing" => {}
-        held if held.starts_with("RunnerReplicaSet web-1: no new runners before ") && held.ends_with(&pause) => {
-            let until: Timestamp = held.split(' ').nth(6).unwrap().trim_end_matches(',').parse().unwrap();
+        held if held.starts_with(&failed) => {
+            let until: Timestamp = held[failed.len()..].parse().unwrap();
             if until <= said.now {
                 found.push(format!("it is {} already: {held}", said.now));
             }
-            claims.paused.push((said.now, until, format!("{}: {held}", said.now)));
+            // Where nobody waits, the number may be lowered before.
+            if waiting > 0 {
+                claims.coming.push((said.now, until + SignedDuration::from_secs(20), format!("{}: {held}", said.now)));
+            }
         }
         held => found.push(format!("held back is {held:?}")),
     }
@@ -574,10 +577,8 @@ fn wrong_of_runners(said: &Said, truth: &Truth) -> Vec<String> {
 /// What is wrong with what only later moments prove.
 fn wrong_of_claims(claims: &Claims, story: &Story, made: &[Timestamp]) -> Vec<String> {
     let made_in = |from: &Timestamp, to: &Timestamp| made.iter().any(|at| at >= from && at < to);
-    let coming =
-        claims.coming.iter().filter(|(from, to, _)| !made_in(from, to)).map(|(.., text)| format!("nobody was made: {text}"));
-    let paused = claims.paused.iter().filter(|(from, to, _)| made_in(from, to)).map(|(.., text)| format!("one was made: {text}"));
-    let mut found: Vec<String> = coming.chain(paused).collect();
+    let coming = claims.coming.iter().filter(|(from, to, _)| !made_in(from, to));
+    let mut found: Vec<String> = coming.map(|(.., text)| format!("nobody was made: {text}")).collect();
     let started: BTreeMap<u64, Timestamp> = story.started.iter().map(|(job, at, _)| (*job, moment(*at))).collect();
     let late = claims.starts.iter().filter(|(job, latest)| started.get(job).is_none_or(|at| at > latest)).count();
     if late * 10 > claims.starts.len() {
@@ -612,7 +613,7 @@ fn wrong(said: &Said, truth: &Truth, claims: &mut Claims) -> Vec<String> {
 
 #[test]
 fn every_explanation_of_a_recorded_day_is_true() {
-    for (ephemeral, delay, failing) in [(true, 0, false), (true, 300, false), (false, 300, false)] {
+    for (ephemeral, delay, failing) in [(true, 0, false), (true, 300, true), (false, 300, false)] {
         let Day { moments, story, made } = day(ephemeral, delay, failing);
         let mut claims = Claims::default();
         let mut found: Vec<String> = moments.iter().flat_map(|(said, truth)| wrong(said, truth, &mut claims)).collect();
@@ -635,7 +636,7 @@ fn every_explanation_of_a_recorded_day_is_true() {
         {
             assert!(said(words), "nobody said {words:?}");
         }
-        assert!(!failing || said("failed to start: the next one is made at"), "nothing failed");
+        assert!(!failing || said("failed to start: a place is filled again by"), "nothing failed");
         assert!(!ephemeral || said("had done its job and was cleared away"), "nobody was cleared away");
         assert!(ephemeral || said("was removed because fewer runners were wanted"), "nobody went");
         assert!(claims.starts.len() > 20 && moments.len() > 100, "{} moments", moments.len());
@@ -670,7 +671,7 @@ fn an_explanation_that_is_not_true_is_found() {
         ("whose reason it is", "because: reserved", "because: minReplicas, not reserved"),
         ("how many jobs run", " running\n", " or more running\n"),
         ("when it was raised", "raised last at 2001", "raised last at 2002"),
-        ("how many failed", " in a row failed to start", "0 in a row failed to start"),
+        ("how many failed", " runners in a row failed to start", "0 runners in a row failed to start"),
         ("what is held back", "Held back\n  nothing", "Held back\n  something"),
     ] {
         assert_found(what, moments(), |said| Said { pool: said.pool.replacen(from, to, 1), ..said.clone() });

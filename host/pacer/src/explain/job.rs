@@ -12,13 +12,14 @@ use pacer_core::estimate::{Estimate, Pace, starts};
 use pacer_core::ledger::{Job, State};
 use pacer_core::policy::Quantiles;
 use pacer_core::recovery::Rerun;
-use pacer_core::target::{Candidate, Search, Visibility, Wanted, Why, search};
-use pacer_core::waiting::{Cause, Queued, Unmatched, Waits, waits};
+use pacer_core::waiting::{Queued, Waits, waits};
+use pacer_github::GitHub;
 use pacer_operator::target::Target;
 use pacer_policy::{Inquiry, Record};
 use serde::Serialize;
 
 use super::place::Place;
+use super::unknown;
 use crate::archive::ago;
 use crate::cluster::Cluster;
 use crate::report::{Format, Report};
@@ -33,29 +34,30 @@ pub(super) struct Asked {
 }
 
 /// What the command line adds to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hints {
     pub(super) labels: Vec<String>,
     pub(super) repository: Option<String>,
     pub(super) all: bool,
+    /// With the credentials of whoever asks; none without any.
+    pub(super) github: Option<GitHub>,
 }
 
 /// One job.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Story {
-    job: u64,
-    state: &'static str,
+    pub(super) job: u64,
+    pub(super) state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    repository: Option<String>,
+    pub(super) repository: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    workflow: Option<String>,
-    labels: Vec<String>,
+    pub(super) workflow: Option<String>,
+    pub(super) labels: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    queued_at: Option<Timestamp>,
+    pub(super) queued_at: Option<Timestamp>,
     /// `namespace/name` of the autoscaler that counts it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    autoscaler: Option<String>,
+    pub(super) autoscaler: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     /// From 1, among the jobs that wait for the same pool.
@@ -66,12 +68,12 @@ pub(super) struct Story {
     waiting: Option<u32>,
     /// The runner that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    runner: Option<String>,
+    pub(super) runner: Option<String>,
     /// One word; none for a job that does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<&'static str>,
+    pub(super) cause: Option<&'static str>,
     /// The same as a sentence.
-    why: String,
+    pub(super) why: String,
     /// Since when it is that.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
@@ -123,27 +125,29 @@ pub(super) async fn explain(cluster: &Cluster, asked: &Asked, hints: &Hints, for
     if found.is_some() {
         ensure!(hints.labels.is_empty(), "--labels has no effect: an autoscaler knows job {} and its labels", asked.id);
     }
-    let repository = hints.repository.clone().or_else(|| asked.repository.clone());
-    let story = match (found, repository, hints.labels.is_empty()) {
-        (Some(story), ..) => story,
-        (None, Some(repository), false) => stranger(&place, asked.id, &repository, &hints.labels)?,
-        (None, ..) => {
-            let scope = if hints.all { "any namespace" } else { &format!("namespace {}", cluster.namespace) };
-            let elsewhere = if hints.all { "" } else { ", look in the others with -A" };
-            bail!(
-                "no autoscaler of {scope} knows job {}: it is over since some minutes, no webhook about it came (pacer doctor), polling alone tells of it \
-                 and it has waited for less than {} s or behind {TOLD} others, or no autoscaler takes it. To see who would take it{elsewhere}, give \
-                 --repository OWNER/NAME and --labels a,b as the workflow's runs-on has them",
-                asked.id,
-                OVERDUE.as_secs()
-            )
-        }
+    let repository = hints.repository.as_ref().or(asked.repository.as_ref());
+    let (story, github) = match (found, repository) {
+        (Some(story), _) => (Some(story), String::new()),
+        (None, Some(repository)) => unknown::explain(&place, asked.id, repository, hints).await?,
+        (None, None) => (None, String::new()),
+    };
+    let Some(story) = story else {
+        let scope = if hints.all { "any namespace" } else { &format!("namespace {}", cluster.namespace) };
+        let elsewhere = if hints.all { "" } else { ", look in the others with -A" };
+        bail!(
+            "{github}no autoscaler of {scope} knows job {}: it is over since some minutes, no webhook about it came (pacer doctor), polling alone tells of it \
+             and it has waited for less than {} s or behind {TOLD} others, or no autoscaler takes it. To see who would take it{elsewhere}, give \
+             --repository OWNER/NAME, and credentials for GitHub (GITHUB_TOKEN), which knows its labels, or --labels a,b as the workflow's runs-on has \
+             them",
+            asked.id,
+            OVERDUE.as_secs()
+        )
     };
     let text = match format {
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&story)?),
         Format::Text => story.text(now),
     };
-    Ok(Report { text, notes: place.notes(), failure: None })
+    Ok(Report { text, notes: place.notes() + &github, failure: None })
 }
 
 /// What a receipt says of a job that died, and what became of that.
@@ -213,59 +217,28 @@ pub(super) fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
     stories
 }
 
-/// A job that no autoscaler knows: who would take it.
-fn stranger(place: &Place, id: u64, repository: &str, labels: &[String]) -> Result<Story> {
-    let Some((owner, name)) = repository.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()) else {
-        bail!("--repository {repository}: say OWNER/NAME");
-    };
-    let takers = place.takers();
-    let candidates: Vec<Candidate<'_>> = takers.iter().map(|(_, candidate)| candidate.clone()).collect();
-    let wanted = Wanted {
-        owner,
-        repository: name,
-        owner_is_user: false,
-        enterprise: None,
-        labels: labels.iter().map(String::as_str).collect(),
-    };
-    let named = |index: usize| {
-        takers.get(index).map_or_else(String::new, |(autoscaler, _)| {
-            format!("HorizontalRunnerAutoscaler {}/{}", autoscaler.namespace().unwrap_or_default(), autoscaler.name_any())
-        })
-    };
-    let mut story = Story {
-        job: id,
-        state: "unknown",
-        repository: Some(repository.to_owned()),
-        workflow: None,
-        labels: labels.to_vec(),
-        queued_at: None,
-        autoscaler: None,
-        pool: None,
-        place: None,
-        waiting: None,
-        runner: None,
-        cause: None,
-        why: String::new(),
-        since: None,
-        estimate: None,
-        recovery: None,
-    };
-    let cause = match search(&wanted, &candidates, Some(&Visibility::Assumed)) {
-        Search::Found(choice) => {
-            story.autoscaler = Some(named(choice.index));
-            story.why = format!(
-                "{} would take it, and does not know it: no webhook about the job has come (pacer doctor looks for why), it is over, or its runner group \
-                 is closed to the repository",
-                named(choice.index)
-            );
-            return Ok(story);
+impl Story {
+    /// Of a job that no autoscaler knows.
+    pub(super) fn unknown(job: u64, repository: &str, labels: Vec<String>) -> Self {
+        Self {
+            job,
+            state: "unknown",
+            repository: Some(repository.to_owned()),
+            workflow: None,
+            labels,
+            queued_at: None,
+            autoscaler: None,
+            pool: None,
+            place: None,
+            waiting: None,
+            runner: None,
+            cause: None,
+            why: String::new(),
+            since: None,
+            estimate: None,
+            recovery: None,
         }
-        Search::None(Why::Labels { nearest, missing }) => Cause::NoPool(Unmatched::Labels { nearest: named(nearest), missing }),
-        Search::None(Why::Hidden { nearest }) => Cause::NoPool(Unmatched::Group { nearest: named(nearest) }),
-        Search::None(Why::Reach) | Search::Ask => Cause::NoPool(Unmatched::Reach),
-    };
-    (story.cause, story.why) = (Some(cause.word()), cause.to_string());
-    Ok(story)
+    }
 }
 
 impl Guess {
@@ -386,6 +359,7 @@ impl Story {
             "queued" => "waits",
             "in-progress" => "runs",
             "completed" => "is over",
+            "held" => "is held back",
             _ => "is not known to any autoscaler",
         };
         let mut text = format!("Job {} {what}: {}.\n\n", self.job, self.why);

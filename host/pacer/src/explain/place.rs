@@ -12,6 +12,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment,
 use pacer_core::demand::TOLD;
 use pacer_core::estimate::Pace;
 use pacer_core::ledger::{Ledger, State};
+use pacer_core::phase::Cause;
 use pacer_core::recovery::{Rerun, Reruns};
 use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Standing};
@@ -209,8 +210,12 @@ fn standing(runner: &Runner, pod: Option<Option<&Pod>>, works: bool) -> (Standin
     if let Some((_, at)) = holds("Ready", "True") {
         return (Standing::Idle, Some(at));
     }
+    let failed = status.reason.as_deref().and_then(Cause::of).is_some_and(Cause::is_failure);
     match pod {
-        Some(Some(pod)) => of_pod(pod),
+        Some(Some(pod)) => match of_pod(pod) {
+            (Standing::Leaving, since) if failed && pod.metadata.deletion_timestamp.is_none() => (Standing::Failed, since),
+            found => found,
+        },
         _ if holds("Accepted", "False").is_some() => {
             holds("Accepted", "False").map_or((Standing::Created, None), |(message, at)| (Standing::Refused(message), Some(at)))
         }
@@ -295,6 +300,8 @@ mod tests {
                 Standing::Registering,
             ),
             ("{}", "{phase: Failed}", false, Standing::Leaving),
+            ("{reason: completed}", "{phase: Succeeded}", false, Standing::Leaving),
+            ("{reason: unregistered-exit}", "{phase: Succeeded}", false, Standing::Failed),
             (online, "{phase: Running}", false, Standing::Idle),
             (online, "{phase: Running}", true, Standing::Busy),
         ] {

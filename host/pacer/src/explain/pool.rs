@@ -14,6 +14,7 @@ use pacer_cluster::object::ObjectKey;
 use pacer_core::ledger::{Ledger, State};
 use pacer_demand::ledger::jobs_of;
 use pacer_operator::target::{Target, TargetRef};
+use pacer_operator::waiting;
 use pacer_policy::{Decision, Record};
 use pacer_policyset::Phase;
 use pacer_policyset::report::Report as SetReport;
@@ -270,12 +271,10 @@ impl Found {
             .map(|condition| format!("not ready ({}): {}", condition.reason, condition.message))
             .collect();
         for set in &self.sets {
-            let Some(status) = &set.status else { continue };
-            if let (Some(until), Some(attempts)) = (status.backoff_until.as_ref().map(|until| until.0), status.failed_attempts)
-                && until > now
-            {
+            if let Some((until, attempts)) = waiting::backoff([set], now) {
+                let failed = if attempts == 1 { "1 runner" } else { &format!("{attempts} runners in a row") };
                 held.push(format!(
-                    "RunnerReplicaSet {}: no new runners before {until}, because {attempts} in a row failed to start",
+                    "RunnerReplicaSet {}: {failed} failed to start: a place is filled again by {until}",
                     set.name_any()
                 ));
             }

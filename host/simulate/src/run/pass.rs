@@ -48,6 +48,7 @@ impl Run<'_> {
         if std::mem::take(&mut pool.came_online) {
             pool.attempts = restart::attempts(pool.attempts, true, []);
         }
+        pool.next_attempt = None;
         if pool.dead.is_empty() {
             return;
         }
@@ -71,15 +72,17 @@ impl Run<'_> {
         let verdicts = self.policies.restart(request);
         let mut gone: Vec<(usize, Cause, bool)> = Vec::new();
         let mut items: Vec<Item> = Vec::new();
+        let mut decided: Vec<(Cause, Remedy)> = Vec::new();
         let mut recheck: Option<Duration> = None;
         let mut quarantined = Vec::new();
         for (subject, (id, facts, trouble)) in troubled.iter().enumerate() {
             let verdict = verdicts.iter().find(|verdict| verdict.index as usize == subject);
             let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
-            let done = match restart::remedy(verdict, trouble, false, attempt, &RestartLimits::default(), now) {
-                Remedy::Wait { recheck: wait } => {
-                    recheck = Some(recheck.map_or(wait, |before| before.min(wait)));
-                    Done::Waits { seconds: scale_down::seconds(wait) }
+            let remedy = restart::remedy(verdict, trouble, false, attempt, &RestartLimits::default(), now);
+            let done = match &remedy {
+                Remedy::Wait { recheck: wait, .. } => {
+                    recheck = Some(recheck.map_or(*wait, |before| before.min(*wait)));
+                    Done::Waits { seconds: scale_down::seconds(*wait) }
                 }
                 Remedy::Replace | Remedy::Recreate => {
                     gone.push((*id, trouble.cause, facts.ephemeral));
@@ -91,7 +94,9 @@ impl Run<'_> {
                 }
             };
             items.push(Item { name: facts.name.clone(), done });
+            decided.push((trouble.cause, remedy));
         }
+        let next_attempt = restart::next_attempt(decided.iter().map(|(cause, remedy)| (*cause, remedy)));
         if let Some((story, request)) = self.story.as_mut().zip(asked) {
             let (inquiry, answer) = (Inquiry::Restart(request), Answer::Restart(verdicts));
             story.decided.push(Decided { at: self.now, inquiry, answer, items });
@@ -116,6 +121,7 @@ impl Run<'_> {
         }
         if let Some(pool) = self.pools.get_mut(index) {
             pool.attempts = restart::attempts(pool.attempts, false, causes);
+            pool.next_attempt = next_attempt;
         }
         if let Some(wait) = recheck {
             self.wake(index, self.now + milliseconds(wait));
@@ -377,6 +383,7 @@ impl Run<'_> {
             items.extend(self.runners.get(*id).map(|runner| Item { name: runner.name.to_string(), done }));
             left
         };
+        let asked_for = chosen.len();
         let chosen: Vec<usize> = chosen.into_iter().filter(leave).collect();
         if let Some((story, request)) = self.story.as_mut().zip(asked) {
             let (inquiry, answer) = (Inquiry::ScaleDown(request), Answer::ScaleDown(choices));
@@ -384,6 +391,7 @@ impl Run<'_> {
         }
         if let Some(pool) = self.pools.get_mut(index) {
             pool.removals += chosen.len() as u64;
+            pool.refused += (asked_for - chosen.len()) as u64;
         }
         chosen
     }

@@ -63,6 +63,7 @@ pub(super) struct Pool {
     pub(super) shrunk: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
     pub(super) attempts: u32,
+    pub(super) next_attempt: Option<Timestamp>,
     pub(super) came_online: bool,
     pub(super) surplus_since: Option<Moment>,
     pub(super) starts: Durations,
@@ -72,6 +73,7 @@ pub(super) struct Pool {
     pub(super) last_pass: Moment,
     tidied: Moment,
     pub(super) removals: u64,
+    pub(super) refused: u64,
     pub(super) failed: u64,
 }
 
@@ -125,6 +127,7 @@ impl Pool {
             shrunk: None,
             newest: None,
             attempts: 0,
+            next_attempt: None,
             came_online: false,
             surplus_since: None,
             starts: Durations::default(),
@@ -134,6 +137,7 @@ impl Pool {
             last_pass: Moment::MIN / 2,
             tidied: begins,
             removals: 0,
+            refused: 0,
             failed: 0,
         }
     }

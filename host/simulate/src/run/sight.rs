@@ -147,6 +147,12 @@ impl<'a> Sight<'a> {
         self.run.pools.get(pool).map_or(0, |pool| pool.attempts)
     }
 
+    /// When the place of a runner of the pool whose start failed is filled again; none where none waits for that.
+    #[must_use]
+    pub fn next_attempt(&self, pool: usize) -> Option<Timestamp> {
+        self.run.pools.get(pool).and_then(|pool| pool.next_attempt)
+    }
+
     /// All runners of all pools that have been made.
     pub fn runners(&self) -> impl Iterator<Item = RunnerSeen<'a>> {
         let run = self.run;

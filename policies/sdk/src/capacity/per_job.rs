@@ -60,7 +60,7 @@ pub fn one_per_job_beside(own: &str, request: &Request, lives: &Lives) -> Plan {
     Plan { reservations, ceiling: None, look_again, attributes: Vec::new() }
 }
 
-/// Jobs that nobody heard the end of: in progress before queued, then the one that was queued first.
+/// Jobs whose end nobody was told of: in progress before queued, then the one that was queued first.
 struct OpenJobs<'a> {
     in_order: Vec<OpenJob<'a>>,
     /// Indices of them, ordered by the jobs' ids.

@@ -4,12 +4,14 @@
 //! fuzz-fleet [SEEDS [FIRST]]       many seeds
 //! fuzz-fleet replay FILE           one script, with what happens in it
 //! fuzz-fleet defects [SEEDS]       which defects are found, and at which seed
+//! fuzz-fleet confirmation [SEEDS]  how many jobs different idle confirmations cost
 //! ```
 
 use std::fs;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pacer_laboratory::fuzz::search;
@@ -28,6 +30,8 @@ fn main() -> Result<ExitCode> {
         ["replay", file] => replay(file),
         ["defects"] => defects(1_000),
         ["defects", seeds] => defects(seeds.parse()?),
+        ["confirmation"] => confirmation(10_000),
+        ["confirmation", seeds] => confirmation(seeds.parse()?),
         [] => fuzz(100_000, 0),
         [seeds] => fuzz(seeds.parse().context("SEEDS")?, 0),
         [seeds, first, ..] => fuzz(seeds.parse().context("SEEDS")?, first.parse().context("FIRST")?),
@@ -58,7 +62,7 @@ fn replay(file: &str) -> Result<ExitCode> {
     let script: Script = fs::read_to_string(file).with_context(|| file.to_owned())?.parse()?;
     let defect = std::env::var("DEFECT").ok();
     let defect = defect.and_then(|name| Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name));
-    let outcome = run(&script, Rules { defect }, true);
+    let outcome = run(&script, Rules { defect, ..Rules::default() }, true);
     let mut out = stdout().lock();
     for line in &outcome.trace {
         writeln!(out, "{line}")?;
@@ -80,6 +84,22 @@ fn defects(seeds: u64) -> Result<ExitCode> {
             Some((seed, violation)) => writeln!(out, "{defect:?}: seed {seed}, {violation}")?,
             None => writeln!(out, "{defect:?}: not found in {} seeds", report.seeds)?,
         }
+        out.flush()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `--idle-confirmation` is chosen by: the same worlds with a shorter and a longer one.
+fn confirmation(seeds: u64) -> Result<ExitCode> {
+    let mut out = stdout().lock();
+    writeln!(
+        out,
+        "| confirmation | jobs | killed as nothing showed them yet | seeds with a violation |\n| --: | --: | --: | --: |"
+    )?;
+    for seconds in [0, 1, 2, 5, 7, 10, 15, 20, 30, 60] {
+        let rules = Rules { confirmation: Duration::from_secs(seconds), ..Rules::default() };
+        let report = search(0, seeds, rules, threads(), usize::MAX, None);
+        writeln!(out, "| {seconds} s | {} | {} | {} |", report.jobs, report.unlucky, report.failures.len())?;
         out.flush()?;
     }
     Ok(ExitCode::SUCCESS)

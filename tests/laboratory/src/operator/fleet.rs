@@ -16,7 +16,7 @@ use pacer_core::rollout::Leaving;
 use pacer_core::scale_down::since;
 
 use super::observe::IN_FLIGHT;
-use super::{CONFIRMATION, Halt, Operator, SYNC};
+use super::{Halt, Operator, SYNC};
 use crate::agenda::Key;
 use crate::clock::{At, elapsed, wall};
 use crate::object::{RunnerId, Set};
@@ -161,7 +161,7 @@ impl Operator {
         for (index, (member, trouble, attempt)) in (0_u32..).zip(&asked) {
             let verdict = verdicts.iter().find(|verdict| verdict.index == index);
             match self.rules.remedy(verdict, trouble, *attempt, &self.restart, now) {
-                Remedy::Wait { recheck } => next = next.min(recheck),
+                Remedy::Wait { recheck, .. } => next = next.min(recheck),
                 Remedy::Replace | Remedy::Recreate => replaced.push((*member, trouble.cause)),
                 Remedy::Quarantine => {}
             }
@@ -280,11 +280,12 @@ impl Operator {
     ) -> Result<Duration, Halt> {
         let Clocks { at, now } = clocks(outside);
         let wanted_since = *self.memo(id).surplus_since.get_or_insert(at);
-        if let Some(left) = CONFIRMATION.checked_sub(elapsed(wanted_since, at)).filter(|left| !left.is_zero()) {
+        let confirmation = self.rules.confirmation;
+        if let Some(left) = confirmation.checked_sub(elapsed(wanted_since, at)).filter(|left| !left.is_zero()) {
             return Ok(left);
         }
-        let Some(offer) = self.rules.offer(&runners.members, plan.ask, CONFIRMATION, plan.outdated_only, now) else {
-            return Ok(CONFIRMATION);
+        let Some(offer) = self.rules.offer(&runners.members, plan.ask, confirmation, plan.outdated_only, now) else {
+            return Ok(confirmation.max(Duration::from_secs(1)));
         };
         let wild = outside.setting.wild_policy.then(|| policy::nonsense(outside.draw, at));
         let chosen = wild.and_then(|answer| self.rules.choices(&offer.request, answer));

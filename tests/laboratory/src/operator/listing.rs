@@ -1,6 +1,6 @@
 //! The shared listing of runners: `host/github/src/runner_list/{poller,view}.rs`, `pace.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pacer_core::allowance::{Cost, Purpose};
@@ -30,6 +30,8 @@ pub(super) struct View {
     pub(super) pages: u32,
     pub(super) listed: BTreeMap<RunnerId, Listed>,
     pub(super) presence: BTreeMap<u64, Presence>,
+    /// When the listing before was asked for, and whom it had.
+    pub(super) before: Option<(At, BTreeSet<RunnerId>)>,
     /// Listings so far: all, and those whose pages fit together.
     seen: (u8, u8),
     valid: At,
@@ -69,7 +71,8 @@ impl View {
             }
         }
         let listed = listed.iter().map(|one| (one.runner, *one)).collect();
-        Self { fetched, complete, pages, listed, presence, seen, valid }
+        let before = before.map(|before| (before.fetched, before.listed.keys().copied().collect()));
+        Self { fetched, complete, pages, listed, presence, before, seen, valid }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pacer_core::facts::{PodFacts, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
-use pacer_core::listing::{self, Entry, Lack, Listing, Registrant};
+use pacer_core::listing::{self, Before, Entry, Lack, Listing, Registrant};
 use pacer_core::stop::PodDeletion;
 
 use super::Operator;
@@ -78,8 +78,12 @@ impl Operator {
             settled: self.rules.is_fresh(elapsed(changed, view.fetched) >= listing::VISIBLE),
         };
         listing.proves(of, || {
-            let first = *known.absent_since.get_or_insert(view.fetched);
-            Lack { since: elapsed(first, now), again: first < view.fetched }
+            let before = view.before.as_ref();
+            let before =
+                before.map(|(asked, listed)| Before { had: listed.contains(&id), fresh: self.rules.is_fresh(*asked > changed) });
+            let first = known.absent_since.filter(|_| before.is_none_or(|before| !before.had));
+            let first = *known.absent_since.insert(first.unwrap_or(view.fetched));
+            Lack { since: elapsed(first, now), again: before.is_some_and(Before::lacked) }
         })
     }
 

@@ -1,7 +1,7 @@
 //! What fleets cost: times, API server writes, GitHub calls, processor time and memory of the operator, in one table.
 //!
 //! ```text
-//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,large,repositories,steady,facts,calibration] [--json]
+//! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,large,repositories,steady,facts,calibration,page] [--json]
 //! ```
 //!
 //! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
@@ -39,6 +39,8 @@ mod repositories;
 mod steady;
 #[path = "fleet_benchmark/tenants.rs"]
 mod tenants;
+#[path = "fleet_benchmark/viewers.rs"]
+mod viewers;
 
 use figure::table;
 
@@ -118,6 +120,8 @@ enum Scene {
     Facts,
     /// What the simulator makes of recorded loads, and how well it predicts another policy. Takes some six minutes, and is measured when asked for.
     Calibration,
+    /// What the page costs beside ten viewers, of the sizes of the fleets.
+    Page,
 }
 
 #[tokio::main]
@@ -173,6 +177,12 @@ async fn main() -> Result<ExitCode> {
             Scene::Calibration => {
                 note("calibration of the simulator")?;
                 keep(calibration::measure(&arguments.loads, arguments.seeds, &mut figures).await, &mut failures);
+            }
+            Scene::Page => {
+                for size in &arguments.runners {
+                    note(&format!("page over {size} runners"))?;
+                    keep(viewers::measure(*size, idle, &mut figures).await, &mut failures);
+                }
             }
             Scene::Latency => {
                 note("single jobs")?;

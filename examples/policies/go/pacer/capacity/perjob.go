@@ -49,7 +49,7 @@ func OnePerJobBeside(own string, request Request) Plan {
 	return plan
 }
 
-// openJobs are the jobs that nobody heard the end of: in progress before queued, then the one that was queued first. By their IDs as well.
+// openJobs are the jobs whose end nobody was told of: in progress before queued, then the one that was queued first. By their IDs as well.
 func openJobs(jobs []Job) (inOrder []Job, byID map[uint64]Job) {
 	byID = make(map[uint64]Job, len(jobs))
 	for _, index := range pacer.Ordered(jobs, func(one, other Job) int {

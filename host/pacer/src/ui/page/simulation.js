@@ -62,8 +62,8 @@ export const simulation = {
       return;
     }
     const { contenders, rows } = report.comparison;
-    const shown = rows.filter((one) => page.matches(one.pool ?? "all pools", one.metric));
-    this.show("Policies side by side; differences are from the first", contenders, shown.map((one) => [`${one.pool} ${one.metric}`, row(one.pool ?? "all pools", one, one.values, 0)]));
+    const shown = rows.filter((one) => page.matches(group(one), one.metric));
+    this.show("Policies side by side; differences are from the first", contenders, shown.map((one) => [`${group(one)} ${one.metric}`, row(group(one), one, one.values, 0)]));
     say(this.head, [`${count(report.jobs, "job")}, ${count(report.seeds, "seed")} from ${report.seed}`, calibrated(report.calibration), report.failure, ...report.notes].filter((part) => part).join(". "));
     say(this.empty, shown.length > 0 ? "" : "No figure matches the filter.");
   },
@@ -80,6 +80,9 @@ export const simulation = {
     this.table.show(rows);
   },
 };
+
+/** Whose figure it is: a pool's, or that of the jobs of a repository or with these labels. */
+const group = ({ pool, repository, labels }) => pool ?? repository ?? (labels ? `[${labels}]` : "all pools");
 
 const alone = (value) => ({ mean: value, min: value, max: value });
 

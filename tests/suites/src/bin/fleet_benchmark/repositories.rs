@@ -1,4 +1,4 @@
-//! Many repositories with one set of credentials, each with an idle runner and an autoscaler that hears of jobs by webhook.
+//! Many repositories with one set of credentials, each with an idle runner and an autoscaler that is told of jobs by webhooks.
 
 use std::time::Duration;
 

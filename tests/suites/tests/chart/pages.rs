@@ -219,6 +219,8 @@ async fn get_started(heading: &str, had_a_cluster: bool) -> Result<()> {
     desk.run(get).await?;
     desk.watch(watch, "Running").await?;
     runners(&world, "the first runner", |counts| counts.online == 1).await?;
+    // What the sentence below the block has for those who wait for longer.
+    ensure!(text.contains("`kubectl describe runners`") && desk.run("kubectl describe runners").await?.contains("first-"));
     // Found in the queue, as no webhook tells of it.
     for _ in 0..3 {
         world.github.queue_job(JobSpec::new("OWNER/REPOSITORY", ["first"]).lasting(Duration::from_secs(1)))?;

@@ -35,15 +35,20 @@ pub(super) enum Outcome {
     Refused,
     /// It could not be recorded now.
     Unavailable,
+    /// The ledger that it belongs to is full.
+    Full,
 }
 
 /// Event, action and outcome of deliveries that were not taken.
-const FAILURES: [(&str, &str, Outcome); 5] = [
+const FAILURES: [(&str, &str, Outcome); 8] = [
     ("unknown", "none", Outcome::Refused),
     ("unknown", "none", Outcome::Unavailable),
     ("workflow_job", "queued", Outcome::Unavailable),
     ("workflow_job", "in_progress", Outcome::Unavailable),
     ("workflow_job", "completed", Outcome::Unavailable),
+    ("workflow_job", "queued", Outcome::Full),
+    ("workflow_job", "in_progress", Outcome::Full),
+    ("workflow_job", "completed", Outcome::Full),
 ];
 
 impl Outcome {
@@ -55,6 +60,7 @@ impl Outcome {
             Self::NoTarget => "no_target",
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",
+            Self::Full => "full",
         }
     }
 }
@@ -166,8 +172,11 @@ mod tests {
         let expected = [
             r#"{event="unknown",action="none",outcome="refused"} 0"#,
             r#"{event="unknown",action="none",outcome="unavailable"} 0"#,
+            r#"{event="workflow_job",action="completed",outcome="full"} 0"#,
             r#"{event="workflow_job",action="completed",outcome="unavailable"} 0"#,
+            r#"{event="workflow_job",action="in_progress",outcome="full"} 0"#,
             r#"{event="workflow_job",action="in_progress",outcome="unavailable"} 0"#,
+            r#"{event="workflow_job",action="queued",outcome="full"} 0"#,
             r#"{event="workflow_job",action="queued",outcome="unavailable"} 0"#,
         ];
         assert_eq!(events, expected);

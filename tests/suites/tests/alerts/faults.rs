@@ -93,12 +93,11 @@ async fn delivered(world: &World, id: u64, at: Timestamp, wanted: impl Fn(&post:
     world.check(outcome).await?
 }
 
-/// A world that receives webhooks, whose autoscaler has made a runner for a job that was queued at this time and that nobody starts.
-async fn waiting_world(at: Timestamp) -> Result<World> {
+/// A world that receives webhooks, with a runner that is idle whatever they say, as GitHub knows nothing of the jobs of [`queued`].
+async fn receiving_fleet() -> Result<World> {
     let world = receiving_world(&[]).await?;
-    apply(&world, &deployment("web", 0)).await?;
-    apply(&world, &autoscaler("web", 0, 1)).await?;
-    delivered(&world, 1_000, at, |answer| answer.text == "scaled web by 1").await?;
+    apply(&world, &deployment("web", 1)).await?;
+    apply(&world, &autoscaler("web", 1, 1)).await?;
     settled(&world, 1).await?;
     Ok(world)
 }
@@ -134,18 +133,13 @@ pub(crate) async fn operator_that_cannot_be_scraped_raises_an_alert() -> Result<
 /// GitHub's runner group is not open to the repository, say: the runner is there, and the job does not start. Its event comes late, so that nobody
 /// has to wait for 15 minutes.
 pub(crate) async fn job_that_no_runner_gets_raises_an_alert() -> Result<Recording> {
-    let world = receiving_world(&[]).await?;
-    apply(&world, &deployment("web", 1)).await?;
-    apply(&world, &autoscaler("web", 1, 2)).await?;
-    settled(&world, 1).await?;
+    let world = receiving_fleet().await?;
     let nobody_waits = Most("pacer_oldest_waiting_job_seconds", "web", 0.0);
     let mut recording = Recording::begin(&world, &[nobody_waits, Least("pacer_runners", "state=\"idle\"", 1.0)]).await?;
     let long_ago = Timestamp::now() - jiff::SignedDuration::from_mins(20);
     delivered(&world, 1, long_ago, |answer| answer.text == "scaled web by 1").await?;
-    settled(&world, 2).await?;
-    recording
-        .add(&world, &[Least("pacer_oldest_waiting_job_seconds", "web", 900.0), Least("pacer_runners", "state=\"idle\"", 2.0)])
-        .await?;
+    let waits = Least("pacer_oldest_waiting_job_seconds", "web", 900.0);
+    recording.add(&world, &[waits, Least("pacer_runners", "state=\"idle\"", 1.0)]).await?;
     end_as_it_is(world).await?;
     Ok(recording)
 }
@@ -219,7 +213,8 @@ pub(crate) async fn deliveries_without_a_signature_raise_an_alert() -> Result<Re
 }
 
 pub(crate) async fn deliveries_while_the_api_server_is_away_raise_an_alert() -> Result<Recording> {
-    let world = waiting_world(Timestamp::now()).await?;
+    let world = receiving_fleet().await?;
+    delivered(&world, 1_000, Timestamp::now(), |answer| answer.text == "scaled web by 1").await?;
     let mut recording = well(&world, 1).await?;
     let address = webhooks(&world)?;
     let events: Vec<Value> = (1..=MANY).map(|id| queued(id, Timestamp::now())).collect();
@@ -258,7 +253,8 @@ pub(crate) async fn deliveries_that_reach_nobody_raise_an_alert_while_missing_an
 /// The objects of a ledger are made here, with the jobs of an hour in which nobody started any.
 pub(crate) async fn ledger_that_is_full_raises_an_alert() -> Result<Recording> {
     let now = Timestamp::now();
-    let world = waiting_world(now).await?;
+    let world = receiving_fleet().await?;
+    delivered(&world, 1_000, now, |answer| answer.text == "scaled web by 1").await?;
     let mut recording = well(&world, 1).await?;
     let owner = api::<HorizontalRunnerAutoscaler>(&world).get("web").await?;
     let uid = owner.metadata.uid.clone().context("no UID")?;
@@ -298,7 +294,7 @@ pub(crate) async fn ledger_that_is_full_raises_an_alert() -> Result<Recording> {
         .await?;
     // What is lacking to the limit, and one more.
     delivered(&world, 2_000, now, |answer| answer.status == 503 && answer.text.contains("is full")).await?;
-    recording.add(&world, &[Grown("pacer_ledger_overflows_total", "", 1.0)]).await?;
+    recording.add(&world, &[Grown("pacer_webhook_events_total", "outcome=\"full\"", 1.0)]).await?;
     end_as_it_is(world).await?;
     Ok(recording)
 }

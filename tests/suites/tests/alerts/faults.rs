@@ -19,7 +19,7 @@ use pacer_harness::ingress::Ingress;
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::fleet::runner_set;
-use pacer_suites::webhook::{SECRET, hook, receive, receiving_world};
+use pacer_suites::webhook::{SECRET, receive, receiving_world};
 use pacer_suites::{
     NAMESPACE, PATIENCE, api, apply, autoscaler, brisk_world, deployment, end_as_it_is, put, queue, running, scale, settled,
     succeeded, with_spec,
@@ -134,13 +134,14 @@ pub(crate) async fn operator_that_cannot_be_scraped_raises_an_alert() -> Result<
 /// wait for 15 minutes.
 pub(crate) async fn job_that_no_runner_gets_raises_an_alert() -> Result<Recording> {
     let world = receiving_fleet().await?;
-    hook(&world, Scope::repository("acme", "app"))?;
     queue(&world, "web", 1, Duration::from_secs(1_800))?;
     running(&world, 1).await?;
     let busy = Least("pacer_runners", "state=\"busy\"", 1.0);
     let mut recording = Recording::begin(&world, &[busy, Most("pacer_oldest_waiting_job_seconds", "web", 0.0)]).await?;
+    let jobs = queue(&world, "web", 1, Duration::ZERO)?;
+    let job = jobs.first().context("no job")?;
     let long_ago = Timestamp::now() - jiff::SignedDuration::from_mins(20);
-    delivered(&world, 1, long_ago, |answer| answer.text == "scaled web by 1").await?;
+    delivered(&world, job.0, long_ago, |answer| answer.text == "scaled web by 1").await?;
     recording.add(&world, &[Least("pacer_oldest_waiting_job_seconds", "web", 900.0), busy]).await?;
     end_as_it_is(world).await?;
     Ok(recording)

@@ -49,7 +49,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-simulate-short bench-policy profile image release-tools release release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -231,6 +231,26 @@ image: cross ## Writes an OCI layout with the release build into target/image, a
 	rm -rf target/image target/image-root target/image-files.tsv
 	deploy/image/build.sh $(RELEASED)/pacer target/image
 
+# What may mount, where that is not who builds.
+SUPERUSER := $(if $(filter 0,$(shell id -u)),,sudo -n --preserve-env env PATH="$$PATH")
+image-test: image build controlplane ## The operator of `make image` on its own root, which nobody may write, passes the suite `flows`. Takes the superuser.
+	# Whatever it writes has to be refused there, or it is not the image's root that it runs on.
+	if said=$$($(SUPERUSER) tests/suites/in-root.sh man /tmp/man 2>&1); then echo "image: it can write: $$said" >&2; exit 1; fi
+	grep -q "Read-only file system" <<<"$$said" || { echo "image: $$said" >&2; exit 1; }
+	$(SUPERUSER) env PACER_BIN="$(CURDIR)/tests/suites/in-root.sh" cargo test --workspace --test flows $(LOCKED) -- --test-threads="$(SUITE_THREADS)"
+
+image-twice: cross ## Builds program and image of the last commit from nothing in two places, and compares them byte by byte. Takes an hour on two cores.
+	rm -rf target/twice
+	for place in first second-elsewhere; do
+	  git worktree prune
+	  git worktree add --detach "target/twice/$$place" HEAD
+	  make -C "target/twice/$$place" image
+	done
+	cmp target/twice/{first,second-elsewhere}/$(RELEASED)/pacer
+	diff -r target/twice/{first,second-elsewhere}/target/image
+	for place in first second-elsewhere; do git worktree remove --force "target/twice/$$place"; done
+	echo "two builds in two places are identical"
+
 release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras and cosign, which `make release` and `make release-push` run.
 	cargo install cargo-auditable --locked --version $(AUDITABLE_VERSION)
 	cargo install cargo-cyclonedx --locked --version $(CYCLONEDX_VERSION)
@@ -252,7 +272,21 @@ release: cross helm policies ## For ARCH: writes archives, image, chart, manifes
 	rm -rf target/release-files
 	SBOM=target/sbom.json IMAGE_BINARY=target/pacer-of-the-image deploy/release/build.sh $(RELEASED)/pacer target/policies target/release-files
 
-release-push: ## Signs what `make release` wrote, and pushes image, chart and policies to REGISTRY.
+release-cross-tools: ## Installs what the release for arm64 takes on an amd64 Debian or Ubuntu: a linker with its libraries, and an emulator.
+	$(if $(filter 0,$(shell id -u)),,sudo -n) apt-get update -qq
+	$(if $(filter 0,$(shell id -u)),,sudo -n) apt-get install -qq --yes gcc-aarch64-linux-gnu qemu-user-static
+
+# What does not depend on a platform has to come out the same for both.
+release-all: ## What `make release` writes, for amd64 and arm64 together.
+	rm -rf target/release-of-platforms
+	mkdir -p target/release-of-platforms
+	for arch in amd64 arm64; do
+	  $(MAKE) release ARCH="$$arch"
+	  mv target/release-files "target/release-of-platforms/$$arch"
+	done
+	deploy/release/merge.sh target/release-files target/release-of-platforms/amd64 target/release-of-platforms/arm64
+
+release-push: ## Signs what `make release` or `make release-all` wrote, and pushes image, chart and policies to REGISTRY.
 	@: "$${REGISTRY:?the registry and its path, such as ghcr.io/example}"
 	PATH="$$(go env GOPATH)/bin:$$PATH" deploy/release/push.sh target/release-files target/policies
 

@@ -61,6 +61,38 @@ grep -qF "\"resolvedDependencies\":[{\"uri\":\"git+$SOURCE_URL\"," provenance.js
 grep -qF "sha256: $(sha256sum "$archive" | cut -d' ' -f1)" krew.yaml || fail 'the plugin has another checksum'
 grep -qF "uri: $RELEASE_URL/$archive" krew.yaml || fail 'the plugin has another address'
 
+# Releases of two platforms are one. No other platform's program is there without a cross compiler: what build.sh writes for it is made of this one's.
+cp -R "$scratch/first" "$scratch/other"
+here_arch=$(echo "$archive" | sed 's/.*-linux-\(.*\)\.tar\.gz/\1/')
+(cd "$scratch/other" && for file in *-linux-*; do
+    printf x >>"$file"
+    mv "$file" "$(echo "$file" | sed "s/-linux-$here_arch/-linux-other/")"
+done
+sed -i "s/linux-$here_arch/linux-other/; s/arch: $here_arch/arch: other/; s/^\( *sha256:\).*/\1 $(sha256sum pacer-*-linux-other.tar.gz | cut -d' ' -f1)/" krew.yaml
+sed -i "s#linux/$here_arch#linux/other#" provenance.json
+rm SHA256SUMS && sums=$(sha256sum -- *) && printf '%s\n' "$sums" >SHA256SUMS)
+sh "$here/merge.sh" "$scratch/merged" "$scratch/first" "$scratch/other"
+(
+    cd "$scratch/merged"
+    sha256sum --quiet --check SHA256SUMS
+    [ "$(wc -l <SHA256SUMS)" = "$(($(ls | wc -l) - 1))" ] || fail 'a file of two platforms has no checksum'
+    for file in *; do
+        case $file in provenance.json | SHA256SUMS) continue ;; esac
+        grep -qF "{\"name\":\"$file\",\"digest\":{\"sha256\":\"$(sha256sum "$file" | cut -d' ' -f1)\"}}" provenance.json ||
+            fail "the provenance of two platforms lacks $file"
+    done
+    grep -qF "\"platform\":\"linux/$here_arch,linux/other\"" provenance.json || fail 'the provenance names other platforms'
+    for arch in "$here_arch" other; do
+        grep -qF "matchLabels: {os: linux, arch: $arch}" krew.yaml || fail "the plugin lacks $arch"
+        grep -qF "sha256: $(sha256sum "pacer-$version-linux-$arch.tar.gz" | cut -d' ' -f1)" krew.yaml || fail "the plugin of $arch has another checksum"
+    done
+    [ "$(grep -c '^kind: Plugin' krew.yaml)" = 1 ] || fail 'the manifest of the plugin is two'
+)
+# One that has another chart is no part of the same release.
+printf x >>"$scratch/other/pacer-chart-$version.tgz"
+(cd "$scratch/other" && rm SHA256SUMS && sums=$(sha256sum -- *) && printf '%s\n' "$sums" >SHA256SUMS)
+if sh "$here/merge.sh" "$scratch/mixed" "$scratch/first" "$scratch/other" 2>/dev/null; then fail 'two charts are taken for one'; fi
+
 # What is damaged is found out.
 printf x >>"$archive"
 if sha256sum --quiet --check SHA256SUMS >/dev/null 2>&1; then fail 'a damaged archive passes'; fi

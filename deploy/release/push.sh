@@ -31,9 +31,17 @@ fi
 # The checksums cover every other file, the provenance among them.
 cosign sign-blob --yes --bundle "$files/SHA256SUMS.sigstore.json" "$files/SHA256SUMS"
 
-mkdir "$scratch/image"
-tar -xf "$(echo "$files"/pacer-"$version"-image-*.tar)" -C "$scratch/image"
-cosign sign --yes "$(crane push "$scratch/image" "$registry/pacer:$version")"
+# An image for each platform, and one name for them all, behind which a node finds its own.
+set --
+for packed in "$files"/pacer-"$version"-image-linux-*.tar; do
+    arch=${packed##*-linux-}
+    arch=${arch%.tar}
+    mkdir "$scratch/$arch"
+    tar -xf "$packed" -C "$scratch/$arch"
+    set -- "$@" --manifest "$(crane push "$scratch/$arch" "$registry/pacer:$version-$arch")"
+done
+# Signed with what it names, as an admission policy may look at either.
+cosign sign --yes --recursive "$(crane index append "$@" --tag "$registry/pacer:$version")"
 "$helm" push "$chart" "oci://$registry/charts"
 cosign sign --yes "$registry/charts/pacer@$(crane digest "$registry/charts/pacer:$version")"
 

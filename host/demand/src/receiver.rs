@@ -355,7 +355,7 @@ impl Receiver {
         match change {
             Change::Overflow => {
                 let why = format!("the ledger of {name} is full; deliver it again\n");
-                (Answer::new(StatusCode::SERVICE_UNAVAILABLE, &why).again_after(LATER), Outcome::Unavailable)
+                (Answer::new(StatusCode::SERVICE_UNAVAILABLE, &why).again_after(LATER), Outcome::Full)
             }
             Change::None => (accepted(found, state, job), Outcome::Known),
             Change::Added | Change::Advanced => {

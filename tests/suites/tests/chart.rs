@@ -7,6 +7,8 @@ mod busy;
 mod helm;
 #[path = "chart/installation.rs"]
 mod installation;
+#[path = "chart/manuals.rs"]
+mod manuals;
 #[path = "chart/pages.rs"]
 mod pages;
 #[path = "chart/pod.rs"]

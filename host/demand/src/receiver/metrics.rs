@@ -35,7 +35,21 @@ pub(super) enum Outcome {
     Refused,
     /// It could not be recorded now.
     Unavailable,
+    /// The ledger that it belongs to is full.
+    Full,
 }
+
+/// Event, action and outcome of deliveries that were not taken.
+const FAILURES: [(&str, &str, Outcome); 8] = [
+    ("unknown", "none", Outcome::Refused),
+    ("unknown", "none", Outcome::Unavailable),
+    ("workflow_job", "queued", Outcome::Unavailable),
+    ("workflow_job", "in_progress", Outcome::Unavailable),
+    ("workflow_job", "completed", Outcome::Unavailable),
+    ("workflow_job", "queued", Outcome::Full),
+    ("workflow_job", "in_progress", Outcome::Full),
+    ("workflow_job", "completed", Outcome::Full),
+];
 
 impl Outcome {
     fn as_str(self) -> &'static str {
@@ -46,6 +60,7 @@ impl Outcome {
             Self::NoTarget => "no_target",
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",
+            Self::Full => "full",
         }
     }
 }
@@ -86,6 +101,10 @@ impl ReceiverMetrics {
             jobs: JobMetrics::register(registry),
         };
         registry.register("pacer_webhook_events", "Webhook deliveries by what became of them", metrics.events.clone());
+        // There from the start, so that the first failures are an increase that alerts see.
+        for (event, action, outcome) in FAILURES {
+            drop(metrics.events.get_or_create(&EventLabels { event, action, outcome: outcome.as_str() }));
+        }
         registry.register("pacer_webhook_seconds", "Time from a delivery's body to its answer", metrics.answers.clone());
         let help = "Time from a job's queueing to its start, as webhooks tell it";
         registry.register("pacer_job_queue_seconds", help, metrics.waits.clone());
@@ -141,6 +160,27 @@ impl ReceiverMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_have_a_series_before_the_first_one() {
+        let mut registry = Registry::default();
+        let _metrics = ReceiverMetrics::register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let mut events: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("pacer_webhook_events_total")).collect();
+        events.sort_unstable();
+        let expected = [
+            r#"{event="unknown",action="none",outcome="refused"} 0"#,
+            r#"{event="unknown",action="none",outcome="unavailable"} 0"#,
+            r#"{event="workflow_job",action="completed",outcome="full"} 0"#,
+            r#"{event="workflow_job",action="completed",outcome="unavailable"} 0"#,
+            r#"{event="workflow_job",action="in_progress",outcome="full"} 0"#,
+            r#"{event="workflow_job",action="in_progress",outcome="unavailable"} 0"#,
+            r#"{event="workflow_job",action="queued",outcome="full"} 0"#,
+            r#"{event="workflow_job",action="queued",outcome="unavailable"} 0"#,
+        ];
+        assert_eq!(events, expected);
+    }
 
     #[test]
     fn series_of_autoscaler_are_removed_when_it_is_gone() {

@@ -7,13 +7,14 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{elements, repository, text, yaml};
+use super::{elements, read, repository, text, yaml};
 
 /// Writes down how it was called, and what it was given on its standard input where it was asked to read a password there.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "${0##*/} $*" >>"$CALLS"
 case " $* " in
     *" --password-stdin "*) cat >"$GIVEN" ;;
+    *" index append "*) echo "registry/name@sha256:1" ;;
     *" push "* | *" digest "*) echo "registry/name@sha256:0" ;;
 esac
 "#;
@@ -35,9 +36,11 @@ fn push(directory: &Path, variables: &[(&str, &str)]) -> Result<Output> {
         fs::write(files.join(name), "x")?;
     }
     fs::write(policies.join("oldest-first.wasm"), "x")?;
-    let image = files.join("pacer-0.1.0-image-linux-amd64.tar");
-    let packed = Command::new("tar").arg("-cf").arg(image).arg("-C").arg(&policies).arg(".").status()?;
-    ensure!(packed.success(), "tar: {packed}");
+    for arch in ["amd64", "arm64"] {
+        let image = files.join(format!("pacer-0.1.0-image-linux-{arch}.tar"));
+        let packed = Command::new("tar").arg("-cf").arg(image).arg("-C").arg(&policies).arg(".").status()?;
+        ensure!(packed.success(), "tar: {packed}");
+    }
     let path = std::env::var("PATH").context("PATH")?;
     let mut command = Command::new("sh");
     command.arg(repository("deploy/release/push.sh")).args([&files, &policies]);
@@ -61,6 +64,22 @@ fn release_is_pushed_after_a_login_whose_token_no_argument_has() -> Result<()> {
     ensure!(login < place("crane push ")? && login < place("oras push ghcr.io/some-body/pacer-policies/oldest-first:0.1.0 ")?);
     ensure!(login < place("helm push ")? && calls.contains(" oci://ghcr.io/some-body/charts\n"), "{calls}");
     ensure!(!calls.contains("Some-Body"), "registries take no capitals: {calls}");
+    Ok(())
+}
+
+#[test]
+fn images_of_all_platforms_get_one_name_that_is_signed_with_them() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let output = push(directory.path(), &[("REGISTRY", "127.0.0.1:5000/x")])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let calls = fs::read_to_string(directory.path().join("calls"))?;
+    for arch in ["amd64", "arm64"] {
+        let pushed = calls.lines().any(|line| line.starts_with("crane push ") && line.ends_with(&format!("/pacer:0.1.0-{arch}")));
+        ensure!(pushed, "no image for {arch}: {calls}");
+    }
+    let one = "crane index append --manifest registry/name@sha256:0 --manifest registry/name@sha256:0 --tag 127.0.0.1:5000/x/pacer:0.1.0";
+    ensure!(calls.lines().any(|line| line == one), "{calls}");
+    ensure!(calls.lines().any(|line| line == "cosign sign --yes --recursive registry/name@sha256:1"), "{calls}");
     Ok(())
 }
 
@@ -89,6 +108,13 @@ fn workflow_gives_the_release_what_it_needs_to_push() -> Result<()> {
         // Of this step alone: no other needs it.
         ensure!(text(&step["env"], variable) == value && job["env"].get(variable).is_none(), "{variable}");
     }
+    // Both platforms are made before anything is pushed.
+    let place = |target: &str| elements(job, "steps").position(|step| text(step, "run") == format!("make {target}"));
+    ensure!(place("release-all").is_some() && place("release-all") < place("release-push"), "{job}");
+    ensure!(
+        read("Makefile")?.contains("\tfor arch in amd64 arm64; do\n\t  $(MAKE) release ARCH=\"$$arch\"\n"),
+        "make release-all lacks a platform"
+    );
     ensure!(text(&job["env"], "SOURCE_URL") == "${{ github.server_url }}/${{ github.repository }}", "{job}");
     Ok(())
 }

@@ -238,6 +238,51 @@ async fn installation_with_every_value_set_starts_operator_and_webhook_server() 
     end_as_it_is(world).await
 }
 
+/// Selects the records of policy sets that were good.
+const RECORDS: &str = "--selector=actions.summerwind.dev/policy-record-of";
+
+/// What [`installation_with_every_value_set_starts_operator_and_webhook_server`] can't have beside its values is in one of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn installation_with_any_set_of_values_is_made_and_leaves_only_definitions() -> Result<()> {
+    let world = bare().await?;
+    define_foreign(&world).await?;
+    for namespace in ["watched", "monitoring", "team-a-runners", "elsewhere"] {
+        world.plane.namespace(namespace).await?;
+    }
+    for account in ["given", "given-as-well"] {
+        kubectl(&world, &["create", "serviceaccount", account, "--namespace", NAMESPACE]).await?;
+    }
+    let kinds = format!("{KINDS},servicemonitors,prometheusrules");
+    let before = everything(&world, &kinds).await?;
+    for name in crate::rendered::sets_of_values()? {
+        // Its hook is a Job, for which there is no node here.
+        let (values, chart) = (helm::values(&name), helm::chart());
+        let install = ["install", "arc", &chart, "--namespace", NAMESPACE, "--no-hooks", "--values", &values];
+        let said = helm::succeed(Some(&world.plane), &install).with_context(|| name.clone())?;
+        ensure!(said.contains("STATUS: deployed"), "{name}: {said}");
+        ensure!(everything(&world, &kinds).await?.len() > before.len() + 5, "{name} made next to nothing");
+        if name == "few-rights" {
+            let operator = start(&world, NAMESPACE, "arc-actions-runner-controller-pacer", "leading").await?;
+            apply(&world, &deployment("web", 1)).await?;
+            pacer_suites::until::<pacer_api::Runner>(&world, "a Runner", |all| all.len() == 1).await?;
+            let log = operator.logs();
+            ensure!(!log.contains("forbidden"), "it uses a right that it does not have:\n{log}");
+            operator.terminate().await;
+            kubectl(&world, &["delete", "runnerdeployment", "web", "--wait=false"]).await?;
+        }
+        helm::succeed(Some(&world.plane), &["uninstall", "arc", "--namespace", NAMESPACE, "--no-hooks"])?;
+        // What was good outlives the ConfigMap that had it, until somebody says otherwise, as docs/install.md does.
+        kubectl(&world, &["--namespace", NAMESPACE, "delete", "configmaps", RECORDS]).await?;
+        let left = everything(&world, &kinds).await?;
+        ensure!(
+            left == before,
+            "{name}: made and left, or taken away: {:?}",
+            left.symmetric_difference(&before).collect::<Vec<_>>()
+        );
+    }
+    end_as_it_is(world).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_of_arc_keeps_addresses_and_secrets_and_can_be_taken_back() -> Result<()> {
     let world = bare().await?;

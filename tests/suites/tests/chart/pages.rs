@@ -32,21 +32,21 @@ fn blocks<'a>(page: &'a str, heading: &str) -> Result<Vec<Block<'a>>> {
 }
 
 /// The desk of somebody who follows a page: a checkout, a path with the tools, and what stands for words in capitals.
-struct Desk<'w> {
+pub(crate) struct Desk<'w> {
     world: &'w World,
-    directory: PathBuf,
+    pub(crate) directory: PathBuf,
     path: String,
-    words: Vec<(&'static str, String)>,
+    pub(crate) words: Vec<(&'static str, String)>,
 }
 
 /// What a command printed, both streams.
-struct Said {
-    text: String,
-    code: Option<i32>,
+pub(crate) struct Said {
+    pub(crate) text: String,
+    pub(crate) code: Option<i32>,
 }
 
 impl<'w> Desk<'w> {
-    async fn new(world: &'w World, name: &str, words: &[(&'static str, &str)]) -> Result<Self> {
+    pub(crate) async fn new(world: &'w World, name: &str, words: &[(&'static str, &str)]) -> Result<Self> {
         let directory = world.plane.directory().join(name);
         let tools = directory.join("tools");
         std::fs::create_dir_all(&tools)?;
@@ -72,7 +72,7 @@ impl<'w> Desk<'w> {
     }
 
     /// A cluster that was there before.
-    fn has_a_cluster(&self) -> Result<()> {
+    pub(crate) fn has_a_cluster(&self) -> Result<()> {
         std::fs::copy(self.world.plane.kubeconfig_path(), self.kubeconfig())?;
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<'w> Desk<'w> {
         command
     }
 
-    async fn try_to_run(&self, line: &str) -> Result<Said> {
+    pub(crate) async fn try_to_run(&self, line: &str) -> Result<Said> {
         let output = tokio::time::timeout(PATIENCE, self.command(line).output()).await.with_context(|| format!("$ {line}"))??;
         let text = [output.stdout, output.stderr].concat();
         Ok(Said { text: String::from_utf8_lossy(&text).into_owned(), code: output.status.code() })
@@ -125,7 +125,7 @@ impl<'w> Desk<'w> {
     }
 
     /// Installs with this command, whose pods start as they would where the cluster gets their image.
-    async fn install(&self, line: &str) -> Result<Vec<Operator>> {
+    pub(crate) async fn install(&self, line: &str) -> Result<Vec<Operator>> {
         let (said, operators) = tokio::try_join!(self.run(line), self.pods())?;
         ensure!(said.contains("STATUS: deployed"), "{said}");
         Ok(operators)
@@ -168,7 +168,7 @@ impl<'w> Desk<'w> {
     }
 }
 
-fn read(path: &str) -> Result<String> {
+pub(crate) fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(helm::repository(path)).with_context(|| path.to_owned())
 }
 
@@ -180,7 +180,7 @@ fn only<'a, 'b>(blocks: &'b [Block<'a>], language: &str) -> Result<&'b Block<'a>
 }
 
 /// A cluster in which nothing of pacer is, not even the namespace.
-async fn cluster() -> Result<World> {
+pub(crate) async fn cluster() -> Result<World> {
     let world = bare_with(&["deployment-controller", "replicaset-controller"]).await?;
     let output = world.plane.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s"]).await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -188,7 +188,7 @@ async fn cluster() -> Result<World> {
 }
 
 /// A runner of a pool.
-async fn runner_of(world: &World, pool: &str) -> Result<String> {
+pub(crate) async fn runner_of(world: &World, pool: &str) -> Result<String> {
     let of_pool = |runner: &Runner| runner.name_any().strip_prefix(pool).is_some_and(|rest| rest.starts_with('-'));
     let all = until::<Runner>(world, "a runner", |all| all.iter().any(|runner| of_pool(runner))).await?;
     all.iter().find(|runner| of_pool(runner)).map(Runner::name_any).context("it is there")
@@ -219,6 +219,8 @@ async fn get_started(heading: &str, had_a_cluster: bool) -> Result<()> {
     desk.run(get).await?;
     desk.watch(watch, "Running").await?;
     runners(&world, "the first runner", |counts| counts.online == 1).await?;
+    // What the sentence below the block has for those who wait for longer.
+    ensure!(text.contains("`kubectl describe runners`") && desk.run("kubectl describe runners").await?.contains("first-"));
     // Found in the queue, as no webhook tells of it.
     for _ in 0..3 {
         world.github.queue_job(JobSpec::new("OWNER/REPOSITORY", ["first"]).lasting(Duration::from_secs(1)))?;

@@ -245,6 +245,63 @@ fn every_value_is_tried_with_something_else_than_its_default() -> Result<()> {
     Ok(())
 }
 
+/// Values that `everything.yaml` leaves as they are, why, and the set of values that has them instead.
+const LEFT: &[(&str, &str, &str)] = &[
+    ("enableLeaderElection", "several replicas and shards need it", "few-rights"),
+    ("authSecret.enabled", "the Secret that is made would not be read, which is refused", "few-rights"),
+    ("authSecret.github_app_id", "one kind of credentials is used, and there is a token", "arc-app"),
+    ("authSecret.github_app_installation_id", "one kind of credentials is used, and there is a token", "arc-app"),
+    ("authSecret.github_app_private_key", "one kind of credentials is used, and there is a token", "arc-app"),
+    ("authSecret.github_basicauth_username", "one kind of credentials is used, and there is a token", "arc-basic-auth"),
+    ("authSecret.github_basicauth_password", "one kind of credentials is used, and there is a token", "arc-basic-auth"),
+    ("serviceAccount.create", "the annotations are those of an account that is made", "few-rights"),
+    ("priorityClassName", "it would take the place of the class that pacer.priorityClass makes", "few-rights"),
+    ("podDisruptionBudget.maxUnavailable", "a budget has one bound, and minAvailable is set", "observed"),
+    ("githubWebhookServer.secret.github_app_id", "one kind of credentials is used, and there is a token", "arc-app"),
+    (
+        "githubWebhookServer.secret.github_app_installation_id",
+        "one kind of credentials is used, and there is a token",
+        "few-rights",
+    ),
+    ("githubWebhookServer.secret.github_app_private_key", "one kind of credentials is used, and there is a token", "arc-app"),
+    ("githubWebhookServer.serviceAccount.create", "the annotations are those of an account that is made", "few-rights"),
+    ("githubWebhookServer.podDisruptionBudget.enabled", "the bound is that of a budget that is made", "arc-defaults"),
+    ("githubWebhookServer.podDisruptionBudget.minAvailable", "a budget has one bound, and maxUnavailable is set", "arc-app"),
+    ("pacer.rbac.receipts", "pacer.receipts has an effect with that right only", "few-rights"),
+    ("pacer.rbac.runnerAccounts", "the status hook needs accounts of runners", "few-rights"),
+    ("pacer.rbac.nodes", "facts about nodes and their prices need it", "few-rights"),
+];
+
+/// Whether a set of values has this one, and another one than the default.
+fn sets(values: &Value, path: &str, default: &Value) -> bool {
+    values.pointer(&format!("/{}", path.replace('.', "/"))).is_some_and(|value| value != default)
+}
+
+#[test]
+fn one_set_has_every_value_but_those_that_exclude_another_one_there() -> Result<()> {
+    let mut defaults = BTreeMap::new();
+    leaves(&parsed("deploy/chart/values.yaml")?, "", &mut defaults);
+    let all = parsed("tests/helm/values/everything.yaml")?;
+    let left: Vec<&str> =
+        defaults.iter().filter(|(path, default)| !sets(&all, path, default)).map(|(path, _)| path.as_str()).collect();
+    let mut listed: Vec<&str> = LEFT.iter().map(|(path, ..)| *path).collect();
+    listed.sort_unstable();
+    assert_eq!(left, listed, "left as they are in everything.yaml, and listed here");
+    for (path, why, instead) in LEFT {
+        let other = parsed(&format!("tests/helm/values/{instead}.yaml"))?;
+        let default = defaults.get(*path).with_context(|| format!("no value {path}"))?;
+        ensure!(!why.is_empty() && sets(&other, path, default), "{instead}.yaml leaves {path} as it is");
+    }
+    // What is documented is what values.yaml has; a map or a list of the user's own is documented as a whole.
+    let table = read(TABLE)?;
+    let keys = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(key, _)| key);
+    let within = |path: &str, key: &str| path == key || path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+    let effective: Vec<&str> = keys.filter(|key| defaults.keys().any(|path| within(path, key))).collect();
+    let undocumented: Vec<&String> = defaults.keys().filter(|path| !effective.iter().any(|key| within(path, key))).collect();
+    ensure!(effective.len() > 150 && undocumented.is_empty(), "{TABLE} has {} keys, and lacks {undocumented:?}", effective.len());
+    Ok(())
+}
+
 #[test]
 fn schema_knows_every_value_and_refuses_no_unknown_one() -> Result<()> {
     let schema: Value = serde_json::from_str(&read("deploy/chart/values.schema.json")?)?;

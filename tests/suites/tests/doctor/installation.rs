@@ -65,6 +65,26 @@ async fn who_acts_is_told_and_that_nobody_does_and_that_there_is_no_deployment()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_share_the_work_otherwise_than_the_deployment_says_are_told() -> Result<()> {
+    let world = installed().await?;
+    until_silent(&world).await?;
+    // The process that acts has no shards.
+    add_argument(&world, "--shards=2").await?;
+    let said = until_told(&world, "this Deployment has --shards 2").await?;
+    let [(what, cure)] = said.about("this Deployment has --shards 2")[..] else { anyhow::bail!("{:#}", said.report) };
+    ensure!(what.starts_with("it is held by ") && cure.contains("give all replicas the same --shards"), "{:#}", said.report);
+    let arguments = "--output=jsonpath={.spec.template.spec.containers[0].args}";
+    let given = kubectl(&world, &["get", "deployment", "pacer", "--namespace", OPERATOR, arguments]).await?;
+    let given: Vec<String> = serde_json::from_str(&given)?;
+    let same: Vec<&String> = given.iter().filter(|argument| *argument != "--shards=2").collect();
+    ensure!(same.len() + 1 == given.len(), "{given:?}");
+    let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": same}]).to_string();
+    kubectl(&world, &["patch", "deployment", "pacer", "--namespace", OPERATOR, "--type=json", "--patch", &patch]).await?;
+    until_silent(&world).await?;
+    end_as_it_is(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rights_of_the_webhook_server_are_asked_for_where_it_runs() -> Result<()> {
     let world = installed().await?;
     world.plane.apply(&shipped("webhook/rbac.yaml"), Apply::ServerSide).await?;

@@ -106,7 +106,7 @@ async fn alerts_fire_on_what_is_exported_after_faults_and_none_fires_before() ->
         return Ok(());
     };
     let rules = std::fs::read_to_string(RULES)?;
-    let world = receiving_world(&[]).await?;
+    let world = receiving_world(&pacer_suites::BRISK).await?;
     hook(&world, pacer_harness::github::Scope::repository("acme", "app"))?;
     apply(&world, &deployment("web", 2)).await?;
     runners(&world, "two runners", |count| count.online == 2).await?;

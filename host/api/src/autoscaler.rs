@@ -8,6 +8,7 @@ use k8s_openapi::{
     jiff::{Timestamp, tz::TimeZone},
 };
 use kube::CustomResource;
+use pacer_core::autoscale::inherited::Entry;
 use pacer_core::ledger::{About, Job, State};
 use pacer_core::report::{self, Form, Report};
 use pacer_core::schedule;
@@ -102,14 +103,25 @@ impl HorizontalRunnerAutoscalerSpec {
         }
     }
 
-    /// How many runners the reservations of the spec ask for at `now`. An entry without an expiry has ended.
+    /// The reservations of the spec that ask for runners until some time. An entry without an expiry has ended.
+    #[must_use]
+    pub fn reservations(&self) -> Vec<Entry> {
+        let entries = self.capacity_reservations.iter().flatten();
+        let entry = |entry: &CapacityReservation| {
+            Some(Entry {
+                effective: entry.effective_time.as_ref().map(|time| time.0),
+                expires: entry.expiration_time.as_ref()?.0,
+                replicas: u32::try_from(entry.replicas?).ok()?,
+            })
+        };
+        entries.filter_map(entry).collect()
+    }
+
+    /// How many runners they ask for at `now`, if no job is known by itself.
     #[must_use]
     pub fn reserved(&self, now: Timestamp) -> u32 {
-        self.capacity_reservations
-            .iter()
-            .flatten()
-            .filter(|entry| entry.expiration_time.as_ref().is_some_and(|end| end.0 > now))
-            .fold(0, |sum, entry| sum.saturating_add(u32::try_from(entry.replicas.unwrap_or(0)).unwrap_or(0)))
+        let in_force = self.reservations().into_iter().filter(|entry| entry.expires > now);
+        in_force.fold(0, |sum, entry| sum.saturating_add(entry.replicas))
     }
 }
 
@@ -629,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn only_reservations_that_last_count() {
+    fn only_reservations_that_ask_for_runners_until_some_time_count() {
         let at = |second| Some(Time(Timestamp::from_second(second).unwrap()));
         let entry = |replicas, expiration_time| CapacityReservation { replicas, expiration_time, ..Default::default() };
         let spec = HorizontalRunnerAutoscalerSpec {
@@ -642,7 +654,9 @@ mod tests {
             ]),
             ..Default::default()
         };
-        assert_eq!(spec.reserved(at(10).unwrap().0), 2);
+        let ends: Vec<(u32, i64)> =
+            spec.reservations().into_iter().map(|entry| (entry.replicas, entry.expires.as_second())).collect();
+        assert_eq!((ends, spec.reserved(at(10).unwrap().0)), (vec![(2, 11), (3, 10)], 2));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::count::counted;
 
+pub mod inherited;
 pub mod metric;
 pub mod sending;
 pub mod telling;

@@ -21,6 +21,9 @@ const OVERLAP: SignedDuration = SignedDuration::from_secs(120);
 /// Pause after the first attempt in vain; each one in a row makes it four times as long.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
+/// How long an attempt may be under way that GitHub was asked for: newer events go ahead, and it lists only what it has tried.
+const UNDER_WAY: SignedDuration = SignedDuration::from_secs(30);
+
 /// Bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -128,6 +131,8 @@ struct Failed {
     again: BTreeSet<u64>,
     /// How often this process asked.
     asked: u32,
+    /// When it asked for an attempt that is not listed yet.
+    expected: Option<Timestamp>,
 }
 
 impl Failed {
@@ -191,13 +196,14 @@ impl Backlog {
             worth: attempt.worth,
             again: BTreeSet::new(),
             asked: 0,
+            expected: None,
         });
         failed.first = failed.first.min(attempt.at);
         if attempt.at >= failed.last {
             (failed.last, failed.latest) = (attempt.at, attempt.id);
         }
-        if attempt.again {
-            failed.again.insert(attempt.id);
+        if attempt.again && failed.again.insert(attempt.id) {
+            failed.expected = None;
         }
         true
     }
@@ -216,12 +222,14 @@ impl Backlog {
         due.into_iter().map(|(guid, failed)| Due { id: failed.latest, guid: guid.clone() }).collect()
     }
 
-    /// At once when it was never asked for, or when the receiver took something since; else after a pause.
+    /// At once when it was never asked for, or when the receiver took something since and no attempt is under way; else after a pause.
     fn is_due(&self, failed: &Failed, now: Timestamp) -> bool {
         let Some(before) = failed.tries().checked_sub(1) else { return true };
         let pause = PAUSE.as_secs().saturating_mul(4_i64.saturating_pow(before));
         let waited = failed.last.checked_add(SignedDuration::from_secs(pause)).is_ok_and(|end| end <= now);
-        waited || self.taken.is_some_and(|taken| taken > failed.last)
+        let arrives = failed.expected.and_then(|asked| asked.checked_add(UNDER_WAY).ok());
+        let is_under_way = arrives.is_some_and(|by| by > now);
+        waited || (!is_under_way && self.taken.is_some_and(|taken| taken > failed.last))
     }
 
     /// An event was asked for.
@@ -229,6 +237,7 @@ impl Backlog {
         if let Some(failed) = self.failed.get_mut(guid) {
             failed.asked = failed.tries().saturating_add(1);
             failed.last = failed.last.max(now);
+            failed.expected = Some(now);
         }
     }
 

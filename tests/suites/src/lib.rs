@@ -314,19 +314,28 @@ pub fn kills(world: &World, cause: &Cause) -> usize {
 /// instead of once a minute. Tests in which a wake-up could be missed have the shipped one.
 pub const BRISK: [&str; 1] = ["--sync-period=3s"];
 
-/// A world whose operator is started with these further arguments and with [a short timer](BRISK).
+/// A world whose operator is started with these further arguments.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn world_with(arguments: &[&str], change: impl FnOnce(&mut Options)) -> Result<World> {
+    world(|options| {
+        if let Some(operator) = &mut options.operator {
+            operator.args.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        }
+        change(options);
+    })
+    .await
+}
+
+/// The same with [a short timer](BRISK).
 ///
 /// # Errors
 ///
 /// When a part of it does not start.
 pub async fn brisk_world(arguments: &[&str], change: impl FnOnce(&mut Options)) -> Result<World> {
-    world(|options| {
-        if let Some(operator) = &mut options.operator {
-            operator.args.extend(BRISK.iter().chain(arguments).map(|&argument| argument.to_owned()));
-        }
-        change(options);
-    })
-    .await
+    world_with(&[&BRISK[..], arguments].concat(), change).await
 }
 
 /// Waits until there are exactly so many runners everywhere: registered and connected, with one Runner and one pod each, nothing on its way out.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use pacer_harness::github::{Hook, HookOwner, Scope};
 use pacer_harness::world::{Options, World};
 
-use crate::brisk_world;
+use crate::{BRISK, world_with};
 
 /// Secret of the webhooks.
 pub const SECRET: &str = "a secret of the suite";
@@ -23,7 +23,7 @@ pub fn receive(options: &mut Options) {
 ///
 /// When a part of it does not start.
 pub async fn receiving_world(arguments: &[&str]) -> Result<World> {
-    brisk_world(arguments, receive).await
+    world_with(arguments, receive).await
 }
 
 /// Sends the events of this owner to the operator as it listens now.
@@ -46,4 +46,13 @@ pub async fn hooked_world(arguments: &[&str]) -> Result<World> {
     let world = receiving_world(arguments).await?;
     hook(&world, Scope::repository("acme", "app"))?;
     Ok(world)
+}
+
+/// The same as [`hooked_world`] with [a short timer](BRISK).
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn brisk_hooked_world(arguments: &[&str]) -> Result<World> {
+    hooked_world(&[&BRISK[..], arguments].concat()).await
 }

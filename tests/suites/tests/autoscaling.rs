@@ -1,5 +1,9 @@
 //! Autoscaling from end to end: jobs at GitHub, webhooks or polling, runners, and back to the minimum.
 
+#[path = "autoscaling/held.rs"]
+mod held;
+#[path = "autoscaling/keeping.rs"]
+mod keeping;
 #[path = "autoscaling/redelivery.rs"]
 mod redelivery;
 
@@ -20,8 +24,8 @@ use pacer_harness::world::World;
 use pacer_suites::manifests::shipped;
 use pacer_suites::webhook::{SECRET, hook, hooked_world, receive};
 use pacer_suites::{
-    PATIENCE, api, apply, brisk_world, deployment, end, no_open_jobs, put, queue, runners, settled, succeeded, until, with_spec,
-    world,
+    PATIENCE, api, apply, deployment, end, no_open_jobs, put, queue, runners, settled, succeeded, until, with_spec, world,
+    world_with,
 };
 use serde_json::{Value, json};
 
@@ -202,7 +206,7 @@ async fn lost_repeated_and_reordered_events_leave_nobody_waiting_and_nothing_res
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_in_status_are_moved_when_an_earlier_version_left_them() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = world_with(&[], |_| {}).await?;
     pool(&world, 0, &autoscaler(0, 10, by_webhook())).await?;
     let now = Timestamp::now();
     let entry = json!({
@@ -224,7 +228,7 @@ async fn jobs_in_status_are_moved_when_an_earlier_version_left_them() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn polling_alone_works() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = world_with(&[], |_| {}).await?;
     let mut more = by_polling();
     more["scaleDownDelaySecondsAfterScaleOut"] = json!(0);
     pool(&world, 1, &autoscaler(1, 10, more)).await?;
@@ -269,7 +273,7 @@ async fn metrics_are_told(world: &World) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_share_of_busy_runners_grows_the_fleet() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = world_with(&[], |_| {}).await?;
     let more = json!({
         "metrics": [{"type": "PercentageRunnersBusy", "scaleUpThreshold": "0.75", "scaleDownThreshold": "0.25", "scaleUpFactor": "2"}],
         "scaleDownDelaySecondsAfterScaleOut": 0,
@@ -287,7 +291,7 @@ async fn the_share_of_busy_runners_grows_the_fleet() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduled_override_begins_and_ends_on_time() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = world_with(&[], |_| {}).await?;
     let now = Timestamp::from_second(Timestamp::now().as_second())?;
     let end_time = now + SignedDuration::from_secs(20);
     let more = json!({
@@ -326,7 +330,7 @@ async fn accepted_webhooks_survive_a_kill() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_an_autoscaler_is_said_and_nothing_is_changed() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = world_with(&[], |_| {}).await?;
     apply(&world, &deployment("web", 2)).await?;
     settled(&world, 2).await?;
     let mut broken = autoscaler(0, 5, json!({"metrics": [{"type": "PercentageRunnersBusy", "scaleUpFactor": "two"}]}));

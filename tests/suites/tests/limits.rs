@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner};
-use pacer_harness::github::{Behaviour, Job, JobSpec, RouteKind, Scope, Settings, View};
+use pacer_harness::github::{Behaviour, Job, JobSpec, RouteKind, Scope, Settings, Tail, View};
 use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
 use pacer_suites::webhook::{hook, receive};
@@ -57,12 +57,18 @@ const EVERY: Duration = Duration::from_millis(333);
 /// 95 of 100 jobs of the steady load start within this.
 const P95: Duration = Duration::from_secs(10);
 
-/// A world with the shipped settings and webhooks. Runners and jobs come together sooner than at the real GitHub, whose own delays would fill
-/// the time that is measured.
+/// A world with the shipped settings and webhooks. Events come and runners and jobs come together sooner than at the real GitHub, and agents do not
+/// update themselves: GitHub's own delays would fill the time that is measured.
 async fn limited_world() -> Result<World> {
     world(|options| {
         let some = |from: u64, to: u64| Duration::from_millis(from)..=Duration::from_millis(to);
-        let behaviour = Behaviour { online_late: some(200, 600), assigned_late: some(200, 600), ..Behaviour::real(900) };
+        let behaviour = Behaviour {
+            online_late: some(200, 600),
+            assigned_late: some(200, 600),
+            events_late: Tail { median: Duration::from_millis(100), longest: Duration::from_secs(1) },
+            updates_itself: 0.0,
+            ..Behaviour::real(900)
+        };
         let rate_limit = options.github.rate_limit;
         options.github = Settings { behaviour, rate_limit, points_per_minute: Some(POINTS), ..Settings::real(900) };
         receive(options);

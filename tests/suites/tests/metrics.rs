@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use pacer_harness::operator::Operator;
 use pacer_suites::fleet::{runner_set, with_volumes};
-use pacer_suites::webhook::hooked_world;
+use pacer_suites::webhook::brisk_hooked_world;
 use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, patient_autoscaler, put, queue, runners, succeeded, with_spec};
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ async fn operator_drops_a_connection(operator: &Operator) {
 /// Set `UPDATE_GOLDEN=1` to write the page anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn exported_metrics_are_those_of_the_page() -> Result<()> {
-    let world = hooked_world(&["--shadow-simulation-interval=1s"]).await?;
+    let world = brisk_hooked_world(&["--shadow-simulation-interval=1s"]).await?;
     let operator = world.operator.as_ref().context("no operator")?;
     let namespace = "actions-runner-system";
     let set = json!({

@@ -12,7 +12,7 @@ use pacer_api::job_ledger::{self, JobLedgerSpec};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
-use pacer_suites::webhook::hooked_world;
+use pacer_suites::webhook::brisk_hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, patient_autoscaler, queue, running, settled};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -111,7 +111,7 @@ async fn ask(address: &str, method: &str, path: &str, headers: &[&str]) -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_shows_runners_and_jobs_and_tells_when_one_starts() -> Result<()> {
-    let world = hooked_world(&["--ui-addr=127.0.0.1:0"]).await?;
+    let world = brisk_hooked_world(&["--ui-addr=127.0.0.1:0"]).await?;
     let address = address(&world)?;
     apply(&world, &deployment("web", 2)).await?;
     apply(&world, &autoscaler(2, 2)).await?;
@@ -214,7 +214,7 @@ async fn shown(address: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Re
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_tells_what_policies_in_shadow_answer_and_what_repositories_cost() -> Result<()> {
-    let world = hooked_world(&["--ui-addr=127.0.0.1:0", "--shadow-simulation-interval=1s"]).await?;
+    let world = brisk_hooked_world(&["--ui-addr=127.0.0.1:0", "--shadow-simulation-interval=1s"]).await?;
     let address = address(&world)?;
     let set = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pacer-policies", "namespace": "actions-runner-system"},

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use kube::ResourceExt;
-use pacer_api::HorizontalRunnerAutoscaler;
+use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, job_ledger};
+use pacer_core::ledger::State;
 use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
@@ -73,6 +74,17 @@ async fn takes_jobs(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Waits until so many jobs run, and events have told of it: until then they wait, as far as anybody can say.
+async fn at_work(world: &World, count: usize) -> Result<()> {
+    running(world, count).await?;
+    until::<JobLedger>(world, "jobs that are known to run", |all| {
+        let known = job_ledger::read(all.iter().map(|ledger| &ledger.spec));
+        known.open().filter(|(_, job)| job.state == State::InProgress).count() == count
+    })
+    .await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
     let world = hooked_world(&[]).await?;
@@ -81,7 +93,7 @@ async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
     // The maximum: one runs, two wait, in their order.
     pool(&world, "web", 0, 1).await?;
     let [first] = queue(&world, "web", 1, LONG)?[..] else { panic!("one job") };
-    running(&world, 1).await?;
+    at_work(&world, 1).await?;
     let [second, third] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
     let story = waits_for(&world, second, "MaximumReached").await?;
     ensure!(story["place"] == 1 && story["autoscaler"] == "default/web", "{story:#}");
@@ -139,7 +151,7 @@ async fn a_job_waits_for_the_limit_on_new_runners() -> Result<()> {
     let world = hooked_world(&["--max-new-runners-per-minute=1"]).await?;
     pool(&world, "web", 0, 9).await?;
     let [_, second] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
-    running(&world, 1).await?;
+    at_work(&world, 1).await?;
     let story = waits_for(&world, second, "RampLimit").await?;
     ensure!(story["why"].as_str().is_some_and(|why| why.contains("limited to 1 new runner per minute")), "{story:#}");
     world.stop().await;
@@ -170,7 +182,7 @@ async fn job_is_told_when_it_will_probably_start() -> Result<()> {
     }
 
     let [first, second] = queue(&world, "web", 2, USUAL)?[..] else { panic!("two jobs") };
-    running(&world, 1).await?;
+    at_work(&world, 1).await?;
     let story = waits_for(&world, second, "MaximumReached").await?;
     let moment = |name: &str| -> Result<Timestamp> { Ok(story["estimate"][name].as_str().context("no estimate")?.parse()?) };
     let (likely, latest) = (moment("likely").with_context(|| format!("{story:#}"))?, moment("latest")?);

@@ -130,6 +130,21 @@ fn the_end_of_a_runner_stands_for_the_oldest_job_until_an_event_names_it() {
     assert_eq!((open(&demand), demand.unexplained), (vec![1, 2], 0));
 }
 
+/// It was created long before, waited for an approval, and the queue was read meanwhile.
+#[test]
+fn a_job_that_no_runner_could_have_until_now_is_not_over_because_an_older_listing_lacks_it() {
+    let terms = Terms { queued: Duration::from_secs(600), limit: LIMIT };
+    let mut jobs = Ledger::default();
+    jobs.apply(&event(1, State::Queued, 0, None), &terms, at(500));
+    for (started, expected) in [(300, vec![1]), (499, vec![1]), (509, vec![1]), (511, vec![])] {
+        let demand = assessed(&jobs, &[listing(started, vec![])], &Fleet::default(), 520);
+        assert_eq!(open(&demand), expected, "begun at {started}");
+    }
+    // After the life was shortened, nobody knows when its event came.
+    let demand = assess(&jobs, &[listing(300, vec![])], &Fleet::default(), |_| None, SignedDuration::from_secs(5), at(521));
+    assert_eq!(open(&demand), Vec::<u64>::new());
+}
+
 #[test]
 fn what_a_complete_listing_lacks_is_over_unless_it_is_too_young() {
     let jobs = ledger(&[event(1, State::Queued, 0, None), event(2, State::Queued, 25, None)]);

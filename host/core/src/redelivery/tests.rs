@@ -56,6 +56,23 @@ fn one_shows_whether_the_receiver_is_back_and_then_the_rest_follows() {
     assert_eq!(due(&backlog, 112), ["e1", "e2", "e3", "e4", "e5"], "a batch at a time");
 }
 
+/// GitHub delivers again some time after it was asked, and newer events go ahead meanwhile.
+#[test]
+fn event_that_was_asked_for_is_not_asked_for_again_while_its_attempt_is_under_way() {
+    let mut backlog = Backlog::default();
+    let failed = [attempt(1, "a", 0, 503), attempt(2, "b", 0, 503), attempt(3, "c", 1, 200)];
+    backlog.record(&failed, &LIMITS, at(1));
+    assert_eq!(due(&backlog, 2), ["a", "b"]);
+    backlog.asked("a", at(2));
+    backlog.asked("b", at(2));
+    backlog.record(&[again(4, "a", 6, 200), attempt(5, "d", 7, 200)], &LIMITS, at(7));
+    assert_eq!(due(&backlog, 7), Vec::<String>::new(), "b is on its way");
+    assert_eq!(due(&backlog, 32), ["b"], "it got lost");
+    let mut failed_again = backlog.clone();
+    failed_again.record(&[again(6, "b", 8, 503), attempt(7, "e", 9, 200)], &LIMITS, at(9));
+    assert_eq!(due(&failed_again, 9), ["b"], "it was tried in vain before the receiver came back");
+}
+
 #[test]
 fn jobs_that_wait_come_first() {
     let mut backlog = Backlog::default();

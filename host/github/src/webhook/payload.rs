@@ -63,7 +63,7 @@ pub struct FailedStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobAction {
-    /// It waits for a runner.
+    /// It waits for a runner, and for nothing else.
     Queued,
     /// A runner has it.
     InProgress,
@@ -145,6 +145,8 @@ struct WireDeployment {
 #[derive(Deserialize)]
 struct WireJob {
     id: u64,
+    #[serde(default)]
+    status: Option<String>,
     #[serde(default)]
     run_id: Option<u64>,
     #[serde(default)]
@@ -232,8 +234,10 @@ pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, Misread> {
         }
         _ => return Err(json::wrong("repository.full_name is not owner/name")),
     };
+    // What waits for an approval is announced as queued first, and once more when it has it.
+    let is_held = matches!(job.status.as_deref(), Some("waiting" | "pending" | "requested"));
     Ok(WorkflowJob {
-        action: event.action,
+        action: if is_held && event.action == JobAction::Queued { JobAction::Waiting } else { event.action },
         id: job.id,
         attempt: job.run_attempt.unwrap_or(1),
         workflow: job.workflow_name.unwrap_or_default(),

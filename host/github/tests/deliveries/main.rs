@@ -74,7 +74,8 @@ fn githubs_examples_of_jobs_say_what_they_say() {
             (InProgress, 289_782_451, Some(5), organization),
             (InProgress, 14_541_957_942, Some(6), user),
             (Queued, 289_782_451, Some(5), organization),
-            (Queued, 12_877_621_891, None, user),
+            // Announced as queued, with the status of one that waits for an approval.
+            (Waiting, 12_877_621_891, None, user),
             (Waiting, 12_877_621_891, None, user),
             (InProgress, 2_832_853_555, Some(1), organization),
         ]

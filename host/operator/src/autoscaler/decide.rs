@@ -62,7 +62,7 @@ impl Autoscalers {
             jobs_added_to_min: spec.sources.has_trigger,
             planned: planned.in_force.replicas,
             jobs: planned.in_force.jobs,
-            spec_reserved: of.object.spec.reserved(of.clock.now),
+            spec_reserved: self.inherited(of, seen),
             ceiling: planned.evaluation.answer.ceiling,
             previous,
             live: seen.fleet.live.unwrap_or_else(|| previous.unwrap_or_default()),
@@ -100,6 +100,17 @@ impl Autoscalers {
         }
         let trouble = metric.trouble.or_else(|| seen.queues.trouble.clone());
         Ok(Decided { decision, from, next: ends.into_iter().flatten().min(), trouble, pace: planned.pace })
+    }
+
+    /// How many runners the spec reserves beside those of the jobs that are known.
+    fn inherited(&self, of: Subject<'_>, seen: &Observation) -> u32 {
+        let entries = of.object.spec.reservations();
+        let listed = seen.queues.listings.iter().flat_map(|listing| &listing.jobs).map(|job| (job.id, job.queued_at));
+        let jobs = seen.ledger.all().map(|(id, job)| (id, job.queued)).chain(listed);
+        self.memory.memos.change(of.uid, |memo| {
+            memo.known.follow(&entries, jobs, of.clock.now);
+            memo.known.left(&entries, of.clock.now)
+        })
     }
 
     /// Asks the capacity policy which reservations shall exist. Without jobs, reservations and triggers there is nothing the policy of somebody

@@ -12,6 +12,7 @@ use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::pace::Passes;
 use pacer_cluster::status::PacedStatus;
 use pacer_core::autoscale::Raises;
+use pacer_core::autoscale::inherited::Known;
 use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::{Counted, Polled};
 use pacer_core::durations::Durations;
@@ -39,6 +40,8 @@ pub struct AutoscalerMemo {
     pub(super) within: Counted,
     /// When how many more runners were asked for.
     pub(super) raises: Raises,
+    /// Jobs that need no reservation of the spec any more.
+    pub(super) known: Known,
     /// The capacity policy's reservations.
     pub(super) reservations: Vec<Held>,
     /// Queues that are read for it, and how.

@@ -239,7 +239,7 @@ impl<'a> World<'a> {
         let reserved = spec.reserved(now);
         if reserved > 0 {
             parts.push(format!(
-                "{reserved} runners that ARC reserved in its spec count until they expire; nothing is written there"
+                "{reserved} runners that ARC reserved in its spec count until their jobs are heard of or they expire; nothing is written there"
             ));
         }
         let triggers = spec.scale_up_triggers.as_deref().unwrap_or_default();

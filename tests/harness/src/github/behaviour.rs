@@ -26,7 +26,23 @@ pub struct Behaviour {
     pub online_late: RangeInclusive<Duration>,
     /// How long a job or a runner waits before they are brought together (actions/runner 676; the number is a choice).
     pub assigned_late: RangeInclusive<Duration>,
-    /// How long a page of a listing takes; pages of one listing are of different moments (measured by users of large organizations).
+    /// How long a job that an agent was given is still said to be queued, and not told to have begun: the agent acknowledges and acquires it first
+    /// (github-behaviour 11: start, acquire; the number is a choice).
+    pub in_progress_late: RangeInclusive<Duration>,
+    /// How late an event is sent, drawn for each delivery, so that they overtake each other: order is not guaranteed and minutes are normal (docs:
+    /// troubleshooting webhooks; GARM 381 saw 33 minutes). The numbers are a choice, and a kind one: every job of a suite waits for its events.
+    pub events_late: Tail,
+    /// How long an event that somebody asks for again takes, while newer ones go ahead (docs: redelivering webhooks, which promises no time; the number
+    /// is a choice).
+    pub redelivery_late: RangeInclusive<Duration>,
+    /// A job that waits for an approval is announced as `queued`, with the status `waiting`, before it is said to wait (runs-on 539).
+    pub waiting_twice_queued: bool,
+    /// Probability that an agent that may update itself does so at its first contact (github-behaviour 11: self update; the number is a choice).
+    pub updates_itself: f64,
+    /// How long such an agent is offline until its new version listens, under the same number (the number is a choice).
+    pub update_takes: RangeInclusive<Duration>,
+    /// How long a page of runners, runs, jobs or deliveries takes; pages of one listing are of different moments (measured by users of large
+    /// organizations).
     pub page_takes: RangeInclusive<Duration>,
     /// Entity tags belong to a token and are weak or strong, and a 304 has no `Link` (otterdog 201; github-conditional-http-transport).
     pub tags_per_token: bool,
@@ -35,7 +51,7 @@ pub struct Behaviour {
     /// Requests a minute for each caller that create something (docs: rate limits, about 80); no limit when absent. Which requests these are is
     /// not documented: here every POST, so that registration tokens and redeliveries count and removals do not.
     pub creations: Option<u32>,
-    /// Probability that a secondary limit is refused with 429 rather than 403 (docs: both happen; the number is a choice).
+    /// Probability that a limit, primary or secondary, is refused with 429 rather than 403 (docs: both happen; the number is a choice).
     pub limit_is_429: f64,
     /// Probability that such a refusal says when to come back, by `Retry-After` (gh-code-scanning 10: it may be missing; the number is a choice).
     pub limit_tells_wait: f64,
@@ -55,6 +71,12 @@ impl Behaviour {
             busy_drops: 0.05,
             online_late: seconds(0.5, 3.0),
             assigned_late: seconds(0.5, 2.0),
+            in_progress_late: seconds(0.5, 3.0),
+            events_late: Tail { median: Duration::from_millis(200), longest: Duration::from_secs(3) },
+            redelivery_late: seconds(1.0, 4.0),
+            waiting_twice_queued: true,
+            updates_itself: 0.05,
+            update_takes: seconds(3.0, 10.0),
             page_takes: seconds(0.1, 0.5),
             tags_per_token: true,
             points_per_endpoint: Some(900),
@@ -78,6 +100,12 @@ impl Behaviour {
             busy_drops: 0.0,
             online_late: at_once.clone(),
             assigned_late: at_once.clone(),
+            in_progress_late: at_once.clone(),
+            events_late: Tail::default(),
+            redelivery_late: at_once.clone(),
+            waiting_twice_queued: false,
+            updates_itself: 0.0,
+            update_takes: at_once.clone(),
             page_takes: at_once,
             tags_per_token: false,
             points_per_endpoint: None,
@@ -87,6 +115,18 @@ impl Behaviour {
         }
     }
 }
+
+/// A time that is short as a rule and long at times: log-normal, but never longer than what one in a hundred exceeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// Half of the times are shorter; always at once where it is zero.
+    pub median: Duration,
+    /// The longest, which one in a hundred takes.
+    pub longest: Duration,
+}
+
+/// By so many standard deviations one in a hundred exceeds the median.
+const ONE_IN_A_HUNDRED: f64 = 2.326;
 
 /// Repeatable chance (SplitMix64).
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +150,18 @@ impl Chance {
     /// Whether something of that probability, 0 to 1, happens.
     pub(super) fn happens(&mut self, probability: f64) -> bool {
         self.share() < probability
+    }
+
+    /// A time with a tail.
+    pub(super) fn of(&mut self, tail: Tail) -> Duration {
+        if tail.median.is_zero() {
+            return Duration::ZERO;
+        }
+        // Box and Muller's way to a normal number.
+        let (radius, angle) = ((-2.0 * (1.0 - self.share()).ln()).sqrt(), std::f64::consts::TAU * self.share());
+        let spread = (tail.longest.as_secs_f64() / tail.median.as_secs_f64()).ln() / ONE_IN_A_HUNDRED;
+        let drawn = tail.median.as_secs_f64() * (spread * radius * angle.cos()).exp();
+        Duration::try_from_secs_f64(drawn).unwrap_or(tail.longest).min(tail.longest)
     }
 
     /// A time of the range, drawn evenly.
@@ -136,5 +188,16 @@ mod tests {
         let happened = (0..10_000).filter(|_| chance.happens(0.5)).count();
         assert!((4_800..5_200).contains(&happened), "{happened}");
         assert!(!chance.happens(0.0));
+    }
+
+    #[test]
+    fn a_time_with_a_tail_is_short_as_a_rule_and_never_longer_than_its_longest() {
+        let tail = Tail { median: Duration::from_secs(1), longest: Duration::from_secs(30) };
+        let mut chance = Chance::new(3);
+        let drawn: Vec<Duration> = (0..10_000).map(|_| chance.of(tail)).collect();
+        let within = |seconds| drawn.iter().filter(|drawn| **drawn <= Duration::from_secs_f64(seconds)).count();
+        assert!((4_800..5_200).contains(&within(1.0)), "{}", within(1.0));
+        assert!((9_800..9_980).contains(&within(29.999)), "{}", within(29.999));
+        assert_eq!((within(30.0), chance.of(Tail::default())), (10_000, Duration::ZERO));
     }
 }

@@ -170,7 +170,8 @@ impl State {
         let budget = self.budgets.budget(&name, now);
         let asks_limit = route.is_some_and(|route| route.kind == RouteKind::RateLimit);
         if budget.remaining() == 0 && !asks_limit {
-            let status = self.settings.limit_status.code();
+            let is_429 = self.chance.happens(self.settings.behaviour.limit_is_429);
+            let status = if is_429 { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::FORBIDDEN };
             let message = format!("API rate limit exceeded for {name}.");
             return limit_headers(Answer { caller: name, ..Answer::error(status, &message, LIMITS_DOCUMENTATION) }, budget);
         }

@@ -16,8 +16,10 @@ use super::{
 /// What a `workflow_job` event tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum JobAction {
-    /// The job waits for a runner.
+    /// The job waits for a runner, or is about to be said to wait for an approval.
     Queued,
+    /// The job waits for an approval.
+    Waiting,
     /// A runner has the job.
     InProgress,
     /// The job is over.
@@ -30,6 +32,7 @@ impl JobAction {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
+            Self::Waiting => "waiting",
             Self::InProgress => "in_progress",
             Self::Completed => "completed",
         }
@@ -147,6 +150,7 @@ pub(super) struct Hooks {
     pub(super) hooks: BTreeMap<HookId, Hook>,
     pub(super) silent: BTreeMap<HookId, Silence>,
     pub(super) deliveries: BTreeMap<DeliveryId, Delivery>,
+    /// In the order in which they are due.
     pub(super) queue: VecDeque<(Instant, DeliveryId)>,
     pub(super) delivering: Delivering,
     counts: DeliveryCounts,
@@ -206,7 +210,9 @@ impl Hooks {
 
     pub(super) fn enqueue(&mut self, delivery: Delivery, delay: Duration) {
         let now = Instant::now();
-        self.queue.push_back((now.checked_add(delay).unwrap_or(now), delivery.id));
+        let at = now.checked_add(delay).unwrap_or(now);
+        let place = self.queue.partition_point(|(due, _)| *due <= at);
+        self.queue.insert(place, (at, delivery.id));
         self.deliveries.insert(delivery.id, delivery);
         self.counts.pending += 1;
     }

@@ -13,6 +13,15 @@ use super::{
     runner::{LabelSet, label_set},
 };
 
+/// What a job waits for before it may have a runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Somebody's approval, which the rules of its environment ask for.
+    Approval,
+    /// The end of another one in its concurrency group. No event tells of it.
+    Concurrency,
+}
+
 /// A job to queue.
 ///
 /// `JobSpec::new("acme/app", ["linux"])` describes a job of one second in a run of its own.
@@ -32,6 +41,8 @@ pub struct JobSpec {
     pub workflow: String,
     /// The run it belongs to; a run of its own by default.
     pub run: Option<RunId>,
+    /// What it waits for until it is [released](super::SimGitHub::release_job).
+    pub held: Option<Hold>,
 }
 
 impl JobSpec {
@@ -45,6 +56,7 @@ impl JobSpec {
             name: "build".to_owned(),
             workflow: "CI".to_owned(),
             run: None,
+            held: None,
         }
     }
 
@@ -58,6 +70,12 @@ impl JobSpec {
     #[must_use]
     pub fn in_run(self, run: RunId) -> Self {
         Self { run: Some(run), ..self }
+    }
+
+    /// The same job, which may not have a runner yet.
+    #[must_use]
+    pub fn held(self, by: Hold) -> Self {
+        Self { held: Some(by), ..self }
     }
 }
 
@@ -93,6 +111,10 @@ impl Conclusion {
 /// Where a job is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum JobState {
+    /// Waits for another one in its concurrency group.
+    Pending,
+    /// Waits for an approval.
+    Waiting,
     /// Waits for a runner.
     Queued,
     /// A runner has it.
@@ -106,6 +128,8 @@ impl JobState {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Pending => "pending",
+            Self::Waiting => "waiting",
             Self::Queued => "queued",
             Self::InProgress => "in_progress",
             Self::Completed => "completed",
@@ -113,7 +137,9 @@ impl JobState {
     }
 
     pub(super) fn parse(word: &str) -> Option<Self> {
-        [Self::Queued, Self::InProgress, Self::Completed].into_iter().find(|state| state.as_str() == word)
+        [Self::Pending, Self::Waiting, Self::Queued, Self::InProgress, Self::Completed]
+            .into_iter()
+            .find(|state| state.as_str() == word)
     }
 }
 
@@ -147,11 +173,11 @@ pub struct Job {
     pub conclusion: Option<Conclusion>,
     /// When it was queued.
     pub queued_at: Timestamp,
-    /// When a runner got it.
+    /// When a runner got it, which GitHub tells later.
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub completed_at: Option<Timestamp>,
-    /// Who got it.
+    /// Who got it; while it is still said to be queued, too.
     pub runner: Option<JobRunner>,
     /// Whether it failed because its runner disappeared.
     pub lost: bool,
@@ -161,6 +187,8 @@ pub struct Job {
 /// How many jobs there are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
+    /// Waiting for something else than a runner.
+    pub held: u64,
     /// Waiting for a runner.
     pub queued: u64,
     /// Running.
@@ -176,6 +204,7 @@ pub struct JobCounts {
 impl JobCounts {
     pub(super) fn slot(&mut self, state: JobState) -> &mut u64 {
         match state {
+            JobState::Pending | JobState::Waiting => &mut self.held,
             JobState::Queued => &mut self.queued,
             JobState::InProgress => &mut self.in_progress,
             JobState::Completed => &mut self.completed,
@@ -203,9 +232,9 @@ impl RunIndex {
         state.map_or(Some(&self.all), |state| self.by_state.get(&state))
     }
 
-    pub(super) fn set(&mut self, run: RunId, before: Option<JobState>, after: JobState) {
-        self.all.insert(run);
-        if let Some(runs) = before.and_then(|before| self.by_state.get_mut(&before)) {
+    pub(super) fn set(&mut self, run: RunId, before: JobState, after: JobState) {
+        let is_new = self.all.insert(run);
+        if let Some(runs) = self.by_state.get_mut(&before).filter(|_| !is_new) {
             runs.remove(&run);
         }
         self.by_state.entry(after).or_default().insert(run);

@@ -130,6 +130,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_spent_of_an_hour_is_there_again_when_it_is_over() {
+        let mut budgets = Budgets::new(2);
+        let start = Timestamp::from_second(1_800_000_000).unwrap();
+        let mut left_after = |second: u64| {
+            let now = later(start, Duration::from_secs(second));
+            budgets.charge("one", now);
+            budgets.budget("one", now).remaining()
+        };
+        assert_eq!([0, 1_800, 3_599].map(&mut left_after), [1, 0, 0]);
+        assert_eq!([3_600, 7_199].map(left_after), [1, 0], "the next hour begins with its first request");
+    }
+
+    #[test]
     fn no_sixty_seconds_hold_more_than_the_limit() {
         let mut budgets = Budgets::new(5_000);
         let start = Timestamp::from_second(1_800_000_000).unwrap();

@@ -214,15 +214,16 @@ fn visibility(group: &Group) -> &'static str {
 pub(super) fn job(origin: &str, repository: &str, job: &Job) -> Value {
     let at = |at: Option<Timestamp>| at.map(moment);
     let api = format!("{origin}/repos/{repository}");
-    let runner = job.runner.as_ref();
+    let has_begun = job.state > JobState::Queued;
+    let (runner, started) = (job.runner.as_ref().filter(|_| has_begun), job.started_at.filter(|_| has_begun));
     let steps = match (job.state, job.conclusion) {
-        (JobState::Queued, _) => json!([]),
+        (JobState::Pending | JobState::Waiting | JobState::Queued, _) => json!([]),
         (state, conclusion) => json!([{
             "name": "Set up job",
             "status": state.as_str(),
             "conclusion": conclusion.map(step_conclusion),
             "number": 1,
-            "started_at": at(job.started_at),
+            "started_at": at(started),
             "completed_at": at(job.completed_at),
         }]),
     };
@@ -240,7 +241,7 @@ pub(super) fn job(origin: &str, repository: &str, job: &Job) -> Value {
         "status": job.state.as_str(),
         "conclusion": job.conclusion.map(super::Conclusion::as_str),
         "created_at": moment(job.queued_at),
-        "started_at": moment(job.started_at.unwrap_or(job.queued_at)),
+        "started_at": moment(started.unwrap_or(job.queued_at)),
         "completed_at": at(job.completed_at),
         "name": job.spec.name,
         "steps": steps,

@@ -67,6 +67,13 @@ pub enum RouteKind {
     RegisterRunner,
 }
 
+impl RouteKind {
+    /// Whether it lists what large organizations have very much of.
+    pub(super) fn has_long_pages(self) -> bool {
+        matches!(self, Self::ListRunners | Self::ListRuns | Self::ListRunJobs | Self::ListDeliveries)
+    }
+}
+
 /// A request's meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {

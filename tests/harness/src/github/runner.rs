@@ -162,6 +162,8 @@ pub struct RunnerCounts {
     pub online: u64,
     /// Of these: with a job, in truth.
     pub busy: u64,
+    /// Of these: which listings show as busy.
+    pub shown_busy: u64,
     /// Of these: with a live session.
     pub live: u64,
     /// Registrations ever made, replacements included.
@@ -184,6 +186,10 @@ pub(super) struct Runner {
     pub(super) disable_update: bool,
     pub(super) registered_at: Timestamp,
     pub(super) online: bool,
+    /// Whether its agent ever listened.
+    pub(super) contacted: bool,
+    /// Whether its agent is about to make way for a newer one, or has.
+    pub(super) updates: bool,
     pub(super) job: Option<JobId>,
     /// Whether the agent was told of the job.
     pub(super) delivered: bool,

@@ -35,7 +35,7 @@ use super::{
     endpoint::{Answer, Asked},
     fault::{Effect, Spoil},
     listing::Query,
-    route::{Route, RouteKind},
+    route::Route,
     state::Shared,
 };
 
@@ -162,7 +162,7 @@ async fn exchange(shared: &Shared, request: Request<Incoming>) -> Result<Respons
         let takes = state.chance.within(&state.settings.behaviour.page_takes);
         (route, spoil, state.origin.clone(), takes)
     });
-    if route.as_ref().is_some_and(|route| route.kind == RouteKind::ListRunners) && !takes.is_zero() {
+    if route.as_ref().is_some_and(|route| route.kind.has_long_pages()) && !takes.is_zero() {
         tokio::time::sleep(takes).await;
     }
     let asked = Asked {

@@ -57,6 +57,7 @@ impl Clock {
 #[derive(Clone, Debug)]
 pub(super) enum Due {
     JobReady(JobId),
+    JobBegins(JobId),
     RunnerReady(RunnerId),
     Offline(RunnerId),
     Lost(JobId),
@@ -64,6 +65,7 @@ pub(super) enum Due {
     ShowIdleDuring { runner: RunnerId, job: JobId },
     ShowBusyDuring { runner: RunnerId, job: JobId },
     Listens { runner: RunnerId, session: u64 },
+    Updates { runner: RunnerId, session: u64 },
     RemovalNoticed { session: u64 },
 }
 
@@ -193,6 +195,7 @@ impl State {
             }
             match entry.remove() {
                 Due::JobReady(job) => self.offer_job(job),
+                Due::JobBegins(job) => self.begin_job(job),
                 Due::RunnerReady(runner) => self.offer_runner(runner),
                 Due::Offline(runner) => self.go_offline(runner),
                 Due::Lost(job) => {
@@ -210,6 +213,7 @@ impl State {
                     }
                 }
                 Due::Listens { runner, session } => self.listens(runner, session),
+                Due::Updates { runner, session } => self.updates(runner, session),
                 Due::RemovalNoticed { session } => {
                     if let Some(orphan) = self.orphans.get_mut(&session) {
                         orphan.notices();

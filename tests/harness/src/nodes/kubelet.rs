@@ -506,7 +506,7 @@ fn seconds(duration: Duration) -> u32 {
 
 /// Whether GitHub still waits for that job's end: nobody cancelled it meanwhile.
 fn is_in_progress(github: &SimGitHub, job: JobId) -> bool {
-    github.view(|view| view.job(job).is_some_and(|job| job.state == JobState::InProgress))
+    github.view(|view| view.job(job).is_some_and(|job| job.state != JobState::Completed))
 }
 
 /// Reason of the condition that announces a disruption.

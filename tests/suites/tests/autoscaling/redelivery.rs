@@ -11,7 +11,7 @@ use super::*;
 /// A world whose operator is reached through an ingress, and looks for what was missed every five seconds.
 async fn behind(ingress: &Ingress, change: impl FnOnce(&mut Options)) -> Result<World> {
     let url = format!("--webhook-url={}", ingress.url());
-    let world = brisk_world(&["--redelivery-period=5s", &url], |options| {
+    let world = world_with(&["--redelivery-period=5s", &url], |options| {
         receive(options);
         change(options);
     })

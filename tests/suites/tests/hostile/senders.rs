@@ -53,7 +53,7 @@ async fn slow_connection(number: u16, to: std::net::SocketAddr) -> Option<TcpStr
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signed_deliveries_are_answered_and_runners_go_on_beside_thousands_of_slow_connections() -> Result<()> {
-    let world = receiving_world(&[]).await?;
+    let world = receiving_world(&pacer_suites::BRISK).await?;
     let operator = world.operator.as_ref().context("no operator")?;
     let address = operator.webhook_address().context("no address for webhooks")?;
     ensure!(ask(&address, &signed_ping()).await == 200);

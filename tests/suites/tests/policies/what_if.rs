@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kube::api::ListParams;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner};
 use pacer_harness::world::World;
-use pacer_suites::webhook::hooked_world;
+use pacer_suites::webhook::brisk_hooked_world;
 use pacer_suites::{NAMESPACE, api, apply, deployment, only, queue, settled, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ const FAULTY: &str = "export const name = \"faulty\";\nexport function capacity(
 
 /// Two runners that stay, and a set that keeps them and has `shadow` in shadow.
 async fn scene(shadow: &str) -> Result<World> {
-    let world = hooked_world(&["--shadow-simulation-interval=2s"]).await?;
+    let world = brisk_hooked_world(&["--shadow-simulation-interval=2s"]).await?;
     let mut web = with_spec(deployment("web", 2), "ephemeral", false.into());
     web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
     apply(&world, &web).await?;

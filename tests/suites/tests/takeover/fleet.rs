@@ -11,6 +11,7 @@ use kube::api::ListParams;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerReplicaSet};
 use pacer_harness::github::RouteKind;
 use pacer_suites::arc::{self, LONG, everything, uids};
+use pacer_suites::webhook::{SECRET, hook};
 use pacer_suites::{api, delete, delete_all, end, queue, runners, running, scale, settled, succeeded, until};
 use serde_json::json;
 
@@ -155,6 +156,48 @@ async fn reservations_of_arc_count_until_they_end_and_are_left_as_they_are() -> 
     ensure!(Timestamp::now() >= ends.parse()?, "given up before the reservations ended");
     let kept = api::<HorizontalRunnerAutoscaler>(&world).get("web").await?.spec.capacity_reservations.unwrap_or_default();
     ensure!(kept.len() == 3, "the user's list was changed");
+    end(world).await
+}
+
+/// ARC took away the first reservation when the end of a job was told, whichever it belonged to.
+#[tokio::test(flavor = "multi_thread")]
+async fn reservations_of_arc_end_with_the_jobs_that_they_were_made_for() -> Result<()> {
+    let (mut world, mut options) = arc::without_operator(&["--webhook-addr=127.0.0.1:0"]).await?;
+    options.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+    arc::fleet(&world, "web", 3).await?;
+    queue(&world, "web", 3, Duration::from_secs(45))?;
+    running(&world, 3).await?;
+    let now = Timestamp::now();
+    let [made, ends] = [now, now + SignedDuration::from_mins(30)].map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    // Rounded down to a second that the jobs may have been queued in.
+    let reservation = json!({"effectiveTime": made, "expirationTime": ends, "replicas": 1});
+    let object = json!({
+        "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"kind": "RunnerDeployment", "name": "web"}, "minReplicas": 0, "maxReplicas": 5,
+            "scaleDownDelaySecondsAfterScaleOut": 1, "capacityReservations": [reservation, reservation, reservation],
+            "scaleUpTriggers": [{"githubEvent": {"workflowJob": {}}, "duration": "30m"}],
+        },
+        "status": {"desiredReplicas": 3, "lastSuccessfulScaleOutTime": "2026-01-31T08:00:00Z"},
+    });
+    arc::create(&world, "HorizontalRunnerAutoscaler", object).await?;
+    arc::start(&mut world, &options).await?;
+    hook(&world, arc::scope())?;
+    arc::taken_over(&world, "web", 3).await?;
+    let desired = async |number: i32| {
+        until::<HorizontalRunnerAutoscaler>(&world, &format!("{number} wanted"), |all| {
+            all.iter().any(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(number)))
+        })
+        .await
+    };
+    desired(3).await?;
+    succeeded(&world, 3).await?;
+    let found = desired(0).await?;
+    settled(&world, 0).await?;
+    ensure!(Timestamp::now() < ends.parse()?, "the reservations expired");
+    let kept = found.iter().filter_map(|one| one.spec.capacity_reservations.as_ref()).map(Vec::len).sum::<usize>();
+    ensure!(kept == 3, "the user's list was changed");
     end(world).await
 }
 

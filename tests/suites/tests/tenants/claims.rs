@@ -17,7 +17,7 @@ use super::tenancy::{deployment, put};
 
 /// A world whose operator receives the webhooks of these repositories.
 async fn receiving(arguments: &[&str], repositories: &[&str]) -> Result<World> {
-    let world = receiving_world(arguments).await?;
+    let world = receiving_world(&[&pacer_suites::BRISK[..], arguments].concat()).await?;
     for repository in repositories {
         let (owner, name) = repository.split_once('/').context("no owner")?;
         let scope = Scope::repository(owner, name);

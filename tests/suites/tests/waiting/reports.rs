@@ -14,7 +14,7 @@ use pacer_suites::webhook::{hook, hooked_world};
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, autoscaler, delete, deployment, event, running, until};
 use serde_json::{Value, json};
 
-use super::{LONG, takes_jobs};
+use super::{LONG, at_work, takes_jobs};
 
 /// How long jobs wait before they are reported.
 const THRESHOLD: &str = "3s";
@@ -203,9 +203,11 @@ async fn refused_reports_are_said_and_not_asked_for_again_while_tokens_set_statu
 async fn reporting_pool_at_work(lasting: Duration) -> Result<World> {
     let world = hooked_world(&[]).await?;
     app(&world, true).await?;
-    pool(&world, "web", Some(THRESHOLD), Some("app")).await?;
+    pool(&world, "web", None, Some("app")).await?;
     queue(&world, "web", "first", lasting)?;
-    running(&world, 1).await?;
+    at_work(&world, 1).await?;
+    let reports = Patch::Merge(json!({"metadata": {"annotations": {annotation::REPORT_WAITING: THRESHOLD}}}));
+    api::<HorizontalRunnerAutoscaler>(&world).patch("web", &PatchParams::default(), &reports).await?;
     Ok(world)
 }
 

@@ -86,9 +86,10 @@ impl State {
                 let blank = self.new_delivery(hook, guid.clone());
                 let delivery = Delivery { action: Some(action), job: Some(job.clone()), installation, ..blank };
                 let id = delivery.id;
-                self.hooks.enqueue(delivery, delivering.delay);
+                let late = self.chance.of(self.settings.behaviour.events_late);
+                self.hooks.enqueue(delivery, delivering.delay.max(late));
                 if is_turn(delivering.drop_every) {
-                    self.hooks.queue.pop_back();
+                    self.hooks.queue.retain(|(_, queued)| *queued != id);
                     let now = self.now();
                     self.hooks.tried_now(id, StatusCode::BAD_GATEWAY.as_u16(), Duration::ZERO, now);
                 }
@@ -105,7 +106,8 @@ impl State {
         let again =
             Delivery { action: earlier.action, job: earlier.job, installation: earlier.installation, redelivery: true, ..blank };
         let id = again.id;
-        self.hooks.enqueue(again, Duration::ZERO);
+        let late = self.chance.within(&self.settings.behaviour.redelivery_late);
+        self.hooks.enqueue(again, late);
         self.signals.outbox = true;
         Some(id)
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use super::{Due, State};
 use crate::github::{
     hook::JobAction,
-    job::{Conclusion, Demand, Job, JobRunner, JobSpec, JobState, Run},
+    job::{Conclusion, Demand, Hold, Job, JobRunner, JobSpec, JobState, Run},
     place::{Group, JobId, NoScope, PlaceId, RunId, RunnerId, Scope},
     runner::{Pool, Runner},
 };
@@ -58,15 +58,34 @@ impl State {
         Some(Ok(new))
     }
 
+    /// Lets a job go on that waits for something else than a runner; false when it does not.
+    pub(in crate::github) fn release_job(&mut self, id: JobId) -> bool {
+        if self.jobs.all.get(&id).is_none_or(|job| job.state >= JobState::Queued) {
+            return false;
+        }
+        self.set_job_state(id, JobState::Queued);
+        self.job_changed(id, &[JobAction::Queued]);
+        self.offer_soon(id);
+        true
+    }
+
     /// Adds a job to its run.
     fn enqueue(&mut self, id: JobId, run: RunId, spec: Arc<JobSpec>, repository: PlaceId) {
         let attempt = self.jobs.runs.get(&run).map_or(1, |run| run.attempt);
+        let (state, told): (_, &[JobAction]) = match spec.held {
+            None => (JobState::Queued, &[JobAction::Queued]),
+            Some(Hold::Approval) if self.settings.behaviour.waiting_twice_queued => {
+                (JobState::Waiting, &[JobAction::Queued, JobAction::Waiting])
+            }
+            Some(Hold::Approval) => (JobState::Waiting, &[JobAction::Waiting]),
+            Some(Hold::Concurrency) => (JobState::Pending, &[]),
+        };
         let job = Job {
             id,
             run,
             spec,
             attempt,
-            state: JobState::Queued,
+            state,
             conclusion: None,
             queued_at: self.now(),
             started_at: None,
@@ -76,8 +95,14 @@ impl State {
             repository,
         };
         self.jobs.all.insert(id, job);
-        self.jobs.counts.queued += 1;
-        self.job_changed(id, JobAction::Queued);
+        *self.jobs.counts.slot(state) += 1;
+        self.job_changed(id, told);
+        if state == JobState::Queued {
+            self.offer_soon(id);
+        }
+    }
+
+    fn offer_soon(&mut self, id: JobId) {
         match self.assigned_late() {
             Duration::ZERO => self.offer_job(id),
             latency => self.after(latency, Due::JobReady(id)),
@@ -86,7 +111,7 @@ impl State {
 
     /// Gives a queued job to an idle runner, or lets it wait for one.
     pub(in crate::github) fn offer_job(&mut self, id: JobId) {
-        if self.jobs.all.get(&id).is_none_or(|job| job.state != JobState::Queued) {
+        if self.jobs.all.get(&id).is_none_or(|job| job.state != JobState::Queued || job.runner.is_some()) {
             return;
         }
         let Some(demand) = self.jobs.demand(id) else { return };
@@ -158,13 +183,24 @@ impl State {
             job.started_at = Some(now);
             job.runner = Some(runner_of_job);
         }
-        self.set_job_state(job, JobState::InProgress);
-        self.job_changed(job, JobAction::InProgress);
+        match self.chance.within(&self.settings.behaviour.in_progress_late) {
+            Duration::ZERO => self.begin_job(job),
+            late => self.after(late, Due::JobBegins(job)),
+        }
         self.busy_changed(runner, job, true);
+    }
+
+    /// GitHub learns that the agent which a job was given to has begun it.
+    pub(in crate::github) fn begin_job(&mut self, id: JobId) {
+        if self.jobs.all.get(&id).is_some_and(|job| job.state == JobState::Queued && job.runner.is_some()) {
+            self.set_job_state(id, JobState::InProgress);
+            self.job_changed(id, &[JobAction::InProgress]);
+        }
     }
 
     /// Ends a job, once; false when it was over before.
     pub(in crate::github) fn complete_job(&mut self, id: JobId, conclusion: Conclusion, lost: bool) -> bool {
+        self.begin_job(id);
         let (now, waiting) = (self.now(), self.jobs.demand(id));
         let Some(job) = self.jobs.all.get_mut(&id).filter(|job| job.state != JobState::Completed) else { return false };
         job.conclusion = Some(conclusion);
@@ -182,7 +218,7 @@ impl State {
         self.jobs.counts.succeeded += u64::from(conclusion == Conclusion::Success);
         self.jobs.counts.lost += u64::from(lost);
         self.set_job_state(id, JobState::Completed);
-        self.job_changed(id, JobAction::Completed);
+        self.job_changed(id, &[JobAction::Completed]);
         if let Some(runner) = runner {
             self.job_left(runner, id, lost);
         }
@@ -197,24 +233,26 @@ impl State {
     }
 
     /// What follows from any change of a job: its run's state, the answers about its repository, webhooks.
-    fn job_changed(&mut self, id: JobId, action: JobAction) {
+    fn job_changed(&mut self, id: JobId, told: &[JobAction]) {
         let now = self.now();
         let Some(job) = self.jobs.all.get(&id) else { return };
         let (run, repository) = (job.run, job.repository);
         if let Some(run) = self.jobs.runs.get_mut(&run) {
             let states: BTreeSet<JobState> =
                 run.jobs.iter().filter_map(|job| self.jobs.all.get(job)).map(|job| job.state).collect();
-            let state = match (states.first(), states.last()) {
-                (Some(first), Some(last)) if first == last => *first,
+            let open = states.iter().rev().find(|state| **state != JobState::Completed);
+            let state = match (states.first(), states.last(), open) {
+                (Some(first), Some(last), _) if first == last => *first,
+                // Nothing of it can have a runner.
+                (_, _, Some(held)) if *held < JobState::Queued => *held,
                 _ => JobState::InProgress,
             };
-            let known = (action != JobAction::Queued || run.jobs.len() > 1 || run.attempt > 1).then_some(run.state);
-            run.state = state;
+            let before = std::mem::replace(&mut run.state, state);
             run.updated_at = now;
-            self.jobs.runs_of.entry(repository).or_default().set(run.id, known, state);
+            self.jobs.runs_of.entry(repository).or_default().set(run.id, before, state);
         }
         self.accounts.touch(repository);
-        self.emit(id, action);
+        told.iter().for_each(|action| self.emit(id, *action));
         self.signals.changed = true;
     }
 }

@@ -20,10 +20,17 @@ use crate::github::{
 /// A flag that turns false in mid-job does so this long after it was up, and for as long; a choice.
 const DROP: Duration = Duration::from_secs(60);
 
+/// An agent that updates itself stays connected for so long first; a choice.
+const DOWNLOAD: Duration = Duration::from_secs(1);
+
 impl State {
     /// Whether the runner may be given a job now.
     pub(in crate::github) fn takes_jobs(&self, runner: &Runner) -> bool {
-        runner.session.is_some() && runner.online && runner.job.is_none() && !(self.deprecated && runner.disable_update)
+        runner.session.is_some()
+            && runner.online
+            && !runner.updates
+            && runner.job.is_none()
+            && !(self.deprecated && runner.disable_update)
     }
 
     /// Registers a runner that connects at once.
@@ -90,14 +97,31 @@ impl State {
 
     /// The agent of a session listens from now on.
     pub(in crate::github) fn listens(&mut self, id: RunnerId, session: u64) {
+        let updates = self.chance.happens(self.settings.behaviour.updates_itself);
         let Some(runner) = self.runners.get_mut(&id).filter(|runner| runner.session == Some(session)) else { return };
+        let is_first = !std::mem::replace(&mut runner.contacted, true);
         runner.online = true;
-        let place = runner.place;
+        runner.updates = is_first && updates && !runner.disable_update;
+        let (place, updates) = (runner.place, runner.updates);
         self.runner_changed(place);
+        if updates {
+            self.after(DOWNLOAD, Due::Updates { runner: id, session });
+            return;
+        }
         match self.assigned_late() {
             Duration::ZERO => self.offer_runner(id),
             latency => self.after(latency, Due::RunnerReady(id)),
         }
+    }
+
+    /// The agent of a session, which may not have a job, ends for its new version to start: in the same process tree, with the same registration.
+    pub(in crate::github) fn updates(&mut self, id: RunnerId, session: u64) {
+        let Some(runner) = self.runners.get_mut(&id).filter(|runner| runner.session == Some(session)) else { return };
+        runner.online = false;
+        let place = runner.place;
+        self.runner_changed(place);
+        let takes = self.chance.within(&self.settings.behaviour.update_takes);
+        self.after(takes, Due::Listens { runner: id, session });
     }
 
     /// How long a job or a runner waits before they are brought together.
@@ -179,6 +203,8 @@ impl State {
             disable_update: request.disable_update,
             registered_at: now,
             online: false,
+            contacted: false,
+            updates: false,
             job: None,
             delivered: false,
             shown_busy: false,
@@ -452,6 +478,7 @@ impl State {
             registered: self.runners.len() as u64,
             online: count(|runner| runner.online),
             busy: count(|runner| runner.job.is_some()),
+            shown_busy: count(|runner| runner.shown_busy),
             live: count(|runner| runner.session.is_some()),
             ever_registered: self.totals.registered,
             busy_deletes_refused: self.totals.busy_deletes_refused,

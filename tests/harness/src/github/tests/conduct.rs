@@ -66,8 +66,9 @@ async fn tags_are_of_the_page_and_not_of_the_moment() {
 
 #[tokio::test]
 async fn the_primary_limit_refuses_until_its_reset() {
-    for (limit_status, status) in [(LimitStatus::Forbidden, 403), (LimitStatus::TooManyRequests, 429)] {
-        let settings = Settings { rate_limit: 2, limit_status, ..Settings::prompt() };
+    for (limit_is_429, status) in [(0.0, 403), (1.0, 429)] {
+        let behaviour = Behaviour { limit_is_429, ..Behaviour::prompt() };
+        let settings = Settings { rate_limit: 2, behaviour, ..Settings::prompt() };
         let github = SimGitHub::start(settings).await.unwrap();
         github.add(&app());
         let (api, other) = (Api::of(&github), Api::with(&github, &format!("Bearer {}", github.add_pat(Person::admin("hubot")))));

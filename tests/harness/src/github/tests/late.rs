@@ -5,7 +5,7 @@ use super::*;
 const RUNNERS: &str = "repos/acme/app/actions/runners?per_page=100";
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn late(change: impl FnOnce(&mut Behaviour)) -> SimGitHub {
+pub(super) async fn late(change: impl FnOnce(&mut Behaviour)) -> SimGitHub {
     let mut behaviour = Behaviour::prompt();
     change(&mut behaviour);
     let github = SimGitHub::start(Settings { behaviour, ..Settings::prompt() }).await.unwrap();
@@ -133,5 +133,132 @@ async fn each_endpoint_has_points_of_its_own() {
     }
     assert_eq!(seen, [(403, false), (403, true), (429, false), (429, true)].into());
     assert_eq!(api.get(RUNNERS).await.status, StatusCode::OK);
+    github.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_of_a_long_listing_takes_its_time() {
+    let takes = Duration::from_millis(80);
+    let github = late(|behaviour| behaviour.page_takes = takes..=takes).await;
+    let hook = github.add_hook(Hook { owner: app().into(), url: "http://127.0.0.1:1/".into(), secret: String::new() });
+    let run = github.job(job(&github)).unwrap().run;
+    let api = Api::of(&github);
+    for path in [
+        RUNNERS.to_owned(),
+        "repos/acme/app/actions/runs?status=queued".to_owned(),
+        format!("repos/acme/app/actions/runs/{run}/jobs"),
+        format!("repos/acme/app/hooks/{hook}/deliveries"),
+    ] {
+        let begun = std::time::Instant::now();
+        assert_eq!(api.get(&path).await.status, StatusCode::OK, "{path}");
+        assert!(begun.elapsed() >= takes, "{path} took {:?}", begun.elapsed());
+    }
+    github.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_said_to_be_queued_until_some_time_after_its_agent_got_it() {
+    let late_by = Duration::from_secs(2);
+    let github = late(|behaviour| behaviour.in_progress_late = late_by..=late_by).await;
+    let mut session = runner(&github, &app(), "one");
+    let id = job(&github);
+    assert!(matches!(session.next().await, Event::Job { id: given, .. } if given == id));
+    let told = || github.with(|state| payload::job("", "acme/app", &state.jobs.all[&id]));
+    let state = || github.job(id).unwrap().state;
+    assert_eq!((state(), github.runners().busy, github.jobs().queued), (JobState::Queued, 1, 1));
+    assert_eq!((&told()["runner_name"], &told()["started_at"]), (&Value::Null, &told()["created_at"]));
+    // Nobody else gets it meanwhile.
+    let mut other = runner(&github, &app(), "two");
+    assert!(tokio::time::timeout(Duration::from_secs(1), other.next()).await.is_err());
+    tokio::time::sleep(late_by).await;
+    assert_eq!((state(), told()["runner_name"].as_str()), (JobState::InProgress, Some("one")));
+
+    // One that is over before has begun before.
+    github.with(|state| state.hooks.deliveries.clear());
+    github.add_hook(Hook { owner: app().into(), url: "http://127.0.0.1:1/".into(), secret: String::new() });
+    let short = job(&github);
+    other.next().await;
+    assert!(other.finish(short, Conclusion::Success));
+    let actions: Vec<_> = github.with(|state| state.hooks.deliveries.values().filter_map(|it| it.action).collect());
+    assert_eq!(actions, [JobAction::Queued, JobAction::InProgress, JobAction::Completed]);
+    github.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_updates_itself_is_offline_for_a_while_and_keeps_its_number() {
+    let takes = Duration::from_secs(5);
+    let github = late(|behaviour| (behaviour.updates_itself, behaviour.update_takes) = (1.0, takes..=takes)).await;
+    let id = job(&github);
+    let mut session = github.register(Registration { ephemeral: false, ..registration(&github, &app(), "one") }).unwrap();
+    let number = session.runner_id();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let registered = github.registrations(&app());
+        assert_eq!((registered.len(), registered[0].id, registered[0].job), (1, number, None));
+        seen.push(registered[0].online);
+        tokio::time::sleep(Duration::from_millis(1_450)).await;
+    }
+    assert_eq!(seen, [true, false, false, false]);
+    assert!(matches!(session.next().await, Event::Job { id: given, .. } if given == id), "it waited for the new version");
+    assert!(session.finish(id, Conclusion::Success));
+    let next = job(&github);
+    assert!(matches!(session.next().await, Event::Job { id: given, .. } if given == next));
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!((github.runners().online, github.runners().busy), (1, 1), "it updates itself once, and never in mid-job");
+
+    let fixed = Registration { disable_update: true, ..registration(&github, &app(), "two") };
+    let mut fixed = github.register(fixed).unwrap();
+    job(&github);
+    let given = tokio::time::timeout(Duration::from_millis(10), fixed.next()).await;
+    assert!(given.is_ok(), "it may not update itself");
+    github.stop().await;
+}
+
+#[tokio::test]
+async fn the_primary_limit_is_refused_in_two_ways() {
+    let github = late(|behaviour| behaviour.limit_is_429 = 0.5).await;
+    github.exhaust_rate_limit(MINUTE);
+    let api = Api::of(&github);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        let refused = api.get(RUNNERS).await;
+        seen.insert((refused.status.as_u16(), refused.header("x-ratelimit-remaining").to_owned()));
+    }
+    assert_eq!(seen, [403, 429].map(|status| (status, "0".to_owned())).into());
+    github.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_something_else_is_listed_so_and_has_no_runner() {
+    let github = late(|_| {}).await;
+    let mut session = runner(&github, &app(), "one");
+    let api = Api::of(&github);
+    let listed = async |status: &str| {
+        let runs = api.get(&format!("repos/acme/app/actions/runs?status={status}")).await.json();
+        runs["workflow_runs"].as_array().unwrap().iter().map(|run| run["id"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    for (hold, status) in [(Hold::Approval, "waiting"), (Hold::Concurrency, "pending")] {
+        let id = github.queue_job(JobSpec::new("acme/app", ["self-hosted"]).held(hold)).unwrap();
+        let run = github.job(id).unwrap().run;
+        let said = api.get(&format!("repos/acme/app/actions/jobs/{id}")).await.json();
+        assert_eq!((&said["status"], github.jobs().held, github.runners().busy), (&status.into(), 1, 0));
+        assert_eq!((listed(status).await, listed("queued").await), (vec![run.0], vec![]), "{status}");
+        assert!(github.release_job(id) && !github.release_job(id));
+        assert!(matches!(session.next().await, Event::Job { id: given, .. } if given == id));
+        assert_eq!((listed(status).await, github.jobs().held), (vec![], 0));
+        session.finish(id, Conclusion::Success);
+        session = runner(&github, &app(), "one");
+    }
+    // A run goes on while another job of it has or needs a runner.
+    let first = job(&github);
+    let run = github.job(first).unwrap().run;
+    session.next().await;
+    let held = JobSpec::new("acme/app", ["self-hosted"]).in_run(run).held(Hold::Approval);
+    let held = github.queue_job(held).unwrap();
+    assert_eq!((listed("in_progress").await, listed("waiting").await), (vec![run.0], vec![]));
+    session.finish(first, Conclusion::Success);
+    assert_eq!((listed("in_progress").await, listed("waiting").await), (vec![], vec![run.0]));
+    assert!(github.cancel_job(held));
+    assert_eq!((listed("waiting").await, github.jobs().held), (vec![], 0));
     github.stop().await;
 }

@@ -6,7 +6,7 @@ use axum::{Router, routing::post};
 use ring::hmac;
 use tokio::sync::watch;
 
-use super::*;
+use super::{late::late, *};
 
 struct Receiver {
     url: String,
@@ -226,5 +226,52 @@ async fn an_unreachable_receiver_fails_a_delivery() {
     job(&github);
     github.wait_for(SOON, |view| view.deliveries().failed == 1).await.unwrap();
     assert_eq!(github.deliveries()[0].status, 502);
+    github.stop().await;
+}
+
+#[tokio::test]
+async fn events_are_late_by_different_times_and_overtake_each_other() {
+    let tail = Tail { median: Duration::from_millis(30), longest: Duration::from_millis(300) };
+    let (github, receiver) = (late(|behaviour| behaviour.events_late = tail).await, Receiver::start().await);
+    github.add_hook(receiver.hook(app()));
+    let jobs: Vec<JobId> = (0..20).map(|_| job(&github)).collect();
+    github.wait_for(SOON, |view| view.deliveries().accepted == 20).await.unwrap();
+    let mut arrived: Vec<JobId> = receiver.events().into_iter().map(|(_, id)| JobId(id)).collect();
+    assert_ne!(arrived, jobs);
+    arrived.sort_unstable();
+    assert_eq!(arrived, jobs, "each arrives once");
+    github.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_asked_for_again_comes_after_newer_ones() {
+    let late_by = Duration::from_millis(200);
+    let (github, receiver) = (late(|behaviour| behaviour.redelivery_late = late_by..=late_by).await, Receiver::start().await);
+    github.add_hook(receiver.hook(app()));
+    let old = job(&github);
+    github.wait_for(SOON, |view| view.deliveries().accepted == 1).await.unwrap();
+    github.redeliver(github.deliveries()[0].id).unwrap();
+    let new = job(&github);
+    github.wait_for(SOON, |view| view.deliveries().accepted == 3).await.unwrap();
+    assert_eq!(receiver.events(), [old, new, old].map(|id| ("queued".to_owned(), id.0)));
+    github.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_an_approval_is_told_three_times() {
+    let (github, receiver) = (late(|behaviour| behaviour.waiting_twice_queued = true).await, Receiver::start().await);
+    github.deliver(in_order());
+    github.add_hook(receiver.hook(app()));
+    let id = github.queue_job(JobSpec::new("acme/app", ["self-hosted"]).held(Hold::Approval)).unwrap();
+    assert!(github.release_job(id));
+    github.queue_job(JobSpec::new("acme/app", ["self-hosted"]).held(Hold::Concurrency)).unwrap();
+    github.wait_for(SOON, |view| view.deliveries().accepted == 3).await.unwrap();
+    let told: Vec<(Value, Value)> = {
+        let got = receiver.got.lock().unwrap();
+        got.iter().map(|(_, body)| (body["action"].clone(), body["workflow_job"]["status"].clone())).collect()
+    };
+    let expected = [("queued", "waiting"), ("waiting", "waiting"), ("queued", "queued")];
+    assert_eq!(told, expected.map(|(action, status)| (action.into(), status.into())));
+    assert_eq!(github.deviations(), Vec::<String>::new());
     github.stop().await;
 }

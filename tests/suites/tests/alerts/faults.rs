@@ -95,7 +95,7 @@ async fn delivered(world: &World, id: u64, at: Timestamp, wanted: impl Fn(&post:
 
 /// A world that receives webhooks, with a runner that is idle whatever they say, as GitHub knows nothing of the jobs of [`queued`].
 async fn receiving_fleet() -> Result<World> {
-    let world = receiving_world(&[]).await?;
+    let world = receiving_world(&pacer_suites::BRISK).await?;
     apply(&world, &deployment("web", 1)).await?;
     apply(&world, &autoscaler("web", 1, 1)).await?;
     settled(&world, 1).await?;
@@ -133,7 +133,7 @@ pub(crate) async fn operator_that_cannot_be_scraped_raises_an_alert() -> Result<
 /// The autoscaler may make no more runners, and the one that is there works for longer. The event of the second job comes late, so that nobody has to
 /// wait for 15 minutes. Nobody may list jobs here: a list that was read before would say that there is no job that old.
 pub(crate) async fn job_that_no_runner_gets_raises_an_alert() -> Result<Recording> {
-    let world = receiving_world(&[]).await?;
+    let world = receiving_world(&pacer_suites::BRISK).await?;
     world.github.inject(Fault::new(Routes::of(RouteKind::ListRuns), Effect::Status(403)).always());
     apply(&world, &deployment("web", 1)).await?;
     apply(&world, &autoscaler("web", 1, 1)).await?;
@@ -204,7 +204,7 @@ pub(crate) async fn budget_that_is_used_up_raises_an_alert() -> Result<Recording
 }
 
 pub(crate) async fn deliveries_without_a_signature_raise_an_alert() -> Result<Recording> {
-    let world = receiving_world(&[]).await?;
+    let world = receiving_world(&pacer_suites::BRISK).await?;
     let mut recording = Recording::begin(&world, &[Least("pacer_leading", "", 1.0)]).await?;
     let address = webhooks(&world)?;
     for _ in 0..MANY {

@@ -51,7 +51,7 @@ async fn keeps_its_number(loss: Loss) -> Result<()> {
     match loss {
         Loss::Deleted => delete::<Secret>(&world, "scaler").await?,
         Loss::Emptied => {
-            drop(kubectl(&world, &["patch", "secret", "scaler", "--type=merge", "-p", r#"{"data":{"github_token":""}}"#]).await?)
+            drop(kubectl(&world, &["patch", "secret", "scaler", "--type=merge", "-p", r#"{"data":{"github_token":""}}"#]).await?);
         }
         Loss::Revoked => world.github.revoke(&token),
     }

@@ -12,7 +12,7 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::{Resolve, WorldId};
 
 use crate::caps;
-use crate::component::inspect;
+use crate::component::{self, inspect};
 
 /// The texts of [`CONTRACTS`], to which the world of a module is added.
 const WITS: [&str; CONTRACTS.len()] =
@@ -20,6 +20,9 @@ const WITS: [&str; CONTRACTS.len()] =
 
 /// Name of the core module that old WASI is imported from.
 const PREVIEW1: &str = "wasi_snapshot_preview1";
+
+/// Imports that are looked at of those that nobody offers.
+const DENIED: usize = 100;
 
 /// Name of the world of a module without a type.
 const WORLD: &str = "detected";
@@ -42,6 +45,7 @@ pub(crate) fn componentize(source: &[u8]) -> Result<Vec<u8>, LoadError> {
     }
     caps::check(&module)?;
     let found = Module::read(&module)?;
+    found.imports()?;
     let invalid = |error| LoadError::new(Refusal::Invalid, format!("the module can't be made a component: {error:#}"));
     let mut module = module;
     if !found.typed {
@@ -63,6 +67,10 @@ pub(crate) fn component_of(raw: Cow<'_, [u8]>) -> Result<Vec<u8>, LoadError> {
         return Ok(raw.into_owned());
     }
     componentize(&raw).map_err(|error| {
+        // What is wrong with it is not that it is a core module.
+        if matches!(error.code, Refusal::Import | Refusal::Contract) {
+            return error;
+        }
         let message = format!(
             "it is a core module that can't be made a component ({}); build it with the SDK for wasm32-unknown-unknown, or embed the \
              contract's types with `wasm-tools component embed`",
@@ -96,6 +104,8 @@ struct Module {
     logs: BTreeSet<&'static str>,
     /// A function of another version of the contract.
     foreign: Option<String>,
+    /// What it imports and nobody offers, each with its module: one that has a type imports few things, and the first of these need not be wrong.
+    denied: Vec<(String, String)>,
 }
 
 impl Module {
@@ -107,9 +117,13 @@ impl Module {
                 Payload::CustomSection(section) => found.typed |= section.name().starts_with("component-type"),
                 Payload::ImportSection(imports) => {
                     for import in imports.into_imports() {
-                        let module = import.map_err(malformed)?.module;
-                        found.preview1 |= module == PREVIEW1;
-                        found.logs.extend(module.strip_prefix("pacer:policy/log@").and_then(served));
+                        let import = import.map_err(malformed)?;
+                        let log = import.module.strip_prefix("pacer:policy/log@").and_then(served);
+                        found.preview1 |= import.module == PREVIEW1;
+                        found.logs.extend(log);
+                        if log.is_none() && import.module != PREVIEW1 && found.denied.len() < DENIED {
+                            found.denied.push((import.module.to_owned(), import.name.to_owned()));
+                        }
                     }
                 }
                 Payload::ExportSection(exports) => {
@@ -121,6 +135,14 @@ impl Module {
             }
         }
         Ok(found)
+    }
+
+    /// Refuses what imports more than there is. With a component type, interfaces and the names of its toolchain are left to the encoder: what is
+    /// imported of others shows in the component.
+    fn imports(&self) -> Result<(), LoadError> {
+        let foreign = |module: &str| !module.contains(':') && !module.starts_with(['$', '[', '_']);
+        let mut denied = self.denied.iter().filter(|(module, _)| !self.typed || foreign(module));
+        denied.next().map_or(Ok(()), |(module, name)| Err(component::denied(module, Some(name))))
     }
 
     fn export(&mut self, name: &str) {
@@ -240,7 +262,21 @@ mod tests {
             ("(module)", Refusal::Exports, "carries no component type"),
             ("(module", Refusal::Invalid, "the text is no WebAssembly"),
             (version.as_str(), Refusal::Contract, "pacer:policy@0.1.0"),
-            (&keeper("(import \"env\" \"now\" (func))"), Refusal::Invalid, "env"),
+            (
+                &keeper("(import \"env\" \"now\" (func))"),
+                Refusal::Import,
+                "it imports now from env, which is not offered: the only import a policy has is pacer:policy/log",
+            ),
+            (
+                &keeper("(import \"wasi:clocks/wall-clock@0.2.0\" \"now\" (func (param i32)))"),
+                Refusal::Import,
+                "policies have no WASI",
+            ),
+            (
+                &keeper("(import \"pacer:policy/log@0.3.0\" \"write\" (func (param i32 i32 i32)))"),
+                Refusal::Import,
+                "build it for",
+            ),
             (&keeper("").replace("#select\") (param i32)", "#select\") (param i64)"), Refusal::Invalid, "select"),
             ("just words", Refusal::NotWebAssembly, "not WebAssembly"),
         ] {

@@ -119,6 +119,7 @@ const SDK: &[File] = sdk![
     "src/lifecycle.rs",
     "src/log.rs",
     "src/order.rs",
+    "src/panic.rs",
     "src/recover.rs",
     "src/recover_bindings.rs",
     "src/restart.rs",
@@ -188,7 +189,8 @@ opt-level = "s"
 lto = "fat"
 codegen-units = 1
 panic = "abort"
-strip = true
+# Traps are told by the names of functions.
+strip = "debuginfo"
 "#;
 
 impl Language {
@@ -238,11 +240,11 @@ impl Language {
             Self::JsText => &["pacer policy check policy.js"],
             Self::Js | Self::Ts => &["npm install", "npm run build"],
             Self::C => &[
-                "clang --target=wasm32 -Os -Wall -nostdlib -Wl,--no-entry,--strip-all,-z,stack-size=16384 policy.c -o core.wasm",
+                "clang --target=wasm32 -Os -Wall -nostdlib -Wl,--no-entry,--strip-debug,-z,stack-size=16384 policy.c -o core.wasm",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
             Self::Zig => &[
-                "zig build-exe policy.zig -target wasm32-freestanding -O ReleaseSmall -fno-entry -rdynamic -fstrip --stack 65536 -femit-bin=core.wasm",
+                "zig build-exe policy.zig -target wasm32-freestanding -O ReleaseSmall -fno-entry -rdynamic -fno-strip --stack 65536 -femit-bin=core.wasm",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
             Self::Wat => &["pacer policy componentize policy.wat -o NAME.wasm"],

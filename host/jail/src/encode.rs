@@ -21,6 +21,9 @@ const WITS: [&str; CONTRACTS.len()] =
 /// Name of the core module that old WASI is imported from.
 const PREVIEW1: &str = "wasi_snapshot_preview1";
 
+/// How sections begin that only debuggers read.
+const DEBUG: &str = ".debug_";
+
 /// Imports that are looked at of those that nobody offers.
 const DENIED: usize = 100;
 
@@ -47,7 +50,7 @@ pub(crate) fn componentize(source: &[u8]) -> Result<Vec<u8>, LoadError> {
     let found = Module::read(&module)?;
     found.imports()?;
     let invalid = |error| LoadError::new(Refusal::Invalid, format!("the module can't be made a component: {error:#}"));
-    let mut module = module;
+    let mut module = without_debug_information(&module)?;
     if !found.typed {
         let (contract, world) = found.world()?;
         embed_component_metadata(&mut module, &contract, world, StringEncoding::UTF8).map_err(invalid)?;
@@ -59,6 +62,28 @@ pub(crate) fn componentize(source: &[u8]) -> Result<Vec<u8>, LoadError> {
     let component = encoder.encode().map_err(invalid)?;
     // A type section of something else makes an empty component, which is no error for the encoder.
     inspect(&component).map(|_| component)
+}
+
+/// The module without what debuggers read, which is many times the rest. The names of functions stay, by which traps are told.
+fn without_debug_information(module: &[u8]) -> Result<Vec<u8>, LoadError> {
+    let malformed = |error: wasmparser::BinaryReaderError| LoadError::new(Refusal::Invalid, error.to_string());
+    let mut kept = Vec::with_capacity(module.len());
+    let mut begin = 0;
+    for payload in Parser::new(0).parse_all(module) {
+        let payload = payload.map_err(malformed)?;
+        let end = match &payload {
+            Payload::Version { range, .. } => range.end,
+            _ => match payload.as_section() {
+                Some((_, range)) => range.end,
+                None => continue,
+            },
+        };
+        if !matches!(&payload, Payload::CustomSection(section) if section.name().starts_with(DEBUG)) {
+            kept.extend_from_slice(module.get(begin..end).unwrap_or_default());
+        }
+        begin = end;
+    }
+    Ok(kept)
 }
 
 /// The component of a module as it lies in a policy set: made of a core module, or passed on. It is not checked yet.
@@ -253,6 +278,21 @@ mod tests {
         );
         let component = componentize(printing.as_bytes()).unwrap();
         assert_eq!(inspect(&component), Ok(vec![Decision::ScaleDown]));
+    }
+
+    #[test]
+    fn names_stay_and_debug_information_goes() {
+        let more = r#"(@custom ".debug_info" "a") (@custom "producers" "\00") (@custom ".debug_str" "bb") (func $names_it)"#;
+        let module = binary(keeper(more).as_bytes()).unwrap();
+        let kept = without_debug_information(&module).unwrap();
+        let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        for (text, stays) in [("names_it", true), ("producers", true), (".debug_info", false), (".debug_str", false)] {
+            assert_eq!((has(&module, text), has(&kept, text)), (true, stays), "{text}");
+        }
+        assert_eq!(without_debug_information(&kept).unwrap(), kept);
+        let component = componentize(&module).unwrap();
+        assert!(has(&component, "names_it") && !has(&component, ".debug_"));
+        assert_eq!(componentize(&kept).unwrap(), component);
     }
 
     #[test]

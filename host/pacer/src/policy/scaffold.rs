@@ -234,7 +234,7 @@ impl Language {
                 "pacer policy componentize target/wasm32-unknown-unknown/release/CRATE.wasm -o NAME.wasm",
             ],
             Self::Go => &[
-                "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o core.wasm .",
+                "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags=-w -o core.wasm .",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
             Self::JsText => &["pacer policy check policy.js"],

@@ -686,7 +686,7 @@ async fn a_policy_that_reads_how_much_room_there_is_makes_no_more_pods_than_fit(
     // Whom nobody asks for it, nobody looks for room.
     queue(&world, "web", 1, Duration::from_secs(1))?;
     succeeded(&world, 1).await?;
-    until::<Runner>(&world, "no runner", <[_]>::is_empty).await?;
+    until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;
     let lists = world.operator_calls(None)?.count("list", "nodes");
     ensure!(lists == 0, "{lists} lists of nodes, and no policy asks for room");
     apply(&world, &set).await?;

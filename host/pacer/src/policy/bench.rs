@@ -304,6 +304,7 @@ mod tests {
         let (per_call, per_item) = fit(&[(0.0, 500), (10.0, 700), (100.0, 2_500)]);
         assert!((per_call - 500.0).abs() < 1e-6 && (per_item - 20.0).abs() < 1e-6, "{per_call} {per_item}");
     }
+
     fn measured(fuel: &[(u32, u64)], failed: Option<(u32, String)>) -> Measured {
         let size = |&(items, fuel): &(u32, u64)| {
             let answer = Ok(pacer_policy::Answer::ScaleDown(Vec::new()));

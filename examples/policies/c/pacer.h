@@ -439,6 +439,13 @@ static inline pacer_capacity_plan pacer_one_per_job(const pacer_capacity_request
 __attribute__((import_module("pacer:policy/log@0.1.0"), import_name("write")))
 void pacer_log_write(uint32_t level, const char *at, uint32_t len);
 
+#define PACER_STRING_OF(value) #value
+#define PACER_STRING(value) PACER_STRING_OF(value)
+#define PACER_PANIC_LINE(text) "panic: " text ", at " __FILE__ ":" PACER_STRING(__LINE__)
+
+/* Ends the call. People are shown the text, which has to be a literal, with file and line. */
+#define pacer_panic(text) (pacer_log_write(2, PACER_PANIC_LINE(text), sizeof PACER_PANIC_LINE(text) - 1), __builtin_trap())
+
 /* Exports. */
 
 typedef struct {

@@ -443,6 +443,14 @@ pub fn log(level: Level, line: Text) void {
 
 extern "pacer:policy/log@0.1.0" fn write(level: u32, at: [*]const u8, len: u32) void;
 
+/// Has people shown what a panic says, where the root file of the policy has `pub const panic = pacer.panic;`.
+pub const panic = std.debug.FullPanic(tell);
+
+fn tell(message: []const u8, _: ?usize) noreturn {
+    log(.warn, text("panic: {s}", .{message}));
+    @trap();
+}
+
 fn Result(comptime Answer: type) type {
     return extern struct {
         is_error: bool,

@@ -2,6 +2,8 @@
 const std = @import("std");
 const pacer = @import("pacer.zig");
 
+pub const panic = pacer.panic;
+
 const Settings = struct {
     /// Keeps runners that have been idle for less.
     minIdleSeconds: u32 = 0,

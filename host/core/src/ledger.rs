@@ -108,6 +108,10 @@ pub const RUNNING: Duration = Duration::from_secs(5 * 24 * 3_600);
 /// is redelivered later is looked up instead.
 pub const TOMBSTONE: Duration = Duration::from_secs(300);
 
+/// How long the end of a job is remembered whose runner goes on to further jobs: policies ask for a runner's last job, and an operator that has started anew
+/// knows it from here. Longer than the default of the shipped policy that cools down.
+pub const LAST_JOB: Duration = Duration::from_secs(900);
+
 /// What an event did to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -187,6 +191,13 @@ impl Ledger {
         let Some(job) = known.map(Arc::make_mut) else { return false };
         (job.state, job.since, job.expires) = (State::Completed, whole(now), later(now, TOMBSTONE));
         true
+    }
+
+    /// A job that is over is remembered for [`LAST_JOB`] from `now` on.
+    pub fn remember(&mut self, id: u64, now: Timestamp) {
+        if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state == State::Completed).map(Arc::make_mut) {
+            job.expires = job.expires.max(later(now, LAST_JOB));
+        }
     }
 
     /// A queued job is still queued, as GitHub says: it counts for another while.

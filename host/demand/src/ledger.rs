@@ -44,6 +44,8 @@ pub enum Edit {
         event: JobEvent,
         /// How long a queued job counts without a further event.
         life: Duration,
+        /// Its runner takes further jobs, so that its end is remembered for longer.
+        lasting: bool,
     },
     /// A job is over, by evidence other than an event: its ID.
     Complete(u64),
@@ -76,7 +78,13 @@ impl Edit {
         let changed = |changed| if changed { Change::Advanced } else { Change::None };
         let terms = |life: &Duration| Terms { queued: *life, limit: LIMIT };
         match self {
-            Self::Event { event, life } => ledger.apply(event, &terms(life), now),
+            Self::Event { event, life, lasting } => {
+                let change = ledger.apply(event, &terms(life), now);
+                if *lasting && change != Change::None {
+                    ledger.remember(event.id, now);
+                }
+                change
+            }
             Self::Complete(id) => changed(ledger.complete(*id, now)),
             Self::Renew { id, life } => changed(ledger.renew(*id, &terms(life), now)),
             Self::Forget(id) => changed(ledger.forget(*id)),
@@ -203,8 +211,9 @@ impl Ledgers {
         autoscaler: &HorizontalRunnerAutoscaler,
         event: JobEvent,
         life: Duration,
+        lasting: bool,
     ) -> Result<Recorded, LedgerError> {
-        self.change(autoscaler, &[Edit::Event { event, life }]).await
+        self.change(autoscaler, &[Edit::Event { event, life, lasting }]).await
     }
 
     /// Changes a ledger; as [`Ledgers::record`].

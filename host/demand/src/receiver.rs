@@ -329,7 +329,8 @@ impl Receiver {
         let life = life.unwrap_or(pacer_api::autoscaler::ScaleUpTrigger::DEFAULT_DURATION);
         let begun = Instant::now();
         let name = full_name(autoscaler);
-        let recording = self.ledgers.record(autoscaler, event, life);
+        let lasting = self.autoscalers.is_lasting(autoscaler);
+        let recording = self.ledgers.record(autoscaler, event, life, lasting);
         let change = match tokio::time::timeout(PATIENCE, recording).await {
             Ok(Ok(recorded)) => recorded.changes.first().copied().unwrap_or(Change::None),
             Ok(Err(error)) => return unavailable(delivery, job, &error),

@@ -13,9 +13,6 @@ use crate::fault::classify;
 use crate::guest::Guest;
 use crate::linked::Linked;
 
-/// Fuel of a text, compared with that of a component.
-const TEXT_FUEL: u64 = 2;
-
 /// Instantiates and lets `body` call. Blocks for at most the deadline, or as long as one bulk operation on the guest's memory takes.
 ///
 /// A panic of the host ends the call and not the process: no policy may find a bug that stops the operator.
@@ -28,11 +25,7 @@ pub(crate) fn call<T>(
 ) -> Called<T> {
     let started = Instant::now();
     let called = catch_unwind(AssertUnwindSafe(|| {
-        let fuel = match fuel_factor(policy) {
-            1 => limits.fuel(items),
-            // What a set allows at most holds for texts as well.
-            times => limits.fuel(items).saturating_mul(times).min(limits.fuel(usize::MAX)),
-        };
+        let fuel = if policy.text.is_some() { limits.fuel_of_text(items) } else { limits.fuel(items) };
         let (mut store, _watch) = match engine.store(limits, fuel) {
             Ok(store) => store,
             Err(error) => return (Err(Fault::Instantiate(format!("{error:#}"))), Usage::default()),
@@ -45,7 +38,7 @@ pub(crate) fn call<T>(
         });
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => Err(classify(&error, &store.data().meter, instantiated)),
+            Err(error) => Err(classify(&error, store.data(), instantiated)),
         };
         let used = fuel.saturating_sub(store.get_fuel().unwrap_or(0));
         let guest = store.into_data();
@@ -57,11 +50,6 @@ pub(crate) fn call<T>(
     usage.inside = started.elapsed();
     usage.duration = usage.inside;
     (answer, usage)
-}
-
-/// By how much the fuel of a call is multiplied: an interpreter executes many instructions for one of its text.
-fn fuel_factor(policy: &Linked) -> u64 {
-    if policy.text.is_some() { TEXT_FUEL } else { 1 }
 }
 
 #[cfg(test)]

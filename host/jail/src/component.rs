@@ -1,5 +1,6 @@
 //! What can be said about a file without running or compiling it.
 
+use pacer_core::gate::scrub;
 use pacer_policy::{CONTRACTS, Decision, LoadError, RAW_BYTES, Refusal};
 use wasmparser::{ComponentExternalKind, Parser, Payload, Validator, WasmFeatures};
 
@@ -8,6 +9,9 @@ use crate::caps;
 /// What components may import: the log, and the types that its neighbours share.
 const IMPORTS: [&str; 4] =
     ["pacer:policy/log@0.1.", "pacer:policy/types@0.1.", "pacer:policy/log@0.2.", "pacer:policy/types@0.2."];
+
+/// Longest name of an import that is told, in bytes.
+const IMPORT_BYTES: usize = 128;
 
 /// Checks size, form, features, imports and exports; returns the decisions it exports.
 pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
@@ -94,15 +98,21 @@ fn allowed(import: &str) -> Result<(), LoadError> {
     if IMPORTS.iter().any(|allowed| import.starts_with(allowed)) {
         return Ok(());
     }
-    let advice = if import.starts_with("wasi:") {
+    Err(denied(import, None))
+}
+
+/// Something, or something from somewhere, that is imported and not offered.
+pub(crate) fn denied(import: &str, name: Option<&str>) -> LoadError {
+    let advice = if import.starts_with("wasi:") || import.starts_with("wasi_") {
         "policies have no WASI: build for wasm32-unknown-unknown, or with the toolchain's option for components without WASI"
     } else if import.starts_with("pacer:policy/") {
         "build it for pacer:policy@0.1.0 or pacer:policy@0.2.0"
     } else {
         "the only import a policy has is pacer:policy/log"
     };
-    let import = pacer_core::gate::scrub(import, 128);
-    Err(LoadError::new(Refusal::Import, format!("it imports {import}, which is not offered: {advice}")))
+    let import = scrub(import, IMPORT_BYTES);
+    let import = name.map(|name| format!("{} from {import}", scrub(name, IMPORT_BYTES))).unwrap_or(import);
+    LoadError::new(Refusal::Import, format!("it imports {import}, which is not offered: {advice}"))
 }
 
 enum Export {

@@ -12,7 +12,7 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::{Resolve, WorldId};
 
 use crate::caps;
-use crate::component::inspect;
+use crate::component::{self, inspect};
 
 /// The texts of [`CONTRACTS`], to which the world of a module is added.
 const WITS: [&str; CONTRACTS.len()] =
@@ -20,6 +20,12 @@ const WITS: [&str; CONTRACTS.len()] =
 
 /// Name of the core module that old WASI is imported from.
 const PREVIEW1: &str = "wasi_snapshot_preview1";
+
+/// How sections begin that only debuggers read.
+const DEBUG: &str = ".debug_";
+
+/// Imports that are looked at of those that nobody offers.
+const DENIED: usize = 100;
 
 /// Name of the world of a module without a type.
 const WORLD: &str = "detected";
@@ -42,8 +48,9 @@ pub(crate) fn componentize(source: &[u8]) -> Result<Vec<u8>, LoadError> {
     }
     caps::check(&module)?;
     let found = Module::read(&module)?;
+    found.imports()?;
     let invalid = |error| LoadError::new(Refusal::Invalid, format!("the module can't be made a component: {error:#}"));
-    let mut module = module;
+    let mut module = without_debug_information(&module)?;
     if !found.typed {
         let (contract, world) = found.world()?;
         embed_component_metadata(&mut module, &contract, world, StringEncoding::UTF8).map_err(invalid)?;
@@ -57,12 +64,38 @@ pub(crate) fn componentize(source: &[u8]) -> Result<Vec<u8>, LoadError> {
     inspect(&component).map(|_| component)
 }
 
+/// The module without what debuggers read, which is many times the rest. The names of functions stay, by which traps are told.
+fn without_debug_information(module: &[u8]) -> Result<Vec<u8>, LoadError> {
+    let malformed = |error: wasmparser::BinaryReaderError| LoadError::new(Refusal::Invalid, error.to_string());
+    let mut kept = Vec::with_capacity(module.len());
+    let mut begin = 0;
+    for payload in Parser::new(0).parse_all(module) {
+        let payload = payload.map_err(malformed)?;
+        let end = match &payload {
+            Payload::Version { range, .. } => range.end,
+            _ => match payload.as_section() {
+                Some((_, range)) => range.end,
+                None => continue,
+            },
+        };
+        if !matches!(&payload, Payload::CustomSection(section) if section.name().starts_with(DEBUG)) {
+            kept.extend_from_slice(module.get(begin..end).unwrap_or_default());
+        }
+        begin = end;
+    }
+    Ok(kept)
+}
+
 /// The component of a module as it lies in a policy set: made of a core module, or passed on. It is not checked yet.
 pub(crate) fn component_of(raw: Cow<'_, [u8]>) -> Result<Vec<u8>, LoadError> {
     if !Parser::is_core_wasm(&raw) {
         return Ok(raw.into_owned());
     }
     componentize(&raw).map_err(|error| {
+        // What is wrong with it is not that it is a core module.
+        if matches!(error.code, Refusal::Import | Refusal::Contract) {
+            return error;
+        }
         let message = format!(
             "it is a core module that can't be made a component ({}); build it with the SDK for wasm32-unknown-unknown, or embed the \
              contract's types with `wasm-tools component embed`",
@@ -96,6 +129,8 @@ struct Module {
     logs: BTreeSet<&'static str>,
     /// A function of another version of the contract.
     foreign: Option<String>,
+    /// What it imports and nobody offers, each with its module: one that has a type imports few things, and the first of these need not be wrong.
+    denied: Vec<(String, String)>,
 }
 
 impl Module {
@@ -107,9 +142,13 @@ impl Module {
                 Payload::CustomSection(section) => found.typed |= section.name().starts_with("component-type"),
                 Payload::ImportSection(imports) => {
                     for import in imports.into_imports() {
-                        let module = import.map_err(malformed)?.module;
-                        found.preview1 |= module == PREVIEW1;
-                        found.logs.extend(module.strip_prefix("pacer:policy/log@").and_then(served));
+                        let import = import.map_err(malformed)?;
+                        let log = import.module.strip_prefix("pacer:policy/log@").and_then(served);
+                        found.preview1 |= import.module == PREVIEW1;
+                        found.logs.extend(log);
+                        if log.is_none() && import.module != PREVIEW1 && found.denied.len() < DENIED {
+                            found.denied.push((import.module.to_owned(), import.name.to_owned()));
+                        }
                     }
                 }
                 Payload::ExportSection(exports) => {
@@ -121,6 +160,14 @@ impl Module {
             }
         }
         Ok(found)
+    }
+
+    /// Refuses what imports more than there is. With a component type, interfaces and the names of its toolchain are left to the encoder: what is
+    /// imported of others shows in the component.
+    fn imports(&self) -> Result<(), LoadError> {
+        let foreign = |module: &str| !module.contains(':') && !module.starts_with(['$', '[', '_']);
+        let mut denied = self.denied.iter().filter(|(module, _)| !self.typed || foreign(module));
+        denied.next().map_or(Ok(()), |(module, name)| Err(component::denied(module, Some(name))))
     }
 
     fn export(&mut self, name: &str) {
@@ -234,13 +281,42 @@ mod tests {
     }
 
     #[test]
+    fn names_stay_and_debug_information_goes() {
+        let more = r#"(@custom ".debug_info" "a") (@custom "producers" "\00") (@custom ".debug_str" "bb") (func $names_it)"#;
+        let module = binary(keeper(more).as_bytes()).unwrap();
+        let kept = without_debug_information(&module).unwrap();
+        let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        for (text, stays) in [("names_it", true), ("producers", true), (".debug_info", false), (".debug_str", false)] {
+            assert_eq!((has(&module, text), has(&kept, text)), (true, stays), "{text}");
+        }
+        assert_eq!(without_debug_information(&kept).unwrap(), kept);
+        let component = componentize(&module).unwrap();
+        assert!(has(&component, "names_it") && !has(&component, ".debug_"));
+        assert_eq!(componentize(&kept).unwrap(), component);
+    }
+
+    #[test]
     fn refusals_say_what_to_do() {
         let version = keeper("").replace("@0.1.0", "@9.0.0");
         for (source, code, says) in [
             ("(module)", Refusal::Exports, "carries no component type"),
             ("(module", Refusal::Invalid, "the text is no WebAssembly"),
             (version.as_str(), Refusal::Contract, "pacer:policy@0.1.0"),
-            (&keeper("(import \"env\" \"now\" (func))"), Refusal::Invalid, "env"),
+            (
+                &keeper("(import \"env\" \"now\" (func))"),
+                Refusal::Import,
+                "it imports now from env, which is not offered: the only import a policy has is pacer:policy/log",
+            ),
+            (
+                &keeper("(import \"wasi:clocks/wall-clock@0.2.0\" \"now\" (func (param i32)))"),
+                Refusal::Import,
+                "policies have no WASI",
+            ),
+            (
+                &keeper("(import \"pacer:policy/log@0.3.0\" \"write\" (func (param i32 i32 i32)))"),
+                Refusal::Import,
+                "build it for",
+            ),
             (&keeper("").replace("#select\") (param i32)", "#select\") (param i64)"), Refusal::Invalid, "select"),
             ("just words", Refusal::NotWebAssembly, "not WebAssembly"),
         ] {

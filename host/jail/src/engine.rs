@@ -1,5 +1,6 @@
 //! One wasmtime engine and what all policies share: configuration, the only import, and the clock of deadlines.
 
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use pacer_policy::{Limits, LoadError, Refusal};
@@ -18,6 +19,9 @@ const SOURCE: &str = "pacer:interpreter/source@0.1.0";
 
 /// Native stack a guest may use, in bytes; far below what the thread that calls it has.
 const STACK_BYTES: usize = 256 << 10;
+
+/// Of how many functions the names are looked at when a policy traps.
+const FRAMES: usize = 24;
 
 /// Compiles and runs policies. There is one per process: mixing engines confuses their types.
 pub(crate) struct Engine {
@@ -144,7 +148,8 @@ fn configuration() -> Config {
         .consume_fuel(true)
         .cranelift_nan_canonicalization(true)
         .max_wasm_stack(STACK_BYTES)
-        .wasm_backtrace_max_frames(None)
+        // The innermost functions, for people: a panic goes through a dozen of the runtime's own.
+        .wasm_backtrace_max_frames(NonZeroUsize::new(FRAMES))
         .wasm_relaxed_simd(false)
         .relaxed_simd_deterministic(true)
         .wasm_memory64(false)

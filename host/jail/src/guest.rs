@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pacer_core::gate::scrub;
-use pacer_policy::{Level, Limits, LogLine};
+use pacer_policy::{Level, Limits, LogLine, PANIC};
 
 use crate::bindings::next::pacer::policy as next;
 use crate::bindings::pacer::policy::log::{Host, Level as Contract};
@@ -16,6 +16,8 @@ pub(crate) struct Guest {
     pub(crate) meter: Meter,
     pub(crate) lines: Vec<LogLine>,
     pub(crate) dropped: u32,
+    /// What was said last of a panic, also where the log is full.
+    pub(crate) panic: Option<String>,
     /// What an interpreter runs.
     pub(crate) text: Option<Arc<str>>,
     lines_limit: usize,
@@ -28,6 +30,7 @@ impl Guest {
             meter: Meter::new(limits),
             lines: Vec::new(),
             dropped: 0,
+            panic: None,
             text: None,
             lines_limit: limits.log_lines(),
             line_limit: limits.log_line(),
@@ -37,6 +40,9 @@ impl Guest {
 
 impl Host for Guest {
     fn write(&mut self, level: Contract, message: String) {
+        if let (Contract::Warn, Some(said)) = (level, message.strip_prefix(PANIC)) {
+            self.panic = Some(scrub(said, self.line_limit));
+        }
         if self.lines.len() >= self.lines_limit {
             self.dropped = self.dropped.saturating_add(1);
             return;

@@ -169,7 +169,9 @@ fn errors_point_at_the_line_and_say_what_to_do() {
 
 #[test]
 fn modules_are_refused_with_the_cure() {
-    let cases: [(Vec<u8>, &str, &str); 4] = [
+    let foreign = Guest::choosing(&[]).importing("(import \"env\" \"now\" (func))").module();
+    let cases: [(Vec<u8>, &str, &str); 5] = [
+        (foreign, "PolicyImportDenied", "it imports now from env"),
         (wat::parse_str("(module)").unwrap(), "PolicyNotAComponent", "SDK"),
         (pack(&vec![0; 5 << 20]), "PolicyDecompressionBomb", "4194304"),
         (b"\x1f\x8bdamaged".to_vec(), "PolicyCompressionInvalid", "compress it anew"),

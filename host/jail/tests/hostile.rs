@@ -48,6 +48,31 @@ impl World {
     }
 }
 
+/// A trap with what is known of it.
+fn trap(detail: &str) -> Fault {
+    Fault::Panic(Some(detail.to_owned()))
+}
+
+const GIVES_UP: &str = "(func $gives_up (result i32) unreachable)";
+
+/// With the name that a compiler of Rust gives it.
+const SHARE: &str = "(func $_ZN6policy5share17h0123456789abcdefE (result i32) (i32.div_u (i32.const 1) (i32.const 0)))";
+
+/// Writes this about a panic, in a log that is full, and ends.
+fn panicking(text: &str, level: u32, end: &str) -> Guest {
+    let text = format!("panic: {text}");
+    // An escape is one byte.
+    let length = text.len() - 2 * text.matches('\\').count();
+    let code = format!(
+        "(loop $again
+            (call $log (i32.const 1) (i32.const 8192) (i32.const 1))
+            (local.set $n (i32.add (local.get $n) (i32.const 1)))
+            (br_if $again (i32.lt_u (local.get $n) (i32.const 40))))
+        (call $log (i32.const {level}) (i32.const 8192) (i32.const {length})) {end}"
+    );
+    Guest::select(&code).with(&format!("(data (i32.const 8192) \"{text}\")"))
+}
+
 fn zeroes(is_error: bool, bytes: u32) -> Guest {
     Guest::returning(is_error, 131_072, bytes, "(drop (memory.grow (i32.const 130)))")
 }
@@ -65,10 +90,56 @@ async fn every_attack_is_named_and_the_shipped_policy_decides() {
         ("endless loop", Guest::select(forever), Fault::Fuel),
         ("endless bulk operations", Guest::select(costly).memory("(memory (export \"memory\") 2)"), Fault::Fuel),
         ("memory bomb", Guest::select(bomb), Fault::Memory),
-        ("deep recursion", deep, Fault::Stack),
-        ("trap", Guest::select("unreachable"), Fault::Panic),
-        ("division by zero", Guest::select("(i32.div_u (i32.const 1) (i32.const 0))"), Fault::Panic),
-        ("access out of bounds", Guest::select("(i32.load (i32.const -1))"), Fault::Panic),
+        ("deep recursion", deep, Fault::Stack(Some("deep".to_owned()))),
+        ("trap", Guest::select("unreachable"), trap("unreachable")),
+        ("division by zero", Guest::select("(i32.div_u (i32.const 1) (i32.const 0))"), trap("integer division by zero")),
+        (
+            "quotient that is too large",
+            Guest::select("(i32.div_s (i32.const -2147483648) (i32.const -1))"),
+            trap("integer overflow"),
+        ),
+        ("number that is none", Guest::select("(i32.trunc_f64_s (f64.const nan))"), trap("invalid conversion to integer")),
+        ("access out of bounds", Guest::select("(i32.load (i32.const -1))"), trap("out of bounds memory access")),
+        (
+            "call of nothing",
+            Guest::select("(call_indirect (result i32) (i32.const 0))").with("(table 1 funcref)"),
+            trap("uninitialized element"),
+        ),
+        ("trap in a function with a name", Guest::select("(call $gives_up)").with(GIVES_UP), trap("unreachable, in gives_up")),
+        (
+            "trap in a function of Rust",
+            Guest::select("(call $_ZN6policy5share17h0123456789abcdefE)").with(SHARE),
+            trap("integer division by zero, in policy::share"),
+        ),
+        (
+            "trap in a function without a name",
+            Guest::select("(call $gives_up)").with(
+                "(func $gives_up (result i32) (call_indirect (result i32) (i32.const 0)))
+                 (table 1 funcref) (elem (i32.const 0) func 6) (func (result i32) unreachable)",
+            ),
+            trap("unreachable"),
+        ),
+        (
+            "trap with a name as long as nobody reads",
+            Guest::select(&format!("(call ${})", "f".repeat(3_000))).with(&GIVES_UP.replace("gives_up", &"f".repeat(3_000))),
+            trap(&format!("unreachable, in {}…", "f".repeat(157))),
+        ),
+        (
+            "panic with its text",
+            panicking("no runner, at src/lib.rs:7", 2, "unreachable"),
+            trap("panic: no runner, at src/lib.rs:7"),
+        ),
+        (
+            "panic of many lines",
+            panicking(r"one\0a\1b[31mtwo, at src/lib.rs:7", 2, "unreachable"),
+            trap("panic: one [31mtwo, at src/lib.rs:7"),
+        ),
+        ("line that is no warning", panicking("no runner", 1, "unreachable"), trap("unreachable")),
+        (
+            "line about another trap",
+            panicking("no runner", 2, "(call $_ZN6policy5share17h0123456789abcdefE)").with(SHARE),
+            trap("integer division by zero, in policy::share"),
+        ),
         ("answer of 8 MiB", zeroes(false, 400_000), Fault::HostcallData),
         ("error of 8 MiB", zeroes(true, 8 << 20), Fault::HostcallData),
         (
@@ -139,7 +210,7 @@ async fn every_attack_is_named_and_the_shipped_policy_decides() {
     }
     assert_eq!(world.counters.faults("fuel"), 2);
     assert_eq!(world.counters.faults("invalid-output"), 8);
-    assert_eq!(world.counters.fallbacks(), 20 + late);
+    assert_eq!(world.counters.fallbacks(), 31 + late);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -134,15 +134,19 @@ fn policies_that_fail_when_they_are_tried() {
             Refusal::Instantiate,
             "budget of instructions|deadline",
         ),
-        (Guest::choosing(&[]).with("(func $start unreachable) (start $start)"), Refusal::Instantiate, "panicked"),
+        (
+            Guest::choosing(&[]).with("(func $start unreachable) (start $start)"),
+            Refusal::Instantiate,
+            "it trapped: unreachable, in start",
+        ),
         (Guest::choosing(&[]).memory("(memory (export \"memory\") 1000)"), Refusal::Instantiate, "memory"),
         (Guest::choosing(&[]).with("(table 10001 funcref)"), Refusal::Instantiate, "memory"),
         (Guest::choosing(&[]).describing(looping), Refusal::Describe, "budget of instructions|deadline"),
-        (Guest::choosing(&[]).describing("unreachable"), Refusal::Describe, "panicked"),
+        (Guest::choosing(&[]).describing("unreachable"), Refusal::Describe, "it trapped: unreachable"),
         (Guest::choosing(&[]).describing("(i32.const 2048)"), Refusal::Describe, "no name"),
         (Guest::select(looping).unrehearsed(), Refusal::Smoke, "budget of instructions|deadline"),
         (Guest::choosing(&[(99, "")]).unrehearsed(), Refusal::Smoke, "scale-down fails on the empty request"),
-        (Guest::select("unreachable").unrehearsed(), Refusal::Smoke, "panicked"),
+        (Guest::select("unreachable").unrehearsed(), Refusal::Smoke, "it trapped: unreachable"),
     ];
     for (guest, code, message) in cases {
         let refused = refusal(&guest.component());
@@ -177,4 +181,19 @@ fn modules_become_components_only_with_their_type() {
     assert_eq!(untyped.code, Refusal::Exports, "{untyped}");
     let wasi = component(r#"(module (import "wasi_snapshot_preview1" "random_get" (func (param i32 i32) (result i32))))"#);
     assert_eq!(jail().componentize(&wasi).unwrap_err().code, Refusal::Exports);
+}
+
+#[test]
+fn core_modules_that_import_what_is_not_offered() {
+    let typed = Guest::choosing(&[(0, "first")]);
+    let untyped = "(module (import \"env\" \"now\" (func)) (func (export \"pacer:policy/scale-down@0.1.0#select\")))";
+    for (module, message) in [
+        (typed.clone().importing("(import \"env\" \"now\" (func))").module(), "it imports now from env"),
+        (typed.clone().importing("(import \"wasi_unstable\" \"random_get\" (func))").module(), "policies have no WASI"),
+        (component(untyped), "it imports now from env"),
+    ] {
+        let refused = jail().componentize(&module).unwrap_err();
+        assert_eq!(refused.code, Refusal::Import, "{refused}");
+        assert!(refused.message.contains(message), "{refused}");
+    }
 }

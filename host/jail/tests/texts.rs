@@ -283,6 +283,21 @@ fn hostile_texts_end_in_their_call_and_the_next_is_well() {
         ("nested text", "return JSON.parse('['.repeat(100000));", &["policy-error", "stack", "panic", "fuel", "deadline"]),
         ("nested code", "return eval('('.repeat(100000));", &["policy-error", "stack", "panic", "fuel", "deadline"]),
         ("a regular expression", "return /^(a+)+$/.test('a'.repeat(40) + 'b') ? [] : [];", &["fuel", "deadline"]),
+        (
+            "a pattern of many words",
+            "return new RegExp(Array.from({ length: 1e5 }, (_, n) => `word${n}`).join('|')).test('x') ? [] : [];",
+            &["memory", "policy-error", "stack", "fuel", "deadline"],
+        ),
+        (
+            "a pattern in itself",
+            "return new RegExp('('.repeat(1e5) + ')'.repeat(1e5)).test('x') ? [] : [];",
+            &["memory", "policy-error", "stack", "panic", "fuel", "deadline"],
+        ),
+        (
+            "a pattern that counts",
+            "return /(?:(?:a{1,1000}){1,1000}){1,1000}b/.test('a'.repeat(5000)) ? [] : [];",
+            &["memory", "policy-error", "stack", "fuel", "deadline"],
+        ),
         ("an answer without end", "const all = []; all.length = 2 ** 32 - 1; return all;", &["memory", "fuel", "deadline"]),
         ("a getter", "return [{ get index() { for (;;) {} } }];", &["fuel", "deadline"]),
         (

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Longest text of a fault, in bytes.
 const TEXT_BYTES: usize = 512;
 
+/// How the line begins that a policy writes to its log, as a warning, before a panic ends it. The text and the place follow.
+pub const PANIC: &str = "panic: ";
+
 /// A call that gave no usable answer. The texts are scrubbed: one line, no control characters, at most 512 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", content = "detail", rename_all = "kebab-case")]
@@ -19,12 +22,13 @@ pub enum Fault {
     /// It asked for more memory, or more table elements, than it may have. It counts as this whatever the guest did about it.
     #[error("it asked for more memory than it may have")]
     Memory,
-    /// It recursed too deeply.
-    #[error("it overflowed its stack")]
-    Stack,
-    /// It trapped: a panic, an abort, an access out of bounds, a division by zero.
-    #[error("it panicked")]
-    Panic,
+    /// It recursed too deeply; in which function, where its component has names.
+    #[error("it overflowed its stack{}", place(.0.as_deref()))]
+    Stack(Option<String>),
+    /// It trapped: a panic, an abort, an access out of bounds, a division by zero. With [`PANIC`] and what it said of its panic, or with the trap and
+    /// the function, where its component has names. Receipts of earlier versions have no text.
+    #[error("{}", trapped(.0.as_deref()))]
+    Panic(Option<String>),
     /// Its answer, error or log line was larger than what may be copied out of it.
     #[error("it returned more data than it may")]
     HostcallData,
@@ -77,8 +81,8 @@ impl Fault {
             Self::Fuel => fuel,
             Self::Deadline => deadline,
             Self::Memory => memory,
-            Self::Stack => stack,
-            Self::Panic => panic,
+            Self::Stack(_) => stack,
+            Self::Panic(_) => panic,
             Self::HostcallData => hostcall,
             Self::PolicyError(_) => policy,
             Self::InvalidOutput(_) => output,
@@ -105,14 +109,8 @@ impl Fault {
             | Self::Crash(text)
             | Self::Instantiate(text)
             | Self::Load(text) => Some(text),
-            Self::Fuel
-            | Self::Deadline
-            | Self::Memory
-            | Self::Stack
-            | Self::Panic
-            | Self::HostcallData
-            | Self::HostPanic
-            | Self::QueueFull => None,
+            Self::Stack(text) | Self::Panic(text) => text.as_deref(),
+            Self::Fuel | Self::Deadline | Self::Memory | Self::HostcallData | Self::HostPanic | Self::QueueFull => None,
         }
     }
 
@@ -120,12 +118,13 @@ impl Fault {
     #[must_use]
     pub fn of_kind(kind: &str, text: &str) -> Self {
         let text = || scrub(text, TEXT_BYTES);
+        let told = || Some(text()).filter(|text| !text.is_empty());
         match kind {
             "fuel" => Self::Fuel,
             "deadline" => Self::Deadline,
             "memory" => Self::Memory,
-            "stack" => Self::Stack,
-            "panic" => Self::Panic,
+            "stack" => Self::Stack(told()),
+            "panic" => Self::Panic(told()),
             "hostcall-data" => Self::HostcallData,
             "policy-error" => Self::PolicyError(text()),
             "invalid-output" => Self::InvalidOutput(text()),
@@ -144,6 +143,20 @@ impl Fault {
     }
 }
 
+/// What is said of a trap.
+fn trapped(text: Option<&str>) -> String {
+    match text.map(|text| (text, text.strip_prefix(PANIC))) {
+        None => "it panicked".to_owned(),
+        Some((_, Some(said))) => format!("it panicked: {said}"),
+        Some((trap, None)) => format!("it trapped: {trap}"),
+    }
+}
+
+/// Where that was, where it is known.
+fn place(function: Option<&str>) -> String {
+    function.map(|function| format!(", in {function}")).unwrap_or_default()
+}
+
 impl From<GateError> for Fault {
     fn from(lie: GateError) -> Self {
         Self::InvalidOutput(lie.to_string())
@@ -160,8 +173,8 @@ mod tests {
             Fault::Fuel,
             Fault::Deadline,
             Fault::Memory,
-            Fault::Stack,
-            Fault::Panic,
+            Fault::Stack(Some("f".into())),
+            Fault::Panic(Some("g".into())),
             Fault::HostcallData,
             Fault::PolicyError("a".into()),
             Fault::InvalidOutput("b".into()),
@@ -175,6 +188,33 @@ mod tests {
             let json = serde_json::to_value(fault).unwrap();
             assert_eq!((json["kind"].as_str(), fault.kind()), (Some(kind), kind));
             assert_eq!(&serde_json::from_value::<Fault>(json).unwrap(), fault);
+        }
+    }
+    #[test]
+    fn panics_say_what_is_known_of_them() {
+        let panic = |text: &str| Fault::of_kind("panic", text);
+        for (fault, says) in [
+            (panic("panic: index out of bounds, at src/lib.rs:7"), "it panicked: index out of bounds, at src/lib.rs:7"),
+            (panic("integer division by zero, in policy::share"), "it trapped: integer division by zero, in policy::share"),
+            (panic(""), "it panicked"),
+            (Fault::of_kind("stack", "policy::walk"), "it overflowed its stack, in policy::walk"),
+            (Fault::of_kind("stack", ""), "it overflowed its stack"),
+        ] {
+            assert_eq!(fault.to_string(), says);
+        }
+        let Fault::Panic(Some(text)) = panic(&format!("panic: one\r\n\u{1b}[31mtwo {}", "x".repeat(2_000))) else {
+            panic!("no text")
+        };
+        assert!(text.starts_with("panic: one [31mtwo xxx") && text.len() <= TEXT_BYTES && text.ends_with('…'), "{text}");
+    }
+
+    #[test]
+    fn faults_of_earlier_receipts_are_read() {
+        for (kind, fault) in [("panic", Fault::Panic(None)), ("stack", Fault::Stack(None))] {
+            let earlier = format!("{{\"kind\":\"{kind}\"}}");
+            assert_eq!(serde_json::from_str::<Fault>(&earlier).unwrap(), fault);
+            let now = serde_json::to_string(&fault).unwrap();
+            assert_eq!(serde_json::from_str::<Fault>(&now).unwrap(), fault);
         }
     }
 }

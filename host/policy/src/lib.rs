@@ -53,7 +53,7 @@ pub use comparisons::{Agreement, Compared, Comparisons};
 pub use component::{CONTRACT, CONTRACTS, Digest, compressed_fits};
 pub use decision::{Decision, PerDecision, UnknownDecision};
 pub use entry::{BUILTIN, Entry, Mode, Module};
-pub use fault::Fault;
+pub use fault::{Fault, PANIC};
 pub use generation::Generation;
 pub use host::{PolicyHost, SHIPPED, Turn};
 pub use inquiry::{Answer, Inquiry};

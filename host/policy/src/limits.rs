@@ -13,6 +13,9 @@ pub const COMPRESSED_BYTES: usize = 1 << 20;
 /// Most functions a component may define. Compilation can't be interrupted, and its cost grows with them.
 pub const FUNCTIONS: u32 = 20_000;
 
+/// Fuel of a text, compared with that of a component.
+const TEXT_FUEL: u64 = 2;
+
 /// How often deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(5);
 
@@ -107,6 +110,12 @@ impl Limits {
         self.fuel.saturating_add(self.fuel_per_item.saturating_mul(items)).min(self.fuel_cap)
     }
 
+    /// The same for a policy that is text, whose interpreter executes many instructions for one of the text. What a set allows at most holds for these as well.
+    #[must_use]
+    pub fn fuel_of_text(&self, items: usize) -> u64 {
+        self.fuel(items).saturating_mul(TEXT_FUEL).min(self.fuel(usize::MAX))
+    }
+
     /// Longest call, with instantiation and start functions.
     #[must_use]
     pub fn deadline(&self) -> Duration {
@@ -154,6 +163,7 @@ mod tests {
         assert_eq!(limits.fuel(0), 20_000_000);
         assert_eq!(limits.fuel(1_000), 120_000_000);
         assert_eq!(limits.fuel(usize::MAX), 1_000_000_000);
+        assert_eq!([0, 1_000, usize::MAX].map(|items| limits.fuel_of_text(items)), [40_000_000, 240_000_000, 1_000_000_000]);
         assert_eq!(limits.ticks(), 21);
     }
 

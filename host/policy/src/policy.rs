@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::component::Digest;
 use crate::decision::{Decision, PerDecision};
+use crate::limits::Limits;
 use crate::text::Interpreted;
 
 /// What a policy says about itself; every text scrubbed and shortened.
@@ -63,6 +64,12 @@ impl Policy {
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// Instructions that a question about so many things may take, in wasmtime's units of fuel.
+    #[must_use]
+    pub fn fuel(&self, limits: &Limits, items: usize) -> u64 {
+        if self.text.is_some() { limits.fuel_of_text(items) } else { limits.fuel(items) }
     }
 
     /// The decisions it takes.

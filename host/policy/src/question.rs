@@ -1,5 +1,6 @@
 //! What the four decisions have in common, so that everything above is written once.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::component::Digest;
 use crate::decision::Decision;
-use crate::fault::Fault;
+use crate::fault::{Fault, PANIC};
 use crate::inquiry::{Answer, Inquiry};
 use crate::wire;
 
@@ -106,9 +107,15 @@ impl<Q: Question> Written for Asked<Q> {
 
 /// Asks the shipped policy as it is linked. It is our own code, and still no bug in it may stop the operator.
 pub(crate) fn natively<Q: Question>(request: &Q, settings: &str) -> Result<Q::Answer, Fault> {
-    let answer = catch_unwind(AssertUnwindSafe(|| request.ask_natively(settings))).map_err(|_| Fault::Panic)?;
+    let answer = catch_unwind(AssertUnwindSafe(|| request.ask_natively(settings))).map_err(|payload| panicked(&*payload))?;
     let answer = answer.map_err(|text| Fault::declined(&text))?;
     Ok(request.gate(answer)?)
+}
+
+/// The fault of a panic with this payload.
+fn panicked(payload: &(dyn Any + Send)) -> Fault {
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    Fault::of_kind("panic", &text.map(|text| format!("{PANIC}{text}")).unwrap_or_default())
 }
 
 impl Question for ScaleDownRequest {

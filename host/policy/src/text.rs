@@ -97,6 +97,18 @@ mod tests {
         assert_eq!((text_of(INTERPRETER), identity(INTERPRETER)), (None, interpreter()));
     }
 
+    /// Receipts name the interpreter, so one version of this program has to have one, wherever and however often it is built. With `UPDATE_GOLDEN=1` the
+    /// digest is written anew, after a change of the interpreter, of the contract, or of the pinned compiler.
+    #[test]
+    fn the_interpreter_is_the_same_wherever_it_is_built() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/interpreter/DIGEST");
+        let built = format!("{}\n", interpreter());
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&file, &built).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), built);
+    }
+
     #[test]
     fn a_text_that_is_too_long_or_no_utf_8_is_refused() {
         assert!(module(&vec![b' '; TEXT_BYTES]).is_ok());

@@ -55,7 +55,8 @@ pub fn kept<T>(request: T) -> core::mem::ManuallyDrop<T> {
 /// `export!(MyPolicy: scale_down)`, `export!(MyPolicy: restart)`, `export!(MyPolicy: capacity)`, `export!(MyPolicy: recover)`, or, for a type that
 /// takes the first three or all four decisions, `export!(MyPolicy: scale_down, restart, capacity)` and
 /// `export!(MyPolicy: scale_down, restart, capacity, recover)`. Name, version and summary of the policy are the package's `name`
-/// (without a leading `pacer-policy-`), `version` and `description`. Natively it only checks that the type implements what it exports.
+/// (without a leading `pacer-policy-`), `version` and `description`. A panic writes its text and its place into the operator's log, from where
+/// they come into the fault. Natively it only checks that the type implements what it exports.
 #[macro_export]
 macro_rules! export {
     ($policy:ty: scale_down) => {
@@ -82,10 +83,12 @@ macro_rules! export {
 
             impl $crate::exported::interfaces::lifecycle::Guest for Component {
                 fn describe() -> $crate::lifecycle::Description {
+                    $crate::exported::tell_panics();
                     $crate::description!($policy)
                 }
 
                 fn validate_settings(settings: ::std::string::String) -> ::core::result::Result<(), ::std::vec::Vec<$crate::lifecycle::Problem>> {
+                    $crate::exported::tell_panics();
                     $crate::lifecycle::validate_settings::<$policy>(&settings)
                 }
             }
@@ -108,6 +111,7 @@ macro_rules! export {
     (@decision $policy:ty, scale_down) => {
         impl $crate::exported::interfaces::scale_down::Guest for Component {
             fn select(request: $crate::scale_down::Request) -> ::core::result::Result<::std::vec::Vec<$crate::scale_down::Choice>, ::std::string::String> {
+                $crate::exported::tell_panics();
                 $crate::scale_down::answer::<$policy>(&$crate::exported::kept(request))
             }
         }
@@ -115,6 +119,7 @@ macro_rules! export {
     (@decision $policy:ty, restart) => {
         impl $crate::exported::interfaces::restart::Guest for Component {
             fn decide(request: $crate::restart::Request) -> ::core::result::Result<::std::vec::Vec<$crate::restart::Verdict>, ::std::string::String> {
+                $crate::exported::tell_panics();
                 $crate::restart::answer::<$policy>(&$crate::exported::kept(request))
             }
         }
@@ -122,6 +127,7 @@ macro_rules! export {
     (@decision $policy:ty, capacity) => {
         impl $crate::exported::interfaces::capacity::Guest for Component {
             fn plan(request: $crate::capacity::Request) -> ::core::result::Result<$crate::capacity::Plan, ::std::string::String> {
+                $crate::exported::tell_panics();
                 $crate::capacity::answer::<$policy>(&$crate::exported::kept(request))
             }
         }
@@ -129,6 +135,7 @@ macro_rules! export {
     (@decision $policy:ty, recover) => {
         impl $crate::exported::recover_interfaces::recover::Guest for Component {
             fn decide(request: $crate::recover::Request) -> ::core::result::Result<::std::vec::Vec<$crate::recover::Verdict>, ::std::string::String> {
+                $crate::exported::tell_panics();
                 $crate::recover::answer::<$policy>(&$crate::exported::kept(request))
             }
         }

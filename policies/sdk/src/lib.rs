@@ -46,6 +46,7 @@ mod json;
 pub mod lifecycle;
 pub mod log;
 pub mod order;
+mod panic;
 pub mod recover;
 #[allow(missing_docs, reason = "generated; the contract documents what it declares")]
 mod recover_bindings;
@@ -66,5 +67,6 @@ pub use scale_down::ScaleDown;
 pub mod exported {
     pub use crate::bindings::exports::pacer::policy as interfaces;
     pub use crate::export::{component_type, kept};
+    pub use crate::panic::tell as tell_panics;
     pub use crate::recover_bindings::exports::pacer::policy as recover_interfaces;
 }

@@ -394,6 +394,26 @@ impl Nodes {
         self.cluster.control(namespace, pod, Control::Evict(message.to_owned())).await
     }
 
+    /// The scheduler takes the pod's place for one of higher priority: it says so in the pod's condition, and deletes it with the grace period that the pod
+    /// has of its own.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such pod, or the API server refuses.
+    pub async fn preempt(&self, namespace: &str, pod: &str) -> Result<(), NodesError> {
+        let failed = |source: kube::Error| NodesError::Api { what: format!("cannot preempt {pod}"), source: Box::new(source) };
+        let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), namespace);
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            "message": "default-scheduler: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": Timestamp::now().to_string(),
+        });
+        let patch = json!({"status": {"conditions": [condition]}});
+        pods.patch_status(pod, &PatchParams::default(), &Patch::Strategic(&patch)).await.map_err(failed)?;
+        pods.delete(pod, &DeleteParams::default()).await.map_err(failed)?;
+        Ok(())
+    }
+
     /// The node of a pod.
     #[must_use]
     pub fn node_of(&self, namespace: &str, pod: &str) -> Option<String> {

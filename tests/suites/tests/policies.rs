@@ -28,6 +28,8 @@ mod guest;
 mod isolation;
 #[path = "policies/outages.rs"]
 mod outages;
+#[path = "policies/panics.rs"]
+mod panics;
 #[path = "policies/registries.rs"]
 mod registries;
 #[path = "policies/swaps.rs"]

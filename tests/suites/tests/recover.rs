@@ -28,19 +28,38 @@ const RUNS: Duration = Duration::from_secs(30);
 /// How long a job may take to run again: GitHub is looked at after a quarter of a minute, and then again.
 const LATER: Duration = Duration::from_secs(120);
 
-/// A world in which GitHub takes a while to find out that a runner is lost, a pool, and the shipped policy in charge of dead jobs where `asked`.
-async fn world(arguments: &[&str], asked: bool) -> Result<World> {
+/// The shipped policy is in charge of dead jobs.
+const SHIPPED: &[(&str, &str)] = &[("policies.yaml", "recover: builtin\n")];
+
+/// A policy that has jobs run again after a kill for memory, and leaves all others.
+const FORGIVING: &[(&str, &str)] = &[
+    ("policies.yaml", "recover: {module: policy.js}\n"),
+    (
+        "policy.js",
+        "export const name = \"forgiving\";
+        export function recover({ jobs }) {
+            return jobs.map(({ cause }, index) => ({
+                index, action: cause === \"oom-killed\" ? \"rerun\" : \"leave\", reason: `because of ${cause}`,
+            }));
+        }
+        ",
+    ),
+];
+
+/// A world in which GitHub takes a while to find out that a runner is lost, a pool, and this policy set, where there is one.
+async fn world(arguments: &[&str], set: Option<&[(&str, &str)]>) -> Result<World> {
     let world = brisk_world(arguments, |options| {
         options.github.lost_after = Duration::from_secs(8);
         receive(options);
     })
     .await?;
     hook(&world, Scope::repository("acme", "app"))?;
-    if asked {
+    if let Some(files) = set {
+        let data: serde_json::Map<String, Value> = files.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect();
         let set = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "pacer-policies", "namespace": OWN},
-            "data": {"policies.yaml": "recover: builtin\n"},
+            "data": data,
         });
         apply(&world, &set).await?;
         let is_active = |object: &ConfigMap| {
@@ -51,7 +70,10 @@ async fn world(arguments: &[&str], asked: bool) -> Result<World> {
         let outcome = objects::until(sets, "", PATIENCE, |all| all.iter().any(|object| is_active(object))).await;
         world.check(outcome).await.context("waiting for the policy set")?;
     }
-    apply(&world, &deployment("web", 0)).await?;
+    // Whoever takes a pod away waits no longer for its job.
+    let mut web = deployment("web", 0);
+    web["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1);
+    apply(&world, &web).await?;
     apply(&world, &autoscaler("web", 0, 20)).await?;
     Ok(world)
 }
@@ -98,14 +120,16 @@ async fn pacer(world: &World, arguments: &[&str]) -> Result<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_whose_runners_were_taken_away_run_again_once_and_no_others() -> Result<()> {
-    let world = world(&["--recover-jobs"], true).await?;
-    let [hungry, broken, evicted] = queue(&world, "web", 3, RUNS)?[..] else { panic!("three jobs") };
-    running(&world, 3).await?;
-    let of = [runner_of(&world, hungry).await?, runner_of(&world, broken).await?, runner_of(&world, evicted).await?];
+    let world = world(&["--recover-jobs"], Some(SHIPPED)).await?;
+    let [hungry, broken, evicted, preempted] = queue(&world, "web", 4, RUNS)?[..] else { panic!("four jobs") };
+    running(&world, 4).await?;
+    let of = futures::future::try_join_all([hungry, broken, evicted, preempted].map(|job| runner_of(&world, job))).await?;
     nodes(&world)?.out_of_memory(NAMESPACE, &of[0]).await?;
     nodes(&world)?.crash(NAMESPACE, &of[1], 1).await?;
     nodes(&world)?.evict(NAMESPACE, &of[2]).await?;
+    nodes(&world)?.preempt(NAMESPACE, &of[3]).await?;
     again(&world, evicted).await?;
+    again(&world, preempted).await?;
     event(&world, "JobRunAgain", |note| note.contains(&evicted.to_string())).await?;
 
     // The machine is taken away with its Node object.
@@ -116,12 +140,15 @@ async fn jobs_whose_runners_were_taken_away_run_again_once_and_no_others() -> Re
     nodes(&world)?.lose_node(&node, NodeLoss::Removed).await?;
     again(&world, lost).await?;
 
-    for (job, expected) in [(hungry, 1), (broken, 1), (evicted, 2), (lost, 2)] {
+    for (job, expected) in [(hungry, 1), (broken, 1), (evicted, 2), (preempted, 2), (lost, 2)] {
         ensure!(attempts(&world, job).len() == expected, "{:#?}", attempts(&world, job));
     }
-    ensure!(reruns(&world) == 2, "GitHub was asked {} times", reruns(&world));
+    ensure!(reruns(&world) == 3, "GitHub was asked {} times", reruns(&world));
+    let expected = [(hungry, "left"), (evicted, "rerun"), (preempted, "rerun"), (lost, "rerun")];
+    ensure!(decided(&world).await? == told(&expected), "{:#?}", decided(&world).await?);
     for (job, words) in [
         (evicted, "which was evicted; the policy has it run again: evicted, not its own fault; GitHub runs it again"),
+        (preempted, "which was preempted; the policy has it run again: preempted, not its own fault; GitHub runs it again"),
         (lost, "which lost its node; the policy has it run again"),
         (hungry, "which used more memory than it may; the policy leaves it failed"),
     ] {
@@ -132,9 +159,54 @@ async fn jobs_whose_runners_were_taken_away_run_again_once_and_no_others() -> Re
     Ok(())
 }
 
+/// What receipts say was decided about jobs that died: each decision once, by the ids of the jobs.
+async fn decided(world: &World) -> Result<Vec<(u64, String)>> {
+    let text = pacer(world, &["policy", "receipts", "-n", NAMESPACE, "--decision", "recover", "-o", "json"]).await?;
+    let mut found = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let receipt: Value = serde_json::from_str(line)?;
+        for item in receipt["items"].as_array().context("items")? {
+            found.push((item["job"].as_u64().context("a job")?, item["verdict"].as_str().context("a verdict")?.to_owned()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The same as it has to be.
+fn told(decisions: &[(JobId, &str)]) -> Vec<(u64, String)> {
+    let mut told: Vec<_> =
+        decisions.iter().map(|(job, verdict)| (job.to_string().parse().unwrap(), (*verdict).to_owned())).collect();
+    told.sort();
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_used_too_much_memory_runs_again_where_the_policy_wants_it() -> Result<()> {
+    let world = world(&["--recover-jobs"], Some(FORGIVING)).await?;
+    let [hungry, broken, evicted] = queue(&world, "web", 3, RUNS)?[..] else { panic!("three jobs") };
+    running(&world, 3).await?;
+    let of = futures::future::try_join_all([hungry, broken, evicted].map(|job| runner_of(&world, job))).await?;
+    nodes(&world)?.evict(NAMESPACE, &of[2]).await?;
+    nodes(&world)?.crash(NAMESPACE, &of[1], 1).await?;
+    nodes(&world)?.out_of_memory(NAMESPACE, &of[0]).await?;
+    again(&world, hungry).await?;
+    for (job, expected) in [(hungry, 2), (broken, 1), (evicted, 1)] {
+        ensure!(attempts(&world, job).len() == expected, "{:#?}", attempts(&world, job));
+    }
+    ensure!(reruns(&world) == 1, "GitHub was asked {} times", reruns(&world));
+    let expected = [(hungry, "rerun"), (evicted, "left")];
+    ensure!(decided(&world).await? == told(&expected), "{:#?}", decided(&world).await?);
+    let text = pacer(&world, &["explain", "job", &hungry.to_string(), "-n", NAMESPACE]).await?;
+    let words = "which used more memory than it may; the policy has it run again: because of oom-killed; GitHub runs it again";
+    ensure!(text.contains(words), "no {words:?} in {text}");
+    world.stop().await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn flood_of_dead_jobs_stays_within_the_budget() -> Result<()> {
-    let world = world(&["--recover-jobs", "--recover-jobs-per-hour=3"], true).await?;
+    let world = world(&["--recover-jobs", "--recover-jobs-per-hour=3"], Some(SHIPPED)).await?;
     let jobs = queue(&world, "web", 8, RUNS)?;
     running(&world, 8).await?;
     for job in &jobs {
@@ -154,7 +226,7 @@ async fn flood_of_dead_jobs_stays_within_the_budget() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_of_the_operator_before_it_asks_makes_no_second_rerun() -> Result<()> {
-    let mut world = world(&["--recover-jobs"], true).await?;
+    let mut world = world(&["--recover-jobs"], Some(SHIPPED)).await?;
     let [job] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
     running(&world, 1).await?;
     let runner = runner_of(&world, job).await?;
@@ -174,8 +246,8 @@ async fn kill_of_the_operator_before_it_asks_makes_no_second_rerun() -> Result<(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_runs_again_unless_flag_and_policy_set_ask_for_it() -> Result<()> {
-    for (arguments, asked) in [(&[][..], true), (&["--recover-jobs"][..], false)] {
-        let world = world(arguments, asked).await?;
+    for (arguments, set) in [(&[][..], Some(SHIPPED)), (&["--recover-jobs"][..], None)] {
+        let world = world(arguments, set).await?;
         let [job] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
         running(&world, 1).await?;
         let runner = runner_of(&world, job).await?;

@@ -1,4 +1,4 @@
-use pacer_core::ledger::{State, TOMBSTONE};
+use pacer_core::ledger::{LAST_JOB, State, TOMBSTONE};
 
 use super::*;
 
@@ -21,7 +21,30 @@ fn event(id: u64, state: State, second: i64) -> Edit {
         runner: None,
         origin: Arc::default(),
     };
-    Edit::Event { event, life: LIFE }
+    Edit::Event { event, life: LIFE, lasting: false }
+}
+
+#[test]
+fn the_end_of_a_job_whose_runner_goes_on_is_remembered_for_longer() {
+    let remembered = |lasting: bool, states: &[State]| {
+        let mut ledger = Ledger::default();
+        for state in states {
+            let Edit::Event { event, life, .. } = event(1, *state, 20) else { panic!("an event") };
+            Edit::Event { event, life, lasting }.apply(&mut ledger, at(30));
+        }
+        let mut additions = Additions::default();
+        ledger.all().for_each(|(id, job)| additions.put(id, job));
+        // As it is read again by the next operator.
+        let read = pacer_api::job_ledger::read([&additions.spec("web").unwrap()]);
+        let job = read.get(1).unwrap();
+        (job.expires.as_second() - at(30).as_second(), job.state)
+    };
+    let (short, long) = (TOMBSTONE.as_secs().cast_signed(), LAST_JOB.as_secs().cast_signed());
+    for states in [&[State::Completed][..], &[State::InProgress, State::Completed], &[State::Completed, State::Completed]] {
+        assert_eq!(remembered(false, states), (short, State::Completed));
+        assert_eq!(remembered(true, states), (long, State::Completed));
+    }
+    assert_eq!(remembered(true, &[State::Queued]), (LIFE.as_secs().cast_signed(), State::Queued));
 }
 
 /// An object with the jobs of these edits.

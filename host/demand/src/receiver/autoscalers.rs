@@ -221,6 +221,11 @@ impl Autoscalers {
         knowing.into_iter().min_by_key(|autoscaler| (created(autoscaler), autoscaler.namespace(), autoscaler.name_any()))
     }
 
+    /// Whether its runners take one job after the other.
+    pub(super) fn is_lasting(&self, autoscaler: &HorizontalRunnerAutoscaler) -> bool {
+        self.stores().target(autoscaler).is_ok_and(|(target, _)| !target.config().is_ephemeral())
+    }
+
     /// Every autoscaler with a workflowJob trigger whose target is there. What is wrong with one of them concerns no other.
     pub(super) fn pool(&self, now: Timestamp) -> Pool {
         let mut pool = Pool { members: Vec::new(), pending: Vec::new(), broken: Vec::new() };

@@ -34,13 +34,13 @@ impl Autoscalers {
         if seen.demand.findings.is_empty() {
             return Vec::new();
         }
-        let life = sources.life.unsigned_abs();
+        let life = (sources.life.unsigned_abs(), !sources.target.config().is_ephemeral());
         let mut edits = Vec::new();
         let mut expired = Vec::new();
         for finding in &seen.demand.findings {
             match finding {
                 Finding::Over(id) => edits.push(Edit::Complete(*id)),
-                Finding::StillQueued(id) => edits.push(Edit::Renew { id: *id, life }),
+                Finding::StillQueued(id) => edits.push(Edit::Renew { id: *id, life: life.0 }),
                 Finding::Expired(id) => expired.push(*id),
             }
         }
@@ -62,12 +62,12 @@ impl Autoscalers {
 }
 
 /// None where it has to wait for its turn: its time is still over in the next pass.
-async fn look_up(github: &GitHub, id: u64, repository: Option<Repository>, life: Duration) -> Option<Edit> {
+async fn look_up(github: &GitHub, id: u64, repository: Option<Repository>, (life, lasting): (Duration, bool)) -> Option<Edit> {
     let Some(repository) = repository else { return Some(Edit::Forget(id)) };
     Some(match github.job(&repository, id).await {
         Ok(None) => Edit::Forget(id),
         Ok(Some(RemoteJob { state: JobState::Queued, .. })) => Edit::Renew { id, life },
-        Ok(Some(job)) => queue::event(&job).map_or(Edit::Complete(id), |event| Edit::Event { event, life }),
+        Ok(Some(job)) => queue::event(&job).map_or(Edit::Complete(id), |event| Edit::Event { event, life, lasting }),
         Err(error) if error.deferral().is_some() => return None,
         // Without the right to read jobs nobody will ever know.
         Err(error) if matches!(error.status(), Some(401 | 403)) && error.retry_after().is_none() => Edit::Forget(id),

@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Fails where the fastest call of an ordinary request, of up to 1,000 items, takes more than this part of the deadline.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_deadline: Option<u8>,
+    /// Fails where such a request takes more than this part of its fuel, which is the same on every machine, however busy it is.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    at_most_of_fuel: Option<u8>,
 }
 
 /// `pacer policy bench`.
@@ -48,9 +51,10 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
     let loaded = began.elapsed();
     let native = arguments.file == Source::Builtin;
     let ask = |inquiry: &Inquiry| ask(&jail, &policy, inquiry, &settings, &Limits::default());
-    let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, native, &settings, ask));
+    let fuel = |items| policy.fuel(&Limits::default(), items);
+    let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, native, &settings, fuel, ask));
     let measured: Vec<Measured> = measured.collect();
-    let failure = measured.iter().find_map(|decision| decision.unfit(arguments.at_most_of_deadline));
+    let failure = measured.iter().find_map(|decision| decision.unfit(arguments.at_most_of_deadline, arguments.at_most_of_fuel));
     if arguments.table && failure.is_none() {
         let staging = Staging::of(&jail, &component, &policy, &settings)?;
         return Ok(Report::text(markdown(&policy, component.len(), &measured, &staging)));
@@ -64,6 +68,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
 struct Measured {
     decision: Decision,
     sizes: Vec<Size>,
+    /// The fuel of a call about nothing, and what each item adds to that.
+    allowed: (u64, u64),
     /// Which size it does not manage, and why.
     failed: Option<(u32, String)>,
 }
@@ -82,14 +88,21 @@ struct Size {
 }
 
 impl Measured {
-    fn of(decision: Decision, native: bool, settings: &str, call: impl Fn(&Inquiry) -> Outcome) -> Self {
+    fn of(
+        decision: Decision,
+        native: bool,
+        settings: &str,
+        fuel: impl Fn(usize) -> u64,
+        call: impl Fn(&Inquiry) -> Outcome,
+    ) -> Self {
         let mut sizes = Vec::new();
+        let allowed = (fuel(0), fuel(1).saturating_sub(fuel(0)));
         for items in SIZES {
             let inquiry = Inquiry::typical(decision, items);
             let outcome = call(&inquiry);
             if let Err(fault) = &outcome.answer {
                 let failed = format!("{decision} of {items} items gave no usable answer ({}): {fault}", fault.kind());
-                return Self { decision, sizes, failed: Some((items, failed)) };
+                return Self { decision, sizes, allowed, failed: Some((items, failed)) };
             }
             let natively = || {
                 let began = Instant::now();
@@ -98,18 +111,26 @@ impl Measured {
             };
             sizes.push(Size {
                 items,
-                limit: Limits::default().fuel(inquiry.items()),
+                limit: fuel(inquiry.items()),
                 outcome,
                 times: times(|| call(&inquiry).duration),
                 inside: times(|| call(&inquiry).inside).1,
                 native: native.then(|| times(natively).0),
             });
         }
-        Self { decision, sizes, failed: None }
+        Self { decision, sizes, allowed, failed: None }
     }
 
-    /// Why the policy is not fit for use: an ordinary request that it can't answer, or for which it takes too much of its deadline.
-    fn unfit(&self, at_most_of_deadline: Option<u8>) -> Option<String> {
+    /// Why the policy is not fit for use: an ordinary request that it can't answer, or for which it takes too much of its fuel or of its deadline.
+    fn unfit(&self, at_most_of_deadline: Option<u8>, at_most_of_fuel: Option<u8>) -> Option<String> {
+        let hungry = || {
+            let percent = at_most_of_fuel?;
+            let too_much = |size: &&Size| u128::from(size.outcome.fuel) * 100 > u128::from(size.limit) * u128::from(percent);
+            let size = self.sizes.iter().filter(|size| size.items <= ORDINARY).find(too_much)?;
+            let (decision, items) = (self.decision, size.items);
+            let (fuel, limit) = (table::number(size.outcome.fuel), table::number(size.limit));
+            Some(format!("{decision} of {items} items takes {fuel} units of fuel, more than {percent} % of its {limit}"))
+        };
         let failed = self.failed.as_ref().filter(|(items, _)| *items <= ORDINARY).map(|(_, why)| why.clone());
         let late = || {
             let (percent, deadline) = (at_most_of_deadline?, Limits::default().deadline());
@@ -118,7 +139,7 @@ impl Measured {
             let (decision, items, took) = (self.decision, size.items, shown(size.times.0));
             Some(format!("{decision} of {items} items takes {took}, more than {percent} % of the deadline"))
         };
-        failed.or_else(late)
+        failed.or_else(hungry).or_else(late)
     }
 
     fn plain(&self) -> String {
@@ -154,12 +175,14 @@ impl Measured {
             table::number(rounded)
         };
         format!(
-            "\n{}\n{}{}fuel: {} and {} per item; 20,000,000 and 100,000 per item are allowed\n",
+            "\n{}\n{}{}fuel: {} and {} per item; {} and {} per item are allowed\n",
             self.decision,
             table::right(&rows),
             self.failed.iter().map(|(_, failed)| format!("{failed}\n")).collect::<String>(),
             fuel(per_call),
-            fuel(per_item)
+            fuel(per_item),
+            table::number(self.allowed.0),
+            table::number(self.allowed.1)
         )
     }
 }
@@ -280,5 +303,49 @@ mod tests {
     fn a_line_is_found() {
         let (per_call, per_item) = fit(&[(0.0, 500), (10.0, 700), (100.0, 2_500)]);
         assert!((per_call - 500.0).abs() < 1e-6 && (per_item - 20.0).abs() < 1e-6, "{per_call} {per_item}");
+    }
+
+    fn measured(fuel: &[(u32, u64)], failed: Option<(u32, String)>) -> Measured {
+        let size = |&(items, fuel): &(u32, u64)| {
+            let answer = Ok(pacer_policy::Answer::ScaleDown(Vec::new()));
+            let times = (Duration::from_millis(1), Duration::from_millis(2));
+            let outcome = Outcome {
+                answer,
+                fuel,
+                duration: times.1,
+                inside: times.0,
+                peak_memory: 1 << 20,
+                log: Vec::new(),
+                log_dropped: 0,
+            };
+            let limit = Limits::default().fuel(items as usize);
+            Size { items, limit, outcome, times, inside: times.0, native: None }
+        };
+        let sizes = fuel.iter().map(size).collect();
+        Measured { decision: Decision::ScaleDown, sizes, allowed: (20_000_000, 100_000), failed }
+    }
+
+    #[test]
+    fn too_much_fuel_for_an_ordinary_request_is_told_however_fast_it_was() {
+        let half = [(0, 10_000_000), (1_000, 60_000_000), (5_000, 500_000_000)];
+        assert_eq!(measured(&half, None).unfit(Some(100), Some(50)), None);
+        let more = [(0, 10_000_000), (1_000, 60_000_001)];
+        let says = "scale-down of 1000 items takes 60,000,001 units of fuel, more than 50 % of its 120,000,000";
+        assert_eq!(measured(&more, None).unfit(Some(100), Some(50)).as_deref(), Some(says));
+        assert_eq!(measured(&more, None).unfit(Some(100), None), None);
+    }
+
+    #[test]
+    fn sizes_that_failed_are_printed_beside_those_that_did_not() {
+        let failed = |items| Some((items, format!("scale-down of {items} items gave no usable answer (policy-error): too many")));
+        let measured_until = |items| measured(&[(0, 500), (10, 700)], failed(items));
+        let text = measured_until(5_000).plain();
+        assert!(
+            text.contains("10    700") && text.contains("5000 items gave no usable answer (policy-error): too many\n"),
+            "{text}"
+        );
+        assert_eq!(measured_until(5_000).unfit(None, None), None);
+        let unfit = measured_until(100).unfit(None, None);
+        assert_eq!(unfit.as_deref(), Some("scale-down of 100 items gave no usable answer (policy-error): too many"));
     }
 }

@@ -76,14 +76,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
             };
             text.push_str(&format!("log {level}: {}\n", line.message));
         }
-        text + &effort(&outcome, case.inquiry.items(), &Limits::default())
+        text + &effort(&outcome, policy.fuel(&Limits::default(), case.inquiry.items()), &Limits::default())
     };
     Ok(Report { text, notes: String::new(), failure })
 }
 
 /// What a call took of what it may take.
-fn effort(outcome: &Outcome, items: usize, limits: &Limits) -> String {
-    let fuel = limits.fuel(items);
+fn effort(outcome: &Outcome, fuel: u64, limits: &Limits) -> String {
     format!(
         "fuel {} of {} ({}), {:.2} ms of {} ms, {} of {}\n",
         table::number(outcome.fuel),

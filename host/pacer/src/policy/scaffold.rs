@@ -119,6 +119,7 @@ const SDK: &[File] = sdk![
     "src/lifecycle.rs",
     "src/log.rs",
     "src/order.rs",
+    "src/panic.rs",
     "src/recover.rs",
     "src/recover_bindings.rs",
     "src/restart.rs",
@@ -188,7 +189,8 @@ opt-level = "s"
 lto = "fat"
 codegen-units = 1
 panic = "abort"
-strip = true
+# Traps are told by the names of functions.
+strip = "debuginfo"
 "#;
 
 impl Language {
@@ -232,17 +234,17 @@ impl Language {
                 "pacer policy componentize target/wasm32-unknown-unknown/release/CRATE.wasm -o NAME.wasm",
             ],
             Self::Go => &[
-                "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o core.wasm .",
+                "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags=-w -o core.wasm .",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
             Self::JsText => &["pacer policy check policy.js"],
             Self::Js | Self::Ts => &["npm install", "npm run build"],
             Self::C => &[
-                "clang --target=wasm32 -Os -Wall -nostdlib -Wl,--no-entry,--strip-all,-z,stack-size=16384 policy.c -o core.wasm",
+                "clang --target=wasm32 -g -Os -Wall -nostdlib -Wl,--no-entry,-z,stack-size=16384 policy.c -o core.wasm",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
             Self::Zig => &[
-                "zig build-exe policy.zig -target wasm32-freestanding -O ReleaseSmall -fno-entry -rdynamic -fstrip --stack 65536 -femit-bin=core.wasm",
+                "zig build-exe policy.zig -target wasm32-freestanding -O ReleaseSmall -fno-entry -rdynamic -fno-strip --stack 65536 -femit-bin=core.wasm",
                 "pacer policy componentize core.wasm -o NAME.wasm",
             ],
             Self::Wat => &["pacer policy componentize policy.wat -o NAME.wasm"],
@@ -412,6 +414,52 @@ mod tests {
             }
         }
         assert!(fields > 100, "{fields} fields were found");
+    }
+
+    /// What a field may hold is what arrives: `null` where the contract has an option and nowhere else, arrays where it has lists.
+    #[test]
+    fn types_for_typescript_have_null_and_arrays_where_the_contract_has_options_and_lists() {
+        fn typescript(wit: &str) -> String {
+            if let Some(inner) = wit.strip_prefix("option<").and_then(|rest| rest.strip_suffix('>')) {
+                return typescript(inner) + " | null";
+            }
+            if let Some(inner) = wit.strip_prefix("list<").and_then(|rest| rest.strip_suffix('>')) {
+                return typescript(inner) + "[]";
+            }
+            match wit {
+                "string" => "string".to_owned(),
+                "bool" => "boolean".to_owned(),
+                "u32" | "u64" | "s32" | "f64" => "number".to_owned(),
+                record => record.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect(),
+            }
+        }
+        let camel = |field: &str| {
+            let mut words = field.split('-');
+            let first = words.next().unwrap_or_default().to_owned();
+            words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+        };
+        let simple = |name: &str| name.chars().all(|char| char.is_ascii_alphabetic() || char == '-') && !name.is_empty();
+        let fields = |text: &str, end: char, of: &dyn Fn(&str, &str) -> (String, String)| {
+            let mut found: std::collections::BTreeMap<String, std::collections::BTreeSet<String>> =
+                std::collections::BTreeMap::new();
+            let lines = text.lines().map(str::trim).filter_map(|line| line.strip_suffix(end)?.split_once(": "));
+            for (name, type_) in lines.filter(|(name, type_)| simple(name) && !type_.contains('(')) {
+                let (name, type_) = of(name, type_);
+                found.entry(name).or_default().insert(type_);
+            }
+            found
+        };
+        // Words of the contract are texts there, and the types name those that there are.
+        let words = |type_: &str| {
+            let texts = type_.starts_with('"') && type_.split(" | ").all(|word| word.starts_with('"'));
+            if texts { "string".to_owned() } else { type_.to_owned() }
+        };
+        let contract = fields(CONTRACT[1].1, ',', &|name, type_| (camel(name), typescript(type_)));
+        let types = fields(example!("ts/pacer.d.ts"), ';', &|name, type_| (name.to_owned(), words(type_)));
+        assert!(contract.len() > 80, "{} names were found", contract.len());
+        for (name, expected) in contract {
+            assert_eq!(types.get(&name), Some(&expected), "{name}");
+        }
     }
 
     #[test]

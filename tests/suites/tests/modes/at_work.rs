@@ -1,5 +1,6 @@
 //! What `kubectl get runners` says of jobs, where webhooks tell of them and where nothing but the pods and listings does.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -66,6 +67,21 @@ async fn runners_say_whether_they_work_and_on_which_job_where_that_is_told() -> 
     ensure!(["BUSY", "JOB", "NODE", "STATE-AGE"].iter().all(|column| header.contains(column)), "{told}");
     let row = told.lines().find(|line| line.contains(&id)).unwrap_or_default();
     ensure!(row.contains("true") && row.starts_with("told-"), "{told}");
+
+    // Under the name of a plugin, the program is one of kubectl's commands.
+    let plugins = tempfile::tempdir()?;
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
+    let binary = std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from).canonicalize()?;
+    std::os::unix::fs::symlink(binary, plugins.path().join("kubectl-pacer"))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([plugins.path().to_owned()].into_iter().chain(std::env::split_paths(&path)))?;
+    let output = Command::new(world.plane.kubectl_path())
+        .args(["pacer", "status", "-n", NAMESPACE])
+        .env("KUBECONFIG", world.plane.kubeconfig_path())
+        .env("PATH", path)
+        .output()?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success() && told.contains("told"), "{told}{}", String::from_utf8_lossy(&output.stderr));
 
     succeeded(&world, 2).await?;
     until::<Runner>(&world, "4 that are idle again", |all| {

@@ -100,7 +100,7 @@ fn hostile() -> Vec<(Guest, &'static str, &'static str)> {
         (Guest::select("(loop $again (br $again)) unreachable"), "fuel", "it used up its budget of instructions"),
         (Guest::select(bomb), "memory", "it asked for more memory than it may have"),
         (deep, "stack", "it overflowed its stack"),
-        (Guest::select("unreachable"), "panic", "it panicked"),
+        (Guest::select("unreachable"), "panic", "it trapped: unreachable"),
         (large, "hostcall-data", "it returned more data than it may"),
         (Guest::choosing(&[(99, "a")]), "invalid-output", "index 99 is outside"),
         (Guest::returning(true, 2_164, 6, ""), "policy-error", "it answered with an error: wrong!"),

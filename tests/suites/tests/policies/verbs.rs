@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::*;
 
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
     std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from)
 }

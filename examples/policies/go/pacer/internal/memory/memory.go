@@ -6,6 +6,9 @@ package memory
 import (
 	"errors"
 	"math"
+	"runtime"
+	"strconv"
+	"strings"
 	"unsafe"
 )
 
@@ -119,12 +122,33 @@ func safely[T any](decide func() (T, error)) (answer T, err error) {
 		switch reason := recover().(type) {
 		case nil:
 		case error:
-			err = errors.New("panic: " + reason.Error())
+			err = errors.New("panic: " + reason.Error() + place())
 		case string:
-			err = errors.New("panic: " + reason)
+			err = errors.New("panic: " + reason + place())
 		default:
-			err = errors.New("panic")
+			err = errors.New("panic" + place())
 		}
 	}()
 	return decide()
+}
+
+// place is where the panic began that a deferred function has just recovered: the innermost function outside of Go's runtime, by the last directory and the
+// name of its file.
+func place() string {
+	callers := make([]uintptr, 64)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers)])
+	for panicked := false; ; {
+		frame, more := frames.Next()
+		within := strings.HasPrefix(frame.Function, "runtime.")
+		if panicked && !within {
+			file := frame.File
+			directory := strings.LastIndexByte(file, '/')
+			above := strings.LastIndexByte(file[:max(directory, 0)], '/')
+			return ", at " + file[above+1:] + ":" + strconv.Itoa(frame.Line)
+		}
+		panicked = panicked || within
+		if !more {
+			return ""
+		}
+	}
 }

@@ -341,7 +341,7 @@ mod tests {
         let measured_until = |items| measured(&[(0, 500), (10, 700)], failed(items));
         let text = measured_until(5_000).plain();
         assert!(
-            text.contains("10    700") && text.contains("5000 items gave no usable answer (policy-error): too many\n"),
+            text.contains("\n10       700 ") && text.contains("5000 items gave no usable answer (policy-error): too many\n"),
             "{text}"
         );
         assert_eq!(measured_until(5_000).unfit(None, None), None);

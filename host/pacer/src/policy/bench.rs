@@ -340,10 +340,8 @@ mod tests {
         let failed = |items| Some((items, format!("scale-down of {items} items gave no usable answer (policy-error): too many")));
         let measured_until = |items| measured(&[(0, 500), (10, 700)], failed(items));
         let text = measured_until(5_000).plain();
-        assert!(
-            text.contains("10    700") && text.contains("5000 items gave no usable answer (policy-error): too many\n"),
-            "{text}"
-        );
+        let measured = text.lines().any(|line| line.split_whitespace().take(2).eq(["10", "700"]));
+        assert!(measured && text.contains("5000 items gave no usable answer (policy-error): too many\n"), "{text}");
         assert_eq!(measured_until(5_000).unfit(None, None), None);
         let unfit = measured_until(100).unfit(None, None);
         assert_eq!(unfit.as_deref(), Some("scale-down of 100 items gave no usable answer (policy-error): too many"));

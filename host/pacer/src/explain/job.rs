@@ -19,7 +19,7 @@ use pacer_policy::{Inquiry, Record};
 use serde::Serialize;
 
 use super::place::Place;
-use super::unknown;
+use super::unknown::{self, Unknown};
 use crate::archive::ago;
 use crate::cluster::Cluster;
 use crate::report::{Format, Report};
@@ -46,18 +46,18 @@ pub(super) struct Hints {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Story {
-    pub(super) job: u64,
-    pub(super) state: &'static str,
+    job: u64,
+    state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) repository: Option<String>,
+    repository: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) workflow: Option<String>,
-    pub(super) labels: Vec<String>,
+    workflow: Option<String>,
+    labels: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) queued_at: Option<Timestamp>,
+    queued_at: Option<Timestamp>,
     /// `namespace/name` of the autoscaler that counts it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) autoscaler: Option<String>,
+    autoscaler: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     /// From 1, among the jobs that wait for the same pool.
@@ -68,12 +68,12 @@ pub(super) struct Story {
     waiting: Option<u32>,
     /// The runner that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) runner: Option<String>,
+    runner: Option<String>,
     /// One word; none for a job that does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cause: Option<&'static str>,
+    cause: Option<&'static str>,
     /// The same as a sentence.
-    pub(super) why: String,
+    why: String,
     /// Since when it is that.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
@@ -128,7 +128,10 @@ pub(super) async fn explain(cluster: &Cluster, asked: &Asked, hints: &Hints, for
     let repository = hints.repository.as_ref().or(asked.repository.as_ref());
     let (story, github) = match (found, repository) {
         (Some(story), _) => (Some(story), String::new()),
-        (None, Some(repository)) => unknown::explain(&place, asked.id, repository, hints).await?,
+        (None, Some(repository)) => {
+            let found = unknown::explain(&place, asked.id, repository, &hints.labels, hints.github.as_ref()).await?;
+            (found.0.map(|found| Story::unknown(asked.id, repository, found)), found.1)
+        }
         (None, None) => (None, String::new()),
     };
     let Some(story) = story else {
@@ -219,21 +222,22 @@ pub(super) fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
 
 impl Story {
     /// Of a job that no autoscaler knows.
-    pub(super) fn unknown(job: u64, repository: &str, labels: Vec<String>) -> Self {
+    fn unknown(job: u64, repository: &str, found: Unknown) -> Self {
+        let Unknown { state, labels, workflow, queued_at, runner, autoscaler, cause, why } = found;
         Self {
             job,
-            state: "unknown",
+            state: state.unwrap_or("unknown"),
             repository: Some(repository.to_owned()),
-            workflow: None,
+            workflow,
             labels,
-            queued_at: None,
-            autoscaler: None,
+            queued_at,
+            autoscaler,
             pool: None,
             place: None,
             waiting: None,
-            runner: None,
-            cause: None,
-            why: String::new(),
+            runner,
+            cause,
+            why,
             since: None,
             estimate: None,
             recovery: None,

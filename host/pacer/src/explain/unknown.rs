@@ -1,37 +1,58 @@
 //! A job that no autoscaler knows: what GitHub says of it, and who would take it.
 
 use anyhow::{Result, bail};
+use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_core::target::{Candidate, Search, Visibility, Wanted, Why, search};
 use pacer_core::waiting::{Cause, Unmatched};
 use pacer_demand::receiver::RunnerGroups;
 use pacer_github::{GitHub, JobState, RemoteJob, Repository};
 
-use super::job::{Hints, Story};
 use super::place::Place;
 
-/// What there is to say of it, and a note about what GitHub did not tell. No story where nobody knows the labels.
+/// What there is to say of it.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Unknown {
+    /// `held`, where GitHub holds it back; none where it waits for a runner as far as is known.
+    pub(super) state: Option<&'static str>,
+    pub(super) labels: Vec<String>,
+    pub(super) workflow: Option<String>,
+    pub(super) queued_at: Option<Timestamp>,
+    pub(super) runner: Option<String>,
+    /// Who would take it.
+    pub(super) autoscaler: Option<String>,
+    pub(super) cause: Option<&'static str>,
+    pub(super) why: String,
+}
+
+/// What there is to say of it, and a note about what GitHub did not tell. Nothing is said where nobody knows the labels.
 ///
 /// # Errors
 ///
 /// When the repository has no owner.
-pub(super) async fn explain(place: &Place, id: u64, repository: &str, hints: &Hints) -> Result<(Option<Story>, String)> {
+pub(super) async fn explain(
+    place: &Place,
+    id: u64,
+    repository: &str,
+    labels: &[String],
+    github: Option<&GitHub>,
+) -> Result<(Option<Unknown>, String)> {
     let Some((owner, name)) = repository.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()) else {
         bail!("--repository {repository}: say OWNER/NAME");
     };
     let mut notes = String::new();
-    let job = match &hints.github {
+    let job = match github {
         Some(github) => ask(github, owner, name, id, &mut notes).await,
         None => None,
     };
     let told = job.iter().flat_map(|job| job.labels.iter().map(|label| label.to_string()));
-    let labels: Vec<String> = if hints.labels.is_empty() { told.collect() } else { hints.labels.clone() };
-    let mut story = Story::unknown(id, repository, labels);
+    let labels: Vec<String> = if labels.is_empty() { told.collect() } else { labels.to_vec() };
+    let mut story = Unknown { labels, ..Unknown::default() };
     if let Some(job) = &job {
         story.queued_at = Some(job.created_at);
         story.workflow = Some(job.workflow.to_string()).filter(|workflow| !workflow.is_empty());
         if let Some((state, why)) = settled(job) {
-            (story.state, story.why) = (state, why);
+            (story.state, story.why) = (Some(state), why);
             story.runner = job.runner.as_ref().map(|runner| runner.to_string());
             return Ok((Some(story), notes));
         }
@@ -49,7 +70,7 @@ pub(super) async fn explain(place: &Place, id: u64, repository: &str, hints: &Hi
         labels: story.labels.iter().map(String::as_str).collect(),
     };
     let visibility = match search(&wanted, &candidates, None) {
-        Search::Ask => visible(hints.github.as_ref(), owner, name, &mut notes).await,
+        Search::Ask => visible(github, owner, name, &mut notes).await,
         _ => Visibility::Assumed,
     };
     let found = search(&wanted, &candidates, Some(&visibility));
@@ -128,8 +149,6 @@ fn settled(job: &RemoteJob) -> Option<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
 
     fn job(state: JobState, runner: Option<&str>) -> RemoteJob {

@@ -9,12 +9,15 @@ use serde::Deserialize;
 /// When the operator tries it, which it does with these settings as well.
 const REHEARSED: f64 = 1_800_000_000.0;
 
-struct Panicking;
+/// Panics, or traps, as its settings say.
+pub struct Panicking;
 
+/// How it fails.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Settings {
-    how: String,
+pub struct Settings {
+    /// One word; anything else does nothing.
+    pub how: String,
 }
 
 impl Policy for Panicking {

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 /// One pool.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+pub(crate) struct Row {
     namespace: String,
     kind: String,
     name: String,
@@ -94,7 +94,7 @@ async fn read(cluster: &Cluster, all: bool) -> Result<Vec<Row>> {
     Ok(rows(&targets, &autoscalers, &jobs, &cluster.list::<RunnerReplicaSet>(all, "").await?))
 }
 
-fn rows(
+pub(crate) fn rows(
     targets: &[Target],
     autoscalers: &[HorizontalRunnerAutoscaler],
     jobs: &[JobLedger],
@@ -181,7 +181,7 @@ fn text(rows: &[Row], arguments: &Arguments, namespace: &str, now: Timestamp) ->
     })
 }
 
-fn screen(rows: &[Row], all: bool, namespace: &str, now: Timestamp) -> String {
+pub(crate) fn screen(rows: &[Row], all: bool, namespace: &str, now: Timestamp) -> String {
     if rows.is_empty() {
         let place = if all { "in any namespace".to_owned() } else { format!("in namespace {namespace} (-A shows all)") };
         return format!("There is no RunnerDeployment and no RunnerSet {place}.\n");

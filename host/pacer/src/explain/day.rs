@@ -21,7 +21,8 @@ use serde_json::json;
 
 use super::place::Place;
 use super::{job, pool, runner};
-use crate::archive::{Archive, Shelf};
+use crate::archive::{Archive, Shelf, ago};
+use crate::overview;
 
 const MIN: u32 = 1;
 const MAX: u32 = 6;
@@ -211,7 +212,7 @@ fn set(sight: &Sight<'_>, there: &[RunnerSeen<'_>]) -> RunnerReplicaSet {
         "metadata": {"name": "web-1", "namespace": "ci", "uid": "s-1", "ownerReferences": owned_by("RunnerDeployment", "web", "d-1")},
         "spec": {"replicas": sight.pool(0).desired, "selector": {}, "template": {"spec": {"repository": "acme/app"}}},
         "status": {
-            "busyReplicas": counts.busy, "idleReplicas": counts.idle, "readyReplicas": 0, "availableReplicas": 0,
+            "replicas": there.len(), "busyReplicas": counts.busy, "idleReplicas": counts.idle, "readyReplicas": 0, "availableReplicas": 0,
             "failedAttempts": Some(sight.attempts(0)).filter(|attempts| *attempts > 0), "backoffUntil": sight.next_attempt(0).map(|until| Timestamp::from_second(until.as_second()).unwrap().to_string()),
         },
     });
@@ -270,6 +271,8 @@ struct Said {
     now: Timestamp,
     jobs: Vec<String>,
     pool: String,
+    /// The line of `pacer status`.
+    status: String,
     /// By name.
     runners: Vec<(String, String)>,
 }
@@ -296,6 +299,8 @@ fn say(sight: &Sight<'_>, receipts: &[Record]) -> Said {
         pods: Some(objects.pods.iter().map(|pod| (key(pod), pod.clone())).collect()),
         receipts: Some(Archive { shelves: vec![shelf] }),
     };
+    let rows = overview::rows(&place.targets, &place.autoscalers, &place.job_ledgers, &place.sets);
+    let status = overview::screen(&rows, false, "ci", now);
     let found = pool::Found {
         target: Some(objects.target),
         autoscalers: vec![objects.autoscaler],
@@ -308,6 +313,7 @@ fn say(sight: &Sight<'_>, receipts: &[Record]) -> Said {
         now,
         jobs: job::stories(&place, now).iter().map(|story| story.text(now)).collect(),
         pool: pool::Story::new(&found, &records, now).text(now),
+        status: status.lines().last().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" "),
         runners,
     }
 }
@@ -575,6 +581,21 @@ fn wrong_of_runners(said: &Said, truth: &Truth) -> Vec<String> {
 }
 
 /// What is wrong with what only later moments prove.
+fn wrong_of_status(said: &Said, truth: &Truth) -> Vec<String> {
+    let there = || truth.workers.values().filter(|worker| worker.there);
+    let (exist, online) = (count(there()), count(there().filter(|worker| worker.online)));
+    let waiting = truth.waiting();
+    let first = waiting.first().map_or_else(String::new, |(queued, _)| format!(", first {}", ago(*queued, said.now)));
+    let line = format!(
+        "RunnerDeployment/web {} {exist} {online} {} {}{first} default {}",
+        truth.wanted,
+        truth.busy(),
+        waiting.len(),
+        truth.reason
+    );
+    if said.status == line { Vec::new() } else { vec![format!("{line:?} is true of the pool: {:?}", said.status)] }
+}
+
 fn wrong_of_claims(claims: &Claims, story: &Story, made: &[Timestamp]) -> Vec<String> {
     let made_in = |from: &Timestamp, to: &Timestamp| made.iter().any(|at| at >= from && at < to);
     let coming = claims.coming.iter().filter(|(from, to, _)| !made_in(from, to));
@@ -607,7 +628,8 @@ fn day(ephemeral: bool, delay: u64, failing: bool) -> Day {
 
 /// What was said at a moment and is not so.
 fn wrong(said: &Said, truth: &Truth, claims: &mut Claims) -> Vec<String> {
-    let all = [wrong_of_jobs(said, truth, claims), wrong_of_pool(said, truth, claims), wrong_of_runners(said, truth)];
+    let status = wrong_of_status(said, truth);
+    let all = [wrong_of_jobs(said, truth, claims), wrong_of_pool(said, truth, claims), wrong_of_runners(said, truth), status];
     all.into_iter().flatten().map(|wrong| format!("{}: {wrong}", said.now)).collect()
 }
 
@@ -675,6 +697,13 @@ fn an_explanation_that_is_not_true_is_found() {
         ("what is held back", "Held back\n  nothing", "Held back\n  something"),
     ] {
         assert_found(what, moments(), |said| Said { pool: said.pool.replacen(from, to, 1), ..said.clone() });
+    }
+    for (what, from, to) in [
+        ("how many are busy", " 6 6 6 6 ", " 6 6 6 5 "),
+        ("how many wait", ", first ", "0, first "),
+        ("why it is that number", " default ", " default not "),
+    ] {
+        assert_found(what, moments(), |said| Said { status: said.status.replacen(from, to, 1), ..said.clone() });
     }
     for (what, from, to) in [
         ("that it runs a job", ", and runs job ", ", and idles, not job "),

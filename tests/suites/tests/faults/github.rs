@@ -113,7 +113,7 @@ async fn a_busy_flag_that_is_late_or_turns_false_in_mid_job_kills_nobody(kind: K
     runners(&world, "20 online", |counts| counts.online == 20).await?;
 
     world.github.lie(Lies { busy_late_by: Duration::from_secs(60), ..Lies::default() });
-    queue(&world, "web", 8, Duration::from_secs(15))?;
+    queue(&world, "web", 8, Duration::from_secs(45))?;
     running(&world, 8).await?;
     fleet.scale(&world, 8).await?;
     // Reached although the listing offers the busy ones as well.
@@ -122,7 +122,7 @@ async fn a_busy_flag_that_is_late_or_turns_false_in_mid_job_kills_nobody(kind: K
     settled(&world, 8).await?;
 
     world.github.lie(Lies { busy_false_after: Some(Duration::from_millis(500)), ..Lies::default() });
-    queue(&world, "web", 5, Duration::from_secs(12))?;
+    queue(&world, "web", 5, Duration::from_secs(45))?;
     running(&world, 5).await?;
     fleet.scale(&world, 2).await?;
     runners(&world, "the busy ones only", |counts| counts.registered == 5 && counts.busy == 5).await?;

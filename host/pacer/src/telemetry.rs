@@ -1,6 +1,6 @@
 //! Logs: constant messages, everything that varies in fields.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use anyhow::bail;
 use tracing::Level;

@@ -584,12 +584,13 @@ fn wrong_of_runners(said: &Said, truth: &Truth) -> Vec<String> {
 fn wrong_of_status(said: &Said, truth: &Truth) -> Vec<String> {
     let there = || truth.workers.values().filter(|worker| worker.there);
     let (exist, online) = (count(there()), count(there().filter(|worker| worker.online)));
+    // One that has had its job can't be proved to have no other.
+    let busy = count(there().filter(|worker| worker.job.is_some() || worker.spent));
     let waiting = truth.waiting();
     let first = waiting.first().map_or_else(String::new, |(queued, _)| format!(", first {}", ago(*queued, said.now)));
     let line = format!(
-        "RunnerDeployment/web {} {exist} {online} {} {}{first} default {}",
+        "RunnerDeployment/web {} {exist} {online} {busy} {}{first} default {}",
         truth.wanted,
-        truth.busy(),
         waiting.len(),
         truth.reason
     );

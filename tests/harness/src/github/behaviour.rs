@@ -71,6 +71,7 @@ impl Behaviour {
             busy_drops: 0.05,
             online_late: seconds(0.5, 3.0),
             assigned_late: seconds(0.5, 2.0),
+            // Of no use to suites whose jobs take some seconds; their own tests have it.
             in_progress_late: seconds(0.0, 0.0),
             events_late: Tail { median: Duration::from_millis(200), longest: Duration::from_secs(3) },
             redelivery_late: seconds(1.0, 4.0),

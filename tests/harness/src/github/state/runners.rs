@@ -434,6 +434,8 @@ impl State {
         let late = self.lies.busy_late_by.max(self.chance.within(&self.settings.behaviour.busy_late));
         match late {
             Duration::ZERO => self.show_busy(id, busy),
+            // A flag that goes up later than it goes down would stay up.
+            late if busy => self.after(late, Due::ShowBusyDuring { runner: id, job }),
             late => self.after(late, Due::ShowBusy { runner: id, busy }),
         }
         if busy && self.chance.happens(self.settings.behaviour.busy_drops) {

@@ -1,7 +1,7 @@
 //! Webhooks that the operator receives itself, by `--webhook-addr`.
 
 use anyhow::{Context, Result};
-use pacer_harness::github::{Hook, HookOwner, Scope};
+use pacer_harness::github::{Hook, HookOwner, Scope, Tail};
 use pacer_harness::world::{Options, World};
 
 use crate::{BRISK, world_with};
@@ -55,4 +55,20 @@ pub async fn hooked_world(arguments: &[&str]) -> Result<World> {
 /// When a part of it does not start.
 pub async fn brisk_hooked_world(arguments: &[&str]) -> Result<World> {
     hooked_world(&[&BRISK[..], arguments].concat()).await
+}
+
+/// The same as [`brisk_hooked_world`] with a GitHub that sends its events at once, for tests that compare what events told with what happened within
+/// seconds.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn promptly_hooked_world(arguments: &[&str]) -> Result<World> {
+    let world = world_with(&[&BRISK[..], arguments].concat(), |options| {
+        receive(options);
+        options.github.behaviour.events_late = Tail::default();
+    })
+    .await?;
+    hook(&world, Scope::repository("acme", "app"))?;
+    Ok(world)
 }

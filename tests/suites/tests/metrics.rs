@@ -9,13 +9,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pacer_harness::github::{Scope, Tail};
 use pacer_harness::operator::Operator;
 use pacer_suites::fleet::{runner_set, with_volumes};
-use pacer_suites::webhook::{hook, receive};
-use pacer_suites::{
-    PATIENCE, apply, brisk_world, deployment, end_as_it_is, patient_autoscaler, put, queue, runners, succeeded, with_spec,
-};
+use pacer_suites::webhook::promptly_hooked_world;
+use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, patient_autoscaler, put, queue, runners, succeeded, with_spec};
 use serde_json::{Value, json};
 
 /// The page.
@@ -131,14 +128,7 @@ async fn operator_drops_a_connection(operator: &Operator) {
 #[tokio::test(flavor = "multi_thread")]
 async fn exported_metrics_are_those_of_the_page() -> Result<()> {
     // The simulation is exact only where events tell at once what happens: the jobs here take one second.
-    let world = brisk_world(&["--shadow-simulation-interval=1s"], |options| {
-        receive(options);
-        let behaviour = &mut options.github.behaviour;
-        (behaviour.in_progress_late, behaviour.events_late) = (Duration::ZERO..=Duration::ZERO, Tail::default());
-        behaviour.updates_itself = 0.0;
-    })
-    .await?;
-    hook(&world, Scope::repository("acme", "app"))?;
+    let world = promptly_hooked_world(&["--shadow-simulation-interval=1s"]).await?;
     let operator = world.operator.as_ref().context("no operator")?;
     let namespace = "actions-runner-system";
     let set = json!({

@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
 use pacer_suites::recorder::{Recorder, recorded};
-use pacer_suites::webhook::{brisk_hooked_world, hook};
+use pacer_suites::webhook::{hook, promptly_hooked_world};
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, delete, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -60,7 +60,7 @@ async fn shown(trace: &str) -> Result<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recorded_burst_is_reproduced_by_the_simulator() -> Result<()> {
-    let world = brisk_hooked_world(&[]).await?;
+    let world = promptly_hooked_world(&[]).await?;
     let delay = json!([{"name": "STARTUP_DELAY_IN_SECONDS", "value": START.to_string()}]);
     apply(&world, &with_spec(deployment("web", 0), "env", delay)).await?;
     apply(&world, &autoscaler("web", 0, 8)).await?;
@@ -111,7 +111,7 @@ async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()>
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("trace");
     let record = format!("--record={}", path.display());
-    let mut world = brisk_hooked_world(&[&record, "--common-runner-labels=everywhere"]).await?;
+    let mut world = promptly_hooked_world(&[&record, "--common-runner-labels=everywhere"]).await?;
     apply(&world, &deployment("web", 0)).await?;
     apply(&world, &autoscaler("web", 0, 4)).await?;
     queue(&world, "web", 6, Duration::from_secs(1))?;
@@ -158,7 +158,7 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("trace");
     let record = format!("--record={}", path.display());
-    let world = brisk_hooked_world(&[&record]).await?;
+    let world = promptly_hooked_world(&[&record]).await?;
     let file = directory.path().join("seen.jsonl");
     let recorder = Recorder::start(&world, &file, &UNTOLD).await?;
     apply(&world, &deployment("web", 0)).await?;
@@ -235,7 +235,7 @@ async fn nodes_room_and_github_are_in_the_trace() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_whose_trace_can_not_be_written_works_all_the_same() -> Result<()> {
-    let mut world = brisk_hooked_world(&["--record=/proc/nowhere"]).await?;
+    let mut world = promptly_hooked_world(&["--record=/proc/nowhere"]).await?;
     apply(&world, &deployment("web", 0)).await?;
     apply(&world, &autoscaler("web", 0, 4)).await?;
     queue(&world, "web", 3, Duration::from_secs(1))?;

@@ -108,7 +108,13 @@ impl Removals {
         }
         let live = live::object::<Pod>(&self.client, of.namespace, &of.facts.name).await?;
         let own = live.filter(|live| live.owner_references().iter().any(|owner| owner.uid == of.uid.as_str()));
-        Ok(own.is_some_and(|live| RunnerFacts { pod: Some(pod::facts(&live, false)), ..of.facts.clone() }.works(now)))
+        // Of a node that was found silent nothing new shows in the pod, and what the kubelet saw last is believed only until the job counts as lost.
+        let silent_since = of.facts.pod.as_ref().and_then(|pod| pod.silent_since);
+        Ok(own.is_some_and(|live| {
+            let mut pod = pod::facts(&live, false);
+            pod.silent_since = pod.silent_since.or(silent_since);
+            RunnerFacts { pod: Some(pod), ..of.facts.clone() }.works(now)
+        }))
     }
 
     /// A runner is known to be unregistered, for good.

@@ -160,18 +160,6 @@ async fn job_is_told_that_github_has_to_give_it_to_an_idle_runner() -> Result<()
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn job_is_told_of_the_runner_that_is_set_aside_in_its_place() -> Result<()> {
-    let world = hooked_world(&[]).await?;
-    // GitHub takes no agent of this version any more: another one would fare no better, and people have to change the image.
-    world.github.deprecate_version(true);
-    pool(&world, "old", 0, 1).await?;
-    let story = waits_for(&world, job(&world, "old")?, "Quarantined").await?;
-    says(&story, "delete old-")?;
-    world.stop().await;
-    Ok(())
-}
-
 /// What is said of a job by its URL, with credentials for GitHub.
 async fn asked_at_github(world: &World, repository: &str, job: JobId) -> Result<Value> {
     let url = format!("https://github.com/{repository}/actions/runs/1/job/{}", job.0);

@@ -192,7 +192,7 @@ pub fn assess(
             (job.state, job.since) = (news.state, news.at);
             job.runner = job.runner.take().or_else(|| news.runner.clone());
         }
-        let is_lacking = listed.lacks(id, &job, heard(&job, life, now));
+        let is_lacking = listed.lacks(id, &job, told_at(&job, life, now));
         if is_lacking || is_over(&job, fleet) {
             // As long as its runner leaves, the event that says so is under way. The ledger then says what GitHub says, by which the runner's
             // registration is known to be gone, and what the ledger would say before costs a write for each job.
@@ -233,7 +233,7 @@ pub fn assess(
 
 /// When it was last known that the job is as far as it is. Of one that waits GitHub tells when it was created, which is long ago where it had to wait for
 /// an approval or for another job first: until then no queue had it, and none that was read before its event came can say that it is over.
-fn heard(job: &Job, life: SignedDuration, now: Timestamp) -> Timestamp {
+fn told_at(job: &Job, life: SignedDuration, now: Timestamp) -> Timestamp {
     // Times of expiry are rounded up; one from before the life was shortened tells nothing.
     let latest = now.checked_add(SignedDuration::from_secs(1)).unwrap_or(now);
     let told = job.expires.checked_sub(life).ok().filter(|told| job.state == State::Queued && *told <= latest);
@@ -291,10 +291,10 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Whether GitHub's queue says that the job is over by not listing it, as it did by the time when it was heard of.
-    fn lacks(&self, id: u64, job: &Job, heard: Timestamp) -> bool {
+    /// Whether GitHub's queue says that the job is over by not listing it, which was there by the time `told`.
+    fn lacks(&self, id: u64, job: &Job, told: Timestamp) -> bool {
         let Some((started, covers)) = self.covered.get(job.about.repository.as_ref()) else { return false };
-        let settled = heard.checked_add(LISTING_LAG).is_ok_and(|settled| settled < *started);
+        let settled = told.checked_add(LISTING_LAG).is_ok_and(|settled| settled < *started);
         settled && job.queued < *covers && !self.jobs.contains_key(&id)
     }
 }

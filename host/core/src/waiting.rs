@@ -264,6 +264,12 @@ fn lacks(job: Queued, pool: &Pool, coming: u32) -> (Cause, Option<Timestamp>) {
     (cause, *since)
 }
 
+/// So many runners, one after the other.
+#[must_use]
+pub fn in_a_row(runners: u32) -> String {
+    if runners == 1 { "1 runner".to_owned() } else { format!("{runners} runners in a row") }
+}
+
 impl Cause {
     /// One CamelCase word, for scripts.
     #[must_use]
@@ -329,8 +335,7 @@ impl fmt::Display for Cause {
             Self::RunnersTaken(1) => f.write_str("the only runner is taken by another job, and no more are wanted"),
             Self::RunnersTaken(busy) => write!(f, "all {busy} runners are taken by other jobs, and no more are wanted"),
             Self::Backoff { until, attempts } => {
-                let runners = if *attempts == 1 { "1 runner" } else { &format!("{attempts} runners in a row") };
-                write!(f, "{runners} failed to start: a place is filled again by {}", until.strftime("%H:%M:%SZ"))
+                write!(f, "{} failed to start: a place is filled again by {}", in_a_row(*attempts), until.strftime("%H:%M:%SZ"))
             }
             Self::Quarantined(names) => {
                 write!(

@@ -184,10 +184,11 @@ impl Removals {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use http::{Request, Response};
     use kube::client::Body;
-    use pacer_core::facts::{PodFacts, PodPhase, Worker};
+    use pacer_core::facts::{PodFacts, PodPhase, Remote, Worker};
     use serde_json::{Value, json};
 
     use super::*;
@@ -221,11 +222,24 @@ mod tests {
             pod: Some(PodFacts { worker, phase: PodPhase::Running, ..PodFacts::default() }),
             ..unseen.clone()
         };
+        // Its node fell silent under a job, and GitHub has had it offline and not busy for so long.
+        let lost = |seconds| RunnerFacts {
+            pod: Some(PodFacts {
+                worker: Worker::Unknown,
+                phase: PodPhase::Running,
+                silent_since: Some(now),
+                ..PodFacts::default()
+            }),
+            remote: Remote::Offline { id: 7, busy: false, since: Duration::from_secs(seconds) },
+            ..unseen.clone()
+        };
         let told = RunnerFacts { reports_job: Some(now), ..unseen.clone() };
         let absent = Worker::Absent { since: None };
         for (what, facts, live, expected, requests) in [
             ("the watch is late", seen(absent), vec![pod("u", true)], true, 1),
             ("its node was silent", seen(Worker::Unknown), vec![pod("u", true)], true, 1),
+            ("its node is silent, and GitHub's flag may be late", lost(89), vec![pod("u", true)], true, 1),
+            ("its node is silent, and its job is lost", lost(90), vec![pod("u", true)], false, 1),
             ("the watch never showed the pod", unseen.clone(), vec![pod("u", true)], true, 1),
             ("nor that, and an event came", told.clone(), vec![pod("u", false)], true, 1),
             ("it has no job", seen(absent), vec![pod("u", false)], false, 1),

@@ -102,7 +102,7 @@ pub struct Operator {
     metrics_address: String,
 }
 
-/// Names a directory in which every operator keeps a trace, so that what suites do can be given to the simulator's rules (`make replay-suites`).
+/// Names a directory in which every operator keeps a trace, so that what suites do can be given to the simulator's rules by `pacer trace replay`.
 const TRACES: &str = "PACER_TRACES";
 
 /// Every process gets a log of its own, also after a restart.

@@ -43,7 +43,20 @@ pub fn hook(world: &World, owner: impl Into<HookOwner>) -> Result<()> {
 ///
 /// When a part of it does not start.
 pub async fn hooked_world(arguments: &[&str]) -> Result<World> {
-    let world = receiving_world(arguments).await?;
+    hooked_world_with(arguments, |_| {}).await
+}
+
+/// The same as [`hooked_world`] with changed options.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn hooked_world_with(arguments: &[&str], change: impl FnOnce(&mut Options)) -> Result<World> {
+    let world = world_with(arguments, |options| {
+        receive(options);
+        change(options);
+    })
+    .await?;
     hook(&world, Scope::repository("acme", "app"))?;
     Ok(world)
 }
@@ -64,11 +77,6 @@ pub async fn brisk_hooked_world(arguments: &[&str]) -> Result<World> {
 ///
 /// When a part of it does not start.
 pub async fn promptly_hooked_world(arguments: &[&str]) -> Result<World> {
-    let world = world_with(&[&BRISK[..], arguments].concat(), |options| {
-        receive(options);
-        options.github.behaviour.events_late = Tail::default();
-    })
-    .await?;
-    hook(&world, Scope::repository("acme", "app"))?;
-    Ok(world)
+    let prompt = |options: &mut Options| options.github.behaviour.events_late = Tail::default();
+    hooked_world_with(&[&BRISK[..], arguments].concat(), prompt).await
 }

@@ -18,10 +18,10 @@ use pacer_harness::controlplane::Audit;
 use pacer_harness::github::Scope;
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::webhook::{hook, receive};
+use pacer_suites::webhook::{hook, hooked_world_with, receive};
 use pacer_suites::{
-    NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, grant_room, no_busy_kill, page, patient_autoscaler,
-    prompt, queue, scale, settled, succeeded, until, with_spec,
+    BRISK, NAMESPACE, PATIENCE, api, apply, brisk_world, delete, deployment, event, grant_room, no_busy_kill, page,
+    patient_autoscaler, prompt, queue, scale, settled, succeeded, until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -233,14 +233,11 @@ async fn busy(world: &World, wanted: i32) -> Result<()> {
 
 /// Who has worked is asked about soon, and may not be busy in GitHub's eyes for a minute more.
 async fn hooked_world_of_prompt_flags(arguments: &[&str]) -> Result<World> {
-    let world = brisk_world(arguments, |options| {
-        receive(options);
+    hooked_world_with(&[&BRISK[..], arguments].concat(), |options| {
         options.github.behaviour.busy_late = Duration::ZERO..=Duration::ZERO;
         options.github.behaviour.busy_drops = 0.0;
     })
-    .await?;
-    hook(&world, Scope::repository("acme", "app"))?;
-    Ok(world)
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

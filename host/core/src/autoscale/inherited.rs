@@ -1,5 +1,5 @@
-//! Reservations in `spec.capacityReservations`, as ARC's webhook server left them or still writes them: one runner for each job that it heard of,
-//! without saying which.
+//! Reservations in `spec.capacityReservations`, as ARC's webhook server left them or still writes them: one runner for each job that it was told
+//! of, without saying which.
 //!
 //! A job that is known by itself needs no reservation beside it, whether it waits, runs or is over. ARC reserved after the job was queued, so that each
 //! known job uses up the oldest such reservation that is not older than the job. ARC itself took away the oldest one with each `completed` event.
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 /// An entry of `spec.capacityReservations` that has an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Since when it asks for runners, which is when ARC heard of the job.
+    /// Since when it asks for runners, which is when ARC was told of the job.
     pub effective: Option<Timestamp>,
     /// When it stops to.
     pub expires: Timestamp,

@@ -34,13 +34,13 @@ impl Autoscalers {
         if seen.demand.findings.is_empty() {
             return Vec::new();
         }
-        let life = (sources.life.unsigned_abs(), !sources.target.config().is_ephemeral());
+        let terms = JobTerms { life: sources.life.unsigned_abs(), lasting: !sources.target.config().is_ephemeral() };
         let mut edits = Vec::new();
         let mut expired = Vec::new();
         for finding in &seen.demand.findings {
             match finding {
                 Finding::Over(id) => edits.push(Edit::Complete(*id)),
-                Finding::StillQueued(id) => edits.push(Edit::Renew { id: *id, life: life.0 }),
+                Finding::StillQueued(id) => edits.push(Edit::Renew { id: *id, life: terms.life }),
                 Finding::Expired(id) => expired.push(*id),
             }
         }
@@ -52,7 +52,8 @@ impl Autoscalers {
             Some(github) => {
                 let about = |id| seen.ledger.get(id).and_then(|job| Repository::named(&job.about.repository));
                 let asked: Vec<(u64, Option<Repository>)> = expired.into_iter().take(LOOKUPS).map(|id| (id, about(id))).collect();
-                let answers = stream::iter(asked).map(|(id, repository)| look_up(github, id, repository, life)).buffered(LOOKUPS);
+                let answers =
+                    stream::iter(asked).map(|(id, repository)| look_up(github, id, repository, terms)).buffered(LOOKUPS);
                 edits.extend(answers.filter_map(std::future::ready).collect::<Vec<_>>().await);
             }
             None => edits.extend(expired.into_iter().map(Edit::Forget)),
@@ -61,8 +62,16 @@ impl Autoscalers {
     }
 }
 
+/// For how long jobs of a pool are remembered; as in [`Edit::Event`].
+#[derive(Clone, Copy)]
+struct JobTerms {
+    life: Duration,
+    lasting: bool,
+}
+
 /// None where it has to wait for its turn: its time is still over in the next pass.
-async fn look_up(github: &GitHub, id: u64, repository: Option<Repository>, (life, lasting): (Duration, bool)) -> Option<Edit> {
+async fn look_up(github: &GitHub, id: u64, repository: Option<Repository>, terms: JobTerms) -> Option<Edit> {
+    let JobTerms { life, lasting } = terms;
     let Some(repository) = repository else { return Some(Edit::Forget(id)) };
     Some(match github.job(&repository, id).await {
         Ok(None) => Edit::Forget(id),

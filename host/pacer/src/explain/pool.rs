@@ -12,6 +12,7 @@ use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::object::ObjectKey;
 use pacer_core::ledger::{Ledger, State};
+use pacer_core::waiting::in_a_row;
 use pacer_demand::ledger::jobs_of;
 use pacer_operator::target::{Target, TargetRef};
 use pacer_operator::waiting;
@@ -272,7 +273,7 @@ impl Found {
             .collect();
         for set in &self.sets {
             if let Some((until, attempts)) = waiting::backoff([set], now) {
-                let failed = if attempts == 1 { "1 runner" } else { &format!("{attempts} runners in a row") };
+                let failed = in_a_row(attempts);
                 held.push(format!(
                     "RunnerReplicaSet {}: {failed} failed to start: a place is filled again by {until}",
                     set.name_any()

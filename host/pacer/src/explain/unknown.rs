@@ -37,12 +37,11 @@ pub(super) async fn explain(
     labels: &[String],
     github: Option<&GitHub>,
 ) -> Result<(Option<Unknown>, String)> {
-    let Some((owner, name)) = repository.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()) else {
-        bail!("--repository {repository}: say OWNER/NAME");
-    };
+    let named = Repository::named(repository).filter(|named| !named.owner.is_empty() && !named.name.is_empty());
+    let Some(repository) = named else { bail!("--repository {repository}: say OWNER/NAME") };
     let mut notes = String::new();
     let job = match github {
-        Some(github) => ask(github, owner, name, id, &mut notes).await,
+        Some(github) => ask(github, &repository, id, &mut notes).await,
         None => None,
     };
     let told = job.iter().flat_map(|job| job.labels.iter().map(|label| label.to_string()));
@@ -63,14 +62,14 @@ pub(super) async fn explain(
     let takers = place.takers();
     let candidates: Vec<Candidate<'_>> = takers.iter().map(|(_, candidate)| candidate.clone()).collect();
     let wanted = Wanted {
-        owner,
-        repository: name,
+        owner: &repository.owner,
+        repository: &repository.name,
         owner_is_user: false,
         enterprise: None,
         labels: story.labels.iter().map(String::as_str).collect(),
     };
     let visibility = match search(&wanted, &candidates, None) {
-        Search::Ask => visible(github, owner, name, &mut notes).await,
+        Search::Ask => visible(github, &repository, &mut notes).await,
         _ => Visibility::Assumed,
     };
     let found = search(&wanted, &candidates, Some(&visibility));
@@ -102,13 +101,11 @@ pub(super) async fn explain(
 }
 
 /// The job as GitHub has it. What keeps it from being asked is noted.
-async fn ask(github: &GitHub, owner: &str, name: &str, id: u64, notes: &mut String) -> Option<RemoteJob> {
-    let repository = Repository { owner: owner.to_owned(), name: name.to_owned() };
-    match github.job(&repository, id).await {
+async fn ask(github: &GitHub, repository: &Repository, id: u64, notes: &mut String) -> Option<RemoteJob> {
+    match github.job(repository, id).await {
         Ok(Some(job)) => Some(job),
         Ok(None) => {
-            notes
-                .push_str(&format!("note: GitHub has no job {id} in {owner}/{name}, or does not show it to these credentials\n"));
+            notes.push_str(&format!("note: GitHub has no job {id} in {repository}, or does not show it to these credentials\n"));
             None
         }
         Err(error) => {
@@ -119,12 +116,12 @@ async fn ask(github: &GitHub, owner: &str, name: &str, id: u64, notes: &mut Stri
 }
 
 /// Which runner groups the repository may use.
-async fn visible(github: Option<&GitHub>, owner: &str, name: &str, notes: &mut String) -> Visibility {
+async fn visible(github: Option<&GitHub>, repository: &Repository, notes: &mut String) -> Visibility {
     let Some(github) = github else { return Visibility::Assumed };
-    match github.visible(owner, name).await {
+    match github.visible(&repository.owner, &repository.name).await {
         Ok(groups) => Visibility::Groups(groups),
         Err(error) => {
-            notes.push_str(&format!("note: GitHub does not tell which runner groups {owner}/{name} may use: {error}\n"));
+            notes.push_str(&format!("note: GitHub does not tell which runner groups {repository} may use: {error}\n"));
             Visibility::Assumed
         }
     }

@@ -11,10 +11,8 @@ use pacer_api::names::annotation;
 use pacer_harness::github::{GroupVisibility, JobId, JobSpec, Person, Scope};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
-use pacer_suites::webhook::{hook, hooked_world, receive};
-use pacer_suites::{
-    NAMESPACE, api, apply, autoscaler, brisk_world, deployment, put, queue, running, succeeded, until, with_spec,
-};
+use pacer_suites::webhook::{hooked_world, hooked_world_with};
+use pacer_suites::{BRISK, NAMESPACE, api, apply, autoscaler, deployment, put, queue, running, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
 use super::{LONG, pacer, pool, takes_jobs, waits_for};
@@ -147,12 +145,7 @@ async fn job_is_told_that_github_refuses_the_credentials_of_its_pool() -> Result
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_told_that_github_has_to_give_it_to_an_idle_runner() -> Result<()> {
-    let world = brisk_world(&[], |options| {
-        receive(options);
-        options.github.behaviour.assigned_late = LONG..=LONG;
-    })
-    .await?;
-    hook(&world, Scope::repository("acme", "app"))?;
+    let world = hooked_world_with(&BRISK, |options| options.github.behaviour.assigned_late = LONG..=LONG).await?;
     pool(&world, "web", 0, 1).await?;
     let story = waits_for(&world, job(&world, "web")?, "Assignment").await?;
     says(&story, "is online and idle: GitHub has to give it the job")?;

@@ -137,6 +137,8 @@ async fn job_is_told_that_github_refuses_the_credentials_of_its_pool() -> Result
     queue(&world, "web", 1, Duration::from_secs(1))?;
     succeeded(&world, 1).await?;
     world.github.revoke(&token);
+    // A runner needs no credentials for as long as there is a token for its registration.
+    world.github.expire_registration_tokens();
     let story = waits_for(&world, job(&world, "web")?, "GitHubUnavailable").await?;
     says(&story, "401")?;
     world.stop().await;

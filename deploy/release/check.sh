@@ -12,6 +12,15 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 fail() { echo "release: $*" >&2; exit 1; }
 
+# The provenance names the bytes of every file here.
+attested() {
+    for file in *; do
+        case $file in provenance.json | SHA256SUMS) continue ;; esac
+        grep -qF "{\"name\":\"$file\",\"digest\":{\"sha256\":\"$(sha256sum "$file" | cut -d' ' -f1)\"}}" provenance.json ||
+            fail "the provenance in $PWD lacks $file"
+    done
+}
+
 export RELEASE_URL=https://example.com/pacer/releases/download SOURCE_URL=https://example.com/pacer REGISTRY=registry.example.com/Some
 for run in first second; do sh "$here/build.sh" "$binary" "$policies" "$scratch/$run"; done
 diff -r "$scratch/first" "$scratch/second" || fail 'two builds differ'
@@ -52,11 +61,7 @@ tar -xzf "pacer-$version-policies.tar.gz" -C "$scratch/policies"
 for policy in "$scratch"/policies/*.wasm; do "$binary" policy check "$policy" >/dev/null; done
 
 # The provenance and the plugin's manifest name the bytes that are there.
-for file in *; do
-    case $file in provenance.json | SHA256SUMS) continue ;; esac
-    grep -qF "{\"name\":\"$file\",\"digest\":{\"sha256\":\"$(sha256sum "$file" | cut -d' ' -f1)\"}}" provenance.json ||
-        fail "the provenance lacks $file"
-done
+attested
 grep -qF "\"resolvedDependencies\":[{\"uri\":\"git+$SOURCE_URL\"," provenance.json || fail 'the provenance names another source'
 grep -qF "sha256: $(sha256sum "$archive" | cut -d' ' -f1)" krew.yaml || fail 'the plugin has another checksum'
 grep -qF "uri: $RELEASE_URL/$archive" krew.yaml || fail 'the plugin has another address'
@@ -76,11 +81,7 @@ sh "$here/merge.sh" "$scratch/merged" "$scratch/first" "$scratch/other"
     cd "$scratch/merged"
     sha256sum --quiet --check SHA256SUMS
     [ "$(wc -l <SHA256SUMS)" = "$(($(ls | wc -l) - 1))" ] || fail 'a file of two platforms has no checksum'
-    for file in *; do
-        case $file in provenance.json | SHA256SUMS) continue ;; esac
-        grep -qF "{\"name\":\"$file\",\"digest\":{\"sha256\":\"$(sha256sum "$file" | cut -d' ' -f1)\"}}" provenance.json ||
-            fail "the provenance of two platforms lacks $file"
-    done
+    attested
     grep -qF "\"platform\":\"linux/$here_arch,linux/other\"" provenance.json || fail 'the provenance names other platforms'
     for arch in "$here_arch" other; do
         grep -qF "matchLabels: {os: linux, arch: $arch}" krew.yaml || fail "the plugin lacks $arch"

@@ -313,7 +313,7 @@ fn later(now: Timestamp, wait: Duration) -> Timestamp {
 }
 
 /// The second in which a moment lies: what a status can hold.
-fn whole(at: Timestamp) -> Timestamp {
+pub(crate) fn whole(at: Timestamp) -> Timestamp {
     let second = at.as_second() - i64::from(at.subsec_nanosecond() < 0);
     Timestamp::from_second(second).unwrap_or(at)
 }

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Container, Disruption, PodFacts, PodPhase};
-use crate::ledger::{Job, Ledger, State};
+use crate::ledger::{self, Job, Ledger, State};
 use crate::policy::{DeadJob, Recovery};
 use crate::reads::{Fact, Reads};
 use crate::scale_down::since;
@@ -133,10 +133,16 @@ pub fn died(pod: &PodFacts, now: Timestamp) -> Timestamp {
     finished.or(pod.silent_since).unwrap_or(now).min(now)
 }
 
-/// The job that a ledger says this runner runs; none where it says that of several.
+/// The job that a ledger says this runner ran when it died; none where it says that of several. One that ended later is that job as well: the event that
+/// names its runner may come when the runner is gone, or not at all, and then the job ends for the ledger before anybody has seen it run.
 #[must_use]
-pub fn job_of<'a>(ledger: &'a Ledger, runner: &str) -> Option<(u64, &'a Job)> {
-    let mut jobs = ledger.open().filter(|(_, job)| job.state == State::InProgress && job.runner.as_deref() == Some(runner));
+pub fn job_of<'a>(ledger: &'a Ledger, runner: &str, died: Timestamp) -> Option<(u64, &'a Job)> {
+    let ran = |job: &Job| match job.state {
+        State::Queued => false,
+        State::InProgress => true,
+        State::Completed => job.since >= ledger::whole(died),
+    };
+    let mut jobs = ledger.all().filter(|(_, job)| job.runner.as_deref() == Some(runner) && ran(job));
     jobs.next().filter(|_| jobs.next().is_none())
 }
 
@@ -158,13 +164,14 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Of a runner's pod and the ledger of its pool; none where there is nothing to recover. See [`proof`].
+    /// Of a runner's pod and the ledger of its pool; none where there is nothing to recover. See [`proof`]. `now` is when that was first seen of the pod.
     #[must_use]
     pub fn of(runner: &str, pod: &PodFacts, gone: bool, ledger: &Ledger, now: Timestamp) -> Option<Self> {
         let proof = proof(pod, gone)?;
-        let (job, known) = job_of(ledger, runner)?;
+        let died = died(pod, now);
+        let (job, known) = job_of(ledger, runner, died)?;
         let message = if pod.message.is_empty() { pod.reason.clone() } else { pod.message.clone() };
-        Some(Self { job, known: known.clone(), runner: runner.to_owned(), proof, message, died: died(pod, now) })
+        Some(Self { job, known: known.clone(), runner: runner.to_owned(), proof, message, died })
     }
 
     /// What a policy that reads this is told of it.

@@ -8,7 +8,6 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
@@ -16,6 +15,7 @@ use kube::runtime::Controller;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
+use pacer_cluster::clock::Clock;
 use pacer_cluster::fence::Fence;
 use pacer_cluster::object::Uid;
 use pacer_cluster::seed::Seed;
@@ -302,7 +302,7 @@ impl Operator {
         let ended = self.sets.recovery.as_ref().map(|recovery| recovery.ended.clone());
         let pod = move |cluster: Cluster, pod| {
             if let Some(ended) = &ended {
-                ended.note(&cluster.stores, &pod, Instant::now());
+                ended.note(&cluster.stores, &pod, Clock::read());
             }
             dispatch::pod(cluster, pod)
         };

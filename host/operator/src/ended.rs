@@ -1,4 +1,5 @@
-//! Pods that the cluster took away, as they were last seen: what proves that a job did not end its runner often goes with its pod.
+//! Pods of runners that something else than their jobs ended, as they were last seen: what proves it often goes with the pod, and an event may tell later
+//! which job was lost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,16 +9,21 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_core::facts::PodFacts;
-use pacer_core::recovery::{self, LIMIT};
+use pacer_core::recovery;
 
 use crate::observe::pod;
 use crate::stores::Stores;
 
-/// For how long an end is remembered: events about its job come later by then.
-const REMEMBERED: Duration = Duration::from_mins(10);
+/// For how long an end is remembered: GitHub finds a lost runner after some ten minutes, and the event that its job has failed may be the first one that
+/// names the runner (github-behaviour: lost runners).
+const REMEMBERED: Duration = Duration::from_mins(15);
+
+/// Ends that one RunnerReplicaSet remembers; jobs of further ones stay failed. Many more than may run again within that time.
+const LIMIT: usize = 1_000;
 
 /// The pod of a runner that something else ended.
 #[derive(Clone, Debug)]
@@ -28,7 +34,14 @@ pub(crate) struct EndedPod {
     pub(crate) pod: PodFacts,
     /// Whether its object is gone.
     pub(crate) gone: bool,
-    seen: Instant,
+    /// When its end was first seen.
+    pub(crate) seen: Clock,
+}
+
+impl EndedPod {
+    fn is_remembered(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.seen.instant) < REMEMBERED
+    }
 }
 
 /// By RunnerReplicaSet. All of it may be lost at any moment: jobs that died then stay failed.
@@ -37,7 +50,7 @@ pub(crate) struct EndedPods(Arc<Mutex<HashMap<Uid, Vec<EndedPod>>>>);
 
 impl EndedPods {
     /// Takes note of a pod that changed or is gone. Those that prove nothing are nobody's concern.
-    pub(crate) fn note(&self, stores: &Stores, object: &Pod, now: Instant) {
+    pub(crate) fn note(&self, stores: &Stores, object: &Pod, now: Clock) {
         let namespace = object.namespace().unwrap_or_default();
         let stored = stores.pods.get(&ObjectRef::new(&object.name_any()).within(&namespace));
         let gone = stored.is_none_or(|stored| stored.uid() != object.uid());
@@ -51,11 +64,18 @@ impl EndedPods {
             return;
         }
         let Some(set) = controller::<RunnerReplicaSet>(&*runner).and_then(|set| Uid::new(set.uid)) else { return };
+        self.keep(&set, owner.name, facts, gone, now);
+    }
+
+    /// Takes note of a pod that is over, of which the caller knows more than its object says.
+    pub(crate) fn keep(&self, set: &Uid, runner: &str, pod: PodFacts, gone: bool, now: Clock) {
         let mut all = self.lock();
-        let ended = all.entry(set).or_default();
-        ended.retain(|one| now.saturating_duration_since(one.seen) < REMEMBERED && one.pod.uid != facts.uid);
-        if ended.len() < LIMIT {
-            ended.push(EndedPod { runner: owner.name.to_owned(), pod: facts, gone, seen: now });
+        let ended = all.entry(set.clone()).or_default();
+        ended.retain(|one| one.is_remembered(now.instant));
+        if let Some(known) = ended.iter_mut().find(|one| one.pod.uid == pod.uid) {
+            (known.pod, known.gone) = (pod, gone);
+        } else if ended.len() < LIMIT {
+            ended.push(EndedPod { runner: runner.to_owned(), pod, gone, seen: now });
         }
     }
 
@@ -64,7 +84,7 @@ impl EndedPods {
     pub(crate) fn of(&self, set: &Uid, now: Instant) -> Vec<EndedPod> {
         let mut all = self.lock();
         let Some(ended) = all.get_mut(set) else { return Vec::new() };
-        ended.retain(|one| now.saturating_duration_since(one.seen) < REMEMBERED);
+        ended.retain(|one| one.is_remembered(now));
         ended.clone()
     }
 

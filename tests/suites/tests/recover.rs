@@ -9,14 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
-use pacer_api::RunnerReplicaSet;
 use pacer_api::names::annotation;
-use pacer_harness::github::{Conclusion, Job, JobId, JobState, RouteKind, Scope};
+use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_harness::github::{Conclusion, Delivering, Job, JobId, JobState, RouteKind, Scope};
 use pacer_harness::nodes::{NodeLoss, Nodes};
 use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receive};
-use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, brisk_world, deployment, event, queue, running, until};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, brisk_world, deployment, event, queue, running, settled, until};
 use serde_json::{Value, json};
 
 /// Namespace of the operator, where the default set lies.
@@ -242,6 +242,31 @@ async fn kill_of_the_operator_before_it_asks_makes_no_second_rerun() -> Result<(
     hook(&world, Scope::repository("acme", "app"))?;
     again(&world, job).await?;
     ensure!((reruns(&world), attempts(&world, job).len()) == (1, 2), "{:#?}", attempts(&world, job));
+    world.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_whose_start_is_told_after_its_runner_is_gone_or_never_runs_again() -> Result<()> {
+    let world = world(&["--recover-jobs"], Some(SHIPPED)).await?;
+    for (told, delivering) in [
+        // Before GitHub finds that the runner is lost.
+        ("late", Delivering { delay: Duration::from_secs(6), ..Delivering::default() }),
+        ("never", Delivering { drop_every: Some(1), ..Delivering::default() }),
+    ] {
+        let [job] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
+        until::<Runner>(&world, "its runner", |all| all.len() == 1).await?;
+        world.github.deliver(delivering);
+        let runner = runner_of(&world, job).await?;
+        nodes(&world)?.evict(NAMESPACE, &runner).await?;
+        until::<Runner>(&world, "a runner in its place", |all| all.iter().all(|one| one.name_any() != runner)).await?;
+        // GitHub says what became of the job when it finds that its runner is lost.
+        world.github.deliver(Delivering::default());
+        again(&world, job).await.with_context(|| format!("its start was told {told}"))?;
+        ensure!(attempts(&world, job).len() == 2, "{told}: {:#?}", attempts(&world, job));
+        settled(&world, 0).await?;
+    }
+    ensure!(reruns(&world) == 2, "GitHub was asked {} times", reruns(&world));
     world.stop().await;
     Ok(())
 }

@@ -114,14 +114,23 @@ fn only_what_the_pod_proves_counts() {
 #[test]
 fn only_the_one_job_that_runs_on_it_died_with_a_runner() {
     let running = event(7, State::InProgress, Some("r"), 1);
+    let over = |seconds| JobEvent { at: at(seconds), ..event(7, State::Completed, Some("r"), 1) };
     for (case, events, expected) in [
         ("it runs one", vec![running.clone()], Some(7)),
-        ("its job is over", vec![running.clone(), event(7, State::Completed, Some("r"), 1)], None),
+        ("its job is over", vec![running.clone(), over(-100)], None),
+        ("its job was over a second before", vec![running.clone(), over(-11)], None),
+        ("its job ended later", vec![running.clone(), over(-10)], Some(7)),
+        ("nobody told that its job ran, which ended later", vec![event(7, State::Queued, None, 1), over(300)], Some(7)),
+        (
+            "its job ended later, and it is said to run another one",
+            vec![over(300), event(8, State::InProgress, Some("r"), 1)],
+            None,
+        ),
         ("its job waits", vec![event(7, State::Queued, None, 1)], None),
         ("another one runs it", vec![event(7, State::InProgress, Some("s"), 1)], None),
         ("it is said to run two", vec![running, event(8, State::InProgress, Some("r"), 1)], None),
     ] {
-        assert_eq!(job_of(&ledger(&events), "r").map(|(id, _)| id), expected, "{case}");
+        assert_eq!(job_of(&ledger(&events), "r", at(-10)).map(|(id, _)| id), expected, "{case}");
     }
     let origin = Origin { run: Some(9), branch: "main".into(), ..Origin::default() };
     let mut dead = victim(7, 2);

@@ -15,9 +15,10 @@ use pacer_api::RunnerReplicaSet;
 use pacer_api::names::annotation;
 use pacer_cluster::events::Reason;
 use pacer_cluster::fence::{Fence, NotLeader};
+use pacer_core::facts::PodFacts;
 use pacer_core::ledger::Ledger;
 use pacer_core::policy::RecoverRequest;
-use pacer_core::recovery::{Budget, Next, Refused, Reply, Rerun, Reruns, Stage, Victim};
+use pacer_core::recovery::{Budget, Next, Refused, Reply, Rerun, Reruns, Stage, Victim, proof};
 use pacer_core::scale_down;
 use pacer_demand::ledger::Ledgers;
 use pacer_github::{ErrorKind, Repository};
@@ -30,7 +31,7 @@ use super::observe::Fleet;
 use super::{ReplicaSets, Subject};
 use crate::access::Access;
 use crate::attributes::Audience;
-use crate::ended::EndedPods;
+use crate::ended::{EndedPod, EndedPods};
 use crate::error::Error;
 use crate::pool;
 use crate::target::{owner_of, pool_reference};
@@ -104,20 +105,22 @@ impl ReplicaSets {
         if of.generation.recovery().is_none() {
             return Vec::new();
         }
-        let ended = recovery.ended.of(of.uid, of.clock.instant);
-        let present = fleet.members.iter().filter_map(|(facts, _)| Some((facts.name.as_str(), facts.pod.as_ref()?, false)));
-        let taken = ended.iter().map(|one| (one.runner.as_str(), &one.pod, one.gone));
-        let ended: Vec<_> =
-            present.chain(taken).filter(|(_, pod, gone)| pacer_core::recovery::proof(pod, *gone).is_some()).collect();
+        let members: Vec<(&str, &PodFacts)> =
+            fleet.members.iter().filter_map(|(facts, _)| Some((facts.name.as_str(), facts.pod.as_ref()?))).collect();
+        for (runner, pod) in members.iter().filter(|(_, pod)| proof(pod, false).is_some()) {
+            recovery.ended.keep(of.uid, runner, (*pod).clone(), false, of.clock);
+        }
+        let mut ended = recovery.ended.of(of.uid, of.clock.instant);
+        // A pod that is there speaks for itself: a node may be back.
+        ended.retain(|one| members.iter().all(|(_, pod)| pod.uid != one.pod.uid || proof(pod, one.gone).is_some()));
         if ended.is_empty() {
             return Vec::new();
         }
         let ledgers = self.ledgers(of, recovery);
         let decided = self.memory.memos.read(of.uid, |memo| memo.recovery.decided.clone()).unwrap_or_default();
         let mut met = HashSet::new();
-        let victim = |(runner, pod, gone): &(&str, &_, bool)| {
-            ledgers.iter().find_map(|ledger| Victim::of(runner, pod, *gone, ledger, of.clock.now))
-        };
+        let victim =
+            |one: &EndedPod| ledgers.iter().find_map(|ledger| Victim::of(&one.runner, &one.pod, one.gone, ledger, one.seen.now));
         let victims = ended.iter().filter_map(victim);
         victims.filter(|victim| !decided.contains(&victim.job) && met.insert(victim.job)).collect()
     }

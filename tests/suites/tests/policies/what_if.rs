@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::api::ListParams;
 use pacer_api::{HorizontalRunnerAutoscaler, Runner};
-use pacer_harness::world::World;
-use pacer_suites::webhook::brisk_hooked_world;
-use pacer_suites::{NAMESPACE, api, apply, deployment, only, queue, settled, succeeded, until, with_spec};
+use pacer_harness::github::Tail;
+use pacer_harness::world::{Options, World};
+use pacer_suites::webhook::hooked_world_with;
+use pacer_suites::{BRISK, NAMESPACE, api, apply, deployment, only, queue, settled, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
 use crate::verbs::said;
@@ -29,7 +30,12 @@ const FAULTY: &str = "export const name = \"faulty\";\nexport function capacity(
 
 /// Two runners that stay, and a set that keeps them and has `shadow` in shadow.
 async fn scene(shadow: &str) -> Result<World> {
-    let world = brisk_hooked_world(&["--shadow-simulation-interval=2s"]).await?;
+    // A handful of jobs of two seconds: what GitHub takes to hand each one out would be most of their waits, and another one in each simulation.
+    let at_once = |options: &mut Options| {
+        options.github.behaviour.assigned_late = Duration::ZERO..=Duration::ZERO;
+        options.github.behaviour.events_late = Tail::default();
+    };
+    let world = hooked_world_with(&[&BRISK[..], &["--shadow-simulation-interval=2s"]].concat(), at_once).await?;
     let mut web = with_spec(deployment("web", 2), "ephemeral", false.into());
     web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
     apply(&world, &web).await?;

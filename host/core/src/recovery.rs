@@ -9,6 +9,7 @@
 //! found the end of the job after the runner's. No job is run again twice: that GitHub is about to be asked is kept before it is asked, and the number of the
 //! run's attempt, which grows with every rerun, whoever asked for it, tells afterwards whether it did it.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -133,11 +134,28 @@ pub fn died(pod: &PodFacts, now: Timestamp) -> Timestamp {
     finished.or(pod.silent_since).unwrap_or(now).min(now)
 }
 
-/// The job that a ledger says this runner runs; none where it says that of several.
-#[must_use]
-pub fn job_of<'a>(ledger: &'a Ledger, runner: &str) -> Option<(u64, &'a Job)> {
-    let mut jobs = ledger.open().filter(|(_, job)| job.state == State::InProgress && job.runner.as_deref() == Some(runner));
-    jobs.next().filter(|_| jobs.next().is_none())
+/// The jobs that a ledger says runners run; none of a runner of which it says that of several.
+#[derive(Clone, Debug, Default)]
+pub struct JobsOf<'a>(HashMap<&'a str, Option<(u64, &'a Job)>>);
+
+impl<'a> JobsOf<'a> {
+    /// Of these runners. Looks at every job once, however many runners there are.
+    #[must_use]
+    pub fn find(ledger: &'a Ledger, runners: &HashSet<&str>) -> Self {
+        let mut found: HashMap<&str, Option<(u64, &Job)>> = HashMap::new();
+        for (id, job) in ledger.open().filter(|(_, job)| job.state == State::InProgress) {
+            if let Some(runner) = job.runner.as_deref().filter(|runner| runners.contains(runner)) {
+                found.entry(runner).and_modify(|several| *several = None).or_insert(Some((id, job)));
+            }
+        }
+        Self(found)
+    }
+
+    /// That of a runner.
+    #[must_use]
+    pub fn get(&self, runner: &str) -> Option<(u64, &'a Job)> {
+        self.0.get(runner).copied().flatten()
+    }
 }
 
 /// A job whose runner was ended by something else.
@@ -158,11 +176,11 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Of a runner's pod and the ledger of its pool; none where there is nothing to recover. See [`proof`].
+    /// Of a runner's pod and the jobs of its pool; none where there is nothing to recover. See [`proof`].
     #[must_use]
-    pub fn of(runner: &str, pod: &PodFacts, gone: bool, ledger: &Ledger, now: Timestamp) -> Option<Self> {
+    pub fn of(runner: &str, pod: &PodFacts, gone: bool, jobs: &JobsOf<'_>, now: Timestamp) -> Option<Self> {
         let proof = proof(pod, gone)?;
-        let (job, known) = job_of(ledger, runner)?;
+        let (job, known) = jobs.get(runner)?;
         let message = if pod.message.is_empty() { pod.reason.clone() } else { pod.message.clone() };
         Some(Self { job, known: known.clone(), runner: runner.to_owned(), proof, message, died: died(pod, now) })
     }

@@ -44,7 +44,7 @@ use crate::metrics::Metrics;
 use crate::origin::origins;
 use crate::published::{FleetSummary, JobHistory, Owned, Published};
 use crate::removal::Removals;
-use crate::replicaset::{JobRecovery, ReplicaSetMemory, ReplicaSets, RunnersOfSets};
+use crate::replicaset::{JobRecovery, Losses, ReplicaSetMemory, ReplicaSets, RunnersOfSets};
 use crate::runner::{RunnerMemory, Runners, Supplies};
 use crate::settings::Settings;
 use crate::standing::Standings;
@@ -153,12 +153,8 @@ impl Operator {
             decisions: decisions.clone(),
             settings: settings.clone(),
             runners: RunnersOfSets { observer, statuses, standings: standings.clone(), seed: Seed::default() },
-            recovery: settings.recovery.map(|budget| JobRecovery {
-                ledgers: ledgers.clone(),
-                ended: EndedPods::default(),
-                fence: fence.clone(),
-                budget,
-            }),
+            losses: Losses { ledgers: ledgers.clone(), ended: EndedPods::default(), counted: metrics.lost_jobs().clone() },
+            recovery: settings.recovery.map(|budget| JobRecovery { fence: fence.clone(), budget }),
         };
         let fleets = sets.reports();
         let targets = Targets {
@@ -299,11 +295,9 @@ impl Operator {
         let (cluster, gate) = parts();
         tasks.until_stop("the watch on Runners", dispatch::pump(watches.runners, cluster, gate, dispatch::runner));
         let (cluster, gate) = parts();
-        let ended = self.sets.recovery.as_ref().map(|recovery| recovery.ended.clone());
+        let ended = self.sets.losses.ended.clone();
         let pod = move |cluster: Cluster, pod| {
-            if let Some(ended) = &ended {
-                ended.note(&cluster.stores, &pod, Instant::now());
-            }
+            ended.note(&cluster.stores, &pod, Instant::now());
             dispatch::pod(cluster, pod)
         };
         tasks.until_stop("the watch on pods", dispatch::pump(watches.pods, cluster, gate, pod));

@@ -11,13 +11,16 @@ use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_core::facts::PodFacts;
-use pacer_core::recovery::{self, LIMIT};
+use pacer_core::recovery;
 
 use crate::observe::pod;
 use crate::stores::Stores;
 
 /// For how long an end is remembered: events about its job come later by then.
 const REMEMBERED: Duration = Duration::from_mins(10);
+
+/// Ends that are remembered of the runners of one RunnerReplicaSet: of a pool of nodes that goes at once.
+const LIMIT: usize = 1_000;
 
 /// The pod of a runner that something else ended.
 #[derive(Clone, Debug)]
@@ -31,7 +34,7 @@ pub(crate) struct EndedPod {
     seen: Instant,
 }
 
-/// By RunnerReplicaSet. All of it may be lost at any moment: jobs that died then stay failed.
+/// By RunnerReplicaSet. All of it may be lost at any moment: jobs that died then stay failed, and are not counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndedPods(Arc<Mutex<HashMap<Uid, Vec<EndedPod>>>>);
 

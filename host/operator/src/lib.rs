@@ -22,6 +22,7 @@ pub mod deployment;
 mod ended;
 pub mod error;
 mod just_in_time;
+mod lost;
 pub mod metrics;
 pub mod observe;
 mod origin;

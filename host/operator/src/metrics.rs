@@ -32,6 +32,7 @@ use tower::{Layer, Service};
 
 use crate::access::Accesses;
 use crate::autoscaler::AutoscalerMemo;
+use crate::lost::LostJobs;
 use crate::published::Published;
 use crate::runner::Supplies;
 use crate::standing::Standings;
@@ -88,6 +89,7 @@ pub struct Metrics {
     redelivery: RedeliveryMetrics,
     recording: RecordingMetrics,
     estimate_errors: Histogram,
+    lost_jobs: LostJobs,
     sources: Arc<RwLock<Vec<Arc<Sources>>>>,
 }
 
@@ -155,9 +157,22 @@ impl Default for Metrics {
         let estimate_errors = Histogram::new(WAITS);
         let help = "By how much the likely start of a job that waits missed its start";
         registry.register("pacer_wait_estimate_error_seconds", help, estimate_errors.clone());
+        let lost_jobs = LostJobs::register(&mut registry);
         let sources = Arc::new(RwLock::new(Vec::new()));
         registry.register_collector(Box::new(Scrape { leading: leading.clone(), sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, connections, receiver, redelivery, recording, estimate_errors, sources }
+        Self {
+            registry,
+            reconciles,
+            requests,
+            leading,
+            connections,
+            receiver,
+            redelivery,
+            recording,
+            estimate_errors,
+            lost_jobs,
+            sources,
+        }
     }
 }
 
@@ -177,6 +192,11 @@ impl Metrics {
     /// By how much estimates of starts were wrong, seconds.
     pub(crate) fn estimate_errors(&self) -> &Histogram {
         &self.estimate_errors
+    }
+
+    /// Jobs that died with their runners.
+    pub(crate) fn lost_jobs(&self) -> &LostJobs {
+        &self.lost_jobs
     }
 
     /// Where to read from, by shard; nowhere while this process does not act.

@@ -1,4 +1,4 @@
-//! Jobs that died with their runners: the policy decides which run again, and GitHub is asked when their run has ended.
+//! Jobs that died with their runners: they are counted, the policy decides which run again, and GitHub is asked when their run has ended.
 //!
 //! What is to run again is kept in an annotation of the RunnerReplicaSet. It is written before GitHub is asked, so that after a crash the run's
 //! attempt tells whether it was.
@@ -17,7 +17,7 @@ use pacer_cluster::events::Reason;
 use pacer_cluster::fence::{Fence, NotLeader};
 use pacer_core::ledger::Ledger;
 use pacer_core::policy::RecoverRequest;
-use pacer_core::recovery::{Budget, Next, Refused, Reply, Rerun, Reruns, Stage, Victim};
+use pacer_core::recovery::{Budget, JobsOf, LIMIT, Next, Refused, Reply, Rerun, Reruns, Stage, Victim};
 use pacer_core::scale_down;
 use pacer_demand::ledger::Ledgers;
 use pacer_github::{ErrorKind, Repository};
@@ -32,6 +32,7 @@ use crate::access::Access;
 use crate::attributes::Audience;
 use crate::ended::EndedPods;
 use crate::error::Error;
+use crate::lost::LostJobs;
 use crate::pool;
 use crate::target::{owner_of, pool_reference};
 
@@ -41,12 +42,18 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Jobs that were decided about and are remembered; with more, all are decided about again, which changes nothing.
 const DECIDED: usize = 1_000;
 
-/// What it takes to have jobs run again. There is none unless somebody asked for it (`--recover-jobs`).
-pub(crate) struct JobRecovery {
+/// Where it is known from which jobs died with their runners, and where they are counted.
+pub(crate) struct Losses {
     /// Which jobs runners had.
     pub(crate) ledgers: Arc<Ledgers>,
     /// Pods that the cluster took away.
     pub(crate) ended: EndedPods,
+    /// Their number.
+    pub(crate) counted: LostJobs,
+}
+
+/// What it takes to have jobs run again. There is none unless somebody asked for it (`--recover-jobs`).
+pub(crate) struct JobRecovery {
     /// Who may ask GitHub.
     pub(crate) fence: Fence,
     /// How many jobs.
@@ -63,11 +70,15 @@ pub(super) struct RecoveryMemo {
 }
 
 impl ReplicaSets {
-    /// Decides about jobs that died, and takes those that are to run again a step further. Returns when the next step is due. Nothing that goes wrong here
-    /// stops the fleet.
+    /// Counts jobs that died, decides about them, and takes those that are to run again a step further. Returns when the next step is due. Nothing
+    /// that goes wrong here stops the fleet.
     pub(super) async fn recover(&self, of: Subject<'_>, fleet: &Fleet) -> Duration {
+        let victims = self.victims(of, fleet);
+        for victim in &victims {
+            self.losses.counted.add(victim.job, victim.proof);
+        }
         let Some(recovery) = &self.recovery else { return self.settings.sync_period };
-        match self.recover_jobs(of, fleet, recovery).await {
+        match self.recover_jobs(of, fleet, self.undecided(of, victims), recovery).await {
             Ok(next) => next.min(self.settings.sync_period),
             Err(error) => {
                 tracing::warn!(set = %of.set.name_any(), %error, "jobs that died with their runners could not be seen to, trying again");
@@ -76,9 +87,14 @@ impl ReplicaSets {
         }
     }
 
-    async fn recover_jobs(&self, of: Subject<'_>, fleet: &Fleet, recovery: &JobRecovery) -> Result<Duration, Error> {
+    async fn recover_jobs(
+        &self,
+        of: Subject<'_>,
+        fleet: &Fleet,
+        victims: Vec<Victim>,
+        recovery: &JobRecovery,
+    ) -> Result<Duration, Error> {
         let mut reruns = self.reruns(of);
-        let victims = self.victims(of, fleet, recovery);
         if !victims.is_empty() {
             self.decide(of, fleet, &victims, recovery, &mut reruns).await?;
         }
@@ -99,12 +115,9 @@ impl ReplicaSets {
         })
     }
 
-    /// Jobs that died with their runners, as far as nobody has decided about them.
-    fn victims(&self, of: Subject<'_>, fleet: &Fleet, recovery: &JobRecovery) -> Vec<Victim> {
-        if of.generation.recovery().is_none() {
-            return Vec::new();
-        }
-        let ended = recovery.ended.of(of.uid, of.clock.instant);
+    /// Jobs that died with their runners, as far as that shows by now; each once.
+    fn victims(&self, of: Subject<'_>, fleet: &Fleet) -> Vec<Victim> {
+        let ended = self.losses.ended.of(of.uid, of.clock.instant);
         let present = fleet.members.iter().filter_map(|(facts, _)| Some((facts.name.as_str(), facts.pod.as_ref()?, false)));
         let taken = ended.iter().map(|one| (one.runner.as_str(), &one.pod, one.gone));
         let ended: Vec<_> =
@@ -112,21 +125,29 @@ impl ReplicaSets {
         if ended.is_empty() {
             return Vec::new();
         }
-        let ledgers = self.ledgers(of, recovery);
-        let decided = self.memory.memos.read(of.uid, |memo| memo.recovery.decided.clone()).unwrap_or_default();
+        let (ledgers, runners) = (self.ledgers(of), ended.iter().map(|(runner, ..)| *runner).collect());
+        let jobs: Vec<JobsOf<'_>> = ledgers.iter().map(|ledger| JobsOf::find(ledger, &runners)).collect();
         let mut met = HashSet::new();
         let victim = |(runner, pod, gone): &(&str, &_, bool)| {
-            ledgers.iter().find_map(|ledger| Victim::of(runner, pod, *gone, ledger, of.clock.now))
+            jobs.iter().find_map(|jobs| Victim::of(runner, pod, *gone, jobs, of.clock.now))
         };
-        let victims = ended.iter().filter_map(victim);
-        victims.filter(|victim| !decided.contains(&victim.job) && met.insert(victim.job)).collect()
+        ended.iter().filter_map(victim).filter(|victim| met.insert(victim.job)).collect()
+    }
+
+    /// Those of them that a policy is asked about and nobody has decided about. Those beyond [`LIMIT`] are asked about in the next pass.
+    fn undecided(&self, of: Subject<'_>, victims: Vec<Victim>) -> Vec<Victim> {
+        if victims.is_empty() || of.generation.recovery().is_none() {
+            return Vec::new();
+        }
+        let decided = self.memory.memos.read(of.uid, |memo| memo.recovery.decided.clone()).unwrap_or_default();
+        victims.into_iter().filter(|victim| !decided.contains(&victim.job)).take(LIMIT).collect()
     }
 
     /// The jobs of whoever scales these runners.
-    fn ledgers(&self, of: Subject<'_>, recovery: &JobRecovery) -> Vec<Arc<Ledger>> {
+    fn ledgers(&self, of: Subject<'_>) -> Vec<Arc<Ledger>> {
         let Some(owner) = owner_of(of.set) else { return Vec::new() };
         let autoscalers = self.cluster.stores.autoscalers_of(&owner.target);
-        autoscalers.iter().map(|autoscaler| recovery.ledgers.read(autoscaler)).collect()
+        autoscalers.iter().map(|autoscaler| self.losses.ledgers.read(autoscaler)).collect()
     }
 
     /// Asks the policy, and keeps which jobs are to run again.

@@ -42,6 +42,7 @@ pub mod target;
 pub mod template;
 pub mod tenancy;
 pub mod token;
+mod usage;
 pub mod waiting;
 pub mod wake;
 pub mod watches;

@@ -43,6 +43,7 @@ use crate::runner::RunnerStatuses;
 use crate::settings::{PACE_PER_RUNNER, SET_PACE, Settings};
 use crate::standing::Standings;
 use crate::target::{TargetRef, owner_of};
+use crate::usage::ShardUsage;
 
 mod create;
 mod observe;
@@ -75,6 +76,7 @@ pub(crate) struct RunnersOfSets {
     pub(crate) observer: Observer,
     pub(crate) statuses: Arc<RunnerStatuses>,
     pub(crate) standings: Arc<Standings>,
+    pub(crate) usage: ShardUsage,
     pub(crate) seed: Seed,
 }
 

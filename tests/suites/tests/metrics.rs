@@ -24,7 +24,7 @@ const HEADER: &str = "# Metrics\n\nThis page is written by a test from `/metrics
                       as\n`github_workflow_job_failures_total`.\n\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n";
 
 /// Metrics whose labels are known only after something has happened; the page is written anew when they are.
-const LATE: [&str; 12] = [
+const LATE: [&str; 14] = [
     "github_workflow_job_conclusions_total",
     "horizontalrunnerautoscaler_runners_busy",
     "horizontalrunnerautoscaler_workflow_runs_queued",
@@ -33,6 +33,8 @@ const LATE: [&str; 12] = [
     "pacer_job_queue_seconds",
     "pacer_policy_breaker_open",
     "pacer_policy_set_phase",
+    "pacer_repository_runner_seconds_total",
+    "pacer_runner_seconds_total",
     "pacer_runners",
     "pacer_runnerset_claims",
     "pacer_shadow_would_be_refused",

@@ -9,6 +9,7 @@
 //! found the end of the job after the runner's. No job is run again twice: that GitHub is about to be asked is kept before it is asked, and the number of the
 //! run's attempt, which grows with every rerun, whoever asked for it, tells afterwards whether it did it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -133,17 +134,38 @@ pub fn died(pod: &PodFacts, now: Timestamp) -> Timestamp {
     finished.or(pod.silent_since).unwrap_or(now).min(now)
 }
 
-/// The job that a ledger says this runner ran when it died; none where it says that of several. One that ended later is that job as well: the event that
-/// names its runner may come when the runner is gone, or not at all, and then the job ends for the ledger before anybody has seen it run.
-#[must_use]
-pub fn job_of<'a>(ledger: &'a Ledger, runner: &str, died: Timestamp) -> Option<(u64, &'a Job)> {
-    let ran = |job: &Job| match job.state {
-        State::Queued => false,
-        State::InProgress => true,
-        State::Completed => job.since >= ledger::whole(died),
-    };
-    let mut jobs = ledger.all().filter(|(_, job)| job.runner.as_deref() == Some(runner) && ran(job));
-    jobs.next().filter(|_| jobs.next().is_none())
+/// The jobs that a ledger says runners ran when they died; none of a runner of which it says that of several.
+#[derive(Clone, Debug, Default)]
+pub struct JobsOf<'a>(HashMap<&'a str, Option<(u64, &'a Job)>>);
+
+impl<'a> JobsOf<'a> {
+    /// Of these runners, by when each died. Looks at every job once, however many runners there are. A job that ended later than its runner is that job as
+    /// well: the event that names the runner may come when the runner is gone, or not at all, and then the job ends for the ledger before anybody has seen
+    /// it run.
+    #[must_use]
+    pub fn find(ledger: &'a Ledger, died: &HashMap<&str, Timestamp>) -> Self {
+        let mut found: HashMap<&str, Option<(u64, &Job)>> = HashMap::new();
+        for (id, job) in ledger.all() {
+            let Some((runner, died)) = job.runner.as_deref().and_then(|runner| Some((runner, died.get(runner)?))) else {
+                continue;
+            };
+            let ran = match job.state {
+                State::Queued => false,
+                State::InProgress => true,
+                State::Completed => job.since >= ledger::whole(*died),
+            };
+            if ran {
+                found.entry(runner).and_modify(|several| *several = None).or_insert(Some((id, job)));
+            }
+        }
+        Self(found)
+    }
+
+    /// That of a runner.
+    #[must_use]
+    pub fn get(&self, runner: &str) -> Option<(u64, &'a Job)> {
+        self.0.get(runner).copied().flatten()
+    }
 }
 
 /// A job whose runner was ended by something else.
@@ -164,12 +186,11 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Of a runner's pod and the ledger of its pool; none where there is nothing to recover. See [`proof`]. `now` is when that was first seen of the pod.
+    /// Of a runner's pod and the jobs of its pool; none where there is nothing to recover. See [`proof`]. `died` is when the runner [died](died).
     #[must_use]
-    pub fn of(runner: &str, pod: &PodFacts, gone: bool, ledger: &Ledger, now: Timestamp) -> Option<Self> {
+    pub fn of(runner: &str, pod: &PodFacts, gone: bool, jobs: &JobsOf<'_>, died: Timestamp) -> Option<Self> {
         let proof = proof(pod, gone)?;
-        let died = died(pod, now);
-        let (job, known) = job_of(ledger, runner, died)?;
+        let (job, known) = jobs.get(runner)?;
         let message = if pod.message.is_empty() { pod.reason.clone() } else { pod.message.clone() };
         Some(Self { job, known: known.clone(), runner: runner.to_owned(), proof, message, died })
     }

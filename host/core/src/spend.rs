@@ -8,10 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-/// Repositories that are told from each other; what others spend is told together.
+mod shares;
+
+use shares::Shares;
+
+/// Repositories that are told from each other, those that use most; what others spend is told together.
 pub const REPOSITORIES: usize = 200;
+
+/// GitHub tells ends in whole seconds.
+const WHOLE: SignedDuration = SignedDuration::from_secs(1);
 
 /// What a runner does, as far as its time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +86,35 @@ impl Spent {
     fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
+
+    /// For how long runners were online, seconds.
+    #[must_use]
+    pub fn online(&self) -> f64 {
+        self.busy + self.idle
+    }
+}
+
+/// Time that was counted, by what runners did in it, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Elapsed {
+    /// See [`Doing::Coming`].
+    pub coming: f64,
+    /// See [`Doing::Idle`].
+    pub idle: f64,
+    /// See [`Doing::Busy`].
+    pub busy: f64,
+    /// See [`Doing::Leaving`].
+    pub leaving: f64,
+}
+
+impl Elapsed {
+    /// Both together.
+    pub fn add(&mut self, other: Self) {
+        self.coming += other.coming;
+        self.idle += other.idle;
+        self.busy += other.busy;
+        self.leaving += other.leaving;
+    }
 }
 
 /// A runner that is there.
@@ -99,38 +135,66 @@ struct Account {
 #[derive(Clone, Debug, Default)]
 pub struct Spending {
     runners: BTreeMap<Arc<str>, Account>,
-    spent: BTreeMap<Whose, Spent>,
+    shares: Shares,
 }
 
 impl Spending {
     /// A runner is so now. Its time before its first sight does not count; between two sights it did until `since` what it did at the first of them.
-    pub fn see(&mut self, runner: &Arc<str>, mut sight: Sight, now: Timestamp) {
+    /// Returns the time that was counted.
+    pub fn see(&mut self, runner: &Arc<str>, mut sight: Sight, now: Timestamp) -> Elapsed {
+        let mut elapsed = Elapsed::default();
         let mut account = match self.runners.remove(runner) {
             None => Account { sight, until: now, open: Spent::default(), last: None, counted: false },
             Some(mut account) => {
                 if account.sight.goes_on(&sight) {
                     sight.repository = sight.repository.or(account.sight.repository.take());
                 } else {
-                    account.settle(sight.since.clamp(account.until, now.max(account.until)));
-                    self.close(&mut account);
+                    elapsed.add(account.settle(sight.since.clamp(account.until, now.max(account.until))));
+                    account.close(&mut self.shares);
                 }
                 account.sight = sight;
-                account.settle(now);
+                elapsed.add(account.settle(now));
                 account
             }
         };
-        self.book(&mut account);
+        account.book(&mut self.shares);
         self.runners.insert(runner.clone(), account);
+        elapsed
     }
 
-    /// A runner is gone.
-    pub fn gone(&mut self, runner: &str, now: Timestamp) {
-        let Some(mut account) = self.runners.remove(runner) else { return };
-        account.settle(now);
-        self.close(&mut account);
-        if !account.open.is_nothing() {
-            self.add(Whose::Nobody, account.open);
+    /// A runner still does what it did when it was last seen. Returns the time that was counted.
+    pub fn until(&mut self, runner: &str, now: Timestamp) -> Elapsed {
+        let Some(account) = self.runners.get_mut(runner) else { return Elapsed::default() };
+        let elapsed = account.settle(now);
+        account.book(&mut self.shares);
+        elapsed
+    }
+
+    /// The last job of a runner was of this repository, and over then. That is news where the job was over before the runner was seen with it, or before
+    /// anybody told whose job it was.
+    pub fn had(&mut self, runner: &str, repository: &Arc<str>, ended: Timestamp) {
+        let Some(account) = self.runners.get_mut(runner) else { return };
+        let Sight { doing, since, repository: known, .. } = &mut account.sight;
+        match (*doing, &known, &account.last) {
+            (Doing::Busy, None, _) if since.duration_since(ended) <= WHOLE => *known = Some(repository.clone()),
+            (Doing::Busy, ..) | (_, _, Some(_)) => return,
+            (_, _, None) => {
+                account.last = Some(repository.clone());
+                account.open.jobs = account.open.jobs.saturating_add(1);
+            }
         }
+        account.book(&mut self.shares);
+    }
+
+    /// A runner is gone. Returns the time that was counted.
+    pub fn gone(&mut self, runner: &str, now: Timestamp) -> Elapsed {
+        let Some(mut account) = self.runners.remove(runner) else { return Elapsed::default() };
+        let elapsed = account.settle(now);
+        account.close(&mut self.shares);
+        if !account.open.is_nothing() {
+            self.shares.add(Whose::Nobody, account.open);
+        }
+        elapsed
     }
 
     /// These are all runners that there are: the others are gone.
@@ -144,7 +208,7 @@ impl Spending {
     /// What was spent so far, that of runners which have had no job yet included.
     #[must_use]
     pub fn spent(&self) -> BTreeMap<Whose, Spent> {
-        let mut spent = self.spent.clone();
+        let mut spent = self.shares.told().clone();
         for account in self.runners.values().filter(|account| !account.open.is_nothing()) {
             let whose = if account.sight.doing == Doing::Busy { Whose::Unknown } else { Whose::Nobody };
             spent.entry(whose).or_default().add(account.open);
@@ -152,40 +216,17 @@ impl Spending {
         spent
     }
 
+    /// What was spent as far as it is settled on whom: nothing in it ever becomes less, and what a repository spent while others spent more is among
+    /// [`Whose::Others`] for good.
+    #[must_use]
+    pub fn settled(&self) -> &BTreeMap<Whose, Spent> {
+        self.shares.told()
+    }
+
     /// How much is remembered.
     #[must_use]
     pub fn things(&self) -> usize {
-        self.runners.len().saturating_add(self.spent.len())
-    }
-
-    /// What it did until now is over.
-    fn close(&mut self, account: &mut Account) {
-        self.book(account);
-        account.counted = false;
-        if account.sight.doing == Doing::Busy && !account.open.is_nothing() {
-            self.add(Whose::Unknown, std::mem::take(&mut account.open));
-        }
-    }
-
-    /// Writes down what is open where it is known on whom it was spent.
-    fn book(&mut self, account: &mut Account) {
-        let whose = match (account.sight.doing, &account.sight.repository, &account.last) {
-            (Doing::Busy, Some(repository), _) => {
-                account.open.jobs = account.open.jobs.saturating_add(u64::from(!account.counted));
-                account.counted = true;
-                account.last = Some(repository.clone());
-                repository.clone()
-            }
-            (Doing::Leaving, _, Some(last)) => last.clone(),
-            _ => return,
-        };
-        self.add(Whose::Repository(whose), std::mem::take(&mut account.open));
-    }
-
-    fn add(&mut self, whose: Whose, spent: Spent) {
-        let room = self.spent.len() < REPOSITORIES || self.spent.contains_key(&whose);
-        let whose = if room || !matches!(whose, Whose::Repository(_)) { whose } else { Whose::Others };
-        self.spent.entry(whose).or_default().add(spent);
+        self.runners.len().saturating_add(self.shares.things())
     }
 }
 
@@ -202,27 +243,54 @@ impl Sight {
 
 impl Account {
     /// Counts the time until then as spent on what it did last.
-    fn settle(&mut self, until: Timestamp) {
-        let seconds = until.duration_since(self.until).as_secs_f64();
+    fn settle(&mut self, until: Timestamp) -> Elapsed {
+        let (seconds, mut elapsed) = (until.duration_since(self.until).as_secs_f64(), Elapsed::default());
         if seconds <= 0.0 {
-            return;
+            return elapsed;
         }
         self.until = until;
         match self.sight.doing {
-            Doing::Idle => self.open.idle += seconds,
-            Doing::Busy => self.open.busy += seconds,
-            Doing::Coming | Doing::Leaving => {}
+            Doing::Coming => elapsed.coming = seconds,
+            Doing::Idle => elapsed.idle = seconds,
+            Doing::Busy => elapsed.busy = seconds,
+            Doing::Leaving => elapsed.leaving = seconds,
         }
+        self.open.idle += elapsed.idle;
+        self.open.busy += elapsed.busy;
         match self.sight.price {
             Some(price) => self.open.cost += price * seconds / 3_600.0,
             None => self.open.unpriced += seconds,
         }
+        elapsed
+    }
+
+    /// What it did until now is over.
+    fn close(&mut self, shares: &mut Shares) {
+        self.book(shares);
+        self.counted = false;
+        if self.sight.doing == Doing::Busy && !self.open.is_nothing() {
+            shares.add(Whose::Unknown, std::mem::take(&mut self.open));
+        }
+    }
+
+    /// Writes down what is open where it is known on whom it was spent.
+    fn book(&mut self, shares: &mut Shares) {
+        let whose = match (self.sight.doing, &self.sight.repository, &self.last) {
+            (Doing::Busy, Some(repository), _) => {
+                self.open.jobs = self.open.jobs.saturating_add(u64::from(!self.counted));
+                self.counted = true;
+                self.last = Some(repository.clone());
+                repository.clone()
+            }
+            (Doing::Leaving, _, Some(last)) => last.clone(),
+            _ => return,
+        };
+        shares.add(Whose::Repository(whose), std::mem::take(&mut self.open));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
     use proptest::prelude::*;
 
     use super::*;
@@ -333,6 +401,44 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_over_before_anybody_told_of_it_is_of_its_repository_and_counts_once() {
+        use Doing::{Busy, Idle, Leaving};
+        for (what, first, ended, expected) in [
+            ("it was not seen", Idle, 9, vec![(of("acme/app"), sum(1, 0.0, 9.0, 12.0))]),
+            ("nobody told whose it was", Busy, 9, vec![(of("acme/app"), sum(1, 9.0, 0.0, 12.0))]),
+            (
+                "it was another one",
+                Busy,
+                -2,
+                vec![(Whose::Unknown, sum(0, 9.0, 0.0, 9.0)), (Whose::Nobody, sum(0, 0.0, 0.0, 3.0))],
+            ),
+        ] {
+            let (mut spending, runner) = (Spending::default(), Arc::from("ci/web-1"));
+            spending.see(&runner, sight(first, 0, None), at(0));
+            spending.had("ci/web-1", &"acme/app".into(), at(ended));
+            spending.see(&runner, sight(Leaving, 9, None), at(10));
+            if ended > 0 {
+                spending.had("ci/web-1", &"acme/other".into(), at(ended));
+            }
+            spending.gone("ci/web-1", at(12));
+            assert_eq!(spending.spent().into_iter().collect::<Vec<_>>(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn time_that_is_nobodys_yet_is_not_settled() {
+        let (mut spending, runner) = (Spending::default(), Arc::from("ci/web-1"));
+        spending.see(&runner, sight(Doing::Idle, 0, None), at(0));
+        assert_eq!(spending.until("ci/web-1", at(30)), Elapsed { idle: 30.0, ..Elapsed::default() });
+        assert_eq!(spending.until("ci/web-1", at(20)), Elapsed::default(), "a clock that goes back counts nothing");
+        assert!(spending.settled().is_empty() && spending.spent().contains_key(&Whose::Nobody));
+        spending.see(&runner, sight(Doing::Busy, 40, Some("acme/app")), at(40));
+        spending.until("ci/web-1", at(50));
+        assert_eq!(*spending.settled(), [(of("acme/app"), sum(1, 10.0, 40.0, 50.0))].into());
+        assert_eq!(spending.until("ci/other", at(50)), Elapsed::default());
+    }
+
+    #[test]
     fn repositories_beyond_the_bound_are_told_together() {
         let mut spending = Spending::default();
         for number in 0..REPOSITORIES + 10 {
@@ -352,19 +458,26 @@ mod tests {
             sights in proptest::collection::vec((0_usize..4, 0_i64..40, 0_i64..60, proptest::option::of("[ab]")), 1..12),
         ) {
             let (mut spending, runner, mut now) = (Spending::default(), Arc::from("ci/web-1"), 1_000);
+            let (mut elapsed, mut settled) = (Elapsed::default(), 0.0);
             for (doing, after, back, repository) in &sights {
+                elapsed.add(spending.until("ci/web-1", at(now + after / 2)));
                 now += after;
                 let doing = [Doing::Coming, Doing::Idle, Doing::Busy, Doing::Leaving][*doing];
-                spending.see(&runner, sight(doing, now - back, repository.as_deref()), at(now));
+                elapsed.add(spending.see(&runner, sight(doing, now - back, repository.as_deref()), at(now)));
+                let by_now = spending.settled().values().map(Spent::online).sum::<f64>();
+                prop_assert!(by_now >= settled && by_now <= spending.spent().values().map(Spent::online).sum::<f64>() + 1e-6);
+                settled = by_now;
             }
             let first = 1_000 + sights[0].1;
-            spending.gone("ci/web-1", at(now + 7));
+            elapsed.add(spending.gone("ci/web-1", at(now + 7)));
             let cost: f64 = spending.spent().values().map(|spent| spent.cost).sum();
             #[expect(clippy::cast_precision_loss, reason = "minutes")]
             let existed = (now + 7 - first) as f64;
             prop_assert!((cost - existed).abs() < 1e-6, "{cost} of {existed}");
             let worked: f64 = spending.spent().values().map(|spent| spent.busy + spent.idle).sum();
             prop_assert!(worked <= existed + 1e-6);
+            prop_assert!((elapsed.idle + elapsed.busy - worked).abs() < 1e-6, "{elapsed:?}");
+            prop_assert!((elapsed.coming + elapsed.leaving + worked - existed).abs() < 1e-6, "{elapsed:?}");
         }
     }
 }

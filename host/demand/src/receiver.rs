@@ -362,7 +362,7 @@ impl Receiver {
             Change::Added | Change::Advanced => {
                 if state == State::InProgress {
                     let namespace = autoscaler.namespace().unwrap_or_default();
-                    self.metrics.started(&namespace, &autoscaler.name_any(), waited);
+                    self.metrics.started(&namespace, &autoscaler.name_any(), &job.labels, waited);
                 }
                 (accepted(found, state, job), Outcome::Recorded)
             }

@@ -44,12 +44,13 @@ use crate::metrics::Metrics;
 use crate::origin::origins;
 use crate::published::{FleetSummary, JobHistory, Owned, Published};
 use crate::removal::Removals;
-use crate::replicaset::{JobRecovery, ReplicaSetMemory, ReplicaSets, RunnersOfSets};
-use crate::runner::{RunnerMemory, Runners, Supplies};
+use crate::replicaset::{JobRecovery, Losses, ReplicaSetMemory, ReplicaSets, RunnersOfSets};
+use crate::runner::{RunnerMemory, Runners, Supplies, Told};
 use crate::settings::Settings;
 use crate::standing::Standings;
 use crate::stores::Stores;
 use crate::token::Tokens;
+use crate::usage::ShardUsage;
 use crate::wake::{Alarms, stream};
 use crate::watches::Watches;
 use crate::{orphan, policies, tenancy};
@@ -129,8 +130,10 @@ impl Operator {
         });
         let demand = DemandReports::new(history);
         let legacy = StatefulSets::new(cluster.clone());
+        let usage = ShardUsage::new(metrics.usage().clone(), settings.share.map_or(0, |share| share.shard));
+        let told = Told { jobs: demand.jobs.reader(), pools: demand.history.reader() };
         let runners = Runners {
-            memory: RunnerMemory::new(&cluster, &settings, demand.jobs.reader(), demand.history.reader(), removals.clone()),
+            memory: RunnerMemory::new(&cluster, &settings, told, removals.clone(), usage.clone()),
             cluster: cluster.clone(),
             github: github.clone(),
             supplies: supplies.clone(),
@@ -152,13 +155,9 @@ impl Operator {
             github: github.clone(),
             decisions: decisions.clone(),
             settings: settings.clone(),
-            runners: RunnersOfSets { observer, statuses, standings: standings.clone(), seed: Seed::default() },
-            recovery: settings.recovery.map(|budget| JobRecovery {
-                ledgers: ledgers.clone(),
-                ended: EndedPods::default(),
-                fence: fence.clone(),
-                budget,
-            }),
+            runners: RunnersOfSets { observer, statuses, standings: standings.clone(), usage, seed: Seed::default() },
+            losses: Losses { ledgers: ledgers.clone(), ended: EndedPods::default(), counted: metrics.lost_jobs().clone() },
+            recovery: settings.recovery.map(|budget| JobRecovery { fence: fence.clone(), budget }),
         };
         let fleets = sets.reports();
         let targets = Targets {
@@ -299,11 +298,9 @@ impl Operator {
         let (cluster, gate) = parts();
         tasks.until_stop("the watch on Runners", dispatch::pump(watches.runners, cluster, gate, dispatch::runner));
         let (cluster, gate) = parts();
-        let ended = self.sets.recovery.as_ref().map(|recovery| recovery.ended.clone());
+        let ended = self.sets.losses.ended.clone();
         let pod = move |cluster: Cluster, pod| {
-            if let Some(ended) = &ended {
-                ended.note(&cluster.stores, &pod, Clock::read());
-            }
+            ended.note(&cluster.stores, &pod, Clock::read());
             dispatch::pod(cluster, pod)
         };
         tasks.until_stop("the watch on pods", dispatch::pump(watches.pods, cluster, gate, pod));

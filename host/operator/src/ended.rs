@@ -22,7 +22,7 @@ use crate::stores::Stores;
 /// names the runner (github-behaviour: lost runners).
 const REMEMBERED: Duration = Duration::from_mins(15);
 
-/// Ends that one RunnerReplicaSet remembers; jobs of further ones stay failed. Many more than may run again within that time.
+/// Ends that are remembered of the runners of one RunnerReplicaSet: of a pool of nodes that goes at once.
 const LIMIT: usize = 1_000;
 
 /// The pod of a runner that something else ended.
@@ -44,7 +44,7 @@ impl EndedPod {
     }
 }
 
-/// By RunnerReplicaSet. All of it may be lost at any moment: jobs that died then stay failed.
+/// By RunnerReplicaSet. All of it may be lost at any moment: jobs that died then stay failed, and are not counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndedPods(Arc<Mutex<HashMap<Uid, Vec<EndedPod>>>>);
 

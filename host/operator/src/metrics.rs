@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context as TaskContext, Poll};
 
 use http::Request;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::nodes::Nodes;
@@ -22,7 +23,7 @@ use pacer_policy::{Counters as PolicyCounters, Decision, Fault, IsolationLevel};
 use pacer_policyset::receipts::{Counters as ReceiptCounters, Recent};
 use pacer_policyset::{Phase, PolicySets, Totals, View};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -32,16 +33,19 @@ use tower::{Layer, Service};
 
 use crate::access::Accesses;
 use crate::autoscaler::AutoscalerMemo;
+use crate::lost::LostJobs;
 use crate::published::Published;
 use crate::runner::Supplies;
 use crate::standing::Standings;
 use crate::stores::Stores;
 use crate::target::Target;
 use crate::tenancy::{Standing, Tenancies};
+use crate::usage::Usage;
 
 mod autoscaling;
 mod connections;
 mod recording;
+mod time;
 mod would_be;
 
 pub use connections::{ConnectionDrop, ConnectionMetrics, HttpServer};
@@ -88,6 +92,8 @@ pub struct Metrics {
     redelivery: RedeliveryMetrics,
     recording: RecordingMetrics,
     estimate_errors: Histogram,
+    lost_jobs: LostJobs,
+    usage: Arc<Usage>,
     sources: Arc<RwLock<Vec<Arc<Sources>>>>,
 }
 
@@ -155,9 +161,25 @@ impl Default for Metrics {
         let estimate_errors = Histogram::new(WAITS);
         let help = "By how much the likely start of a job that waits missed its start";
         registry.register("pacer_wait_estimate_error_seconds", help, estimate_errors.clone());
+        let lost_jobs = LostJobs::register(&mut registry);
+        let usage = Arc::new(Usage::default());
         let sources = Arc::new(RwLock::new(Vec::new()));
-        registry.register_collector(Box::new(Scrape { leading: leading.clone(), sources: sources.clone() }));
-        Self { registry, reconciles, requests, leading, connections, receiver, redelivery, recording, estimate_errors, sources }
+        let scrape = Scrape { leading: leading.clone(), usage: usage.clone(), sources: sources.clone() };
+        registry.register_collector(Box::new(scrape));
+        Self {
+            registry,
+            reconciles,
+            requests,
+            leading,
+            connections,
+            receiver,
+            redelivery,
+            recording,
+            estimate_errors,
+            lost_jobs,
+            usage,
+            sources,
+        }
     }
 }
 
@@ -172,11 +194,22 @@ impl Metrics {
     /// Nothing is read of a shard any more.
     pub fn forget(&self, shard: u16) {
         self.sources.write().unwrap_or_else(PoisonError::into_inner).retain(|one| one.shard != shard);
+        self.usage.forget(shard, Timestamp::now());
     }
 
     /// By how much estimates of starts were wrong, seconds.
     pub(crate) fn estimate_errors(&self) -> &Histogram {
         &self.estimate_errors
+    }
+
+    /// Jobs that died with their runners.
+    pub(crate) fn lost_jobs(&self) -> &LostJobs {
+        &self.lost_jobs
+    }
+
+    /// What runners do with their time.
+    pub(crate) fn usage(&self) -> &Arc<Usage> {
+        &self.usage
     }
 
     /// Where to read from, by shard; nowhere while this process does not act.
@@ -299,6 +332,7 @@ where
 #[derive(Debug)]
 struct Scrape {
     leading: Arc<RwLock<Leading>>,
+    usage: Arc<Usage>,
     sources: Arc<RwLock<Vec<Arc<Sources>>>>,
 }
 
@@ -312,6 +346,7 @@ impl Collector for Scrape {
         claims(&mut encoder, &all)?;
         runners(&mut encoder, &all)?;
         failures(&mut encoder, &all)?;
+        time::encode(&mut encoder, &self.usage, Timestamp::now())?;
         autoscaling::encode(&mut encoder, &all)?;
         github(&mut encoder, any)?;
         answers(&mut encoder, &all)?;
@@ -337,11 +372,11 @@ fn gauge<V: EncodeGaugeValue + Copy>(
     Ok(())
 }
 
-fn counter(
+fn counter<V: EncodeCounterValue + Copy>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    rows: &[(Vec<(&str, String)>, u64)],
+    rows: &[(Vec<(&str, String)>, V)],
 ) -> Result<(), std::fmt::Error> {
     let kind = prometheus_client::metrics::MetricType::Counter;
     let mut metric = encoder.encode_descriptor(name, help, None, kind)?;

@@ -43,6 +43,7 @@ use crate::runner::RunnerStatuses;
 use crate::settings::{PACE_PER_RUNNER, SET_PACE, Settings};
 use crate::standing::Standings;
 use crate::target::{TargetRef, owner_of};
+use crate::usage::ShardUsage;
 
 mod create;
 mod observe;
@@ -53,8 +54,8 @@ mod scale_down;
 mod status;
 
 use observe::Fleet;
-pub(crate) use recover::JobRecovery;
 use recover::RecoveryMemo;
+pub(crate) use recover::{JobRecovery, Losses};
 use status::GitHubTrouble;
 
 /// Reconciles RunnerReplicaSets.
@@ -65,6 +66,7 @@ pub struct ReplicaSets {
     pub(crate) settings: Arc<Settings>,
     pub(crate) runners: RunnersOfSets,
     pub(crate) memory: ReplicaSetMemory,
+    pub(crate) losses: Losses,
     /// None where jobs that died with their runners stay failed.
     pub(crate) recovery: Option<JobRecovery>,
 }
@@ -74,6 +76,7 @@ pub(crate) struct RunnersOfSets {
     pub(crate) observer: Observer,
     pub(crate) statuses: Arc<RunnerStatuses>,
     pub(crate) standings: Arc<Standings>,
+    pub(crate) usage: ShardUsage,
     pub(crate) seed: Seed,
 }
 
@@ -276,9 +279,7 @@ impl ReplicaSets {
         self.memory.memos.retain(|set, _| exists(set));
         self.memory.summaries.retain(|set, _| exists(set));
         self.memory.starts.retain(|pool, _| exists(pool));
-        if let Some(recovery) = &self.recovery {
-            recovery.ended.retain(&exists);
-        }
+        self.losses.ended.retain(&exists);
         self.memory.finished.retain(|_, finished| finished.keep_recent(now));
     }
 }

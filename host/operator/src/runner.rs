@@ -37,6 +37,7 @@ use crate::settings::{PHASE_DELAY, Settings};
 use crate::standing::{self, Standings};
 use crate::target::owner_of;
 use crate::token::Tokens;
+use crate::usage::{Look, Pool, ShardUsage};
 
 mod build;
 mod linked;
@@ -62,10 +63,19 @@ pub(crate) struct RunnerMemory {
     pub(crate) observer: Observer,
     pub(crate) statuses: Arc<RunnerStatuses>,
     pub(crate) standings: Arc<Standings>,
+    pub(crate) usage: ShardUsage,
     known: Owned<Uid, Known>,
     /// Resource versions at which finalizers were taken away.
     released: Owned<Uid, Option<String>>,
     pools: Published<Uid, JobHistory>,
+}
+
+/// What the controller is told of jobs.
+pub(crate) struct Told {
+    /// By runner.
+    pub(crate) jobs: Published<Uid, RunnerJob>,
+    /// By pool.
+    pub(crate) pools: Published<Uid, JobHistory>,
 }
 
 impl RunnerMemory {
@@ -73,16 +83,17 @@ impl RunnerMemory {
     pub(crate) fn new(
         cluster: &Cluster,
         settings: &Arc<Settings>,
-        jobs: Published<Uid, RunnerJob>,
-        pools: Published<Uid, JobHistory>,
+        told: Told,
         removals: Arc<Removals>,
+        usage: ShardUsage,
     ) -> Self {
+        let Told { jobs, pools } = told;
         let known: Owned<Uid, Known> = Owned::default();
         let (client, stores, hooked) = (cluster.client.clone(), cluster.stores.clone(), settings.pod.status_hook);
         let statuses = Arc::new(RunnerStatuses::new(client.clone(), settings.clone()));
         let nodes = Arc::new(Nodes::new(client));
         let observer = Observer { nodes, stores, known: known.reader(), jobs, removals, hooked };
-        Self { observer, statuses, standings: Arc::default(), known, released: Owned::default(), pools }
+        Self { observer, statuses, standings: Arc::default(), usage, known, released: Owned::default(), pools }
     }
 
     fn forget(&self, runner: &Uid) {
@@ -195,6 +206,12 @@ impl Runners {
             let namespace = of.runner.metadata.namespace.as_deref().unwrap_or_default();
             let subject = standing::Subject { uid: of.uid, namespace, set: None };
             self.memory.standings.tell(subject, &observed.facts, &assessment, of.clock.now);
+            let standing = self.memory.standings.of(of.uid);
+            let job = self.memory.observer.jobs.get(of.uid);
+            if let Some(look) = standing.and_then(|standing| Look::of(&observed.facts, &standing, job.as_ref())) {
+                let pool = Pool { namespace: namespace.to_owned(), name: String::new() };
+                self.memory.usage.see(of.uid, pool, vec![look], of.clock.now);
+            }
         }
         Ok(observed)
     }

@@ -24,15 +24,18 @@ const HEADER: &str = "# Metrics\n\nThis page is written by a test from `/metrics
                       as\n`github_workflow_job_failures_total`.\n\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n";
 
 /// Metrics whose labels are known only after something has happened; the page is written anew when they are.
-const LATE: [&str; 12] = [
+const LATE: [&str; 15] = [
     "github_workflow_job_conclusions_total",
     "horizontalrunnerautoscaler_runners_busy",
     "horizontalrunnerautoscaler_workflow_runs_queued",
     "pacer_http_connections_dropped_total",
     "pacer_job_online_seconds",
+    "pacer_job_queue_by_labels_seconds",
     "pacer_job_queue_seconds",
     "pacer_policy_breaker_open",
     "pacer_policy_set_phase",
+    "pacer_repository_runner_seconds_total",
+    "pacer_runner_seconds_total",
     "pacer_runners",
     "pacer_runnerset_claims",
     "pacer_shadow_would_be_refused",

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -286,7 +287,27 @@ async fn nothing_runs_again_unless_flag_and_policy_set_ask_for_it() -> Result<()
         let sets = until::<RunnerReplicaSet>(&world, "the set", |all| !all.is_empty()).await?;
         ensure!(sets.iter().all(|set| !set.annotations().contains_key(annotation::RERUNS)), "{sets:#?}");
         ensure!(reruns(&world) == 0, "GitHub was asked");
+        // It is lost all the same.
+        until_lost(&world, &[("evicted", 1), ("node-lost", 0), ("oom-killed", 0), ("preempted", 0)]).await?;
         world.stop().await;
     }
     Ok(())
+}
+
+/// Waits until `/metrics` tells so of jobs that were lost, by cause.
+async fn until_lost(world: &World, expected: &[(&str, u32)]) -> Result<()> {
+    let expected: BTreeSet<String> =
+        expected.iter().map(|(cause, count)| format!("pacer_jobs_lost_total{{cause=\"{cause}\"}} {count}")).collect();
+    let mut last = BTreeSet::new();
+    let reached = tokio::time::timeout(PATIENCE, async {
+        while last != expected {
+            // A scrape announces nothing.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let text = world.operator.as_ref().context("no operator")?.metrics().await?;
+            last = text.lines().filter(|line| line.starts_with("pacer_jobs_lost_total")).map(str::to_owned).collect();
+        }
+        anyhow::Ok(())
+    })
+    .await;
+    reached.with_context(|| format!("{last:#?}"))?
 }

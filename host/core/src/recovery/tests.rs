@@ -55,7 +55,8 @@ fn ledger(events: &[JobEvent]) -> Ledger {
 
 fn victim(job: u64, attempt: u32) -> Victim {
     let ledger = ledger(&[event(job, State::InProgress, Some("r"), attempt)]);
-    Victim::of("r", &pod("Evicted", ended(137, "Error")), false, &ledger, at(0)).unwrap()
+    let jobs = JobsOf::find(&ledger, &HashMap::from([("r", at(-10))]));
+    Victim::of("r", &pod("Evicted", ended(137, "Error")), false, &jobs, at(-10)).unwrap()
 }
 
 fn rerun() -> Recovery {
@@ -130,7 +131,10 @@ fn only_the_one_job_that_runs_on_it_died_with_a_runner() {
         ("another one runs it", vec![event(7, State::InProgress, Some("s"), 1)], None),
         ("it is said to run two", vec![running, event(8, State::InProgress, Some("r"), 1)], None),
     ] {
-        assert_eq!(job_of(&ledger(&events), "r", at(-10)).map(|(id, _)| id), expected, "{case}");
+        let ledger = ledger(&events);
+        let jobs = JobsOf::find(&ledger, &HashMap::from([("r", at(-10))]));
+        assert_eq!(jobs.get("r").map(|(id, _)| id), expected, "{case}");
+        assert!(JobsOf::find(&ledger, &HashMap::new()).get("r").is_none(), "nobody asked");
     }
     let origin = Origin { run: Some(9), branch: "main".into(), ..Origin::default() };
     let mut dead = victim(7, 2);

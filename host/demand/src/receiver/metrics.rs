@@ -1,6 +1,6 @@
 //! What happened to deliveries. Labels are from closed sets, or of autoscalers that exist.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +19,12 @@ pub const WAITS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.
 
 /// Upper ends of the buckets for answers, seconds: GitHub waits for ten.
 const ANSWERS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 8.0];
+
+/// Sets of labels that are told apart.
+const LABEL_SETS: usize = 16;
+
+/// Characters of a set of labels that are kept.
+const LENGTH: usize = 100;
 
 /// What became of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +84,11 @@ struct AutoscalerLabels {
     horizontalrunnerautoscaler: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobLabels {
+    labels: String,
+}
+
 /// The figures; clones share them.
 #[derive(Clone, Debug)]
 pub struct ReceiverMetrics {
@@ -86,6 +97,9 @@ pub struct ReceiverMetrics {
     waits: Family<AutoscalerLabels, Histogram, fn() -> Histogram>,
     /// Autoscalers that have a series of waits.
     waited: Arc<Mutex<HashSet<AutoscalerLabels>>>,
+    /// By labels that jobs ask for. Beside the waits by autoscaler: with one more label in those, there would be as many times more series.
+    waits_by_labels: Family<JobLabels, Histogram, fn() -> Histogram>,
+    label_sets: Arc<Mutex<HashSet<String>>>,
     jobs: JobMetrics,
 }
 
@@ -98,6 +112,8 @@ impl ReceiverMetrics {
             answers: Histogram::new(ANSWERS),
             waits: Family::new_with_constructor(wait),
             waited: Arc::default(),
+            waits_by_labels: Family::new_with_constructor(wait),
+            label_sets: Arc::default(),
             jobs: JobMetrics::register(registry),
         };
         registry.register("pacer_webhook_events", "Webhook deliveries by what became of them", metrics.events.clone());
@@ -108,6 +124,9 @@ impl ReceiverMetrics {
         registry.register("pacer_webhook_seconds", "Time from a delivery's body to its answer", metrics.answers.clone());
         let help = "Time from a job's queueing to its start, as webhooks tell it";
         registry.register("pacer_job_queue_seconds", help, metrics.waits.clone());
+        let help = "Time from a job's queueing to its start by the labels that it asks for, sorted, with commas between them; of the first 16 sets of \
+                    labels, and all others together (other)";
+        registry.register("pacer_job_queue_by_labels_seconds", help, metrics.waits_by_labels.clone());
         metrics
     }
 
@@ -137,12 +156,26 @@ impl ReceiverMetrics {
         self.answers.observe(took.as_secs_f64());
     }
 
-    /// A job of this autoscaler has started.
-    pub(super) fn started(&self, namespace: &str, autoscaler: &str, waited: SignedDuration) {
+    /// A job of this autoscaler has started, which asks for these labels.
+    pub(super) fn started(&self, namespace: &str, autoscaler: &str, asks: &[impl AsRef<str>], waited: SignedDuration) {
         let labels = AutoscalerLabels { namespace: namespace.to_owned(), horizontalrunnerautoscaler: autoscaler.to_owned() };
         // GitHub's clocks may disagree with each other by a second.
-        self.waits.get_or_create(&labels).observe(waited.as_secs_f64().max(0.0));
+        let waited = waited.as_secs_f64().max(0.0);
+        self.waits.get_or_create(&labels).observe(waited);
         self.waited.lock().unwrap_or_else(PoisonError::into_inner).insert(labels);
+        self.waits_by_labels.get_or_create(&JobLabels { labels: self.label_set(asks) }).observe(waited);
+    }
+
+    /// Labels as one: sorted, for their order means nothing, and in small letters, for nor does their case at GitHub.
+    fn label_set(&self, asks: &[impl AsRef<str>]) -> String {
+        let sorted: BTreeSet<String> = asks.iter().map(|label| label.as_ref().to_lowercase()).collect();
+        let set: String = sorted.into_iter().collect::<Vec<_>>().join(",").chars().take(LENGTH).collect();
+        let mut known = self.label_sets.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= LABEL_SETS && !known.contains(&set) {
+            return "other".to_owned();
+        }
+        known.insert(set.clone());
+        set
     }
 
     /// Drops the figures of autoscalers that are gone, by namespace and name.
@@ -186,13 +219,33 @@ mod tests {
     fn series_of_autoscaler_are_removed_when_it_is_gone() {
         let mut registry = Registry::default();
         let metrics = ReceiverMetrics::register(&mut registry);
-        metrics.started("ci", "web", SignedDuration::from_secs(3));
-        metrics.started("ci", "old", SignedDuration::from_secs(-1));
+        metrics.started("ci", "web", &["linux"], SignedDuration::from_secs(3));
+        metrics.started("ci", "old", &["linux"], SignedDuration::from_secs(-1));
         metrics.count(Some(&Event::Other("push".to_owned())), Outcome::Ignored, Duration::from_millis(20));
         metrics.retain(|namespace, autoscaler| (namespace, autoscaler) == ("ci", "web"));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains(r#"pacer_webhook_events_total{event="other",action="none",outcome="ignored"} 1"#), "{text}");
         assert!(text.contains(r#"horizontalrunnerautoscaler="web""#) && !text.contains(r#"="old""#), "{text}");
+    }
+
+    #[test]
+    fn waits_are_told_by_sets_of_labels_however_they_are_written_and_those_beyond_the_bound_together() {
+        let mut registry = Registry::default();
+        let metrics = ReceiverMetrics::register(&mut registry);
+        let started = |asks: &[&str]| metrics.started("ci", "web", asks, SignedDuration::from_secs(3));
+        for asks in [["self-hosted", "Linux"], ["linux", "self-hosted"], ["linux", "Self-Hosted"]] {
+            started(&asks);
+        }
+        (1..LABEL_SETS + 3).for_each(|number| started(&[&format!("size-{number}")]));
+        started(&["linux", "self-hosted"]);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in ["{labels=\"linux,self-hosted\"} 4", "{labels=\"size-15\"} 1", "{labels=\"other\"} 3"] {
+            assert!(text.contains(&format!("pacer_job_queue_by_labels_seconds_count{line}\n")), "{line} {text}");
+        }
+        assert_eq!(text.matches("pacer_job_queue_by_labels_seconds_count").count(), LABEL_SETS + 1);
+        let long = "x".repeat(500);
+        assert_eq!(ReceiverMetrics::register(&mut Registry::default()).label_set(&[long]).len(), LENGTH);
     }
 }

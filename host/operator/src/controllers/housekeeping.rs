@@ -17,6 +17,7 @@ use crate::access::credentials_key;
 use crate::error::Error;
 use crate::stores::Stores;
 use crate::token::{Need, Tokens};
+use crate::usage::Pool;
 
 /// UIDs of the objects that exist.
 struct Existing {
@@ -45,6 +46,11 @@ fn uids<K: Resource<DynamicType = ()> + Clone>(store: &Store<K>) -> HashSet<Stri
     store.state().iter().filter_map(|object| object.uid()).collect()
 }
 
+/// Those that people scale, whether or not they have runners.
+fn pools(stores: &Stores) -> HashSet<Pool> {
+    stores.targets().iter().map(|target| Pool::of(&target.reference())).collect()
+}
+
 impl Operator {
     /// Keeps order for as long as it is polled.
     pub(super) async fn keep_house(&self) {
@@ -59,6 +65,8 @@ impl Operator {
         let stores = &self.cluster.stores;
         let existing = Existing::of(stores);
         self.runners.retain(|uid| existing.has(uid));
+        let pools = pools(stores);
+        self.runners.memory.usage.retain(|uid| existing.has(uid), |pool| pools.contains(pool), Timestamp::now());
         self.sets.retain(|uid| existing.has(uid), Timestamp::now());
         self.targets.retain(|uid| existing.has(uid), Instant::now());
         self.autoscalers.retain(|uid| existing.has(uid));

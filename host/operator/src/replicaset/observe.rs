@@ -23,6 +23,7 @@ use crate::pool::Scaled;
 use crate::published::{FleetSummary, IN_FLIGHT};
 use crate::standing;
 use crate::target::owner_of;
+use crate::usage::{Look, Pool};
 
 /// Everything known about the runners.
 pub(crate) struct Fleet {
@@ -136,13 +137,15 @@ impl ReplicaSets {
         let runners = self.cluster.stores.runners_of(of.uid);
         let siblings_register = self.memory.memos.read(of.uid, |memo| memo.registering.holds()).unwrap_or_default();
         let mut members = Vec::with_capacity(runners.len());
+        let mut looks = Vec::with_capacity(runners.len());
         for runner in &runners {
             let facts = self.runners.observer.observe(runner, of.access, of.clock).await?.facts;
             let facts = RunnerFacts { siblings_register: siblings_register && facts.current, ..facts };
             let assessment = assess(&facts, of.clock.now);
-            self.tell(of.set, &facts, &assessment, of.clock.now);
+            looks.extend(self.tell(of.set, &facts, &assessment, of.clock.now));
             members.push((facts, assessment));
         }
+        self.runners.usage.see(of.uid, Pool::of_set(of.set), looks, of.clock.now);
         let seen: BTreeSet<&str> = members.iter().map(|(facts, _)| facts.name.as_str()).collect();
         let adopted = self
             .memory
@@ -191,12 +194,14 @@ impl ReplicaSets {
         Ok(unseen)
     }
 
-    /// Says where a runner stands.
-    fn tell(&self, set: &RunnerReplicaSet, facts: &RunnerFacts, assessment: &Assessment, now: Timestamp) {
-        let Some(uid) = Uid::new(&facts.uid) else { return };
+    /// Says where a runner stands. Returns what it does with its time.
+    fn tell(&self, set: &RunnerReplicaSet, facts: &RunnerFacts, assessment: &Assessment, now: Timestamp) -> Option<Look> {
+        let uid = Uid::new(&facts.uid)?;
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let subject = standing::Subject { uid: &uid, namespace, set: set.metadata.name.as_deref() };
         self.runners.standings.tell(subject, facts, assessment, now);
+        let standing = self.runners.standings.of(&uid)?;
+        Look::of(facts, &standing, self.runners.observer.jobs.get(&uid).as_ref())
     }
 
     /// What to do about the number of runners.

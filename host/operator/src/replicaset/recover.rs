@@ -1,9 +1,9 @@
-//! Jobs that died with their runners: the policy decides which run again, and GitHub is asked when their run has ended.
+//! Jobs that died with their runners: they are counted, the policy decides which run again, and GitHub is asked when their run has ended.
 //!
 //! What is to run again is kept in an annotation of the RunnerReplicaSet. It is written before GitHub is asked, so that after a crash the run's
 //! attempt tells whether it was.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use pacer_cluster::fence::{Fence, NotLeader};
 use pacer_core::facts::PodFacts;
 use pacer_core::ledger::Ledger;
 use pacer_core::policy::RecoverRequest;
-use pacer_core::recovery::{Budget, Next, Refused, Reply, Rerun, Reruns, Stage, Victim, proof};
+use pacer_core::recovery::{self, Budget, JobsOf, LIMIT, Next, Refused, Reply, Rerun, Reruns, Stage, Victim, proof};
 use pacer_core::scale_down;
 use pacer_demand::ledger::Ledgers;
 use pacer_github::{ErrorKind, Repository};
@@ -33,6 +33,7 @@ use crate::access::Access;
 use crate::attributes::Audience;
 use crate::ended::{EndedPod, EndedPods};
 use crate::error::Error;
+use crate::lost::LostJobs;
 use crate::pool;
 use crate::target::{owner_of, pool_reference};
 
@@ -42,12 +43,18 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Jobs that were decided about and are remembered; with more, all are decided about again, which changes nothing.
 const DECIDED: usize = 1_000;
 
-/// What it takes to have jobs run again. There is none unless somebody asked for it (`--recover-jobs`).
-pub(crate) struct JobRecovery {
+/// Where it is known from which jobs died with their runners, and where they are counted.
+pub(crate) struct Losses {
     /// Which jobs runners had.
     pub(crate) ledgers: Arc<Ledgers>,
     /// Pods that the cluster took away.
     pub(crate) ended: EndedPods,
+    /// Their number.
+    pub(crate) counted: LostJobs,
+}
+
+/// What it takes to have jobs run again. There is none unless somebody asked for it (`--recover-jobs`).
+pub(crate) struct JobRecovery {
     /// Who may ask GitHub.
     pub(crate) fence: Fence,
     /// How many jobs.
@@ -64,11 +71,15 @@ pub(super) struct RecoveryMemo {
 }
 
 impl ReplicaSets {
-    /// Decides about jobs that died, and takes those that are to run again a step further. Returns when the next step is due. Nothing that goes wrong here
-    /// stops the fleet.
+    /// Counts jobs that died, decides about them, and takes those that are to run again a step further. Returns when the next step is due. Nothing
+    /// that goes wrong here stops the fleet.
     pub(super) async fn recover(&self, of: Subject<'_>, fleet: &Fleet) -> Duration {
+        let victims = self.victims(of, fleet);
+        for victim in &victims {
+            self.losses.counted.add(victim.job, victim.proof);
+        }
         let Some(recovery) = &self.recovery else { return self.settings.sync_period };
-        match self.recover_jobs(of, fleet, recovery).await {
+        match self.recover_jobs(of, fleet, self.undecided(of, victims), recovery).await {
             Ok(next) => next.min(self.settings.sync_period),
             Err(error) => {
                 tracing::warn!(set = %of.set.name_any(), %error, "jobs that died with their runners could not be seen to, trying again");
@@ -77,9 +88,14 @@ impl ReplicaSets {
         }
     }
 
-    async fn recover_jobs(&self, of: Subject<'_>, fleet: &Fleet, recovery: &JobRecovery) -> Result<Duration, Error> {
+    async fn recover_jobs(
+        &self,
+        of: Subject<'_>,
+        fleet: &Fleet,
+        victims: Vec<Victim>,
+        recovery: &JobRecovery,
+    ) -> Result<Duration, Error> {
         let mut reruns = self.reruns(of);
-        let victims = self.victims(of, fleet, recovery);
         if !victims.is_empty() {
             self.decide(of, fleet, &victims, recovery, &mut reruns).await?;
         }
@@ -100,36 +116,45 @@ impl ReplicaSets {
         })
     }
 
-    /// Jobs that died with their runners, as far as nobody has decided about them.
-    fn victims(&self, of: Subject<'_>, fleet: &Fleet, recovery: &JobRecovery) -> Vec<Victim> {
-        if of.generation.recovery().is_none() {
-            return Vec::new();
+    /// Jobs that died with their runners, as far as that shows by now; each once.
+    fn victims(&self, of: Subject<'_>, fleet: &Fleet) -> Vec<Victim> {
+        let members = || fleet.members.iter().filter_map(|(facts, _)| Some((facts, facts.pod.as_ref()?)));
+        for (facts, pod) in members().filter(|(_, pod)| proof(pod, false).is_some()) {
+            self.losses.ended.keep(of.uid, &facts.name, pod.clone(), false, of.clock);
         }
-        let members: Vec<(&str, &PodFacts)> =
-            fleet.members.iter().filter_map(|(facts, _)| Some((facts.name.as_str(), facts.pod.as_ref()?))).collect();
-        for (runner, pod) in members.iter().filter(|(_, pod)| proof(pod, false).is_some()) {
-            recovery.ended.keep(of.uid, runner, (*pod).clone(), false, of.clock);
-        }
-        let mut ended = recovery.ended.of(of.uid, of.clock.instant);
-        // A pod that is there speaks for itself: a node may be back.
-        ended.retain(|one| members.iter().all(|(_, pod)| pod.uid != one.pod.uid || proof(pod, one.gone).is_some()));
+        let mut ended = self.losses.ended.of(of.uid, of.clock.instant);
         if ended.is_empty() {
             return Vec::new();
         }
-        let ledgers = self.ledgers(of, recovery);
-        let decided = self.memory.memos.read(of.uid, |memo| memo.recovery.decided.clone()).unwrap_or_default();
+        // A pod that is there speaks for itself: a node may be back.
+        let present: HashMap<Option<&str>, &PodFacts> = members().map(|(_, pod)| (pod.uid.as_deref(), pod)).collect();
+        ended.retain(|one| present.get(&one.pod.uid.as_deref()).is_none_or(|pod| proof(pod, one.gone).is_some()));
+        let died: HashMap<&str, Timestamp> =
+            ended.iter().map(|one| (one.runner.as_str(), recovery::died(&one.pod, one.seen.now))).collect();
+        let ledgers = self.ledgers(of);
+        let jobs: Vec<JobsOf<'_>> = ledgers.iter().map(|ledger| JobsOf::find(ledger, &died)).collect();
         let mut met = HashSet::new();
-        let victim =
-            |one: &EndedPod| ledgers.iter().find_map(|ledger| Victim::of(&one.runner, &one.pod, one.gone, ledger, one.seen.now));
-        let victims = ended.iter().filter_map(victim);
-        victims.filter(|victim| !decided.contains(&victim.job) && met.insert(victim.job)).collect()
+        let victim = |one: &EndedPod| {
+            let died = *died.get(one.runner.as_str())?;
+            jobs.iter().find_map(|jobs| Victim::of(&one.runner, &one.pod, one.gone, jobs, died))
+        };
+        ended.iter().filter_map(victim).filter(|victim| met.insert(victim.job)).collect()
+    }
+
+    /// Those of them that a policy is asked about and nobody has decided about. Those beyond [`LIMIT`] are asked about in the next pass.
+    fn undecided(&self, of: Subject<'_>, victims: Vec<Victim>) -> Vec<Victim> {
+        if victims.is_empty() || of.generation.recovery().is_none() {
+            return Vec::new();
+        }
+        let decided = self.memory.memos.read(of.uid, |memo| memo.recovery.decided.clone()).unwrap_or_default();
+        victims.into_iter().filter(|victim| !decided.contains(&victim.job)).take(LIMIT).collect()
     }
 
     /// The jobs of whoever scales these runners.
-    fn ledgers(&self, of: Subject<'_>, recovery: &JobRecovery) -> Vec<Arc<Ledger>> {
+    fn ledgers(&self, of: Subject<'_>) -> Vec<Arc<Ledger>> {
         let Some(owner) = owner_of(of.set) else { return Vec::new() };
         let autoscalers = self.cluster.stores.autoscalers_of(&owner.target);
-        autoscalers.iter().map(|autoscaler| recovery.ledgers.read(autoscaler)).collect()
+        autoscalers.iter().map(|autoscaler| self.losses.ledgers.read(autoscaler)).collect()
     }
 
     /// Asks the policy, and keeps which jobs are to run again.

@@ -158,6 +158,7 @@ async fn jobs_whose_runners_were_taken_away_run_again_once_and_no_others() -> Re
         let text = pacer(&world, &["explain", "job", &job.to_string(), "-n", NAMESPACE]).await?;
         ensure!(text.contains(words), "no {words:?} in {text}");
     }
+    until_lost(&world, &[("evicted", 1), ("node-lost", 1), ("oom-killed", 1), ("preempted", 1)]).await?;
     world.stop().await;
     Ok(())
 }

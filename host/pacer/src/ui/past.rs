@@ -623,7 +623,7 @@ pub(super) mod tests {
         let trace = long(3_000);
         let past = Past::of(trace.clone());
         for (most, things, every) in
-            [(64, THINGS, 1), (12, THINGS, 2), (3, THINGS, 8), (64, 2_000, 4)].map(|(m, t, e)| (m, t, e * EVERY))
+            [(64, THINGS, 1), (12, THINGS, 2), (3, THINGS, 8), (64, 2_100, 4)].map(|(m, t, e)| (m, t, e * EVERY))
         {
             let few = Checkpoints::of(&past.records, most, things);
             assert_eq!(few.every, every, "{most} with {things}");

@@ -65,12 +65,28 @@ export function snapshot(size, now = Date.now()) {
     ["PodPending", "no node takes the pod of runner web-x7k2p-2: 0/12 nodes are available: 12 Insufficient cpu."],
     ["Assignment", "runner web-x7k2p-3 is online and idle: GitHub has to give it the job"],
   ];
-  const waiting = Array.from({ length: Math.max(1, Math.ceil(size / 40)) }, (_, index) => {
+  const wait = Math.max(1, Math.ceil(size / 40));
+  /** Of the jobs of a pool that wait, those from this number on: later ones have waited longer. */
+  const queued = (pool, from) => Array.from({ length: wait }, (_, index) => index).filter((index) => index >= from && index % POOLS.length === pool).length;
+  const waiting = Array.from({ length: wait }, (_, index) => {
     const [word, text] = reasons[index % reasons.length];
     const since = ago(now, 4 + index * 37);
     const name = POOLS[index % POOLS.length];
-    return [`ci/x/${39000000000 + index}`, { id: 39000000000 + index, autoscaler: `${name}-scaler`, pool: `RunnerDeployment/ci/${name}`, repository: `acme/${name}`, workflow: "integration tests", labels: ["self-hosted", "linux", "x64"], attempt: 1 + (index % 2), state: "queued", queued: since, since, runner: null, reason: { word, text }, estimate: index % 4 === 2 ? undefined : { likely: ago(now, -30 - index), latest: ago(now, -300 - index) } }];
+    return [`ci/x/${39000000000 + index}`, { id: 39000000000 + index, autoscaler: `${name}-scaler`, pool: `RunnerDeployment/ci/${name}`, repository: `acme/${name}`, workflow: "integration tests", labels: ["self-hosted", "linux", "x64"], attempt: 1 + (index % 2), state: "queued", queued: since, since, runner: null, place: queued(index % POOLS.length, index), waiting: queued(index % POOLS.length, 0), reason: { word, text }, reason_since: since, estimate: index % 4 === 2 ? undefined : { likely: ago(now, -30 - index), latest: ago(now, -300 - index) } }];
   });
+  const five = 300_000;
+  const waitRow = (name, labels, others, seed) => {
+    // Some spans have no job.
+    const bins = Array.from({ length: 24 }, (_, index) => index).filter((index) => (index + seed) % 7 !== 0).map((index) => {
+      const p50 = 8 + ((index * 7 + seed * 3) % 25);
+      const p95 = p50 * 2 + ((index * 13) % 70);
+      return { from: new Date((Math.floor(now / five) - 23 + index) * five).toISOString(), jobs: 5 + ((index * 5) % 20), p50, p95, max: p95 + ((index * 29) % 200) };
+    });
+    const pool = `RunnerDeployment/ci/${name}`;
+    const sum = bins.reduce((jobs, bin) => jobs + bin.jobs, 0);
+    const row = { pool, labels, others, jobs: sum, p50: 19, p95: 96, max: Math.max(...bins.map((bin) => bin.max)), bins };
+    return [others ? pool : `${pool} ${labels.join(",")}`, row];
+  };
   const pools = [...new Set(all.map((one) => one.pool.split("/")[2]))];
   const first = all[0].name;
   const decision = (number, seconds, rest) => [String(number).padStart(12, "0"), { at: ago(now, seconds), pool: `RunnerDeployment/ci/${pools[0]}`, items: [], more: 0, policy: "default@sha256:0123456789ab", ...rest }];
@@ -79,7 +95,7 @@ export function snapshot(size, now = Date.now()) {
   const failure = (number, seconds, index) => [String(number).padStart(12, "0"), { at: ago(now, seconds), namespace: "ci", runner: all[index % all.length].name, pool: all[index % all.length].pool, situation: "ended", cause: "oom-killed", message: "container runner: OOMKilled, exit code 137" }];
   return {
     version: 1, number: 1, at: new Date(now).toISOString(),
-    operator: { role: "acting", version: "0.1.0", missing_webhooks: 1, left_out: { runners: 0, jobs: 0 } },
+    operator: { role: "acting", version: "0.1.0", missing_webhooks: 1, redeliveries: { asked: 14, delivered: 11, refused: 1, given_up: 1 }, left_out: { runners: 0, jobs: 0 } },
     pools: Object.fromEntries(pools.map((name) => [`RunnerDeployment/ci/${name}`, pool(name, all)])),
     runners: Object.fromEntries(runners),
     jobs: Object.fromEntries([...jobs, ...waiting]),
@@ -108,6 +124,11 @@ export function snapshot(size, now = Date.now()) {
     expenses: Object.fromEntries([
       ...pools.map((name, index) => [`acme/${name}`, { payer: "repository", jobs: 130 - index * 17, busy_minutes: 1540.5 - index * 190, idle_minutes: 88.2 + index * 13, cost: 41.2 - index * 5.1, unpriced_minutes: 0 }]),
       ["nobody", { payer: "nobody", jobs: 0, busy_minutes: 0, idle_minutes: 402.3, cost: 8.75, unpriced_minutes: 12.5 }],
+    ]),
+    waits: Object.fromEntries([
+      ...pools.map((name, index) => waitRow(name, ["linux", "self-hosted", name].sort(), false, index)),
+      waitRow(pools[0], ["gpu", "linux", "self-hosted"], false, 9),
+      waitRow(pools[0], [], true, 4),
     ]),
     failures: Object.fromEntries([failure(1, 700, 0), failure(2, 90, 1)]),
     causes: { "oom-killed": { cause: "oom-killed", now: 2, total: 9, last: ago(now, 90) }, unschedulable: { cause: "unschedulable", now: size > 10 ? 5 : 0, total: 40, last: ago(now, 300) } },

@@ -9,7 +9,7 @@ import { createInterface } from "node:readline";
 import { launch, open } from "./browser.mjs";
 import { POLICY } from "./server.mjs";
 
-const SCREENS = ["fleet", "queue", "capacity", "decisions", "simulation", "repositories", "github", "failures"];
+const SCREENS = ["fleet", "queue", "waits", "capacity", "decisions", "simulation", "repositories", "github", "failures"];
 const NOTHING = /null|undefined|NaN|Invalid/;
 /** What Chromium says itself while nobody listens. */
 const UNREACHABLE = /ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY_RESPONSE|network error/;
@@ -46,6 +46,10 @@ try {
   await page.locator("button.tile.busy").first().waitFor();
   await page.getByRole("tab", { name: /^queue$/i }).click();
   await page.locator("#screen-queue").getByText("the maximum is reached").first().waitFor();
+  await page.locator('#screen-queue [data-title="Place"]').getByText("1 of 1", { exact: true }).waitFor();
+  await page.getByRole("tab", { name: /^waits$/i }).click();
+  await page.locator('#screen-waits svg[aria-label^="1 span"], #screen-waits svg[aria-label^="2 spans"]').waitFor();
+  assert.equal(await page.locator('#screen-waits [data-title="Jobs"]:visible').innerText(), "3");
   await seen("busy");
 
   await page.locator("#live[data-live=no]").waitFor();

@@ -11,10 +11,11 @@ const SHOTS = [
   { name: "fleet", screen: "fleet", size: 300, options: { colorScheme: "light" } },
   { name: "fleet-dark", screen: "fleet", size: 300, options: { colorScheme: "dark" }, detail: true },
   { name: "queue", screen: "queue", size: 120, options: { colorScheme: "light" } },
+  { name: "waits", screen: "waits", size: 120, options: { colorScheme: "light" } },
   { name: "decisions", screen: "decisions", size: 120, options: { colorScheme: "light" } },
   { name: "capacity-narrow", screen: "capacity", size: 120, options: { colorScheme: "dark", viewport: { width: 360, height: 720 } } },
 ];
-const MORE = ["fleet", "queue", "capacity", "decisions", "simulation", "repositories", "github", "failures"].flatMap((screen) =>
+const MORE = ["fleet", "queue", "waits", "capacity", "decisions", "simulation", "repositories", "github", "failures"].flatMap((screen) =>
   ["light", "dark"].flatMap((colorScheme) => [
     { name: `${screen}-${colorScheme}-wide`, screen, size: 120, options: { colorScheme } },
     { name: `${screen}-${colorScheme}-360`, screen, size: 120, detail: screen === "fleet" && colorScheme === "light", options: { colorScheme, viewport: { width: 360, height: 720 } } },

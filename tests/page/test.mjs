@@ -10,7 +10,7 @@ import { serve } from "./server.mjs";
 import { reader, pause } from "../../host/pacer/src/ui/page/live.js";
 import { apply, duration, quantile, read } from "../../host/pacer/src/ui/page/state.js";
 
-const SCREENS = ["fleet", "queue", "capacity", "decisions", "simulation", "repositories", "github", "failures"];
+const SCREENS = ["fleet", "queue", "waits", "capacity", "decisions", "simulation", "repositories", "github", "failures"];
 const THREE = JSON.parse(await readFile(new URL("three.json", import.meta.url)));
 const AXE = await readFile(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
@@ -357,6 +357,23 @@ describe("repositories", () => {
   });
 });
 
+describe("github", () => {
+  it("tells what became of failed deliveries of webhooks, where there were any", async (test) => {
+    const shown = copy(THREE);
+    const { page, server, errors } = await scene(test, shown, {}, "github");
+    const table = page.locator(".table:has(caption:text('Failed deliveries'))");
+    const cells = async () => (await table.locator("td").allInnerTexts()).map((text) => text.trim());
+    assert.deepEqual(await cells(), ["0", "5", "3", "1", "0"]);
+    const tell = (redeliveries) => server.send("delta", { ...difference(shown, {}), operator: { ...shown.operator, redeliveries } });
+    tell({ asked: 6, delivered: 3, refused: 1, given_up: 1 });
+    await page.waitForFunction(() => document.querySelector("#screen-github td[data-title='Given up']")?.textContent === "1");
+    assert.deepEqual(await cells(), ["0", "6", "3", "1", "1"]);
+    tell({ asked: 0, delivered: 0, refused: 0, given_up: 0 });
+    await table.waitFor({ state: "hidden" });
+    assert.deepEqual(errors, []);
+  });
+});
+
 describe("queue", () => {
   it("tells when a job that waits will probably start", async (test) => {
     const shown = copy(THREE);
@@ -368,10 +385,51 @@ describe("queue", () => {
     told({ likely: soon(200), latest: soon(900) });
     await cell.getByText("in 3 min").waitFor();
     assert.match(await cell.getAttribute("title"), /nine times out of ten by/);
+    assert.equal(await page.locator('[data-title="Place"]').innerText(), "1 of 1");
+    const stands = page.locator('[data-title="Why it waits"] time');
+    assert.equal(await stands.getAttribute("datetime"), waiting.reason_since);
     told({ likely: soon(-9), latest: soon(30) });
     await cell.getByText("any moment").waitFor();
     told(undefined);
     await page.waitForFunction((cell) => document.querySelector(cell).textContent === "", '[data-title="Probably starts"]');
+    assert.deepEqual(errors, []);
+  });
+});
+
+describe("waits", () => {
+  it("are a line per pool and labels, with gaps where no job started, and the same as numbers", async (test) => {
+    const shown = copy(THREE);
+    const { page, server, errors } = await scene(test, shown, {}, "waits");
+    const panel = page.locator("#screen-waits");
+    const rows = async (table) => (await panel.locator(".table").nth(table).locator("tbody tr").allInnerTexts()).map((text) => text.replace(/\s+/g, " ").trim());
+    assert.deepEqual(await rows(0), ["ci/web linux, self-hosted 9 12 s 40 s 1 min", "ci/web all other labels 9 12 s 40 s 1 min"]);
+    const drawn = panel.locator("svg").first();
+    assert.match(await drawn.getAttribute("aria-label"), /^3 spans of five minutes with jobs; in the newest p50 5 s, p95 9 s, longest 9 s$/);
+    const line = (name) => drawn.locator(`path.${name}`).getAttribute("d");
+    // The second and the third span follow each other, and the first is an hour before.
+    assert.match(await line("p50"), /^M11 \S+L12 \S+M22 \S+L23 \S+L23 \S+L24 \S+$/);
+    assert.match(await line("max"), /^M11\.5 (\S+)L11\.5 \1M22\.5 1\.00L22\.5 1\.00M/);
+    const seen = await drawn.locator("path.p50").evaluate((path) => ({ stroke: getComputedStyle(path).stroke, width: path.getBoundingClientRect().width }));
+    assert.ok(seen.stroke.startsWith("rgb") && seen.width > 20, JSON.stringify(seen));
+    await panel.getByText("As numbers").click();
+    await panel.locator(".table").nth(1).waitFor();
+    assert.deepEqual((await rows(1)).map((row) => row.replace(/^.*?ci/, "ci")), ["ci/web linux, self-hosted 2 5 s 9 s 9 s", "ci/web all other labels 9 12 s 40 s 1 min", "ci/web linux, self-hosted 3 12 s 40 s 1 min", "ci/web linux, self-hosted 4 10 s 31 s 40 s"]);
+    for (const viewport of [{ width: 360, height: 740 }, { width: 1280, height: 800 }]) {
+      await page.setViewportSize(viewport);
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+      assert.deepEqual(await violations(page), []);
+    }
+    const key = "RunnerDeployment/ci/web linux,self-hosted";
+    // What is drawn depends on the moment.
+    const told = (...changes) => server.send("delta", { ...difference(shown, ...changes), at: THREE.at });
+    told({ waits: { [key]: { ...shown.waits[key], p95: 250, max: 700 } } });
+    await panel.getByText("4 min").waitFor();
+    assert.match(await line("p50"), /^M11 22\.69L12 22\.69M/, "the longest wait is the top of the picture");
+    server.send("delta", { ...difference(shown, {}), at: new Date(Date.parse(THREE.at) + 3_600_000).toISOString() });
+    await page.waitForFunction(() => document.querySelector("#screen-waits svg .p50").getAttribute("d").startsWith("M10 "));
+    told({}, { waits: Object.keys(shown.waits) });
+    await panel.getByText("No job is known to have started in the last two hours.").waitFor();
+    assert.equal(await panel.locator("tr:visible").count(), 0);
     assert.deepEqual(errors, []);
   });
 });

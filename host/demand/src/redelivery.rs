@@ -72,6 +72,19 @@ struct Labels {
 /// All that may become of a failed delivery.
 const OUTCOMES: [&str; 4] = ["delivered", "given_up", "asked", "refused"];
 
+/// Failed deliveries by what became of them, since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Times that GitHub was asked to deliver one again.
+    pub asked: u64,
+    /// Delivered then.
+    pub delivered: u64,
+    /// GitHub does not deliver them again.
+    pub refused: u64,
+    /// They failed as often as they may, or are too old.
+    pub given_up: u64,
+}
+
 /// The figures; clones share them.
 #[derive(Clone, Debug)]
 pub struct RedeliveryMetrics {
@@ -98,6 +111,13 @@ impl RedeliveryMetrics {
     #[must_use]
     pub fn missing(&self) -> u64 {
         u64::try_from(self.waiting.get()).unwrap_or_default()
+    }
+
+    /// What became of failed deliveries.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let of = |outcome| self.events.get_or_create(&Labels { outcome }).get();
+        Totals { asked: of("asked"), delivered: of("delivered"), refused: of("refused"), given_up: of("given_up") }
     }
 
     fn count(&self, outcome: &'static str, number: u32) {
@@ -411,6 +431,15 @@ impl std::fmt::Display for Shown<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn totals_are_those_of_the_metric() {
+        let metrics = RedeliveryMetrics::register(&mut Registry::default());
+        for (number, outcome) in (1..).zip(OUTCOMES) {
+            metrics.count(outcome, number);
+        }
+        assert_eq!(metrics.totals(), Totals { delivered: 1, given_up: 2, asked: 3, refused: 4 });
+    }
 
     #[test]
     fn missing_webhook_is_logged_once_when_one_is_needed() {

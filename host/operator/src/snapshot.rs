@@ -22,9 +22,11 @@ mod fleet;
 mod github;
 mod ledger;
 mod shadow;
+mod waits;
 
 pub use build::Builder;
 pub use expense::{expenses, sight};
+pub use waits::WaitBins;
 
 /// The form that this version writes. A field may be added without a new number; one that changes or goes takes one.
 pub const VERSION: u32 = 1;
@@ -120,6 +122,8 @@ sections! {
     simulations: Simulation,
     /// What runners cost whom: `owner/name` of a repository, or a word of [`Payer`].
     expenses: Expense,
+    /// How long jobs waited over the last two hours: key of the pool, a blank and the labels; without these for all other sets of labels.
+    waits: Waits,
 }
 
 /// What changed from one snapshot to a later one.
@@ -180,8 +184,24 @@ pub struct Operator {
     pub version: String,
     /// Failed webhook deliveries that are still to be delivered again.
     pub missing_webhooks: u64,
+    /// What became of failed webhook deliveries since this process began.
+    #[serde(default)]
+    pub redeliveries: Redeliveries,
     /// What there was no room for.
     pub left_out: LeftOut,
+}
+
+/// Failed webhook deliveries by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redeliveries {
+    /// Times that GitHub was asked to deliver one again.
+    pub asked: u64,
+    /// Delivered then.
+    pub delivered: u64,
+    /// GitHub does not deliver them again.
+    pub refused: u64,
+    /// They failed as often as they may, or are too old.
+    pub given_up: u64,
 }
 
 /// How many things are not in a snapshot, for lack of room.
@@ -346,8 +366,17 @@ pub struct Job {
     pub since: Timestamp,
     /// The runner it was given to.
     pub runner: Option<String>,
+    /// Its place among the jobs that its autoscaler knows and that wait, from 1; none for one that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<u32>,
+    /// How many of them wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u32>,
     /// Why it waits, as far as that is known; none for one that runs.
     pub reason: Option<Reason>,
+    /// Since when it waits for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason_since: Option<Timestamp>,
     /// When it will probably start; none where nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
@@ -433,6 +462,42 @@ pub struct Figure {
     pub in_force: f64,
     /// As it is simulated with those in shadow.
     pub shadow: f64,
+}
+
+/// How long jobs of a pool waited that asked for the same labels and started in the last two hours. Seconds; p50 and p95 are up to 2 % too short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Key of the pool.
+    pub pool: String,
+    /// The labels, sorted.
+    pub labels: Vec<String>,
+    /// Whether these are all jobs with labels beyond the first sixteen sets.
+    pub others: bool,
+    /// Jobs that started.
+    pub jobs: u64,
+    /// Half of them waited no longer.
+    pub p50: u32,
+    /// 95 of 100 waited no longer.
+    pub p95: u32,
+    /// The longest wait.
+    pub max: u32,
+    /// Spans of five minutes in which jobs started, in their order.
+    pub bins: Vec<WaitBin>,
+}
+
+/// Waits of the jobs that started in a span of five minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitBin {
+    /// When it begins.
+    pub from: Timestamp,
+    /// Jobs that started.
+    pub jobs: u64,
+    /// Half of them waited no longer.
+    pub p50: u32,
+    /// 95 of 100 waited no longer.
+    pub p95: u32,
+    /// The longest wait.
+    pub max: u32,
 }
 
 /// Whom runners cost something.

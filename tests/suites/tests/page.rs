@@ -166,6 +166,16 @@ async fn page_shows_runners_and_jobs_and_tells_when_one_starts() -> Result<()> {
     let now = timeout(PATIENCE, waits).await.context("waiting for two jobs that run and one that waits for room")??;
     let listed = now["listings"].as_object().into_iter().flatten().any(|(_, listing)| listing["runners"] == 2);
     ensure!(listed && now["credentials"]["default"]["budgets"][0]["limit"] == 15_000, "{now:#}");
+    let mut jobs = now["jobs"].as_object().into_iter().flatten().map(|(_, job)| job);
+    let waiting = jobs.find(|job| job["state"] == "queued").context("no job waits")?;
+    let place = (&waiting["place"], &waiting["waiting"], waiting["reason_since"].is_string());
+    ensure!(place == (&json!(1), &json!(1), true), "{waiting:#}");
+    let row = |now: &Value| now["waits"]["RunnerDeployment/default/web web"].clone();
+    let started = shown(&address, "the waits of the two that run", |now| row(now)["jobs"] == 2).await?;
+    let (row, bins) = (row(&started), row(&started)["bins"].as_array().cloned().unwrap_or_default());
+    let sum: u64 = bins.iter().filter_map(|bin| bin["jobs"].as_u64()).sum();
+    let longest = bins.iter().filter_map(|bin| bin["max"].as_u64()).max();
+    ensure!(sum == 2 && row["labels"] == json!(["web"]) && row["max"].as_u64() == longest, "{row:#}");
 
     // Whoever watches does not keep the operator from ending.
     let ended = operator(&world)?.terminate().await.context("it did not end")?;

@@ -4,20 +4,23 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pacer_cluster::object::Uid;
+use pacer_demand::redelivery::Totals;
 use tokio_util::sync::CancellationToken;
 
 use super::demand::{Remembered, jobs};
 use super::expense::Expenses;
 use super::fleet::{self, Sets};
 use super::ledger::{RunningJobs, known};
-use super::{Cause, Decision, Item, LeftOut, Operator, Role, Section, Snapshot, VERSION, github, grown, shadow};
+use super::waits::Follower;
+use super::{Cause, Decision, Item, LeftOut, Operator, Redeliveries, Role, Section, Snapshot, VERSION, github, grown, shadow};
 use crate::metrics::{Metrics, Sources};
 
-/// Makes snapshots; clones share what runners cost.
+/// Makes snapshots; clones share what runners cost and how long jobs waited.
 #[derive(Clone, Debug)]
 pub struct Builder {
     metrics: Arc<Metrics>,
     expenses: Expenses,
+    waits: Follower,
     version: String,
 }
 
@@ -25,24 +28,31 @@ impl Builder {
     /// From the sources of these metrics, by a process of this version.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>, version: &str) -> Self {
-        Self { metrics, expenses: Expenses::default(), version: version.to_owned() }
+        Self { metrics, expenses: Expenses::default(), waits: Follower::default(), version: version.to_owned() }
     }
 
-    /// Follows what runners cost until `stop`, so that snapshots tell it.
+    /// Follows what runners cost and how long jobs waited until `stop`, so that snapshots tell it.
     pub async fn follow(self, stop: CancellationToken) {
-        self.expenses.follow(&self.metrics, stop).await;
+        tokio::join!(self.expenses.follow(&self.metrics, stop.clone()), self.waits.follow(&self.metrics, stop));
     }
 
     /// What there is now. A process that does not act has nothing to tell but that.
     #[must_use]
     pub fn build(&self, role: Role, number: u64, now: Timestamp) -> Snapshot {
-        let missing_webhooks = self.metrics.redelivery().missing();
-        let operator = Operator { role, version: self.version.clone(), missing_webhooks, left_out: LeftOut::default() };
+        let redelivery = self.metrics.redelivery();
+        let Totals { asked, delivered, refused, given_up } = redelivery.totals();
+        let operator = Operator {
+            role,
+            version: self.version.clone(),
+            missing_webhooks: redelivery.missing(),
+            redeliveries: Redeliveries { asked, delivered, refused, given_up },
+            left_out: LeftOut::default(),
+        };
         let empty = Snapshot { version: VERSION, number, at: now, operator, ..Snapshot::default() };
         let all = self.metrics.sources();
         let whole = all.iter().fold(empty.clone(), |whole, sources| joined(whole, of(sources, empty.clone()), sources.shard));
         let (comparisons, simulations) = (shadow::comparisons(&all), shadow::simulations(&all));
-        Snapshot { comparisons, simulations, expenses: self.expenses.told(), ..whole }
+        Snapshot { comparisons, simulations, expenses: self.expenses.told(), waits: self.waits.told(), ..whole }
     }
 }
 

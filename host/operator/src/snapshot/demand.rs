@@ -56,14 +56,13 @@ pub(super) fn jobs(
             known.iter().filter(|(_, job)| job.state == Kept::Queued).map(|(_, job)| job.queued).collect();
         let estimates = pool.as_ref().zip(pace).map(|(pool, pace)| starts(pool, &pace, &queued, now)).unwrap_or_default();
         let mut estimates = estimates.into_iter();
+        let waiting = u32::try_from(queued.len()).unwrap_or(u32::MAX);
         let mut place = 0_u32;
         for (id, job) in known {
             let waits = job.state == Kept::Queued;
             place = place.saturating_add(u32::from(waits));
-            let reason = waits.then(|| {
-                let cause = waiting::waits(Queued { at: job.queued, place }, pool.as_ref()).cause;
-                Reason { word: cause.word().to_owned(), text: cause.to_string() }
-            });
+            let why = waits.then(|| waiting::waits(Queued { at: job.queued, place }, pool.as_ref()));
+            let (reason, reason_since) = why.map(|why| (as_told(&why.cause), why.since)).unzip();
             let estimate = if waits { estimates.next().flatten() } else { None };
             let job = Job {
                 id,
@@ -77,7 +76,10 @@ pub(super) fn jobs(
                 queued: job.queued,
                 since: job.since,
                 runner: job.runner.as_ref().map(ToString::to_string),
+                place: waits.then_some(place),
+                waiting: waits.then_some(waiting),
                 reason,
+                reason_since,
                 estimate,
             };
             all.push((format!("{namespace}/{name}/{id}"), Arc::new(job)));
@@ -89,6 +91,10 @@ pub(super) fn jobs(
         all.truncate(JOBS);
     }
     (all.into_iter().collect(), left_out)
+}
+
+fn as_told(cause: &waiting::Cause) -> Reason {
+    Reason { word: cause.word().to_owned(), text: cause.to_string() }
 }
 
 /// The runners of each pool.

@@ -55,13 +55,19 @@ fn sample() -> Snapshot {
         queued: at(95),
         since: at(100),
         runner: None,
+        place: None,
+        waiting: None,
         reason: None,
+        reason_since: None,
         estimate: None,
     };
     let running = Job { runner: Some("web-1-a".into()), ..job(38_000_000_001, JobState::Running) };
     let waiting = Job {
         since: at(95),
         reason: reason("PodPending", &format!("no node takes the pod of runner web-1-c: {message}")),
+        place: Some(1),
+        waiting: Some(1),
+        reason_since: Some(at(97)),
         estimate: Some(Estimate { likely: at(160), latest: at(400) }),
         ..job(38_000_000_002, JobState::Queued)
     };
@@ -143,11 +149,30 @@ fn sample() -> Snapshot {
     let simulation =
         Simulation { since: at(-3_600), jobs: 40, figures, wait_error: 0.5, runner_minutes_error: 0.01, refused: None };
     let refused = Simulation { since: at(0), refused: reason("NoJob", "no job has come in that time"), ..Simulation::default() };
+    let bin = |from, jobs, p50, p95, max| WaitBin { from: at(from), jobs, p50, p95, max };
+    let waits = |labels: &[&str], bins: Vec<WaitBin>| Waits {
+        pool: "RunnerDeployment/ci/web".into(),
+        labels: labels.iter().map(ToString::to_string).collect(),
+        others: labels.is_empty(),
+        jobs: 9,
+        p50: 12,
+        p95: 40,
+        max: 95,
+        bins,
+    };
+    // 1,795,000,000 is 100 s after the beginning of a span.
+    let linux =
+        waits(&["linux", "self-hosted"], vec![bin(-3_700, 4, 10, 31, 40), bin(-400, 3, 12, 40, 95), bin(-100, 2, 5, 9, 9)]);
     Snapshot {
         version: VERSION,
         number: 1,
         at: at(120),
-        operator: Operator { role: Role::Acting, version: "0.1.0".into(), ..Operator::default() },
+        operator: Operator {
+            role: Role::Acting,
+            version: "0.1.0".into(),
+            redeliveries: Redeliveries { asked: 5, delivered: 3, refused: 1, given_up: 0 },
+            ..Operator::default()
+        },
         pools: section([("RunnerDeployment/ci/web".into(), pool)]),
         runners: section(runners.map(|runner| (format!("ci/{}", runner.name), runner))),
         jobs: section([running, waiting].map(|job| (format!("ci/web-scaler/{}", job.id), job))),
@@ -158,6 +183,10 @@ fn sample() -> Snapshot {
         causes: section([("unschedulable".into(), cause)]),
         comparisons: section([(grown(1), comparison)]),
         expenses: section([("acme/app".into(), expense(Payer::Repository, 9)), ("nobody".into(), expense(Payer::Nobody, 0))]),
+        waits: section([
+            ("RunnerDeployment/ci/web".into(), waits(&[], vec![bin(-100, 9, 12, 40, 95)])),
+            ("RunnerDeployment/ci/web linux,self-hosted".into(), linux),
+        ]),
         simulations: section([("ci/api".into(), refused), ("ci/web".into(), simulation)]),
     }
 }

@@ -19,7 +19,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub(super) const INDEX: File =
     File { name: "index.html", kind: "text/html; charset=utf-8", content: include_str!("page/index.html") };
 
-const OTHERS: [File; 11] = [
+const OTHERS: [File; 12] = [
     File { name: "app.css", kind: STYLE, content: include_str!("page/app.css") },
     File { name: "app.js", kind: SCRIPT, content: include_str!("page/app.js") },
     File { name: "detail.js", kind: SCRIPT, content: include_str!("page/detail.js") },
@@ -31,6 +31,7 @@ const OTHERS: [File; 11] = [
     File { name: "simulation.js", kind: SCRIPT, content: include_str!("page/simulation.js") },
     File { name: "state.js", kind: SCRIPT, content: include_str!("page/state.js") },
     File { name: "tables.js", kind: SCRIPT, content: include_str!("page/tables.js") },
+    File { name: "waits.js", kind: SCRIPT, content: include_str!("page/waits.js") },
 ];
 
 impl File {

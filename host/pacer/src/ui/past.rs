@@ -9,7 +9,7 @@ use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use pacer_core::spend::Spending;
 use pacer_operator::snapshot::{
     Budget, Cause, Counts, Credentials, Decision, Failure, JOBS, Job, JobState, LeftOut, Listing, Operator, Pool, RUNNERS,
-    Reason, Role, Runner, RunningJob, Section, Snapshot, VERSION, expenses, sight,
+    Reason, Role, Runner, RunningJob, Section, Snapshot, VERSION, WaitBins, expenses, sight,
 };
 use pacer_operator::standing::State;
 use pacer_trace::surroundings::{self, Listings, Room};
@@ -126,6 +126,7 @@ struct Scene {
     listings: BTreeMap<String, Arc<Listing>>,
     /// A trace has no prices.
     spending: Spending,
+    waits: WaitBins,
 }
 
 #[derive(Clone, Debug)]
@@ -163,7 +164,7 @@ impl Scene {
     /// How much it holds.
     fn things(&self) -> usize {
         let (lists, maps) = (self.decisions.len() + self.failures.len(), self.credentials.len() + self.listings.len());
-        self.pools.len() + self.jobs.len() + self.runners.len() + lists + maps + self.spending.things()
+        self.pools.len() + self.jobs.len() + self.runners.len() + lists + maps + self.spending.things() + self.waits.things()
     }
 
     fn take(&mut self, record: &Record) {
@@ -239,6 +240,9 @@ impl Scene {
 
     fn starts(&mut self, id: u64, named: Option<&Arc<str>>, at: Timestamp) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        if let Some(pool) = job.about.pool.as_deref().filter(|_| job.state == JobState::Queued) {
+            self.waits.started(&key(pool), &job.about.labels, job.queued, at, at);
+        }
         (job.state, job.since, job.runner) = (JobState::Running, at, named.cloned().or(job.runner.take()));
         if let Some(runner) = job.runner.as_ref().and_then(|runner| self.runners.get_mut(runner)) {
             (runner.state, runner.since, runner.job) = (State::Busy, at, Some(id));
@@ -344,7 +348,7 @@ impl Scene {
     fn snapshot(self, by: &str, at: Timestamp) -> Snapshot {
         let left_out =
             LeftOut { runners: self.runners.len().saturating_sub(RUNNERS), jobs: self.jobs.len().saturating_sub(JOBS) };
-        let operator = Operator { role: Role::Acting, version: by.to_owned(), missing_webhooks: 0, left_out };
+        let operator = Operator { role: Role::Acting, version: by.to_owned(), left_out, ..Operator::default() };
         let runners: Section<Runner> = self.runners.iter().take(RUNNERS).map(|(name, runner)| self.told(name, runner)).collect();
         let pools = self.pools.values().map(|pool| of_pool(pool, &runners)).collect();
         let mut jobs: Vec<(&u64, &JobNow)> = self.jobs.iter().collect();
@@ -365,6 +369,7 @@ impl Scene {
             failures: self.failures.into_iter().map(|(number, one)| (numbered(number), one)).collect(),
             causes: self.failed.into_iter().map(|cause| (cause.cause.clone(), Arc::new(cause))).collect(),
             expenses: expenses(&self.spending, false),
+            waits: self.waits.told(at),
             // What policies in shadow answered is not recorded.
             ..Snapshot::default()
         }
@@ -457,7 +462,11 @@ fn of_job(id: u64, job: &JobNow) -> (String, Arc<Job>) {
         queued: job.queued,
         since: job.since,
         runner: job.runner.as_ref().map(ToString::to_string),
+        // Both need why it waits.
+        place: None,
+        waiting: None,
         reason: None,
+        reason_since: None,
         estimate: None,
     };
     (format!("{}/{id}", pool.unwrap_or_default()), Arc::new(told))
@@ -552,6 +561,14 @@ pub(super) mod tests {
         };
         assert_eq!(spent(7), [("acme/app".to_owned(), 1, 0.0, 1.0)]);
         assert_eq!(spent(9), [("acme/app".to_owned(), 1, 1.0, 1.0)]);
+        let waits = |minute: i64| {
+            let shown = past.at(at(minute));
+            shown.waits.into_iter().map(|(key, row)| (key, row.jobs, row.p50, row.max, row.bins[0].from)).collect::<Vec<_>>()
+        };
+        assert_eq!(waits(6), []);
+        let row = ("RunnerDeployment/ci/web web".to_owned(), 1, 360, 360, at(5));
+        assert_eq!([waits(7), waits(124)], [vec![row.clone()], vec![row]]);
+        assert_eq!(waits(125), [], "two hours later");
         let over = past.at(at(9));
         assert!(over.jobs.is_empty() && over.failures.len() == 1 && over.decisions.len() == 1, "{over:#?}");
         assert_eq!(over.causes.get("unknown").unwrap().total, 1);
@@ -606,7 +623,7 @@ pub(super) mod tests {
         let trace = long(3_000);
         let past = Past::of(trace.clone());
         for (most, things, every) in
-            [(64, THINGS, 1), (12, THINGS, 2), (3, THINGS, 8), (64, 2_000, 4)].map(|(m, t, e)| (m, t, e * EVERY))
+            [(64, THINGS, 1), (12, THINGS, 2), (3, THINGS, 8), (64, 2_100, 4)].map(|(m, t, e)| (m, t, e * EVERY))
         {
             let few = Checkpoints::of(&past.records, most, things);
             assert_eq!(few.every, every, "{most} with {things}");

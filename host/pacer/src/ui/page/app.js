@@ -9,8 +9,9 @@ import { repositories } from "./repositories.js";
 import { simulation } from "./simulation.js";
 import { apply, count, duration, read } from "./state.js";
 import { capacity, decisions, failures, github, queue, summary } from "./tables.js";
+import { waits } from "./waits.js";
 
-const SCREENS = [fleet, queue, capacity, decisions, simulation, repositories, github, failures];
+const SCREENS = [fleet, queue, waits, capacity, decisions, simulation, repositories, github, failures];
 /** A gap in the connection that is shorter than this is nobody's concern. */
 const PATIENCE = 3_000;
 /** Screen readers hear the figures again after this. */

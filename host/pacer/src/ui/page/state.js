@@ -4,7 +4,7 @@
 export const VERSION = 1;
 
 /** Parts of a snapshot that are lists of things by key. */
-export const SECTIONS = ["pools", "runners", "jobs", "decisions", "credentials", "listings", "failures", "causes", "comparisons", "simulations", "expenses"];
+export const SECTIONS = ["pools", "runners", "jobs", "decisions", "credentials", "listings", "failures", "causes", "comparisons", "simulations", "expenses", "waits"];
 
 /** States of runners in the order in which people want to see them, and what each means. */
 export const STATES = [

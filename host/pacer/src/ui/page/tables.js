@@ -47,6 +47,13 @@ export function described(cell, strong, rest) {
   keyed(cell, [["a", strong], ["b", rest ?? ""]], (key) => h(key === "a" ? "b" : "span"), say);
 }
 
+/** What it waits for, and since when. */
+function reasoned(cell, job) {
+  const said = [["a", job.reason?.word ?? ""], ["b", job.reason?.text ?? ""], ...(job.reason_since ? [["since", job.reason_since]] : [])];
+  const make = (key) => (key === "since" ? h("span", { class: "stands" }, "for ", since(null)) : h(key === "a" ? "b" : "span"));
+  keyed(cell, said, make, (element, value) => (element.className === "stands" ? setSince(element.lastChild, value) : say(element, value)));
+}
+
 /** When it will start; until when in nine of ten cases is told on demand. */
 function estimated(cell, job) {
   setSince(cell.firstChild, job.estimate?.likely);
@@ -74,10 +81,11 @@ export const queue = {
       ["Pool", "", null, text((job) => called(job.pool))],
     ];
     const id = ["Job", "number", null, text((job) => (job.attempt > 1 ? `${job.id}, attempt ${job.attempt}` : job.id))];
-    const why = ["Why it waits", "wide", null, (cell, job) => described(cell, job.reason?.word ?? "", job.reason?.text)];
+    const why = ["Why it waits", "wide", null, reasoned];
+    const turn = ["Place", "number", null, text((job) => (job.place ? `${job.place} of ${job.waiting}` : ""))];
     const starts = ["Probably starts", "age", age, estimated];
     const place = ["Runner", "name", null, text((job) => job.runner ?? "not known yet")];
-    this.waiting = table("Jobs that wait, the oldest first", [...columns("For"), why, starts, id]);
+    this.waiting = table("Jobs that wait, the oldest first", [...columns("For"), turn, why, starts, id]);
     this.running = table("Jobs that run, the longest first", [...columns("For"), place, id]);
     this.empty = h("p", { class: "empty" });
     panel.append(this.waits.element, this.waiting.element, this.running.element, this.empty);
@@ -233,9 +241,16 @@ export const github = {
       ["Failed since", "number", null, text((one) => one.failures)],
       ["What GitHub said", "wide", null, text((one) => one.error ?? "")],
     ]);
+    this.redeliveries = table("Failed deliveries of webhooks, since this process began", [
+      ["Missing now", "number", null, text((one) => one.missing)],
+      ["Asked for again", "number", null, text((one) => one.asked)],
+      ["Delivered then", "number", null, text((one) => one.delivered)],
+      ["Refused by GitHub", "number", null, text((one) => one.refused)],
+      ["Given up", "number", null, text((one) => one.given_up)],
+    ]);
     this.webhooks = h("p", { class: "hint" });
     this.empty = h("p", { class: "empty" });
-    panel.append(this.budgets.element, this.listings.element, this.calls.element, this.webhooks, this.empty);
+    panel.append(this.budgets.element, this.listings.element, this.calls.element, this.redeliveries.element, this.webhooks, this.empty);
   },
 
   render(state, page) {
@@ -247,7 +262,10 @@ export const github = {
     this.calls.show(credentials);
     this.listings.show([...state.listings].filter(([key]) => page.matches(key)).sort(ascending((one) => one.scope)));
     const missing = state.operator.missing_webhooks;
+    const again = state.operator.redeliveries;
+    const known = again && (missing > 0 || Object.values(again).some((number) => number > 0));
     // A trace does not tell.
+    this.redeliveries.show(known && !page.recorded ? [["all", { missing, ...again }]] : []);
     say(this.webhooks, page.recorded ? "" : missing > 0 ? `${count(missing, "webhook delivery").replace("deliverys", "deliveries")} failed and ${missing === 1 ? "is" : "are"} asked for again.` : "No webhook delivery is known to be missing.");
     say(this.empty, state.credentials.size > 0 ? "" : "GitHub was not asked yet.");
   },

@@ -100,11 +100,9 @@ fn attempts(world: &World, job: JobId) -> Vec<Job> {
 /// Waits until a job runs again, and is well.
 async fn again(world: &World, job: JobId) -> Result<JobId> {
     let run = world.github.job(job).context("no job")?.run;
-    let began = std::time::Instant::now();
     let well = |job: &Job| job.run == run && job.attempt == 2 && job.conclusion == Some(Conclusion::Success);
     let outcome = world.github.wait_for(LATER, |view| view.all_jobs().any(well)).await;
     world.check(outcome).await.with_context(|| format!("waiting for job {job} to run again"))?;
-    println!("job {job} ran again after {:?}", began.elapsed());
     Ok(attempts(world, job).into_iter().find(well).context("it was there")?.id)
 }
 

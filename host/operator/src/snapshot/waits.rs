@@ -60,6 +60,11 @@ fn rounded(seconds: u32) -> u32 {
     seconds.checked_shr(cut).and_then(|high| high.checked_shl(cut)).unwrap_or(seconds)
 }
 
+/// GitHub compares labels without regard to case.
+fn small(label: &Arc<str>) -> Arc<str> {
+    if label.chars().any(char::is_uppercase) { label.to_lowercase().into() } else { label.clone() }
+}
+
 fn place(at: Timestamp) -> i64 {
     at.as_second().div_euclid(BIN)
 }
@@ -77,7 +82,7 @@ impl WaitBins {
             return;
         }
         let rows = if let Some(rows) = self.pools.get_mut(pool) { rows } else { self.pools.entry(pool.into()).or_default() };
-        let set = Some(labels.iter().cloned().collect());
+        let set = Some(labels.iter().map(small).collect());
         let told_apart = rows.contains_key(&set) || rows.keys().filter(|row| row.is_some()).count() < SETS;
         let bin = rows.entry(set.filter(|_| told_apart)).or_default().entry(place(started)).or_default();
         let seconds = u32::try_from(started.duration_since(queued).as_secs().max(0)).unwrap_or(u32::MAX);
@@ -275,9 +280,9 @@ mod tests {
         for wait in 1..=100 {
             bins.started(POOL, &labels("linux self-hosted"), at(299 - wait), at(299), at(299));
         }
-        bins.started(POOL, &labels("self-hosted linux"), at(-700), at(300), at(300));
+        bins.started(POOL, &labels("self-hosted Linux"), at(-700), at(300), at(300));
         let told = bins.told(at(300));
-        assert_eq!(told.len(), 1, "the order of labels is nothing");
+        assert_eq!(told.len(), 1, "order and case of labels are nothing");
         assert_eq!(figures(&told, "RunnerDeployment/ci/web linux,self-hosted"), (101, 51, 96, 1_000));
         let row = told.values().next().unwrap();
         assert_eq!((row.labels.join(" "), row.others), ("linux self-hosted".to_owned(), false));

@@ -186,7 +186,7 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Of a runner's pod and the jobs of its pool; none where there is nothing to recover. See [`proof`]. `died` is when the runner [died](died).
+    /// Of a runner's pod and the jobs of its pool; none where there is nothing to recover. See [`proof`]. `died` is when the runner [died].
     #[must_use]
     pub fn of(runner: &str, pod: &PodFacts, gone: bool, jobs: &JobsOf<'_>, died: Timestamp) -> Option<Self> {
         let proof = proof(pod, gone)?;

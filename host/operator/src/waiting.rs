@@ -23,6 +23,10 @@ pub fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler) -> Autoscaler {
         return said(Brake::Unable, refused);
     }
     let Some(scaling) = find(ConditionType::Scaling) else { return Autoscaler::default() };
+    if let (Some(max), "MetricUnavailable") = (reached(autoscaler), scaling.reason.as_str()) {
+        let message = format!("maxReplicas is {max}; {}", scaling.message);
+        return Autoscaler { message, ..said(Brake::Maximum, scaling) };
+    }
     let brake = match scaling.reason.as_str() {
         "MetricUnavailable" => Brake::Blind,
         "MaxReplicas" => Brake::Maximum,
@@ -32,6 +36,12 @@ pub fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler) -> Autoscaler {
         _ => Brake::None,
     };
     said(brake, scaling)
+}
+
+/// The maximum where the number is that: a demand that can't be read would not raise it.
+fn reached(autoscaler: &HorizontalRunnerAutoscaler) -> Option<i32> {
+    let desired = autoscaler.status.as_ref()?.desired_replicas?;
+    autoscaler.spec.max_replicas.filter(|max| desired >= *max)
 }
 
 fn said(brake: Brake, condition: &Condition) -> Autoscaler {
@@ -111,13 +121,14 @@ mod tests {
 
     #[test]
     fn autoscaler_holds_the_number_for_the_reason_of_its_condition() {
-        let of = |type_: &str, status: &str, reason: &str| {
+        let object = |type_: &str, status: &str, reason: &str| -> HorizontalRunnerAutoscaler {
             let text = format!(
                 "{{metadata: {{name: web}}, spec: {{scaleTargetRef: {{name: web}}}}, status: {{conditions: [{{type: {type_}, \
                  status: '{status}', reason: {reason}, message: why, lastTransitionTime: 2026-01-01T00:00:00Z}}]}}}}"
             );
-            autoscaler(&serde_saphyr::from_str(&text).unwrap())
+            serde_saphyr::from_str(&text).unwrap()
         };
+        let of = |type_: &str, status: &str, reason: &str| autoscaler(&object(type_, status, reason));
         for (type_, status, reason, brake) in [
             ("Accepted", "False", "Invalid", Brake::Unable),
             ("Scaling", "True", "MaxReplicas", Brake::Maximum),
@@ -131,6 +142,11 @@ mod tests {
             assert_eq!((found.brake, found.message.as_str()), (brake, "why"), "{reason}");
         }
         assert_eq!(of("Accepted", "True", "Accepted"), Autoscaler::default());
+        for (max, desired, brake) in [(4, 3, Brake::Blind), (4, 4, Brake::Maximum), (4, 5, Brake::Maximum)] {
+            let mut blind = object("Scaling", "False", "MetricUnavailable");
+            (blind.spec.max_replicas, blind.status.get_or_insert_default().desired_replicas) = (Some(max), Some(desired));
+            assert_eq!(autoscaler(&blind).brake, brake, "{desired} of {max}");
+        }
     }
 
     #[test]

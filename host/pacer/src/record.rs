@@ -3,6 +3,7 @@
 //! It reads what everybody reads who may read the five kinds and JobLedgers, by watches, and nodes of runners where it may; it changes nothing.
 
 mod chronicle;
+mod output;
 mod recorder;
 mod surroundings;
 mod what_if;
@@ -27,13 +28,13 @@ use pacer_cluster::nodes::Nodes;
 use pacer_core::allowed::Allowed;
 use pacer_core::node;
 use pacer_operator::target::Target;
-use pacer_trace::file::{self, FileError, Writer};
-use pacer_trace::{Header, History, Record, What};
+use pacer_trace::{Record, What};
 use serde::de::DeserializeOwned;
 use tokio::time::MissedTickBehavior;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
 use chronicle::Chronicle;
+use output::Output;
 use surroundings::{NodeReader, ReadNodes, Surroundings};
 
 /// How often lines reach the file.
@@ -41,6 +42,9 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 /// The same where lines are compressed, frame by frame: small frames compress badly.
 const FLUSH_COMPRESSED: Duration = Duration::from_secs(30);
+
+/// Most bytes of the lines of one file of a directory: some 80,000 records, which take 40 MiB for a moment when the next file is begun.
+pub(crate) const LINES_OF_A_FILE: u64 = 16 << 20;
 
 /// How often scheduled overrides are looked at: their times are whole seconds as a rule.
 const TICK: Duration = Duration::from_secs(1);
@@ -51,9 +55,13 @@ const CHECKPOINT: Duration = Duration::from_secs(60);
 /// Arguments of `pacer record`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The trace. One that exists is gone on with; a name that ends in .zst makes it compressed.
+    /// The trace. One that exists is gone on with; a name that ends in .zst makes it compressed. A directory, or a name that ends in a slash, takes
+    /// compressed files of which the oldest go.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Most bytes of all files of a directory; 256 MiB without it.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(8 << 20..), value_name = "BYTES")]
+    record_bytes: Option<u64>,
     /// Pools of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
@@ -146,8 +154,7 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
         follow(cluster, all, |object| Some(Change::Jobs(object)), |_| None, false),
         follow(cluster, all, |object| Some(Change::Runner(object)), |object| Some(Change::RunnerGone(object)), true),
     ]);
-    let every = if file::is_compressed(&arguments.out) { FLUSH_COMPRESSED } else { FLUSH };
-    let mut flush = tokio::time::interval(every);
+    let mut flush = tokio::time::interval(book.output.interval());
     let mut checkpoint = tokio::time::interval(CHECKPOINT);
     let mut tick = tokio::time::interval(TICK);
     let allowed = Arc::new(Allowed { node_labels: node::LABELS.split(',').map(str::to_owned).collect(), ..Allowed::default() });
@@ -163,7 +170,7 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
                 Some(change) => book.take(change?)?,
                 None => bail!("the watches ended"),
             },
-            _ = flush.tick() => book.writer.flush()?,
+            _ = flush.tick() => book.output.flush(Timestamp::now())?,
             _ = tick.tick() => book.time_passes()?,
             _ = look.tick() => {
                 let read = nodes.read(book.chronicle.nodes()).await;
@@ -173,7 +180,7 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
             stopped = &mut stop => {
                 stopped.context("listening for signals")?;
                 book.checkpoint()?;
-                book.writer.flush()?;
+                book.output.flush(Timestamp::now())?;
                 return Ok(());
             }
         }
@@ -229,9 +236,9 @@ fn key(object: &impl kube::ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The file, and what is known.
+/// What is written to, and what is known.
 struct Book {
-    writer: Writer,
+    output: Output,
     chronicle: Chronicle,
     surroundings: Surroundings,
     /// Runners of the listing under way.
@@ -246,28 +253,15 @@ impl Book {
             scale_down_delay: arguments.default_scale_down_delay,
             labels: arguments.common_runner_labels.iter().map(|label| Arc::from(label.as_str())).collect(),
         };
-        let out = &arguments.out;
-        match file::read(out) {
-            Ok(contents) => {
-                if contents.trace.header.redacted {
-                    bail!("{} is redacted, so nothing can be added to it: give another file", out.display());
-                }
-                let history = History::of(&contents.trace);
-                let mut writer = Writer::append(out, &contents)?;
-                writer.record(&Record { at: now, what: What::Resumed { since: history.ended } })?;
-                Ok(Self {
-                    writer,
-                    chronicle: Chronicle::resumed(defaults, &history),
-                    surroundings: Surroundings::default(),
-                    listed: None,
-                })
+        let (mut output, history) = Output::open(&arguments.out, arguments.record_bytes, now)?;
+        let chronicle = match history {
+            Some(history) => {
+                output.record(&Record { at: now, what: What::Resumed { since: history.ended } })?;
+                Chronicle::resumed(defaults, &history)
             }
-            Err(FileError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                let writer = Writer::create(out, &Header::new(now))?;
-                Ok(Self { writer, chronicle: Chronicle::new(defaults), surroundings: Surroundings::default(), listed: None })
-            }
-            Err(error) => Err(error.into()),
-        }
+            None => Chronicle::new(defaults),
+        };
+        Ok(Self { output, chronicle, surroundings: Surroundings::default(), listed: None })
     }
 
     fn take(&mut self, change: Change) -> Result<()> {
@@ -301,18 +295,18 @@ impl Book {
 
     fn nodes(&mut self, read: &ReadNodes, allowed: &Allowed) -> Result<()> {
         for record in self.surroundings.nodes(read, allowed, Timestamp::now()) {
-            self.writer.record(&record)?;
+            self.output.record(&record)?;
         }
         Ok(())
     }
 
     fn checkpoint(&mut self) -> Result<()> {
-        Ok(self.writer.record(&Record { at: Timestamp::now(), what: What::Checkpoint {} })?)
+        Ok(self.output.record(&Record { at: Timestamp::now(), what: What::Checkpoint {} })?)
     }
 
     fn write(&mut self) -> Result<()> {
         for record in self.chronicle.news() {
-            self.writer.record(&record)?;
+            self.output.record(&record)?;
         }
         Ok(())
     }

@@ -24,10 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::arguments::{ElectionArguments, FactArguments, RunArguments};
 use crate::connection::REQUEST_DEADLINE;
-use crate::record::{Defaults, Plan, Setting};
-
-/// Most bytes of the lines of one file of a trace: some 80,000 records, which take 40 MiB for a moment when the next file is begun.
-const LINES_OF_A_FILE: u64 = 16 << 20;
+use crate::record::{Defaults, LINES_OF_A_FILE, Plan, Setting};
 
 pub(super) fn timing(arguments: &ElectionArguments) -> anyhow::Result<LeaseTiming> {
     let timing = LeaseTiming {

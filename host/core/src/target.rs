@@ -8,7 +8,7 @@
 mod label;
 mod reach;
 
-pub use label::{Architecture, Fit};
+pub use label::{Architecture, Fit, label_set};
 pub use reach::{Group, Level, Reach, Visibility};
 
 /// Whether runners with these labels can take a job that asks for those; see [`Fit`]. An architecture that nobody wrote down is assumed.

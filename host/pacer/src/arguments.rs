@@ -13,6 +13,7 @@ use pacer_core::shard::Shards;
 use pacer_demand::receiver::JobLabel;
 
 use crate::listen::Identity;
+use crate::record::{LEAST_RECORD_BYTES, RECORD_BYTES};
 
 /// Arguments of `pacer run`.
 #[derive(Args, Debug)]
@@ -50,7 +51,7 @@ pub(crate) struct RunArguments {
     pub(crate) record: Option<PathBuf>,
 
     /// Most bytes of all files of that trace; the oldest go first.
-    #[arg(long, default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(8 << 20..), value_name = "BYTES")]
+    #[arg(long, default_value_t = RECORD_BYTES, value_parser = clap::value_parser!(u64).range(LEAST_RECORD_BYTES..), value_name = "BYTES")]
     pub(crate) record_bytes: u64,
 
     /// How often what happened to a pool is simulated with its policies in shadow, to say what its fleet would be by now, where a policy set has

@@ -46,6 +46,12 @@ const FLUSH_COMPRESSED: Duration = Duration::from_secs(30);
 /// Most bytes of the lines of one file of a directory: some 80,000 records, which take 40 MiB for a moment when the next file is begun.
 pub(crate) const LINES_OF_A_FILE: u64 = 16 << 20;
 
+/// Most bytes of all files of a directory unless something else is asked for.
+pub(crate) const RECORD_BYTES: u64 = 256 << 20;
+
+/// The least that may be asked for: some files.
+pub(crate) const LEAST_RECORD_BYTES: u64 = 8 << 20;
+
 /// How often scheduled overrides are looked at: their times are whole seconds as a rule.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -60,7 +66,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Most bytes of all files of a directory; 256 MiB without it.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(8 << 20..), value_name = "BYTES")]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(LEAST_RECORD_BYTES..), value_name = "BYTES")]
     record_bytes: Option<u64>,
     /// Pools of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]

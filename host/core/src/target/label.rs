@@ -1,5 +1,7 @@
 //! Labels that jobs ask for and runners have.
 
+use std::collections::BTreeSet;
+
 /// Labels that GitHub gives every runner of ours: they are self-hosted, and run in Linux containers.
 const IMPLICIT: [&str; 2] = ["self-hosted", "linux"];
 
@@ -65,6 +67,12 @@ pub(super) fn fit(wanted: &[&str], labels: &[&str], architecture: Option<Archite
         }
     }
     if missing.is_empty() { Ok(fit) } else { Err(missing) }
+}
+
+/// Labels in an order of their own and in small letters: neither order nor case means anything at GitHub.
+#[must_use]
+pub fn label_set(labels: &[impl AsRef<str>]) -> BTreeSet<String> {
+    labels.iter().map(|label| label.as_ref().to_lowercase()).collect()
 }
 
 #[cfg(test)]

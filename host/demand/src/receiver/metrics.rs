@@ -1,10 +1,11 @@
 //! What happened to deliveries. Labels are from closed sets, or of autoscalers that exist.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use pacer_core::target::label_set;
 use pacer_github::webhook::{Event, JobAction};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -163,13 +164,12 @@ impl ReceiverMetrics {
         let waited = waited.as_secs_f64().max(0.0);
         self.waits.get_or_create(&labels).observe(waited);
         self.waited.lock().unwrap_or_else(PoisonError::into_inner).insert(labels);
-        self.waits_by_labels.get_or_create(&JobLabels { labels: self.label_set(asks) }).observe(waited);
+        self.waits_by_labels.get_or_create(&JobLabels { labels: self.told_as(asks) }).observe(waited);
     }
 
-    /// Labels as one: sorted, for their order means nothing, and in small letters, for nor does their case at GitHub.
-    fn label_set(&self, asks: &[impl AsRef<str>]) -> String {
-        let sorted: BTreeSet<String> = asks.iter().map(|label| label.as_ref().to_lowercase()).collect();
-        let set: String = sorted.into_iter().collect::<Vec<_>>().join(",").chars().take(LENGTH).collect();
+    /// Labels as one, or what those beyond the bound share.
+    fn told_as(&self, asks: &[impl AsRef<str>]) -> String {
+        let set: String = label_set(asks).into_iter().collect::<Vec<_>>().join(",").chars().take(LENGTH).collect();
         let mut known = self.label_sets.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= LABEL_SETS && !known.contains(&set) {
             return "other".to_owned();
@@ -246,6 +246,6 @@ mod tests {
         }
         assert_eq!(text.matches("pacer_job_queue_by_labels_seconds_count").count(), LABEL_SETS + 1);
         let long = "x".repeat(500);
-        assert_eq!(ReceiverMetrics::register(&mut Registry::default()).label_set(&[long]).len(), LENGTH);
+        assert_eq!(ReceiverMetrics::register(&mut Registry::default()).told_as(&[long]).len(), LENGTH);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pacer_core::ledger::State;
+use pacer_core::target::label_set;
 use tokio_util::sync::CancellationToken;
 
 use super::fleet::key;
@@ -42,7 +43,7 @@ pub struct WaitBins {
 }
 
 /// Sorted labels; none for those beyond [`SETS`].
-type Row = Option<BTreeSet<Arc<str>>>;
+type Row = Option<BTreeSet<String>>;
 
 /// By how many times [`BIN`] the bin begins after 1970.
 type Bins = BTreeMap<i64, Bin>;
@@ -58,11 +59,6 @@ struct Bin {
 fn rounded(seconds: u32) -> u32 {
     let cut = (u32::BITS - seconds.leading_zeros()).saturating_sub(7);
     seconds.checked_shr(cut).and_then(|high| high.checked_shl(cut)).unwrap_or(seconds)
-}
-
-/// GitHub compares labels without regard to case.
-fn small(label: &Arc<str>) -> Arc<str> {
-    if label.chars().any(char::is_uppercase) { label.to_lowercase().into() } else { label.clone() }
 }
 
 fn place(at: Timestamp) -> i64 {
@@ -82,7 +78,7 @@ impl WaitBins {
             return;
         }
         let rows = if let Some(rows) = self.pools.get_mut(pool) { rows } else { self.pools.entry(pool.into()).or_default() };
-        let set = Some(labels.iter().map(small).collect());
+        let set = Some(label_set(labels));
         let told_apart = rows.contains_key(&set) || rows.keys().filter(|row| row.is_some()).count() < SETS;
         let bin = rows.entry(set.filter(|_| told_apart)).or_default().entry(place(started)).or_default();
         let seconds = u32::try_from(started.duration_since(queued).as_secs().max(0)).unwrap_or(u32::MAX);
@@ -124,7 +120,7 @@ impl WaitBins {
                 whole.longest = whole.longest.max(bin.longest);
                 told.push(bin.told(Timestamp::from_second(at.saturating_mul(BIN)).unwrap_or_default()));
             }
-            let labels: Vec<String> = row.iter().flatten().map(ToString::to_string).collect();
+            let labels: Vec<String> = row.iter().flatten().cloned().collect();
             let key = if row.is_some() { format!("{pool} {}", labels.join(",")) } else { pool.to_string() };
             let sum = whole.told(now);
             let others = row.is_none();

@@ -9,10 +9,7 @@ use jiff::Timestamp;
 use pacer_trace::file::{self, FileError, Writer};
 use pacer_trace::{Directory, Header, History, Limits, Record};
 
-use super::{FLUSH, FLUSH_COMPRESSED, LINES_OF_A_FILE};
-
-/// Most bytes of a directory unless something else is asked for.
-pub(super) const TOTAL: u64 = 256 << 20;
+use super::{FLUSH, FLUSH_COMPRESSED, LINES_OF_A_FILE, RECORD_BYTES};
 
 /// What is open for writing.
 pub(super) enum Output {
@@ -29,7 +26,7 @@ impl Output {
     /// When it can't be read or written, when it is a redacted file, or when bytes of a single file are to be bounded.
     pub(super) fn open(path: &Path, total: Option<u64>, now: Timestamp) -> Result<(Self, Option<History>)> {
         if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            let limits = Limits { total: total.unwrap_or(TOTAL), lines: LINES_OF_A_FILE };
+            let limits = Limits { total: total.unwrap_or(RECORD_BYTES), lines: LINES_OF_A_FILE };
             let (directory, history) = Directory::open(path, limits, now)?;
             return Ok((Self::Directory(Box::new(directory)), history));
         }

@@ -33,6 +33,14 @@ ifneq ($(ARCH),$(HOST_ARCH))
 endif
 export ARCH
 
+# No path of the machine is in what is shipped: two machines build the same bytes.
+REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CURDIR)=/pacer --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
+define without_paths
+	for path in "$(CURDIR)" "$(or $(CARGO_HOME),$(HOME)/.cargo)"; do
+	  if grep -aqF "$$path/" $(RELEASED)/pacer; then echo "the program names $$path, a place on this machine" >&2; exit 1; fi
+	done
+endef
+
 DENY_VERSION := 0.20.2
 AUDIT_VERSION := 0.22.2
 AUDITABLE_VERSION := 0.7.7
@@ -229,7 +237,8 @@ cross: setup ## Installs the Rust target of ARCH where it is missing.
 	rustup target list --installed --toolchain $(TOOLCHAIN) | grep -qx $(CPU)-unknown-linux-gnu || rustup target add --toolchain $(TOOLCHAIN) $(CPU)-unknown-linux-gnu
 
 image: cross ## Writes an OCI layout with the release build into target/image, and its root into target/image-root for the Dockerfile. ARCH=arm64 for that platform.
-	PACER_OWN_GLIBC=1 cargo build --release -p pacer $(CROSS) $(LOCKED)
+	RUSTFLAGS="$(REMAPPED)" PACER_OWN_GLIBC=1 cargo build --release -p pacer $(CROSS) $(LOCKED)
+	$(without_paths)
 	rm -rf target/image target/image-root target/image-files.tsv
 	deploy/image/build.sh $(RELEASED)/pacer target/image
 
@@ -243,9 +252,11 @@ image-test: image build controlplane ## The operator of `make image` on its own 
 
 image-twice: cross ## Builds program and image of the last commit from nothing in two places, and compares them byte by byte. Takes an hour on two cores.
 	rm -rf target/twice
+	# The same commit for both, whatever happens meanwhile.
+	commit=$$(git rev-parse HEAD)
 	for place in first second-elsewhere; do
 	  git worktree prune
-	  git worktree add --detach "target/twice/$$place" HEAD
+	  git worktree add --detach "target/twice/$$place" "$$commit"
 	  make -C "target/twice/$$place" image
 	done
 	cmp target/twice/{first,second-elsewhere}/$(RELEASED)/pacer
@@ -261,10 +272,12 @@ release-tools: tools ## Installs cargo-auditable, cargo-cyclonedx, crane, oras a
 	go install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN_VERSION)
 
 release: cross helm policies ## For ARCH: writes archives, image, chart, manifests, policies, SBOM, checksums and provenance into target/release-files.
+	export RUSTFLAGS="$(REMAPPED)"
 	# The image brings its own glibc, the archives meet older ones.
 	PACER_OWN_GLIBC=1 cargo auditable build --release -p pacer $(CROSS) $(LOCKED)
 	install -m 755 $(RELEASED)/pacer target/pacer-of-the-image
 	cargo auditable build --release -p pacer $(CROSS) $(LOCKED)
+	$(without_paths)
 	cargo cyclonedx --manifest-path host/pacer/Cargo.toml --format json --override-filename sbom
 	# The interpreter of texts is compiled into the program, and its crates are locked apart.
 	cargo cyclonedx --manifest-path policies/interpreter/Cargo.toml --format json --override-filename sbom

@@ -18,6 +18,7 @@ pub mod nodes;
 pub mod object;
 pub mod owner;
 pub mod pace;
+pub mod page;
 pub mod precedence;
 pub mod seed;
 pub mod status;

@@ -1,6 +1,6 @@
 //! All nodes and what is requested on them, listed when a policy that asks for it is about to be asked.
 //!
-//! Pods are some 10 KiB each and are not kept: a page of them becomes sums by node.
+//! Pods are some 10 KiB each and are not kept: each becomes part of the sums of its node as it is read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use futures::TryFutureExt as _;
 use k8s_openapi::api::core::v1::{Affinity, Container, Node, NodeSelectorTerm, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ListParams;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
 use pacer_api::names::label;
 use pacer_api::quantity::nanos;
 use pacer_core::allowed::Allowed;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
 use crate::answer::is_forbidden;
-use crate::nodes;
+use crate::{nodes, page};
 
 /// How long what was listed is used, and so at most two lists of nodes a minute.
 const AGE: Duration = Duration::from_secs(30);
@@ -120,15 +120,12 @@ impl Surveyor {
 
     async fn pages<K>(&self, fields: &str, mut take: impl FnMut(K)) -> Result<(), Obstacle>
     where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+        K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        let api: Api<K> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE).fields(fields);
         for _ in 0..PAGES {
             let failed = |source| Obstacle::Api { what: K::plural(&()).into_owned(), source: Box::new(source) };
-            let page = api.list(&params).map_err(failed).await?;
-            page.items.into_iter().for_each(&mut take);
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            match page::each(&self.client, None, &params, &mut take).map_err(failed).await? {
                 Some(next) => params = params.continue_token(&next),
                 None => return Ok(()),
             }

@@ -1,7 +1,7 @@
 //! Where runners failed of late: by node and by image.
 //!
 //! A node that breaks runner after runner, and an image that does not start, show here long before anybody looks. What is remembered is
-//! bounded by number and by age, and lost with the process.
+//! bounded by number and by age; a process that begins to act takes those before it from receipts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,12 +23,15 @@ pub fn is_told(cause: Cause) -> bool {
     matches!(cause, Exit | UnregisteredExit | Evicted | OomKilled | NodeLost | ImagePull | ConfigError | Unknown)
 }
 
-/// One failure.
+/// A runner failed and was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Failure {
-    at: Timestamp,
-    node: Option<Arc<str>>,
-    image: Option<Arc<str>>,
+pub struct Failure {
+    /// When.
+    pub at: Timestamp,
+    /// Its node, where it had one.
+    pub node: Option<Arc<str>>,
+    /// Its image, where that is known.
+    pub image: Option<Arc<str>>,
 }
 
 /// Those of the last hour, of all pools; the oldest first.
@@ -53,6 +56,15 @@ impl Failures {
         let node = node.map(|node| shared(node, |failure| &failure.node));
         let image = image.map(|image| shared(image, |failure| &failure.image));
         self.0.push_back(Failure { at: now, node, image });
+    }
+
+    /// Adds failures of before `began`, when this process began to count, in the order of time. Those that are told of since then are known already.
+    pub fn recall(&mut self, mut past: Vec<Failure>, began: Timestamp) {
+        past.retain(|failure| failure.at < began);
+        past.extend(self.0.drain(..).filter(|failure| failure.at >= began));
+        past.sort_by_key(|failure| failure.at);
+        past.drain(..past.len().saturating_sub(LIMIT));
+        self.0 = past.into();
     }
 
     /// How many runners failed on a node within the last hour.
@@ -98,6 +110,23 @@ mod tests {
         assert_eq!((failures.on_node("n-2", at(300)), failures.0.len()), (0, 3));
         failures.add(Some("n-2"), None, at(10_000));
         assert_eq!(failures.0.len(), 1, "what is old is forgotten");
+    }
+
+    #[test]
+    fn those_before_the_process_began_are_counted_once_beside_its_own() {
+        let mut failures = Failures::default();
+        failures.add(Some("n-1"), Some("runner:1"), at(1_000));
+        let told = |second, node: &str| Failure { at: at(second), node: Some(node.into()), image: None };
+        // Its own failure has a receipt as well.
+        let past = vec![told(1_000, "n-1"), told(500, "n-1"), told(400, "n-2")];
+        failures.recall(past.clone(), at(900));
+        for (second, one, two) in [(1_000, 2, 1), (4_000, 2, 0), (4_100, 1, 0), (4_600, 0, 0)] {
+            assert_eq!((failures.on_node("n-1", at(second)), failures.on_node("n-2", at(second))), (one, two), "{second}");
+        }
+        failures.recall(past, at(900));
+        assert_eq!(failures.on_node("n-1", at(1_000)), 2, "told twice");
+        failures.recall((0..2 * i64::try_from(LIMIT).unwrap()).map(|_| told(800, "n-3")).collect(), at(900));
+        assert_eq!((failures.0.len(), failures.on_node("n-3", at(1_000))), (LIMIT, LIMIT - 1), "the oldest make room");
     }
 
     #[test]

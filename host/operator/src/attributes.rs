@@ -3,7 +3,7 @@
 //! What a fact is made from is known here already, but for nodes, which are read for all decisions alike.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,6 @@ use pacer_api::names::{RUNNER_CONTAINER, annotation};
 use pacer_cluster::object::Uid;
 use pacer_core::allowed::Allowed;
 use pacer_core::facts::RunnerFacts;
-use pacer_core::failures::Failures;
 use pacer_core::last_job;
 use pacer_core::node::NodeFacts;
 use pacer_core::phase::Assessment;
@@ -23,6 +22,7 @@ use pacer_core::pool::{self, OtherPool, PoolOrigin, Workforce};
 use pacer_core::price::Prices;
 use pacer_core::reads::{Fact, Reads};
 
+use crate::failures::FailureLog;
 use crate::published::PoolReports;
 use crate::stores::Stores;
 use crate::target::{Target, TargetRef};
@@ -35,7 +35,7 @@ pub struct FactSources {
     pools: PoolReports,
     /// Image of runners whose spec names none.
     runner_image: String,
-    failures: Mutex<Failures>,
+    failures: FailureLog,
 }
 
 /// The runners that a policy is asked about, and what it reads.
@@ -65,10 +65,17 @@ pub struct AboutPool<'a> {
 }
 
 impl FactSources {
-    /// From these, and with no failures known.
+    /// From these.
     #[must_use]
-    pub fn new(allowed: Arc<Allowed>, prices: Prices, stores: Stores, pools: PoolReports, runner_image: String) -> Self {
-        Self { allowed, prices, stores, pools, runner_image, failures: Mutex::default() }
+    pub fn new(
+        allowed: Arc<Allowed>,
+        prices: Prices,
+        stores: Stores,
+        pools: PoolReports,
+        failures: FailureLog,
+        runner_image: String,
+    ) -> Self {
+        Self { allowed, prices, stores, pools, runner_image, failures }
     }
 
     /// Image of the `runner` container of runners that are made so.
@@ -80,8 +87,15 @@ impl FactSources {
     }
 
     /// A runner failed and was given up.
-    pub fn failed(&self, node: Option<&str>, image: &str, now: Timestamp) {
-        self.failures().add(node, Some(image).filter(|image| !image.is_empty()), now);
+    pub fn failed(&self, node: Option<&str>, image: Option<&str>, now: Timestamp) {
+        self.failures.add(node, image, now);
+    }
+
+    /// Has what a policy reads ready that is not at hand: failures of before this process began to act.
+    pub async fn prepare(&self, reads: &Reads) {
+        if reads.has(Fact::Failures) {
+            self.failures.recall().await;
+        }
     }
 
     /// Of a pool.
@@ -100,7 +114,7 @@ impl FactSources {
             told.extend(origin.attributes());
         }
         if reads.has(Fact::Failures) {
-            told.push(("image-failures".to_owned(), self.failures().of_image(image, now).to_string()));
+            told.push(("image-failures".to_owned(), self.failures.of_image(image, now).to_string()));
         }
         told
     }
@@ -141,7 +155,7 @@ impl FactSources {
                 node.attributes.push(("other-runners".to_owned(), others.to_string()));
             }
             if to.reads.has(Fact::Failures) {
-                let failures = self.failures().on_node(&node.name, to.now);
+                let failures = self.failures.on_node(&node.name, to.now);
                 node.attributes.push(("failures".to_owned(), failures.to_string()));
             }
         }
@@ -165,11 +179,6 @@ impl FactSources {
             told.extend(facts.last_job.as_deref().map(last_job::attributes).unwrap_or_default());
         }
         told
-    }
-
-    /// A poisoned lock only means that somebody panicked between two failures.
-    fn failures(&self) -> MutexGuard<'_, Failures> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

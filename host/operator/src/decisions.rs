@@ -17,7 +17,7 @@ use pacer_core::policy::{Node, Pool, RestartRequest, Subject};
 use pacer_core::reads::Fact;
 use pacer_core::restart::{self, Remedy, RestartLimits};
 use pacer_core::scale_down;
-use pacer_policy::record::{Done, Item};
+use pacer_policy::record::{Done, FailedOn, Item};
 use pacer_policy::{Decision, Evaluation, Generation};
 use pacer_policyset::PolicySets;
 use pacer_policyset::receipts::{Draft, Owner, Receipts};
@@ -122,6 +122,7 @@ impl Decisions {
     /// Adds the further facts about nodes of which this is known, by name. What their pods request takes a list of nodes and of pods, and is told
     /// where these may be listed.
     pub async fn tell_nodes(&self, to: Audience<'_>, known: &BTreeMap<String, NodeFacts>, nodes: &mut [Node]) {
+        self.facts.prepare(to.reads).await;
         self.facts.tell_nodes(to, known, nodes);
         if nodes.is_empty() || !to.reads.has(Fact::Room) {
             return;
@@ -176,13 +177,19 @@ impl Decisions {
             RestartDecision { member, remedy, reason, policy: policy.clone() }
         };
         let decided: Vec<RestartDecision> = asked.iter().enumerate().map(decide).collect();
-        for (decision, asked) in decided.iter().zip(&asked) {
-            if failures::is_told(asked.trouble.cause) && !matches!(decision.remedy, Remedy::Wait { .. }) {
-                let node = members.get(decision.member).and_then(|(facts, _)| scale_down::node_of(facts));
-                self.facts.failed(node, image, clock.now);
-            }
+        let failed_on = |member: usize| {
+            let node = members.get(member).and_then(|(facts, _)| scale_down::node_of(facts)).map(str::to_owned);
+            FailedOn { node, image: Some(image).filter(|image| !image.is_empty()).map(str::to_owned) }
+        };
+        let gave_up = |(decision, asked): (&RestartDecision, &Asked<'_>)| {
+            let told = failures::is_told(asked.trouble.cause) && !matches!(decision.remedy, Remedy::Wait { .. });
+            told.then(|| failed_on(decision.member))
+        };
+        let failed: Vec<_> = decided.iter().zip(&asked).map(gave_up).collect();
+        for FailedOn { node, image } in failed.iter().flatten() {
+            self.facts.failed(node.as_deref(), image.as_deref(), clock.now);
         }
-        let items = items(&decided, members, stand_alone);
+        let items = items(decided.iter().zip(failed), members, stand_alone);
         let acted = items.iter().any(|item| item.done.acted());
         let draft = Draft::new(owner, &evaluation, items, clock.now);
         // Somebody may ask in a moment about all but runners that did their job.
@@ -201,8 +208,12 @@ fn is_ordinary(trouble: &Trouble) -> bool {
 }
 
 /// What is done about each runner, for the receipt.
-fn items(decided: &[RestartDecision], members: &[(RunnerFacts, Assessment)], stand_alone: bool) -> Vec<Item> {
-    let item = |decision: &RestartDecision| {
+fn items<'a>(
+    decided: impl Iterator<Item = (&'a RestartDecision, Option<FailedOn>)>,
+    members: &[(RunnerFacts, Assessment)],
+    stand_alone: bool,
+) -> Vec<Item> {
+    let item = |(decision, failed_on): (&RestartDecision, Option<FailedOn>)| {
         let (facts, _) = members.get(decision.member)?;
         let done = match decision.remedy {
             Remedy::Replace if !stand_alone => Done::Replaced,
@@ -210,7 +221,7 @@ fn items(decided: &[RestartDecision], members: &[(RunnerFacts, Assessment)], sta
             Remedy::Quarantine => Done::Quarantined,
             Remedy::Wait { recheck, .. } => Done::Waits { seconds: scale_down::seconds(recheck) },
         };
-        Some(Item { name: facts.name.clone(), done })
+        Some(Item { failed_on, ..Item::new(facts.name.clone(), done) })
     };
-    decided.iter().filter_map(item).collect()
+    decided.filter_map(item).collect()
 }

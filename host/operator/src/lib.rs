@@ -21,6 +21,7 @@ pub mod decisions;
 pub mod deployment;
 mod ended;
 pub mod error;
+pub mod failures;
 mod just_in_time;
 mod lost;
 pub mod metrics;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use jiff::Timestamp;
 use kube::Config;
 use pacer_cluster::events::Events;
 use pacer_cluster::fence::Fence;
@@ -32,6 +33,7 @@ use pacer_operator::attributes::FactSources;
 use pacer_operator::cluster::Cluster;
 use pacer_operator::controllers::{self, EndedEarly, News, Operator};
 use pacer_operator::decisions::Decisions;
+use pacer_operator::failures::FailureLog;
 use pacer_operator::metrics::{HttpServer, Metrics, Sources};
 use pacer_operator::published::{Owned, PoolReports};
 use pacer_operator::settings::Settings;
@@ -473,6 +475,7 @@ impl Process {
                     common.prices.clone(),
                     stores.clone(),
                     PoolReports::of(&summaries, &history),
+                    FailureLog::new(client.clone(), Range { namespace: settings.namespace.as_deref(), share }, Timestamp::now()),
                     settings.pod.runner_image.clone(),
                 )),
                 receipts: Arc::new(receipts),

@@ -77,6 +77,29 @@ pub struct Item {
     /// What was done.
     #[serde(flatten)]
     pub done: Done,
+    /// Where it failed, when it was given up for a failure that its node or its image may be to blame for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_on: Option<FailedOn>,
+}
+
+impl Item {
+    /// What was done about a runner that is not known to have failed anywhere.
+    #[must_use]
+    pub fn new(name: String, done: Done) -> Self {
+        Self { name, done, failed_on: None }
+    }
+}
+
+/// Where a runner failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FailedOn {
+    /// The node, where it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Image of its container `runner`, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 /// What the operator made of an answer about one runner.
@@ -309,7 +332,7 @@ pub(crate) mod tests {
         let host = PolicyHost::new(Arc::new(Counters::default()));
         let evaluation = host.generation().scale_down(request).await;
         let at = Timestamp::from_millisecond(1_763_816_000_123).unwrap();
-        let items = evaluation.answer.iter().map(|choice| Item { name: format!("web-{}", choice.index), done: Done::Removed });
+        let items = evaluation.answer.iter().map(|choice| Item::new(format!("web-{}", choice.index), Done::Removed));
         Record {
             version: VERSION,
             id: id(at, 0xabcde),

@@ -32,10 +32,12 @@ use pacer_policy::{Answer, Decision, Evaluation, Generation, Input, Receipt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+mod failures;
 mod recent;
 mod store;
 mod writer;
 
+pub use failures::failures;
 pub use recent::{Brief, Recent};
 pub use writer::Writer;
 
@@ -177,7 +179,7 @@ impl Draft {
     /// Hash of what was done to which items: receipts that agree in it say the same.
     fn essence(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for Item { name, done } in &self.items {
+        for Item { name, done, .. } in &self.items {
             name.hash(&mut hasher);
             std::mem::discriminant(done).hash(&mut hasher);
         }

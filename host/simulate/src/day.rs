@@ -83,7 +83,7 @@ fn day_of(ephemeral: bool, delay: u64, seed: u64) -> Day {
     }
     events.extend(telling.due(now + Duration::from_secs(60)).map(|story| story.to_string()));
     let removals = story.removed.iter().map(|Removed { at, runner, name, done }| {
-        let items = vec![Item { name: name.to_string(), done: done.clone() }];
+        let items = vec![Item::new(name.to_string(), done.clone())];
         let record = record(*at, Decision::ScaleDown, Answer::ScaleDown(Vec::new()), items, None);
         (*at, *runner, record.account_of(name).map(|account| account.summary).unwrap_or_default())
     });
@@ -271,7 +271,7 @@ fn a_sentence_that_is_not_true_is_found() {
     told("removed before it started, of one that had a job", &|day| {
         let (runner, started, _) = *day.worked.first().unwrap();
         let spare = Done::Spare { wanted: 0, ended: false };
-        let items = vec![Item { name: "web-x".to_owned(), done: spare }];
+        let items = vec![Item::new("web-x".to_owned(), spare)];
         let record = record(started, Decision::ScaleDown, Answer::ScaleDown(Vec::new()), items, None);
         day.removals.push((started, runner, record.account_of("web-x").unwrap().summary));
     });

@@ -93,6 +93,23 @@ pub struct Usage {
     pub cpu: Duration,
 }
 
+/// Memory of an operator and of the processes that run its policies, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Of the operator itself.
+    pub operator: u64,
+    /// Of its children.
+    pub children: u64,
+}
+
+impl Memory {
+    /// Of all of them.
+    #[must_use]
+    pub fn together(self) -> u64 {
+        self.operator.saturating_add(self.children)
+    }
+}
+
 /// A running operator; killed when the handle is dropped.
 #[derive(Debug)]
 pub struct Operator {
@@ -344,24 +361,16 @@ impl Operator {
         Ok(processes.filter(|process| parent(process).as_ref() == Some(&own)).collect())
     }
 
-    /// Memory in bytes that the operator and its children take together: the sum of their proportional set sizes, in which a page that several of
-    /// them map (the executable, which is the same) counts once. Without the right to read that of the children, which are locked in, it is the sum of
-    /// what each has resident, and so too much. Another operator of the same executable, which takes a share of its pages, makes it too little.
+    /// Memory in bytes that the operator and its children take: their proportional set sizes, in which a page that several of them map (the
+    /// executable, which is the same) counts once. Without the right to read that of the children, which are locked in, it is what each has resident,
+    /// and so too much. Another operator of the same executable, which takes a share of its pages, makes it too little.
     ///
     /// # Errors
     ///
     /// When one of them ended or there is no /proc.
-    pub fn resident_with_children(&self) -> Result<u64, OperatorError> {
-        let mut sum = 0;
-        for process in [self.pid()].into_iter().chain(self.children()?) {
-            let shared = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok();
-            let proportional = shared.as_deref().and_then(|text| kibibytes(text, "Pss:"));
-            sum += match proportional {
-                Some(kibibytes) => kibibytes * 1024,
-                None => usage(process)?.resident,
-            };
-        }
-        Ok(sum)
+    pub fn memory(&self) -> Result<Memory, OperatorError> {
+        let children = self.children()?.into_iter().map(proportional).sum::<Result<u64, _>>()?;
+        Ok(Memory { operator: proportional(self.pid())?, children })
     }
 
     /// The text of its `/metrics`.
@@ -433,6 +442,15 @@ pub fn usage(pid: u32) -> Result<Usage, OperatorError> {
         .ok_or_else(|| malformed("stat"))?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Ok(Usage { resident: resident * 1024, cpu: Duration::from_millis(ticks * 1000 / per_second) })
+}
+
+/// Proportional set size in bytes, or what is resident where that can't be read.
+fn proportional(process: u32) -> Result<u64, OperatorError> {
+    let shared = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok();
+    match shared.as_deref().and_then(|text| kibibytes(text, "Pss:")) {
+        Some(kibibytes) => Ok(kibibytes * 1024),
+        None => Ok(usage(process)?.resident),
+    }
 }
 
 /// A number of a file in /proc, whose line begins with `field`.

@@ -1,9 +1,13 @@
 //! What a fleet does when nothing goes wrong around it: on the real API server, with the shipped roles.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
+use kube::api::ListParams;
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
 use pacer_suites::fleet::Kind;
@@ -97,6 +101,13 @@ async fn scale_down_asks_no_busy_runner_and_reaches_the_number_at_once() -> Resu
     event(&world, "RunnerRemoved", |note| note.contains("idle")).await?;
     let notes = events(&world, "RunnerRemoved").await?;
     ensure!(notes.iter().all(|note| note.contains("idle")) && !notes.is_empty(), "{notes:?}");
+    // `kubectl describe` of the RunnerDeployment shows them, and each names the Runner that went.
+    let told = api::<Event>(&world).list(&ListParams::default().fields("reason=RunnerRemoved")).await?;
+    let kinds = |of: Option<&ObjectReference>| of.and_then(|of| of.kind.clone()).unwrap_or_default();
+    let about = told.iter().map(|event| (kinds(event.regarding.as_ref()), kinds(event.related.as_ref())));
+    let about: BTreeSet<_> = about.collect();
+    let expected = BTreeSet::from([("RunnerDeployment".to_owned(), "Runner".to_owned())]);
+    ensure!(about == expected, "{about:?}");
     // On a starved machine a call may miss its deadline of 100 ms of wall time; then the metric says so and the same policy decides natively.
     let metrics = match &world.operator {
         Some(operator) => operator.metrics().await?,

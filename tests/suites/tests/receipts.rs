@@ -25,6 +25,8 @@ use pacer_suites::{
 };
 use serde_json::{Value, json};
 
+#[path = "receipts/failures.rs"]
+mod failures;
 #[path = "receipts/last_jobs.rs"]
 mod last_jobs;
 

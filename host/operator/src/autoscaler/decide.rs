@@ -129,6 +129,7 @@ impl Autoscalers {
         let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
         let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past }, now);
         let reads = generation.reads(PolicyDecision::Capacity);
+        self.decisions.facts.prepare(&reads).await;
         pool.attributes.extend(self.told_of(&spec.sources.target, &reads, now));
         pool.attributes.extend(self.room(&spec.sources.target, &seen.fleet, &reads).await);
         let told = || reservation::told(&seen.demand.jobs, spec.bounds.max, &reads, now);

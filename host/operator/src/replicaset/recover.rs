@@ -196,7 +196,7 @@ impl ReplicaSets {
                 let verdict =
                     evaluation.answer.iter().find(|verdict| usize::try_from(verdict.index).is_ok_and(|index| index == place));
                 let Some(verdict) = verdict.filter(|verdict| verdict.action == "rerun") else {
-                    items.push(Item { name: victim.runner.clone(), done: Done::Left { job: victim.job } });
+                    items.push(Item::new(victim.runner.clone(), Done::Left { job: victim.job }));
                     continue;
                 };
                 let belongs = of.access.is_some_and(|access| access.scope().covers(&victim.known.about.repository));
@@ -205,7 +205,7 @@ impl ReplicaSets {
                     Ok(()) => Done::Rerun { job: victim.job },
                     Err(refused) => Done::NotRerun { job: victim.job, why: refused.to_string() },
                 };
-                items.push(Item { name: victim.runner.clone(), done });
+                items.push(Item::new(victim.runner.clone(), done));
             }
             for Item { done, .. } in &items {
                 if let Done::NotRerun { job, why } = done {

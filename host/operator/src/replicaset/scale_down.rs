@@ -64,7 +64,7 @@ fn spare(wanted: u32, fleet: &Fleet, plan: &Shrink) -> Vec<Item> {
     let ended = plan.dead.iter().map(|member| (member, true));
     let named = ended.chain(plan.unstarted.iter().map(|member| (member, false))).filter_map(|(member, ended)| {
         let (facts, _) = fleet.members.get(*member)?;
-        Some(Item { name: facts.name.clone(), done: Done::Spare { wanted, ended } })
+        Some(Item::new(facts.name.clone(), Done::Spare { wanted, ended }))
     });
     named.collect()
 }
@@ -150,7 +150,7 @@ impl ReplicaSets {
             }
             let Some((facts, _)) = fleet.members.get(answer.member) else { continue };
             let done = self.settle(of, access, fleet, &mut asked, answer, &evaluation.receipt.policy).await;
-            items.push(Item { name: facts.name.clone(), done });
+            items.push(Item::new(facts.name.clone(), done));
         }
         let owner = Owner::set(of.set).ok().filter(|_| !items.is_empty());
         asked.draft = owner.map(|owner| Draft::new(owner, &evaluation, items, of.clock.now));

@@ -139,7 +139,7 @@ impl Receipts {
             self.records.push(record(moment(one.at), input, answer, one.items.clone(), None));
         }
         for one in story.removed[self.removed..].iter().filter(|one| matches!(one.done, Done::Spare { .. })) {
-            let items = vec![Item { name: one.name.to_string(), done: one.done.clone() }];
+            let items = vec![Item::new(one.name.to_string(), one.done.clone())];
             self.records.push(record(moment(one.at), None, Answer::ScaleDown(Vec::new()), items, None));
         }
         (self.numbers, self.decided, self.removed) = (story.numbers.len(), story.decided.len(), story.removed.len());

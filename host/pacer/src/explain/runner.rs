@@ -318,7 +318,7 @@ mod tests {
         first.items[0].done = Done::Busy { message: "it runs a job".into() };
         let mut second = sample::scale_down(5, 2);
         second.id = "f".repeat(16);
-        second.items = vec![Item { name: "web-4".into(), done: Done::Removed }];
+        second.items = vec![Item::new("web-4".into(), Done::Removed)];
         let text = Story::new("web-4", "default", None, &[&first, &second], Vec::new()).text(first.at);
         let (end, before) = text.split_once("Other decisions").unwrap();
         assert!(end.contains("was removed") && before.contains("but GitHub had given it a job"), "{text}");

@@ -24,8 +24,7 @@ pub(crate) fn scale_down(candidates: u32, surplus: u32) -> Record {
     let mut answers = (0..20).map(|_| runtime.block_on(host.generation().scale_down(request.clone())));
     let evaluation = answers.find(|evaluation| evaluation.fault.is_none()).unwrap();
     let at = Timestamp::from_millisecond(1_763_816_000_123).unwrap();
-    let items =
-        evaluation.answer.iter().map(|choice| Item { name: format!("web-{}", choice.index), done: Done::Removed }).collect();
+    let items = evaluation.answer.iter().map(|choice| Item::new(format!("web-{}", choice.index), Done::Removed)).collect();
     Record {
         version: VERSION,
         id: id(at, 0xabcde),

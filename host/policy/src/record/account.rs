@@ -383,7 +383,7 @@ mod tests {
         let generation = crate::PolicyHost::new(std::sync::Arc::new(crate::Counters::default())).generation();
         record.receipt = crate::Receipt::unasked(crate::Decision::ScaleDown, generation.number());
         (record.input, record.answer) = (None, Answer::ScaleDown(Vec::new()));
-        let spare = |name: &str, ended| Item { name: name.into(), done: Done::Spare { wanted: 1, ended } };
+        let spare = |name: &str, ended| Item::new(name.into(), Done::Spare { wanted: 1, ended });
         record.items = vec![spare("web-1", false), spare("web-2", true)];
         let record = Record::read(&record.pack(1 << 20).unwrap()).unwrap();
         let gone = record.account_of("web-1").unwrap();
@@ -425,7 +425,7 @@ mod tests {
             let request = RestartRequest { subjects: vec![subject(situation, cause)], ..RestartRequest::default() };
             record.input = Some(Inquiry::Restart(request));
             record.answer = Answer::Restart(vec![Verdict { reason: "the policy's words".into(), ..Verdict::default() }]);
-            record.items = vec![Item { name: "a".into(), done }];
+            record.items = vec![Item::new("a".into(), done)];
             let account = record.account_of("a").unwrap();
             assert_eq!((account.fate, account.reason.as_deref()), (fate, Some("the policy's words")), "{account:?}");
             assert!(account.summary.starts_with(words), "{}", account.summary);
@@ -443,9 +443,9 @@ mod tests {
         record.input = Some(Inquiry::Recover(RecoverRequest { jobs, ..RecoverRequest::default() }));
         record.answer = Answer::Recover(vec![verdict(0, "rerun"), verdict(1, "rerun"), verdict(2, "leave")]);
         record.items = vec![
-            Item { name: "a".into(), done: Done::Rerun { job: 7 } },
-            Item { name: "b".into(), done: Done::NotRerun { job: 8, why: "the budget is used up".into() } },
-            Item { name: "c".into(), done: Done::Left { job: 9 } },
+            Item::new("a".into(), Done::Rerun { job: 7 }),
+            Item::new("b".into(), Done::NotRerun { job: 8, why: "the budget is used up".into() }),
+            Item::new("c".into(), Done::Left { job: 9 }),
         ];
         let record = Record::read(&record.pack(1 << 20).unwrap()).unwrap();
         for (job, expected) in [

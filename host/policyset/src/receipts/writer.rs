@@ -446,12 +446,12 @@ mod tests {
         }
 
         fn leave(&self, evaluation: &Evaluation<Vec<pacer_core::policy::Choice>>, name: &str, done: Done) {
-            let items = vec![Item { name: name.to_owned(), done }];
+            let items = vec![Item::new(name.to_owned(), done)];
             self.receipts.leave(Draft::new(owner(), evaluation, items, Timestamp::now()));
         }
 
         async fn keep(&self, evaluation: &Evaluation<Vec<pacer_core::policy::Choice>>, name: &str) {
-            let items = vec![Item { name: name.to_owned(), done: Done::Removed }];
+            let items = vec![Item::new(name.to_owned(), Done::Removed)];
             self.receipts.keep([Draft::new(owner(), evaluation, items, Timestamp::now())]).await;
         }
 
@@ -584,7 +584,7 @@ mod tests {
             .scale_down(ScaleDownRequest::default())
             .await;
         let began = Instant::now();
-        let items = vec![Item { name: "web-1".to_owned(), done: Done::Removed }];
+        let items = vec![Item::new("web-1".to_owned(), Done::Removed)];
         receipts.keep([Draft::new(owner(), &evaluation, items, Timestamp::now())]).await;
         assert_eq!(began.elapsed().as_secs(), 2);
         writing.abort();

@@ -93,7 +93,7 @@ impl Run<'_> {
                     Done::Quarantined
                 }
             };
-            items.push(Item { name: facts.name.clone(), done });
+            items.push(Item::new(facts.name.clone(), done));
             decided.push((trouble.cause, remedy));
         }
         let next_attempt = restart::next_attempt(decided.iter().map(|(cause, remedy)| (*cause, remedy)));
@@ -380,7 +380,7 @@ impl Run<'_> {
         let leave = |id: &usize| {
             let left = self.github.leave(index, *id);
             let done = if left { Done::Removed } else { Done::Busy { message: "it runs a job".to_owned() } };
-            items.extend(self.runners.get(*id).map(|runner| Item { name: runner.name.to_string(), done }));
+            items.extend(self.runners.get(*id).map(|runner| Item::new(runner.name.to_string(), done)));
             left
         };
         let asked_for = chosen.len();

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use pacer_api::names;
 use pacer_harness::controlplane::Audit;
 use pacer_harness::objects;
+use pacer_harness::operator::Memory;
 use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, api, apply, autoscaler, event, grant_room};
 use serde_json::{Value, json};
@@ -50,12 +51,12 @@ pub(crate) async fn measure(size: u32, idle: Duration, figures: &mut Vec<figure:
     let page = &mut Page::new(format!("facts, {size} runners"), figures);
     let none = part(size, idle, &[], page).await.context("a policy that reads nothing")?;
     let all = part(size, idle, &ALL, page).await.context("a policy that reads all facts")?;
-    page.size("memory with all facts, beyond that with none", all.saturating_sub(none), Some(MEMORY));
+    page.size("memory with all facts, beyond that with none", all.together().saturating_sub(none.together()), Some(MEMORY));
     Ok(())
 }
 
 /// Memory of an idle fleet whose policy reads these.
-async fn part(size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) -> Result<u64> {
+async fn part(size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) -> Result<Memory> {
     let mut prices = tempfile::NamedTempFile::new()?;
     writeln!(prices, "m5.large: 0.096")?;
     let flags = [
@@ -64,13 +65,13 @@ async fn part(size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) ->
         "--policy-labels=example.com/".to_owned(),
     ];
     let world = fleet::world_with(&flags, |options| options.plane.audit = Audit::All).await?;
-    let mut memory = 0;
-    let outcome = at_rest(&world, size, idle, reads, page).await.map(|measured| memory = measured);
+    let mut memory = None;
+    let outcome = at_rest(&world, size, idle, reads, page).await.map(|measured| memory = Some(measured));
     fleet::finish(world, outcome).await?;
-    Ok(memory)
+    memory.context("no memory was measured")
 }
 
-async fn at_rest(world: &World, size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) -> Result<u64> {
+async fn at_rest(world: &World, size: u32, idle: Duration, reads: &[&str], page: &mut Page<'_>) -> Result<Memory> {
     let what = if reads.is_empty() { "no facts" } else { "all facts" };
     grant_room(world).await?;
     let fleet = json!({
@@ -106,15 +107,16 @@ async fn at_rest(world: &World, size: u32, idle: Duration, reads: &[&str], page:
     let is_read = |verb: &str| matches!(verb, "get" | "list" | "watch");
     let writes = reading.writes.iter().filter(|(verb, ..)| !is_read(verb)).map(|(_, _, count)| count).sum();
     page.count(format!("{what}, idle for {} s: writes", idle.as_secs()), writes, Some(AtMost::Limit(0.0)));
-    let (lists, most) = (reading.writes.count("list", "nodes"), idle.as_secs() / BETWEEN_LISTS + 1);
+    let (lists, most) = (reading.writes.count("list", "nodes"), idle.as_secs() / BETWEEN_LISTS);
     let most = if reads.is_empty() { 0 } else { most };
     page.count(
         format!("{what}, idle for {} s: lists of nodes", idle.as_secs()),
         lists,
         Some(AtMost::Limit(f64::from(u32::try_from(most)?))),
     );
-    let memory = meter.with_children()?;
-    page.size(format!("memory with {what}"), memory, None);
+    let memory = meter.memory()?;
+    page.size(format!("memory of the operator with {what}"), memory.operator, None);
+    page.size(format!("memory of the policy process with {what}"), memory.children, None);
     Ok(memory)
 }
 

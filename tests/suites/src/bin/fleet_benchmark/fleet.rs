@@ -185,7 +185,7 @@ async fn after_a_decision(world: &World, size: u32, page: &mut Page<'_>) -> Resu
     let wanted = usize::try_from(left)?;
     nodes(world)?.until(PATIENCE, |tally| tally.present() <= wanted).await.context("one runner less")?;
     meter::quiet(world, PATIENCE).await.context("one runner less")?;
-    page.size("memory, idle, with the process that runs policies", meter.with_children()?, Some(MEMORY_TOGETHER));
+    page.size("memory, idle, with the process that runs policies", meter.memory()?.together(), Some(MEMORY_TOGETHER));
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use pacer_harness::controlplane::ApiCalls;
 use pacer_harness::github::{RouteCount, RouteKind};
-use pacer_harness::operator::{Operator, Usage};
+use pacer_harness::operator::{Memory, Operator, Usage};
 use pacer_harness::world::World;
 
 /// How long the operator has to have written nothing to count as done.
@@ -100,14 +100,14 @@ impl<'a> Meter<'a> {
         })
     }
 
-    /// Memory of the operator and of the processes that run its policies, in bytes; see [`Operator::resident_with_children`].
+    /// Memory of the operator and of the processes that run its policies, in bytes; see [`Operator::memory`].
     ///
     /// # Errors
     ///
     /// When there is no such process, as long as no decision was asked for, or no `/proc`.
-    pub(crate) fn with_children(&self) -> Result<u64> {
+    pub(crate) fn memory(&self) -> Result<Memory> {
         ensure!(!self.operator.children()?.is_empty(), "no process runs policies");
-        Ok(self.operator.resident_with_children()?)
+        Ok(self.operator.memory()?)
     }
 
     /// The operator's largest resident memory since it started, in bytes.

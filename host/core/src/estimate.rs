@@ -1,8 +1,9 @@
 //! When a job that waits will probably start, from what the pool's starts and jobs took of late.
 //!
 //! The runners of the pool serve its jobs in the order in which these were queued. A runner that is on its way takes its job when starts of the
-//! pool are over as a rule; one that works, when jobs of the pool are over as a rule; and both a moment later, as GitHub takes to assign a job. That is reckoned twice: with medians, and with 90th
-//! percentiles. A sum of 90th percentiles is later than the 90th percentile of the sum, so the later of the two moments errs on the late side.
+//! pool are over as a rule; one that works, when jobs of the pool are over as a rule; and both a moment later, as GitHub takes to assign a job.
+//! That is reckoned twice: with medians, and with 90th percentiles. A sum of 90th percentiles is later than the 90th percentile of the sum, so the
+//! later of the two moments errs on the late side.
 //! Nothing here moves by itself: an estimate changes when a runner does, or when something takes longer than was expected of it.
 
 use std::cmp::Reverse;
@@ -28,7 +29,8 @@ pub struct Pace {
     pub ephemeral: bool,
 }
 
-/// What GitHub takes to give a job to a runner that is online, before a pool has seen it: a second, and sometimes several.
+/// What GitHub takes to give a job to a runner that is online, before a pool has seen it: a second, and sometimes several. After a minute it gives a
+/// job that was not picked up to another one (GitHub docs, self-hosted runners reference).
 const UNSEEN_ASSIGNMENT: Quantiles = Quantiles { samples: 0, p50: 1, p90: 5, p99: 60 };
 
 /// How long a job took to start at `started` once it had been queued and its runner was online, in seconds that have begun: times from pod to online

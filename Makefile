@@ -34,9 +34,10 @@ endif
 export ARCH
 
 # No path of the machine is in what is shipped: two machines build the same bytes.
-REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CURDIR)=/pacer --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
+CRATES := $(or $(CARGO_HOME),$(HOME)/.cargo)
+REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CURDIR)=/pacer --remap-path-prefix=$(CRATES)=/cargo
 define without_paths
-	for path in "$(CURDIR)" "$(or $(CARGO_HOME),$(HOME)/.cargo)"; do
+	for path in "$(CURDIR)" "$(CRATES)"; do
 	  if grep -aqF "$$path/" $(RELEASED)/pacer; then echo "the program names $$path, a place on this machine" >&2; exit 1; fi
 	done
 endef

@@ -177,19 +177,10 @@ impl Decisions {
             RestartDecision { member, remedy, reason, policy: policy.clone() }
         };
         let decided: Vec<RestartDecision> = asked.iter().enumerate().map(decide).collect();
-        let failed_on = |member: usize| {
-            let node = members.get(member).and_then(|(facts, _)| scale_down::node_of(facts)).map(str::to_owned);
-            FailedOn { node, image: Some(image).filter(|image| !image.is_empty()).map(str::to_owned) }
-        };
-        let gave_up = |(decision, asked): (&RestartDecision, &Asked<'_>)| {
-            let told = failures::is_told(asked.trouble.cause) && !matches!(decision.remedy, Remedy::Wait { .. });
-            told.then(|| failed_on(decision.member))
-        };
-        let failed: Vec<_> = decided.iter().zip(&asked).map(gave_up).collect();
-        for FailedOn { node, image } in failed.iter().flatten() {
+        let items = items(decided.iter().zip(&asked), members, image, stand_alone);
+        for FailedOn { node, image } in items.iter().filter_map(|item| item.failed_on.as_ref()) {
             self.facts.failed(node.as_deref(), image.as_deref(), clock.now);
         }
-        let items = items(decided.iter().zip(failed), members, stand_alone);
         let acted = items.iter().any(|item| item.done.acted());
         let draft = Draft::new(owner, &evaluation, items, clock.now);
         // Somebody may ask in a moment about all but runners that did their job.
@@ -209,12 +200,18 @@ fn is_ordinary(trouble: &Trouble) -> bool {
 
 /// What is done about each runner, for the receipt.
 fn items<'a>(
-    decided: impl Iterator<Item = (&'a RestartDecision, Option<FailedOn>)>,
+    decided: impl Iterator<Item = (&'a RestartDecision, &'a Asked<'a>)>,
     members: &[(RunnerFacts, Assessment)],
+    image: &str,
     stand_alone: bool,
 ) -> Vec<Item> {
-    let item = |(decision, failed_on): (&RestartDecision, Option<FailedOn>)| {
+    let item = |(decision, asked): (&RestartDecision, &Asked<'_>)| {
         let (facts, _) = members.get(decision.member)?;
+        let is_given_up = !matches!(decision.remedy, Remedy::Wait { .. });
+        let failed_on = (is_given_up && failures::is_told(asked.trouble.cause)).then(|| FailedOn {
+            node: scale_down::node_of(facts).map(str::to_owned),
+            image: Some(image).filter(|image| !image.is_empty()).map(str::to_owned),
+        });
         let done = match decision.remedy {
             Remedy::Replace if !stand_alone => Done::Replaced,
             Remedy::Replace | Remedy::Recreate => Done::Recreated,

@@ -12,8 +12,8 @@ use pacer_api::condition::{self, ConditionType};
 use pacer_api::{Runner, RunnerDeployment, RunnerReplicaSet};
 use pacer_suites::fleet::Kind;
 use pacer_suites::{
-    api, apply, brisk_world, deployment, end, end_as_it_is, event, events, for_both_kinds, nothing_left, only, queue, runners,
-    running, scale, succeeded, until, world,
+    api, apply, brisk_world, deployment, end, end_as_it_is, event, for_both_kinds, nothing_left, only, queue, runners, running,
+    scale, succeeded, until, world,
 };
 use serde_json::json;
 
@@ -99,10 +99,10 @@ async fn scale_down_asks_no_busy_runner_and_reaches_the_number_at_once() -> Resu
     ensure!(world.github.jobs().in_progress == 30, "{:?}", world.github.jobs());
     // Events follow the removals.
     event(&world, "RunnerRemoved", |note| note.contains("idle")).await?;
-    let notes = events(&world, "RunnerRemoved").await?;
+    let told = api::<Event>(&world).list(&ListParams::default().fields("reason=RunnerRemoved")).await?;
+    let notes: Vec<&str> = told.iter().filter_map(|event| event.note.as_deref()).collect();
     ensure!(notes.iter().all(|note| note.contains("idle")) && !notes.is_empty(), "{notes:?}");
     // `kubectl describe` of the RunnerDeployment shows them, and each names the Runner that went.
-    let told = api::<Event>(&world).list(&ListParams::default().fields("reason=RunnerRemoved")).await?;
     let kinds = |of: Option<&ObjectReference>| of.and_then(|of| of.kind.clone()).unwrap_or_default();
     let about = told.iter().map(|event| (kinds(event.regarding.as_ref()), kinds(event.related.as_ref())));
     let about: BTreeSet<_> = about.collect();

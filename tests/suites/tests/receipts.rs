@@ -360,11 +360,7 @@ async fn further_facts_are_told_to_the_policy_that_asks_for_them_and_to_no_other
     let silent = parts.chain([input, &input["pool"]]).all(|part| attributes(part).is_empty());
     ensure!(silent && input["nodes"].as_array().is_some_and(|nodes| nodes.len() == 4), "{input:#}");
 
-    let set = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
-        "data": {"policies.yaml": "scale-down: {module: policy.js}\n", "policy.js": CURIOUS},
-    });
-    apply(&world, &set).await?;
+    apply(&world, &opinions("scale-down: {module: policy.js}", CURIOUS)).await?;
     let curious = json!({annotation::POLICIES: "opinions", annotation::PRIORITY: "7"});
     let patch = Patch::Merge(json!({"metadata": {"annotations": curious}}));
     api::<RunnerDeployment>(&world).patch("web", &PatchParams::default(), &patch).await?;
@@ -588,6 +584,14 @@ async fn the_tutorial_goes_on_in_the_cluster() -> Result<()> {
 }
 
 /// The policy set of that name is in force.
+/// The policy set `opinions`: what it says of decisions, and its text.
+fn opinions(decisions: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
+        "data": {"policies.yaml": format!("{decisions}\n"), "policy.js": text},
+    })
+}
+
 async fn opinions_decide(world: &World) -> Result<()> {
     let outcome = objects::until(api::<ConfigMap>(world), "", PATIENCE, |all| {
         let status = |object: &&ConfigMap| object.annotations().get(annotation::POLICY_STATUS).cloned().unwrap_or_default();
@@ -630,11 +634,7 @@ async fn what_started_a_job_is_told_to_the_policy_that_asks_for_it_and_to_no_oth
     let saved = pacer(&world, &["policy", "receipts", "--decision", "capacity", "-o", "json"])?;
     ensure!(saved.well && !saved.text.contains("octocat"), "{saved:#?}");
 
-    let set = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
-        "data": {"policies.yaml": "capacity: {module: policy.js}\n", "policy.js": BRANCHES},
-    });
-    apply(&world, &set).await?;
+    apply(&world, &opinions("capacity: {module: policy.js}", BRANCHES)).await?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::POLICIES: "opinions"}}}));
     api::<RunnerDeployment>(&world).patch("web", &PatchParams::default(), &patch).await?;
     opinions_decide(&world).await?;
@@ -673,10 +673,7 @@ async fn a_policy_that_reads_how_much_room_there_is_makes_no_more_pods_than_fit(
     let spot = json!({"karpenter.sh/capacity-type": "spot", "node.kubernetes.io/instance-type": "m5.large"});
     label_node(&world, "node-2", spot).await?;
     let policy = include_str!("../../../examples/policies/text/fits-now.js");
-    let set = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
-        "data": {"policies.yaml": "capacity: {module: policy.js}\n", "policy.js": policy},
-    });
+    let set = opinions("capacity: {module: policy.js}", policy);
     let mut web = deployment("web", 0);
     web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
     apply(&world, &web).await?;
@@ -727,11 +724,7 @@ async fn a_policy_that_reads_how_much_room_there_is_makes_no_more_pods_than_fit(
 async fn a_pool_is_told_of_the_others_of_its_namespace_and_leaves_room_for_a_more_important_one() -> Result<()> {
     let world = hooked_world_of_prompt_flags(&[]).await?;
     let policy = include_str!("../../../examples/policies/text/leave-room.js");
-    let set = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
-        "data": {"policies.yaml": "capacity: {module: policy.js, settings: {runners: 5}}\n", "policy.js": policy},
-    });
-    apply(&world, &set).await?;
+    apply(&world, &opinions("capacity: {module: policy.js, settings: {runners: 5}}", policy)).await?;
     let (mut web, mut deploy) = (deployment("web", 0), deployment("deploy", 0));
     web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
     deploy["metadata"]["annotations"] = json!({annotation::PRIORITY: "9"});

@@ -39,11 +39,7 @@ async fn failures_of_the_last_hour_are_told_after_a_kill_of_the_operator() -> Re
     for node in ["node-1", "node-2", "node-3"] {
         nodes.cordon(node, true).await?;
     }
-    let set = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
-        "data": {"policies.yaml": "scale-down: {module: policy.js}\n", "policy.js": ASKING},
-    });
-    apply(&world, &set).await?;
+    apply(&world, &opinions("scale-down: {module: policy.js}", ASKING)).await?;
     let mut web = deployment("web", 4);
     web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
     apply(&world, &web).await?;

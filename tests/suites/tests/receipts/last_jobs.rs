@@ -26,11 +26,7 @@ fn last_jobs(world: &World) -> Result<BTreeMap<String, (u64, String)>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_job_of_a_persistent_runner_is_known_after_a_kill_of_the_operator() -> Result<()> {
     let mut world = hooked_world_of_prompt_flags(&[]).await?;
-    let set = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "opinions", "namespace": NAMESPACE},
-        "data": {"policies.yaml": "scale-down: {module: policy.js}\n", "policy.js": ASKING},
-    });
-    apply(&world, &set).await?;
+    apply(&world, &opinions("scale-down: {module: policy.js}", ASKING)).await?;
     let mut web = with_spec(deployment("web", 4), "ephemeral", json!(false));
     web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
     apply(&world, &web).await?;

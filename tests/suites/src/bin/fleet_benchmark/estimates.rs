@@ -23,6 +23,12 @@ impl Outcomes {
     fn all(self) -> u32 {
         self.by_likely + self.by_latest + self.later
     }
+
+    fn show(self, of: &str, most_later: Option<f64>, page: &mut Page<'_>) {
+        let all = f64::from(self.all());
+        page.share(format!("{of}: started by the likely moment, of {} jobs", self.all()), f64::from(self.by_likely), all, None);
+        page.share(format!("{of}: later than the latest moment"), f64::from(self.later), all, most_later);
+    }
 }
 
 /// Tells how many jobs of each kind of pool started by the likely and by the latest moment: names of pools are a kind, a dash and a seed.
@@ -35,8 +41,7 @@ pub(crate) async fn told(world: &World, page: &mut Page<'_>) -> Result<()> {
     let kinds = by_kind(&metrics);
     let mut total = Outcomes::default();
     for (kind, found) in &kinds {
-        page.part(format!("{kind}: started by the likely moment, of {} jobs", found.all()), found.by_likely, found.all(), None);
-        page.part(format!("{kind}: later than the latest moment"), found.later, found.all(), None);
+        found.show(kind, None, page);
         total.by_likely += found.by_likely;
         total.by_latest += found.by_latest;
         total.later += found.later;
@@ -44,8 +49,7 @@ pub(crate) async fn told(world: &World, page: &mut Page<'_>) -> Result<()> {
     ensure!(total.all() > 0, "no estimate was made");
     // Twice the deviation that chance alone gives so many jobs.
     let chance = 2.0 * (LATER * (1.0 - LATER) / f64::from(total.all())).sqrt();
-    page.part(format!("all: started by the likely moment, of {} jobs", total.all()), total.by_likely, total.all(), None);
-    page.part("all: later than the latest moment", total.later, total.all(), Some(LATER + chance));
+    total.show("all", Some(LATER + chance), page);
     Ok(())
 }
 

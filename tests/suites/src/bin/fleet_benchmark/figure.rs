@@ -126,14 +126,8 @@ impl<'a> Page<'a> {
     }
 
     /// One value as a share of another.
-    pub(crate) fn share(&mut self, name: impl Into<String>, value: f64, of: f64, limit: f64) {
-        self.push(name.into(), value / of.max(f64::MIN_POSITIVE), Unit::Count, Some(AtMost::Limit(limit)));
-    }
-
-    /// A part of a number of things, as a share of them.
-    pub(crate) fn part(&mut self, name: impl Into<String>, part: u32, of: u32, limit: Option<f64>) {
-        let share = f64::from(part) / f64::from(of.max(1));
-        self.push(name.into(), share, Unit::Count, limit.map(AtMost::Limit));
+    pub(crate) fn share(&mut self, name: impl Into<String>, value: f64, of: f64, limit: Option<f64>) {
+        self.push(name.into(), value / of.max(f64::MIN_POSITIVE), Unit::Count, limit.map(AtMost::Limit));
     }
 
     fn push(&mut self, name: String, value: f64, unit: Unit, at_most: Option<AtMost>) {

@@ -57,7 +57,7 @@ async fn steady(world: &World, open: u32, lasting: Duration, page: &mut Page<'_>
     fill(world, &mut jobs, open).await?;
     let many = stretch(world, &mut jobs, open, lasting, page).await?;
     let each = |cost: &Cost| 1_000.0 * cost.processor.as_secs_f64() / f64::from(cost.events.max(1));
-    page.share("processor time of an event, as a share of that with few open jobs", each(&many), each(&few), MORE);
+    page.share("processor time of an event, as a share of that with few open jobs", each(&many), each(&few), Some(MORE));
     harm(world, page)
 }
 

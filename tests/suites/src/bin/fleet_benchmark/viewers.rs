@@ -77,7 +77,7 @@ async fn watch(world: &World, runners: u32, lasting: Duration, page: &mut Page<'
         format!("processor for {VIEWERS} viewers, share of a core"),
         (share(&watched) - share(&alone)).max(0.0),
         1.0,
-        CORE,
+        Some(CORE),
     );
     let more = watched.resident.saturating_sub(alone.resident);
     page.size("memory for each viewer", more / u64::from(VIEWERS), Some(MEMORY));

@@ -68,10 +68,9 @@ async fn commands_of_the_pages_that_look_at_a_fleet_work_as_they_stand() -> Resu
     numbers(&world, &desk).await?;
     let mut reader = Reader::of_blocks("docs/security.md")?;
     let label = "kubectl label namespace actions-runner-system pod-security.kubernetes.io/enforce=restricted";
-    reader.runs(&desk, label, "labeled").await?;
-    // The operator's own pods are taken under it.
-    let again = "kubectl -n actions-runner-system rollout restart deployment/pacer --dry-run=server";
-    ensure!(!desk.run(again).await?.contains("violate"), "the operator's pods are refused");
+    let said = reader.runs(&desk, label, "labeled").await?;
+    // Of pods that are there already and would be refused, the API server warns.
+    ensure!(!said.contains("Warning"), "{said}");
     reader.closes()?;
     ensure!(world.github.cancel_job(*job), "the job is over");
     running(&world, 0).await?;

@@ -1,5 +1,5 @@
 //! The chart, with the real helm: what it renders for ten sets of values, what it refuses, and installations, upgrades and removals on the real
-//! API server, where the rendered command lines and environments start the real operator.
+//! API server, where the rendered command lines and environments start the real operator. And the commands of the pages of the book, as they stand.
 
 #[path = "chart/around.rs"]
 mod around;

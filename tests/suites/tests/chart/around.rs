@@ -62,9 +62,9 @@ async fn commands_of_the_pages_that_look_at_a_fleet_work_as_they_stand() -> Resu
     running(&world, 1).await?;
     let [job] = jobs.as_slice() else { bail!("{jobs:?}") };
 
-    receipts(&world, &mut desk, &first, &job.0.to_string()).await?;
+    receipts(&mut desk, &first, &job.0.to_string()).await?;
     alerts(&mut desk).await?;
-    let troubles = troubles(&mut desk, &first).await?;
+    let troubles = troubles(&world, &mut desk, &first).await?;
     numbers(&world, &desk).await?;
     let mut reader = Reader::of_blocks("docs/security.md")?;
     let label = "kubectl label namespace actions-runner-system pod-security.kubernetes.io/enforce=restricted";
@@ -78,12 +78,14 @@ async fn commands_of_the_pages_that_look_at_a_fleet_work_as_they_stand() -> Resu
     end_as_it_is(world).await
 }
 
-async fn receipts(world: &World, desk: &mut Desk<'_>, runner: &str, job: &str) -> Result<()> {
+async fn receipts(desk: &mut Desk<'_>, runner: &str, job: &str) -> Result<()> {
     let mut reader = Reader::of_blocks("docs/receipts.md")?;
     reader.runs_with(desk, "pacer explain runner NAME", &[("NAME", runner)], runner).await?;
     reader.runs_with(desk, "pacer explain pool NAME", &[("NAME", "web")], "web").await?;
     reader.runs_with(desk, "pacer explain job ID", &[("ID", job)], "web").await?;
-    reader.runs(desk, "pacer explain queue", "").await?;
+    // GitHub's event that the job has begun may still be on its way.
+    desk.run("until pacer explain queue | grep 'No job waits'; do sleep 0.5; done").await?;
+    reader.runs(desk, "pacer explain queue", "No job waits").await?;
     desk.watch(reader.takes("pacer status -A --watch")?, "web").await?;
     reader.runs(desk, "pacer policy receipts", "scale-down").await?;
     let receipt = newest_receipt(desk).await?;
@@ -93,7 +95,6 @@ async fn receipts(world: &World, desk: &mut Desk<'_>, runner: &str, job: &str) -
     ensure!(tested.contains(" 0 failed") && !tested.contains(" 0 passed"), "{tested}");
     let annotate = "kubectl annotate hra web actions.summerwind.dev/report-waiting-jobs-after=10m";
     reader.runs(desk, annotate, "annotated").await?;
-    until::<pacer_api::HorizontalRunnerAutoscaler>(world, "an autoscaler", |all| all.len() == 1).await?;
     reader.closes()
 }
 
@@ -112,25 +113,31 @@ async fn alerts(desk: &mut Desk<'_>) -> Result<()> {
 }
 
 /// All but what those run whose runners hang in deletion.
-async fn troubles(desk: &mut Desk<'_>, runner: &str) -> Result<Reader> {
+async fn troubles(world: &World, desk: &mut Desk<'_>, runner: &str) -> Result<Reader> {
     let mut reader = Reader::of_blocks("docs/troubleshooting.md")?;
     let words = [("NAME", "web"), ("NS", "default")];
     desk.run("kubectl wait rdeploy/web --for=condition=Ready --timeout=300s").await?;
     reader.runs_with(desk, "pacer explain pool NAME -n NS", &words, "web").await?;
     reader.runs_with(desk, "pacer explain runner NAME -n NS", &[("NAME", runner), ("NS", "default")], runner).await?;
     reader.runs_with(desk, "kubectl describe rdeploy NAME -n NS", &words, "Conditions").await?;
+    // A pool with which something is wrong: it is told, and the other one is not.
+    apply(world, &with_spec(deployment("broken", 1), "repository", json!("acme/none"))).await?;
+    let warnings = "kubectl get events -A --field-selector type=Warning";
+    desk.run(&format!("until {warnings} | grep broken; do sleep 0.2; done")).await?;
+    reader.runs(desk, warnings, "broken").await?;
+    desk.run("kubectl wait rdeploy/broken --for=condition=Ready=false --timeout=300s").await?;
     let conditions = reader.finds("kubectl get rdeploy,rrs,runnersets,runners,hra -A -o json | jq ")?;
-    let said = reader.runs(desk, &conditions, "").await?;
+    let said = reader.runs(desk, &conditions, "RunnerDeployment default/broken: Ready ").await?;
+    ensure!(!said.contains("RunnerDeployment default/web: Ready"), "{said}");
+    desk.run("kubectl delete rdeploy broken").await?;
     reader.runs(desk, "kubectl -n actions-runner-system get pods -l app.kubernetes.io/name=pacer", "pacer-").await?;
     let lease = reader.finds("kubectl -n actions-runner-system get lease ")?;
     reader.runs(desk, &lease, "_").await?;
     reader.runs(desk, "kubectl -n actions-runner-system logs deployment/pacer --tail=50", FOUND).await?;
-    reader.runs(desk, "pacer policy status -A", "").await?;
+    reader.runs(desk, "pacer policy status -A", "the shipped policies decide everything").await?;
     let of_pool = reader.finds("kubectl -n NS get rdeploy NAME -o jsonpath=")?;
     reader.runs_with(desk, &of_pool, &words, "Ready True").await?;
-    ensure!(!said.contains("RunnerDeployment default/web: Ready"), "{said}");
     reader.runs_with(desk, "kubectl get events -n NS --sort-by=.metadata.creationTimestamp", &words, "RunnerRemoved").await?;
-    reader.runs(desk, "kubectl get events -A --field-selector type=Warning", "").await?;
     Ok(reader)
 }
 
@@ -140,10 +147,11 @@ async fn hangs(world: &World, desk: &mut Desk<'_>, mut reader: Reader, operator:
     let name = runner_of(world, "web").await?;
     desk.run(&format!("kubectl delete runner {name} --wait=false")).await?;
     let patch = reader.finds("kubectl -n NS patch runner NAME ")?;
-    let there = |all: &[&Runner]| all.iter().any(|runner| runner.metadata.name.as_deref() == Some(name.as_str()));
-    until::<Runner>(world, "a runner that hangs", there).await?;
+    let is_it = |runner: &&Runner| runner.metadata.name.as_deref() == Some(name.as_str());
+    let hangs = |all: &[&Runner]| all.iter().any(|runner| is_it(runner) && runner.metadata.deletion_timestamp.is_some());
+    until::<Runner>(world, "a runner that hangs", hangs).await?;
     reader.runs_with(desk, &patch, &[("NS", "default"), ("NAME", &name)], "patched").await?;
-    until::<Runner>(world, "the runner gone", |all| !there(all)).await?;
+    until::<Runner>(world, "the runner gone", |all| !all.iter().any(is_it)).await?;
     reader.closes()
 }
 
@@ -197,19 +205,19 @@ async fn commands_of_the_pages_about_records_of_a_fleet_work_as_they_stand() -> 
     ensure!(recorder.wait().await?.success(), "the recorder did not end well");
     let ended = desk.run("date -u +%FT%TZ").await?;
 
-    trace.runs(&desk, "pacer trace check week.jsonl.zst", "").await?;
+    trace.runs(&desk, "pacer trace check week.jsonl.zst", "records from").await?;
     trace.runs(&desk, "pacer trace summary week.jsonl.zst", "default/web").await?;
     let page = desk.begin(trace.takes("pacer ui --trace week.jsonl.zst")?, "http://127.0.0.1:8090/").await?;
     let told = served("/snapshot.json").await?;
     ensure!(told.contains(" 200 OK") && told.contains("RunnerDeployment/default/web"), "{told}");
     end(page).await?;
-    trace.runs(&desk, "pacer trace replay week.jsonl.zst", "").await?;
+    trace.runs(&desk, "pacer trace replay week.jsonl.zst", "come out of the recorded facts").await?;
     // The moments of the page are those of a week that nobody recorded here.
     let words = [("2026-11-20T06:00:00Z", began.trim()), ("2026-11-20T18:00:00Z", ended.trim())];
     let cut = trace.finds("pacer trace cut week.jsonl.zst ")?;
-    trace.runs_with(&mut desk, &cut, &words, "").await?;
+    trace.runs_with(&mut desk, &cut, &words, " records").await?;
     desk.write("key", "a key of at least sixteen characters")?;
-    trace.runs(&desk, "pacer trace redact friday.jsonl --key-file key --out public.jsonl", "").await?;
+    trace.runs(&desk, "pacer trace redact friday.jsonl --key-file key --out public.jsonl", " records").await?;
     let (friday, public) = (desk.run("cat friday.jsonl").await?, desk.run("cat public.jsonl").await?);
     ensure!(friday.contains("acme/app") && !public.contains("acme/app"), "{public}");
     ensure!(friday.lines().count() == public.lines().count(), "records are lost");

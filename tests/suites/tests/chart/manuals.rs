@@ -266,9 +266,9 @@ async fn upgrade_and_back(reader: &mut Reader) -> Result<()> {
     reader.runs(&desk, "helm rollback pacer --namespace actions-runner-system", "Rollback was a success").await?;
     let mut tenants = Reader::of_blocks("docs/tenancy.md")?;
     tenants.runs(&desk, &format!("{upgrade} --set pacer.tenancy.configMap=pacer-tenancy"), "REVISION: 4").await?;
-    let flags = "{.spec.template.spec.containers[0].args}";
+    let flags = "{.items[*].spec.template.spec.containers[0].args}";
     let said = desk.try_to_run(&format!("kubectl -n {NAMESPACE} get deployments -o jsonpath='{flags}'")).await?.text;
-    ensure!(said.contains("--tenancy"), "{said}");
+    ensure!(said.contains("\"--tenancy=pacer-tenancy\""), "{said}");
     tenants.closes()?;
     // Definitions are still served.
     until::<RunnerDeployment>(&world, "no RunnerDeployment", |all| all.is_empty()).await?;

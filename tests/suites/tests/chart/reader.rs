@@ -57,7 +57,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     (CONTRIBUTING, "CI=1 .ci/run", "runs all tests, this one included"),
 ];
 
-/// Programs that no command of a page is run of, and why. That make has the target is looked at here.
+/// Programs of a page whose commands no test runs, and why.
 const PROGRAMS_NOT_RUN: &[(&str, &str, &str)] = &[
     (CONTRIBUTING, "make", "each takes minutes to hours, and most run this test; whether make has the target is looked at here"),
     (CONTRIBUTING, "cargo", "cargo runs this test; whether packages and tests have these names is looked at here"),

@@ -57,7 +57,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-week bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -212,7 +212,10 @@ bench-limits: build controlplane ## A thousand removals and ten minutes of three
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"
 
-bench-simulate-short: ## One of these loads with one seed; three minutes beside the build.
+bench-week: setup ## A week of 100,000 jobs is simulated in less than a minute.
+	PACER_OWN_GLIBC=1 cargo test --release -p pacer -p pacer-suites -p pacer-simulate --test week $(LOCKED) -- --include-ignored --nocapture
+
+bench-simulate-short: bench-week ## That, and one of these loads with one seed; four minutes beside the build.
 	$(MAKE) bench ARGS="--scenes calibration --loads steady --seeds 1"
 
 profile: setup controlplane ## Where the operator's processor time and memory go in SCENE of the benchmark (burst): target/profile. Takes perf and heaptrack.

@@ -1,7 +1,7 @@
 //! When a job that waits will probably start, from what the pool's starts and jobs took of late.
 //!
 //! The runners of the pool serve its jobs in the order in which these were queued. A runner that is on its way takes its job when starts of the
-//! pool are over as a rule; one that works, when jobs of the pool are over as a rule. That is reckoned twice: with medians, and with 90th
+//! pool are over as a rule; one that works, when jobs of the pool are over as a rule; and both a moment later, as GitHub takes to assign a job. That is reckoned twice: with medians, and with 90th
 //! percentiles. A sum of 90th percentiles is later than the 90th percentile of the sum, so the later of the two moments errs on the late side.
 //! Nothing here moves by itself: an estimate changes when a runner does, or when something takes longer than was expected of it.
 
@@ -21,8 +21,23 @@ pub struct Pace {
     pub starts: Option<Quantiles>,
     /// From a job's start to its end, in seconds; none before the first.
     pub runs: Option<Quantiles>,
+    /// From there being both, a job that waits and a runner that is online for it, to the job's start, in seconds; none before the first. See
+    /// [`assignment`].
+    pub assignments: Option<Quantiles>,
     /// Each runner takes one job only, so that the next job waits for another runner as well.
     pub ephemeral: bool,
+}
+
+/// What GitHub takes to give a job to a runner that is online, before a pool has seen it: a second, and sometimes several.
+const UNSEEN_ASSIGNMENT: Quantiles = Quantiles { samples: 0, p50: 1, p90: 5, p99: 60 };
+
+/// How long a job took to start at `started` once it had been queued and its runner was online, in seconds that have begun: times from pod to online
+/// are whole seconds that have passed.
+#[must_use]
+pub fn assignment(queued: Timestamp, online: Timestamp, started: Timestamp) -> u32 {
+    let took = started.duration_since(queued.max(online));
+    let begun = took.as_secs().saturating_add(i64::from(took.subsec_nanos() > 0));
+    u32::try_from(begun.max(0)).unwrap_or(u32::MAX)
 }
 
 /// When a job will start.
@@ -139,28 +154,31 @@ struct Reckoning<'a> {
 
 impl Reckoning<'_> {
     fn starts(&self, queued: &[Timestamp]) -> Vec<Option<Timestamp>> {
-        let first = queued.first().copied().unwrap_or(self.now);
-        let mut free: BinaryHeap<Reverse<Timestamp>> = self.free(first).map(Reverse).collect();
+        let mut free: BinaryHeap<Reverse<Timestamp>> = self.free(queued).map(Reverse).collect();
         let mut starts = Vec::with_capacity(queued.len());
         for at in queued {
             let Some(Reverse(runner)) = free.pop() else {
                 starts.push(None);
                 continue;
             };
-            let start = runner.max(*at);
-            starts.push(Some(start));
-            let end = self.pace.runs.and_then(|runs| self.after(start, self.typical(runs)));
+            let start = self.after(runner.max(*at), self.typical(self.pace.assignments.unwrap_or(UNSEEN_ASSIGNMENT)));
+            starts.push(start);
+            let end = start.zip(self.pace.runs).and_then(|(start, runs)| self.after(start, self.typical(runs)));
             free.extend(end.and_then(|end| self.again(end)).map(Reverse));
         }
         starts
     }
 
-    /// When each runner can take a job that waits: those that are there, then those that are still to be made.
-    fn free(&self, first: Timestamp) -> impl Iterator<Item = Timestamp> + use<'_> {
+    /// When each runner can take a job that waits: those that are there, then those that are still to be made. These are wanted for the jobs that
+    /// were queued last, and since then: the others have theirs.
+    fn free<'q>(&self, queued: &'q [Timestamp]) -> impl Iterator<Item = Timestamp> + use<'_, 'q> {
+        let first = queued.first().copied().unwrap_or(self.now);
         let leaves = |runner: &&Runner| matches!(runner.standing, Standing::Failed | Standing::Leaving);
         let held = self.pool.runners.iter().filter(|runner| !leaves(runner)).count();
         let lacking = usize::try_from(self.pool.wanted).unwrap_or(usize::MAX).saturating_sub(held);
-        let made = self.pace.starts.filter(|_| self.makes_runners()).and_then(|starts| self.after(first, self.typical(starts)));
+        let start = self.pace.starts.filter(|_| self.makes_runners()).map(|starts| self.typical(starts));
+        let last = queued.iter().skip(queued.len().saturating_sub(lacking));
+        let made = last.filter_map(move |at| self.after(*at, start?));
         let there = self.pool.runners.iter().filter_map(move |runner| match runner.standing {
             Standing::Idle => Some(first),
             Standing::Created | Standing::Starting | Standing::Registering if self.pool.github.is_none() => {
@@ -178,7 +196,7 @@ impl Reckoning<'_> {
             | Standing::Quarantined(_)
             | Standing::Leaving => None,
         });
-        there.chain(made.into_iter().flat_map(move |at| std::iter::repeat_n(at, lacking)))
+        there.chain(made)
     }
 
     /// When a runner, or the one that takes its place, takes another job after the end of one.
@@ -234,6 +252,9 @@ mod tests {
         Some(Quantiles { samples: 9, p50, p90, p99 })
     }
 
+    /// GitHub assigns jobs at once.
+    const AT_ONCE: Option<Quantiles> = Some(Quantiles { samples: 9, p50: 0, p90: 0, p99: 0 });
+
     fn pool(wanted: u32, runners: &[(Standing, i64)]) -> Pool {
         let runner = |(standing, since): &(Standing, i64)| Runner {
             name: "web-1".into(),
@@ -253,14 +274,22 @@ mod tests {
     #[test]
     fn job_starts_when_the_next_runner_in_its_order_is_free() {
         use Standing::{Busy, Idle, Leaving, Quarantined, Registering};
-        let pace = Pace { starts: took(20, 40, 60), runs: took(100, 300, 900), ephemeral: true };
+        let pace = Pace { starts: took(20, 40, 60), runs: took(100, 300, 900), assignments: AT_ONCE, ephemeral: true };
         let lasting = Pace { ephemeral: false, ..pace };
-        let unseen = Pace { ephemeral: true, ..Pace::default() };
+        let unseen = Pace { assignments: AT_ONCE, ephemeral: true, ..Pace::default() };
         for (what, pool, pace, queued, expected) in [
             ("an idle runner", pool(1, &[(Idle, 0)]), pace, &[500][..], &[Some((500, 500))][..]),
             ("one on its way", pool(1, &[(Registering, 490)]), pace, &[495], &[Some((510, 530))]),
             ("one to be made", pool(1, &[]), pace, &[495], &[Some((515, 535))]),
             ("one to be made after another left", pool(1, &[(Leaving, 0)]), pace, &[495], &[Some((515, 535))]),
+            (
+                "one to be made for the second",
+                pool(2, &[(Registering, 490)]),
+                pace,
+                &[490, 498],
+                &[Some((510, 530)), Some((518, 538))],
+            ),
+            ("more to be made than jobs wait", pool(3, &[]), pace, &[490, 498], &[Some((510, 530)), Some((518, 538))]),
             ("a busy one, and its replacement", pool(1, &[(Busy, 450)]), pace, &[495], &[Some((570, 790))]),
             ("a busy one that goes on", pool(1, &[(Busy, 450)]), lasting, &[495], &[Some((550, 750))]),
             ("a job longer than half of them", pool(1, &[(Busy, 300)]), lasting, &[495], &[Some((600, 600))]),
@@ -283,8 +312,34 @@ mod tests {
     }
 
     #[test]
+    fn job_starts_when_github_has_given_it_to_a_runner() {
+        use Standing::{Busy, Idle, Registering};
+        let seen = Pace { starts: took(20, 40, 60), runs: took(100, 300, 900), assignments: took(2, 7, 9), ephemeral: false };
+        let unseen = Pace { assignments: None, ..seen };
+        for (what, pool, pace, queued, expected) in [
+            ("an idle runner", pool(1, &[(Idle, 0)]), seen, &[500][..], &[Some((502, 507))][..]),
+            ("one on its way", pool(1, &[(Registering, 490)]), seen, &[495], &[Some((512, 537))]),
+            ("a busy one", pool(1, &[(Busy, 450)]), seen, &[495], &[Some((552, 757))]),
+            ("the job before it", pool(1, &[(Idle, 0)]), seen, &[500, 500], &[Some((502, 507)), Some((604, 814))]),
+            ("an idle runner, before anything was seen", pool(1, &[(Idle, 0)]), unseen, &[500], &[Some((501, 505))]),
+        ] {
+            assert_eq!(said(&pool, &pace, queued, 500), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn assignment_is_counted_from_whichever_was_there_last_in_seconds_that_have_begun() {
+        let at = |millis: i64| at(0) + SignedDuration::from_millis(millis);
+        for (queued, online, started, expected) in
+            [(0, 3_000, 3_200, 1), (3_000, 0, 5_000, 2), (0, 0, 0, 0), (0, 3_000, 2_500, 0), (1_000, 500, 61_001, 61)]
+        {
+            assert_eq!(assignment(at(queued), at(online), at(started)), expected, "{queued} {online} {started}");
+        }
+    }
+
+    #[test]
     fn job_that_needs_a_new_runner_has_no_estimate_while_none_is_made() {
-        let pace = Pace { starts: took(20, 40, 60), runs: took(100, 300, 900), ephemeral: true };
+        let pace = Pace { starts: took(20, 40, 60), runs: took(100, 300, 900), assignments: AT_ONCE, ephemeral: true };
         let free = pool(2, &[(Standing::Idle, 0), (Standing::Registering, 490)]);
         let held = |brake| Pool { autoscaler: Some(Autoscaler { brake, ..Autoscaler::default() }), ..free.clone() };
         let all = [Some((495, 495)), Some((510, 530)), Some((615, 835))];
@@ -332,7 +387,8 @@ mod tests {
             (start, run) in (1_u32..60, 1_u32..600),
         ) {
             queued.sort_unstable();
-            let pace = Pace { starts: took(start, start * 2, start * 3), runs: took(run, run * 2, run * 3), ephemeral };
+            let starts = took(start, start * 2, start * 3);
+            let pace = Pace { starts, runs: took(run, run * 2, run * 3), assignments: AT_ONCE, ephemeral };
             let found = said(&pool(wanted, &runners), &pace, &queued, 600);
             prop_assert_eq!(found.len(), queued.len());
             for (estimate, at) in found.iter().zip(&queued) {

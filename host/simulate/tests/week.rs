@@ -1,8 +1,4 @@
-//! How long a week of 100,000 jobs takes. Run it optimised:
-//!
-//! ```sh
-//! cargo test --release -p pacer-simulate --test week -- --ignored --nocapture
-//! ```
+//! How long a week of 100,000 jobs takes. `make bench-week` runs it, optimised.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a week that cannot be made up has failed")]
 

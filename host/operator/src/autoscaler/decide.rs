@@ -15,6 +15,7 @@ use pacer_policy::record::Change;
 use pacer_policy::{Decision as PolicyDecision, Evaluation};
 use pacer_policyset::receipts::{Draft, Owner};
 
+use super::memo::AutoscalerMemo;
 use super::metric::Metrics;
 use super::observe::Fleet;
 use super::spec::Spec;
@@ -117,7 +118,8 @@ impl Autoscalers {
     /// who scales by percentage could add, yet it is asked: spare capacity and office hours are its business as well.
     async fn ask(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation, metric: &Metrics) -> Planned {
         let now = of.clock.now;
-        let (held, scaled) = self.memory.memos.read(of.uid, |memo| (memo.reservations.clone(), memo.scaled)).unwrap_or_default();
+        let known = |memo: &AutoscalerMemo| (memo.reservations.clone(), memo.scaled, memo.assignments());
+        let (held, scaled, assignments) = self.memory.memos.read(of.uid, known).unwrap_or_default();
         let scope = spec.sources.target.config().scope().ok();
         let budget = seen.github.as_ref().zip(scope).and_then(|(github, scope)| github.budget(&scope)).as_ref().map(api_budget);
         let asked = of.object.annotations().get(annotation::POLICIES).or_else(|| spec.sources.target.policies());
@@ -126,7 +128,7 @@ impl Autoscalers {
         let generation = self.decisions.policies.generation_for(&namespace, asked.map(String::as_str));
         let past = self.past(spec, now);
         let ephemeral = spec.sources.target.config().is_ephemeral();
-        let pace = Pace { starts: past.start_time, runs: past.run_time, ephemeral };
+        let pace = Pace { starts: past.start_time, runs: past.run_time, assignments, ephemeral };
         let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past }, now);
         let reads = generation.reads(PolicyDecision::Capacity);
         self.decisions.facts.prepare(&reads).await;

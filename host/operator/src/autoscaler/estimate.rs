@@ -8,6 +8,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, Runner};
 use pacer_cluster::object::Uid;
 use pacer_core::estimate::starts;
 use pacer_core::ledger::{Job, State};
+use pacer_core::runner_job::RunnerJob;
 use pacer_core::waiting::{self, Pool, Standing};
 
 use super::decide::Decided;
@@ -60,12 +61,17 @@ impl Autoscalers {
     ) -> Pool {
         let running = jobs.filter(|job| job.state == State::InProgress);
         let working: HashMap<&str, Timestamp> = running.filter_map(|job| Some((job.runner.as_deref()?, job.since))).collect();
+        let ephemeral = target.config().is_ephemeral();
         let runner = |runner: &Runner| {
-            let name = runner.name_any();
+            let (name, uid) = (runner.name_any(), Uid::of(runner).ok());
+            // It takes no other job, although its pod ends a moment later.
+            let has_worked =
+                || ephemeral && uid.as_ref().and_then(|uid| self.memory.reports.jobs.read(uid, had_job)) == Some(true);
             let (standing, since) = match working.get(name.as_str()) {
                 _ if fleet.runners.ended.contains_key(name.as_str()) => (Standing::Leaving, None),
                 Some(since) => (Standing::Busy, Some(*since)),
-                None => match Uid::of(runner).ok().and_then(|uid| self.memory.estimator.standings.of(&uid)) {
+                None if has_worked() => (Standing::Leaving, None),
+                None => match uid.and_then(|uid| self.memory.estimator.standings.of(&uid)) {
                     Some(found) => {
                         let trouble = found.trouble.as_ref().map(|trouble| (trouble.cause.as_str(), trouble.message.as_str()));
                         (evidence::standing(found.state, trouble), Some(found.since))
@@ -84,4 +90,8 @@ impl Autoscalers {
             github: evidence::github(target),
         }
     }
+}
+
+fn had_job(told: &RunnerJob) -> bool {
+    told.ended.is_some()
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pacer_api::HorizontalRunnerAutoscalerStatus;
 use pacer_api::autoscaler::ScaleTargetKind;
@@ -16,8 +16,9 @@ use pacer_core::autoscale::inherited::Known;
 use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::{Counted, Polled};
 use pacer_core::durations::Durations;
-use pacer_core::estimate::{Estimates, Outcome, Pace};
-use pacer_core::policy::Reservation;
+use pacer_core::estimate::{self, Estimates, Outcome, Pace};
+use pacer_core::ledger::{Job, State};
+use pacer_core::policy::{Quantiles, Reservation};
 use pacer_core::reservation::Held;
 use pacer_core::running::Running;
 use pacer_demand::receiver::WAITS;
@@ -72,6 +73,8 @@ pub struct AutoscalerMemo {
     online: Option<Histogram>,
     /// The newest of these times, in seconds.
     waits: Durations,
+    /// The newest times that GitHub took to assign jobs of the pool; see [`Pace::assignments`].
+    assignments: Durations,
     /// How long starts and jobs of the pool take.
     pub(super) pace: Pace,
     /// When jobs that wait were said to start.
@@ -175,10 +178,19 @@ impl AutoscalerMemo {
         *count = count.saturating_add(1);
     }
 
-    /// The runner of a job came online so long after the job was queued; before that where one stood ready.
-    pub(super) fn came_online(&mut self, after: SignedDuration) {
+    /// A job has started on a runner that had come online at that moment.
+    pub(super) fn job_started(&mut self, job: &Job, online: Timestamp) {
+        let after = online.duration_since(job.queued);
         self.online.get_or_insert_with(|| Histogram::new(WAITS)).observe(after.as_secs_f64().max(0.0));
         self.waits.add(u32::try_from(after.as_secs().max(0)).unwrap_or(u32::MAX));
+        if job.state == State::InProgress {
+            self.assignments.add(estimate::assignment(job.queued, online, job.since));
+        }
+    }
+
+    /// What GitHub took to assign jobs of the pool.
+    pub(super) fn assignments(&self) -> Option<Quantiles> {
+        self.assignments.quantiles()
     }
 
     /// Reservations that the capacity policy holds now.

@@ -115,7 +115,7 @@ impl Autoscalers {
             if let (None, Some(job)) = (before, first)
                 && let Some(online) = self.memory.known.read(&uid, |known: &Known| known.online_by(job)).flatten()
             {
-                self.memory.memos.change(of.uid, |memo| memo.came_online(online.duration_since(job.queued)));
+                self.memory.memos.change(of.uid, |memo| memo.job_started(job, online));
             }
             let namespace = runner.namespace().unwrap_or_default();
             if let (true, Some(set)) = (changed, controller::<RunnerReplicaSet>(&**runner)) {

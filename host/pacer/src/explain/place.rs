@@ -95,6 +95,7 @@ impl Place {
         newest.map_or(Pace { ephemeral, ..Pace::default() }, |pool| Pace {
             starts: pool.start_time,
             runs: pool.run_time,
+            assignments: None,
             ephemeral,
         })
     }

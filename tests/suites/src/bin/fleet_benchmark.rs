@@ -21,6 +21,8 @@ mod burst;
 mod calibration;
 #[path = "fleet_benchmark/changes.rs"]
 mod changes;
+#[path = "fleet_benchmark/estimates.rs"]
+mod estimates;
 #[path = "fleet_benchmark/facts.rs"]
 mod facts;
 #[path = "fleet_benchmark/figure.rs"]

@@ -24,6 +24,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep_until};
 
 use crate::burst::{hook, start};
+use crate::estimates;
 use crate::figure::{Figure, Page};
 use crate::fleet::{self, PATIENCE, nodes};
 
@@ -172,6 +173,8 @@ async fn compare(world: &World, loads: &[Load], figures: &mut Vec<Figure>) -> Re
     for deviation in &report.calibration.deviations {
         page.deviation(&deviation.title(), deviation.simulated, deviation.recorded, Some(deviation.allowed));
     }
+
+    estimates::told(world, &mut Page::new("estimates of starts".to_owned(), figures)).await?;
 
     put_in_force(world, loads).await?;
     let real = directory.path().join("real.jsonl");

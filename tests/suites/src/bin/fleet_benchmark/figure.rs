@@ -130,6 +130,12 @@ impl<'a> Page<'a> {
         self.push(name.into(), value / of.max(f64::MIN_POSITIVE), Unit::Count, Some(AtMost::Limit(limit)));
     }
 
+    /// A part of a number of things, as a share of them.
+    pub(crate) fn part(&mut self, name: impl Into<String>, part: u32, of: u32, limit: Option<f64>) {
+        let share = f64::from(part) / f64::from(of.max(1));
+        self.push(name.into(), share, Unit::Count, limit.map(AtMost::Limit));
+    }
+
     fn push(&mut self, name: String, value: f64, unit: Unit, at_most: Option<AtMost>) {
         self.figures.push(Figure { scene: self.scene.clone(), name, value, unit, at_most });
     }

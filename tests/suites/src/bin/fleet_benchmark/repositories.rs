@@ -48,8 +48,9 @@ async fn at_rest(world: &World, repositories: u32, idle: Duration, page: &mut Pa
     page.time("all online", began.elapsed(), None);
     meter::quiet(world, PATIENCE).await.context("all runners are online")?;
 
-    // Whoever has waited for news of its runner has it by now; what is measured is how often one asks without any.
-    meter::at_rest(world, idle).await?;
+    // Whoever has waited for news of its runner has it by now, and its scope is listed as one at rest a minute and a half later; what is measured is
+    // how often one asks without any.
+    meter::at_rest(world, idle.saturating_mul(2)).await?;
     let reading = meter::at_rest(world, idle).await?;
     let calls: u64 = reading.calls.values().map(|count| count.requests).sum();
     let limit = CALLS * reading.lasted.as_secs_f64() / 60.0;
@@ -60,6 +61,9 @@ async fn at_rest(world: &World, repositories: u32, idle: Duration, page: &mut Pa
         page.count(format!("idle for {seconds} s: {route:?}"), count.requests, None);
     }
     page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
+    for (verb, resource, count) in reading.writes.iter() {
+        page.count(format!("idle for {seconds} s: {verb} {resource}"), count, None);
+    }
     page.time(format!("idle for {seconds} s: processor time"), reading.cpu, None);
     page.size("memory, idle", reading.resident, None);
     harm(world, page)

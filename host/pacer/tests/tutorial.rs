@@ -41,6 +41,17 @@ fn ten_minutes_to_a_policy() {
 }
 
 #[test]
+fn a_policy_that_is_a_text_needs_no_compiler() {
+    let directory = tempfile::tempdir().unwrap();
+    let ran = run(directory.path(), &commands("JavaScript as text"));
+    let (out, said) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{out}\n{said}");
+    assert!(out.contains("\naccepted\n") && out.contains("4 passed, 0 failed"), "{out}\n{said}");
+    let manifest = std::fs::read_to_string(directory.path().join("keep-caches-warm/shadow.yaml")).unwrap();
+    assert!(manifest.contains("export function scaleDown") && manifest.contains("mode: shadow"), "{manifest}");
+}
+
+#[test]
 fn a_failure_is_seen_by_scripts() {
     let directory = tempfile::tempdir().unwrap();
     let case = r#"{"decision":"scale-down","request":{"candidates":[{"name":"a"}],"surplus":1},"answer":[]}"#;

@@ -1,8 +1,7 @@
 //! The commands of the pages about installation and operations, as they stand, with the real kubectl, helm and pacer on the real control plane.
 //!
-//! Commands are the lines of `sh` blocks, and words within a sentence that are one, such as `helm rollback pacer`. Every one is run here, or is in
-//! [`NOT_RUN`] with the reason. The README and the page for beginners are followed block by block in `pages`; what stands within their sentences is
-//! in [`WITHIN_SENTENCES`].
+//! Words within a sentence that are a command, such as `helm rollback pacer`, are run like those of blocks. The README and the page for beginners are
+//! followed block by block in `pages`; what stands within their sentences is in [`WITHIN_SENTENCES`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,22 +23,7 @@ use crate::helm::{self, NAMESPACE};
 use crate::installation::{bare, define_foreign, start, uid};
 use crate::pages::{Desk, cluster, read, runner_of};
 use crate::pod;
-
-const INSTALL: &str = "docs/install.md";
-const OPERATIONS: &str = "docs/operations.md";
-const README: &str = "README.md";
-const BEGINNERS: &str = "docs/getting-started.md";
-
-/// Commands that no test runs: where they stand, and why.
-const NOT_RUN: &[(&str, &str, &str)] = &[
-    (
-        INSTALL,
-        "skopeo copy oci:target/image:0.1.0 docker://<registry>/pacer:0.1.0",
-        "no machine of the tests has skopeo or a registry with TLS; crane pushes the same layout in `make release-push`",
-    ),
-    (OPERATIONS, "make bench", "takes a release build and an hour; CI runs a part of it, `make bench-simulate-short`"),
-    (OPERATIONS, "make bench-limits", "takes twenty minutes; the suite `limits` runs the same tests with fewer runners"),
-];
+use crate::reader::{BEGINNERS, README, Reader, commands};
 
 /// Commands within sentences of pages that are followed block by block: where they are run, or why nowhere.
 const WITHIN_SENTENCES: &[(&str, &str, &str)] = &[
@@ -68,58 +52,8 @@ const WITHIN_SENTENCES: &[(&str, &str, &str)] = &[
     (BEGINNERS, "kubectl describe runners", "`pages` runs it beside the block that it is about"),
 ];
 
-/// Programs whose commands a page may have within a sentence. Of some their name and one word more is a command already.
-const PROGRAMS: [(&str, usize); 7] =
-    [("kubectl", 3), ("helm", 3), ("docker", 3), ("kind", 3), ("skopeo", 3), ("pacer", 2), ("make", 2)];
-
-/// A command without the comment behind it.
-fn bare_command(line: &str) -> &str {
-    line.split(" #").next().unwrap_or(line).trim()
-}
-
-/// The commands of a page: those of its blocks, and those within its sentences.
-fn commands(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
-    let (mut of_blocks, mut sentences, mut block) = (BTreeSet::new(), String::new(), None);
-    for line in text.lines().map(str::trim) {
-        match (line.strip_prefix("```"), block) {
-            (Some(language), None) => block = Some(language),
-            (Some(_), Some(_)) => block = None,
-            (None, Some("sh")) => {
-                let command = bare_command(line);
-                of_blocks.extend((!command.is_empty()).then(|| command.to_owned()));
-            }
-            (None, Some(_)) => {}
-            (None, None) => {
-                sentences.push_str(line);
-                sentences.push(' ');
-            }
-        }
-    }
-    let spans = sentences.split('`').skip(1).step_by(2).map(|span| span.split_whitespace().collect::<Vec<_>>());
-    let is_command = |words: &Vec<&str>| {
-        let program = words.first();
-        PROGRAMS.iter().any(|(name, least)| program == Some(name) && words.len() >= *least)
-    };
-    let within = spans.filter(is_command).map(|words| words.join(" ")).collect();
-    (of_blocks, within)
-}
-
 #[test]
-fn commands_of_a_page_are_those_of_blocks_and_of_sentences() {
-    let text = "# A\n\nRun `pacer doctor`, or\n`helm\nrollback a`; `helm upgrade` and `x y z` are none.\n\n```sh\nb c   # why\n```\n\n- d\n\n  \
-                ```sh\n  e f\n  ```\n\n```yaml\ng: h\n```\n";
-    let (of_blocks, within) = commands(text);
-    assert_eq!(of_blocks.into_iter().collect::<Vec<_>>(), ["b c", "e f"]);
-    assert_eq!(within.into_iter().collect::<Vec<_>>(), ["helm rollback a", "pacer doctor"]);
-}
-
-#[test]
-fn commands_that_are_not_run_are_those_of_the_pages() -> Result<()> {
-    for (path, command, why) in NOT_RUN {
-        let (of_blocks, within) = commands(&read(path)?);
-        ensure!(of_blocks.contains(*command) || within.contains(*command), "{path} has no command {command}");
-        ensure!(!why.is_empty());
-    }
+fn commands_within_sentences_are_those_that_are_listed() -> Result<()> {
     for path in [README, BEGINNERS] {
         let (_, within) = commands(&read(path)?);
         let listed: BTreeSet<String> =
@@ -135,73 +69,6 @@ fn commands_that_are_not_run_are_those_of_the_pages() -> Result<()> {
     Ok(())
 }
 
-/// Somebody who follows a page, and what is left of it.
-struct Reader {
-    page: &'static str,
-    all: BTreeSet<String>,
-    left: BTreeSet<String>,
-}
-
-impl Reader {
-    fn of(page: &'static str) -> Result<Self> {
-        let (of_blocks, within) = commands(&read(page)?);
-        let all: BTreeSet<String> = of_blocks.into_iter().chain(within).collect();
-        Ok(Self { page, left: all.clone(), all })
-    }
-
-    /// A command, which has to stand on the page.
-    fn takes<'c>(&mut self, command: &'c str) -> Result<&'c str> {
-        ensure!(self.all.contains(command), "{} has no command {command}; it has {:#?}", self.page, self.all);
-        self.left.remove(command);
-        Ok(command)
-    }
-
-    /// Runs a command that ends with this code and says this.
-    async fn ends(&mut self, desk: &Desk<'_>, command: &str, code: i32, saying: &str) -> Result<String> {
-        let said = desk.try_to_run(self.takes(command)?).await?;
-        ensure!(
-            said.code == Some(code) && said.text.contains(saying),
-            "$ {command}\nends with {:?}, not {code}, or without {saying:?}:\n{}",
-            said.code,
-            said.text
-        );
-        Ok(said.text)
-    }
-
-    /// Runs a command that succeeds and says this.
-    async fn runs(&mut self, desk: &Desk<'_>, command: &str, saying: &str) -> Result<String> {
-        self.ends(desk, command, 0, saying).await
-    }
-
-    /// Runs a command with words in the place of those in capitals.
-    async fn runs_with(
-        &mut self,
-        desk: &mut Desk<'_>,
-        command: &str,
-        words: &[(&'static str, &str)],
-        saying: &str,
-    ) -> Result<String> {
-        let before = desk.words.len();
-        desk.words.extend(words.iter().map(|(word, meant)| (*word, (*meant).to_owned())));
-        let outcome = self.runs(desk, command, saying).await;
-        desk.words.truncate(before);
-        outcome
-    }
-
-    /// Nothing is left but what is not run, and nothing of that was run.
-    fn closes(self) -> Result<()> {
-        let not_run: BTreeSet<String> =
-            NOT_RUN.iter().filter(|(page, ..)| *page == self.page).map(|(_, command, _)| (*command).to_owned()).collect();
-        ensure!(
-            self.left == not_run,
-            "{}: not run, or listed as not run: {:?}",
-            self.page,
-            self.left.symmetric_difference(&not_run)
-        );
-        Ok(())
-    }
-}
-
 /// The pages install for github.com, which no test reaches: that is all that the doctor finds wrong.
 async fn doctor(reader: &mut Reader, desk: &Desk<'_>, command: &str, fleet: &str) -> Result<()> {
     let said = reader.ends(desk, command, 3, fleet).await?;
@@ -210,7 +77,7 @@ async fn doctor(reader: &mut Reader, desk: &Desk<'_>, command: &str, fleet: &str
     Ok(())
 }
 
-async fn stop(operators: &[Operator]) {
+pub(crate) async fn stop(operators: &[Operator]) {
     for operator in operators {
         operator.terminate().await;
     }
@@ -218,7 +85,7 @@ async fn stop(operators: &[Operator]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_installation_page_work_as_they_stand() -> Result<()> {
-    let mut reader = Reader::of(INSTALL)?;
+    let mut reader = Reader::of("docs/install.md")?;
     let world = cluster().await?;
     world.github.add(&Scope::repository("example", "repository"));
     let desk = Desk::new(&world, "desk", &[("<registry>", "registry.example/team"), ("<token>", world.github.pat())]).await?;
@@ -326,21 +193,27 @@ async fn pods_are_ready(world: &World, count: usize) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn commands_of_the_operations_page_work_as_they_stand() -> Result<()> {
-    let mut reader = Reader::of(OPERATIONS)?;
-    let world = cluster().await?;
-    let mut desk = Desk::new(&world, "desk", &[]).await?;
-    desk.has_a_cluster()?;
+/// The operator as `kubectl apply -k deploy` installs it.
+pub(crate) async fn installed(world: &World, desk: &Desk<'_>) -> Result<Operator> {
     let installed = desk.try_to_run("kubectl apply -k deploy").await?;
     ensure!(installed.code == Some(0), "{}", installed.text);
     let credentials = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "controller-manager", "namespace": NAMESPACE},
         "stringData": {"github_token": world.github.pat()},
     });
-    apply(&world, &credentials).await?;
-    let operator = operator_with_webhooks(&world).await?;
-    pods_are_ready(&world, 2).await?;
+    apply(world, &credentials).await?;
+    let operator = operator_with_webhooks(world).await?;
+    pods_are_ready(world, 2).await?;
+    Ok(operator)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_the_operations_page_work_as_they_stand() -> Result<()> {
+    let mut reader = Reader::of("docs/operations.md")?;
+    let world = cluster().await?;
+    let mut desk = Desk::new(&world, "desk", &[]).await?;
+    desk.has_a_cluster()?;
+    let operator = installed(&world, &desk).await?;
     apply(&world, &deployment("web", 2)).await?;
     apply(&world, &autoscaler("web", 2, 4)).await?;
     runners(&world, "two runners", |counts| counts.online == 2).await?;
@@ -391,6 +264,12 @@ async fn upgrade_and_back(reader: &mut Reader) -> Result<()> {
     let upgrade = "helm upgrade pacer deploy/chart --namespace actions-runner-system --reset-then-reuse-values";
     reader.runs(&desk, upgrade, "REVISION: 2").await?;
     reader.runs(&desk, "helm rollback pacer --namespace actions-runner-system", "Rollback was a success").await?;
+    let mut tenants = Reader::of_blocks("docs/tenancy.md")?;
+    tenants.runs(&desk, &format!("{upgrade} --set pacer.tenancy.configMap=pacer-tenancy"), "REVISION: 4").await?;
+    let flags = "{.items[*].spec.template.spec.containers[0].args}";
+    let said = desk.try_to_run(&format!("kubectl -n {NAMESPACE} get deployments -o jsonpath='{flags}'")).await?.text;
+    ensure!(said.contains("\"--tenancy=pacer-tenancy\""), "{said}");
+    tenants.closes()?;
     // Definitions are still served.
     until::<RunnerDeployment>(&world, "no RunnerDeployment", |all| all.is_empty()).await?;
     end_as_it_is(world).await

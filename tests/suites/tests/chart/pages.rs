@@ -22,12 +22,14 @@ use pacer_suites::page::{self, Block};
 use pacer_suites::{PATIENCE, end_as_it_is, runners, succeeded, until};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
 
 use crate::helm::{self, NAMESPACE};
 use crate::installation::{bare_with, start};
+use crate::reader::{BEGINNERS, README, Reader, bare_command};
 
 /// The blocks under one heading of a page, in order.
-fn blocks<'a>(page: &'a str, heading: &str) -> Result<Vec<Block<'a>>> {
+pub(crate) fn blocks<'a>(page: &'a str, heading: &str) -> Result<Vec<Block<'a>>> {
     Ok(page::blocks(page::section(page, heading).with_context(|| format!("no heading {heading}"))?).collect())
 }
 
@@ -37,6 +39,8 @@ pub(crate) struct Desk<'w> {
     pub(crate) directory: PathBuf,
     path: String,
     pub(crate) words: Vec<(&'static str, String)>,
+    /// What its shell has set beside the path.
+    pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 /// What a command printed, both streams.
@@ -63,7 +67,7 @@ impl<'w> Desk<'w> {
         }
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
         let words = words.iter().map(|(word, meant)| (*word, (*meant).to_owned())).collect();
-        Ok(Self { world, directory, path, words })
+        Ok(Self { world, directory, path, words, variables: Vec::new() })
     }
 
     /// Where the tools of this desk look for a cluster.
@@ -86,6 +90,7 @@ impl<'w> Desk<'w> {
         command.args(["-euo", "pipefail", "-c", &self.in_words(line)]).current_dir(&self.directory);
         command.env("PATH", &self.path).env("KUBECONFIG", self.kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
         command.env("CLUSTER", self.world.plane.kubeconfig_path());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(variable, self.directory.join("helm"));
         }
@@ -98,15 +103,20 @@ impl<'w> Desk<'w> {
         Ok(Said { text: String::from_utf8_lossy(&text).into_owned(), code: output.status.code() })
     }
 
-    async fn run(&self, line: &str) -> Result<String> {
+    pub(crate) async fn run(&self, line: &str) -> Result<String> {
         let said = self.try_to_run(line).await?;
         ensure!(said.code == Some(0), "$ {line}\nends with {:?}\n{}", said.code, said.text);
         Ok(said.text)
     }
 
-    /// Runs what never ends by itself until it has printed a line with that in it.
-    async fn watch(&self, line: &str, awaited: &str) -> Result<()> {
-        let mut child = self.command(line).stdout(Stdio::piped()).spawn()?;
+    /// Starts what never ends by itself, as a process of its own.
+    pub(crate) fn start(&self, line: &str) -> Result<Child> {
+        Ok(self.command(&format!("exec 2>&1\nexec {line}")).stdout(Stdio::piped()).spawn()?)
+    }
+
+    /// Starts what never ends by itself, and waits until it has printed a line with that in it.
+    pub(crate) async fn begin(&self, line: &str, awaited: &str) -> Result<Child> {
+        let mut child = self.start(line)?;
         let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
         let shown = async {
             while let Some(shown) = lines.next_line().await? {
@@ -116,11 +126,19 @@ impl<'w> Desk<'w> {
             }
             bail!("$ {line}\nended without {awaited}")
         };
-        tokio::time::timeout(PATIENCE, shown).await.with_context(|| format!("$ {line}\nnever shows {awaited}"))?
+        tokio::time::timeout(PATIENCE, shown).await.with_context(|| format!("$ {line}\nnever shows {awaited}"))??;
+        // It may go on to print.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(child)
+    }
+
+    /// Runs what never ends by itself until it has printed a line with that in it.
+    pub(crate) async fn watch(&self, line: &str, awaited: &str) -> Result<()> {
+        Ok(self.begin(line, awaited).await?.kill().await?)
     }
 
     /// Writes a manifest into the file that its first line, or the next command, names.
-    fn write(&self, name: &str, manifest: &str) -> Result<()> {
+    pub(crate) fn write(&self, name: &str, manifest: &str) -> Result<()> {
         Ok(std::fs::write(self.directory.join(name), self.in_words(manifest))?)
     }
 
@@ -155,9 +173,10 @@ impl<'w> Desk<'w> {
     }
 
     /// Follows the commands of a section that installs the operator.
-    async fn follow_installation(&self, block: &Block<'_>) -> Result<Vec<Operator>> {
+    async fn follow_installation(&self, reader: &mut Reader, block: &Block<'_>) -> Result<Vec<Operator>> {
         let mut operators = None;
         for line in block.text.lines() {
+            reader.takes(bare_command(line))?;
             if line.starts_with("helm install ") {
                 operators = Some(self.install(line).await?);
             } else {
@@ -173,7 +192,7 @@ pub(crate) fn read(path: &str) -> Result<String> {
 }
 
 /// The only block of a section that is in this language.
-fn only<'a, 'b>(blocks: &'b [Block<'a>], language: &str) -> Result<&'b Block<'a>> {
+pub(crate) fn only<'a, 'b>(blocks: &'b [Block<'a>], language: &str) -> Result<&'b Block<'a>> {
     let found: Vec<_> = blocks.iter().filter(|block| block.language == language).collect();
     let [one] = found.as_slice() else { bail!("{} blocks of {language}", found.len()) };
     Ok(one)
@@ -195,10 +214,12 @@ pub(crate) async fn runner_of(world: &World, pool: &str) -> Result<String> {
 }
 
 /// From nothing to a first job and back, on one of the kinds of cluster that the page describes.
-async fn get_started(heading: &str, had_a_cluster: bool) -> Result<()> {
+async fn get_started(heading: &str, other: &str, had_a_cluster: bool) -> Result<()> {
     let world = cluster().await?;
     world.github.add(&Scope::repository("OWNER", "REPOSITORY"));
-    let text = read("docs/getting-started.md")?;
+    let text = read(BEGINNERS)?;
+    let mut reader = Reader::of_blocks("docs/getting-started.md")?;
+    reader.leaves(other)?;
     let desk =
         Desk::new(&world, "desk", &[("TOKEN", world.github.pat()), ("REGISTRY/", "registry.example/team/"), ("REGISTRY\n", "")])
             .await?;
@@ -206,18 +227,18 @@ async fn get_started(heading: &str, had_a_cluster: bool) -> Result<()> {
         desk.has_a_cluster()?;
     }
     for line in only(&blocks(&text, "The image")?, "sh")?.text.lines() {
-        desk.run(line).await?;
+        desk.run(reader.takes(line)?).await?;
     }
-    let operators = desk.follow_installation(only(&blocks(&text, heading)?, "sh")?).await?;
+    let operators = desk.follow_installation(&mut reader, only(&blocks(&text, heading)?, "sh")?).await?;
 
     let first = blocks(&text, "The first runner")?;
     let [manifest, apply, workflow, look] = first.as_slice() else { bail!("{} blocks", first.len()) };
     ensure!(manifest.text.starts_with("# first.yaml\n") && workflow.text.contains("runs-on: [self-hosted, first]"));
     desk.write("first.yaml", manifest.text)?;
     let [apply, get, watch] = apply.text.lines().collect::<Vec<_>>()[..] else { bail!("{}", apply.text) };
-    desk.run(apply).await?;
-    desk.run(get).await?;
-    desk.watch(watch, "Running").await?;
+    desk.run(reader.takes(apply)?).await?;
+    reader.runs(&desk, get, "first").await?;
+    desk.watch(reader.takes(watch)?, "Running").await?;
     runners(&world, "the first runner", |counts| counts.online == 1).await?;
     // What the sentence below the block has for those who wait for longer.
     ensure!(text.contains("`kubectl describe runners`") && desk.run("kubectl describe runners").await?.contains("first-"));
@@ -226,32 +247,32 @@ async fn get_started(heading: &str, had_a_cluster: bool) -> Result<()> {
         world.github.queue_job(JobSpec::new("OWNER/REPOSITORY", ["first"]).lasting(Duration::from_secs(1)))?;
     }
     let [watch, events] = look.text.lines().collect::<Vec<_>>()[..] else { bail!("{}", look.text) };
-    desk.watch(watch, "first-").await?;
+    desk.watch(reader.takes(watch)?, "first-").await?;
     succeeded(&world, 3).await?;
     runners(&world, "its successor", |counts| counts.online == 1).await?;
-    let told = desk.run(events).await?;
-    ensure!(told.contains("RunnerReplicaSetCreated"), "{told}");
+    reader.runs(&desk, events, "RunnerReplicaSetCreated").await?;
 
     let [delete, uninstall] = only(&blocks(&text, "Then")?, "sh")?.text.lines().collect::<Vec<_>>()[..] else { bail!("Then") };
-    desk.run(delete).await?;
+    desk.run(reader.takes(delete)?).await?;
     runners(&world, "no runner", |counts| counts.registered == 0).await?;
     until::<RunnerDeployment>(&world, "no RunnerDeployment", |all| all.is_empty()).await?;
     until::<Runner>(&world, "no Runner", |all| all.is_empty()).await?;
     for operator in &operators {
         operator.terminate().await;
     }
-    desk.run(uninstall).await?;
-    end_as_it_is(world).await
+    reader.runs(&desk, uninstall, "uninstalled").await?;
+    end_as_it_is(world).await?;
+    reader.closes()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn getting_started_page_leads_to_a_first_job_on_kind() -> Result<()> {
-    get_started("On kind", false).await
+    get_started("On kind", "On a cloud cluster", false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn getting_started_page_leads_to_a_first_job_on_a_cloud_cluster() -> Result<()> {
-    get_started("On a cloud cluster", true).await
+    get_started("On a cloud cluster", "On kind", true).await
 }
 
 /// Sections of the README with commands, in the order in which a reader comes to them.
@@ -263,7 +284,8 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
     for (owner, repository) in [("your-org", "your-repo"), ("example", "repository")] {
         world.github.add(&Scope::repository(owner, repository));
     }
-    let text = read("README.md")?;
+    let text = read(README)?;
+    let mut reader = Reader::of_blocks("README.md")?;
     let with_commands: Vec<&str> = text
         .split("\n## ")
         .skip(1)
@@ -278,11 +300,11 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
     let commands = page::in_language(commands, "sh").next().context("no block")?;
     ensure!(commands.lines().count() == 2, "{commands}");
     for line in commands.lines() {
-        desk.run(line).await?;
+        desk.run(reader.takes(bare_command(line))?).await?;
     }
     // The page about installations says how the image comes there.
     std::fs::write(desk.directory.join("reached"), "pacer:0.1.0\n")?;
-    let operators = desk.follow_installation(only(&blocks(&text, "Install")?, "sh")?).await?;
+    let operators = desk.follow_installation(&mut reader, only(&blocks(&text, "Install")?, "sh")?).await?;
 
     let first = blocks(&text, "First runners")?;
     desk.write("runnerdeployment.yaml", only(&first, "yaml")?.text)?;
@@ -291,7 +313,7 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
             let name = runner_of(&world, "example").await?;
             desk.words.push(("NAME", name));
         }
-        let said = desk.try_to_run(line).await?;
+        let said = desk.try_to_run(reader.takes(bare_command(line))?).await?;
         let expected = if line.starts_with("pacer doctor") {
             // The README installs for github.com, which no test reaches; nothing else is wrong with the installation.
             let found: Vec<&str> =
@@ -306,7 +328,7 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
     }
     runners(&world, "the runners", |counts| counts.online == 5).await?;
     for line in only(&blocks(&text, "Runners on demand")?, "sh")?.text.lines() {
-        desk.run(line).await?;
+        desk.run(reader.takes(bare_command(line))?).await?;
     }
     desk.run("kubectl delete -f examples/autoscaling/ -f runnerdeployment.yaml").await?;
     runners(&world, "no runner", |counts| counts.registered == 0).await?;
@@ -314,7 +336,8 @@ async fn commands_of_the_readme_work_as_they_stand() -> Result<()> {
     for operator in &operators {
         operator.terminate().await;
     }
-    end_as_it_is(world).await
+    end_as_it_is(world).await?;
+    reader.closes()
 }
 
 #[test]

@@ -137,6 +137,8 @@ unit: build controlplane ## Tests of every crate but the suites, the layout of a
 
 suites: build controlplane helm registry ## Flows, faults, demand, webhooks, policies and modes on the real API server; SUITES="flows faults" for some.
 	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
+	# Of all suites together; one alone may have nothing to compare.
+	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
 	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIETEST),$(SUITES)) $(filter $(SUITES),$(QUIETEST))
 
 SCENE ?= burst

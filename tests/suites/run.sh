@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order. They wait for most of their time, so that two cores are enough
-# for four. What each says is in target/suites; what a failed one says is printed when all are over.
+# for four. What each says is in target/suites; what a failed one says is printed when all are over. Every operator records a trace, and at the end
+# the simulator's rules have to come to the numbers that were recorded.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 logs=target/suites
 rm -rf "$logs"
-mkdir -p "$logs"
+export PACER_TRACES="$PWD/$logs/traces"
+mkdir -p "$PACER_TRACES"
 
 run() {
   if cargo test --workspace --test "$1" ${LOCKED:-} -- --test-threads="${SUITE_THREADS:-2}" >"target/suites/$1.log" 2>&1; then
@@ -28,4 +30,10 @@ if [[ -n $failed ]]; then
   done
   echo "failed: $(basename -s .failed $failed | xargs)" >&2
   exit 1
+fi
+
+# An operator that was killed before it could write has none.
+mapfile -t traces < <(find "$PACER_TRACES" -type f -printf '%h\n' | sort -u)
+if ((${#traces[@]})); then
+  "$PACER_BIN" trace replay --compared-at-least "${COMPARED_AT_LEAST:-0}" "${traces[@]}"
 fi

@@ -258,6 +258,8 @@ impl Book {
             idle_confirmation: arguments.idle_confirmation,
             scale_down_delay: arguments.default_scale_down_delay,
             labels: arguments.common_runner_labels.iter().map(|label| Arc::from(label.as_str())).collect(),
+            ramp: None,
+            policies: None,
         };
         let (mut output, history) = Output::open(&arguments.out, arguments.record_bytes, now)?;
         let chronicle = match history {
@@ -276,7 +278,7 @@ impl Book {
             Change::Autoscaler(object) => self.chronicle.autoscaler(&object, now),
             Change::Target(target) => self.chronicle.target(&target, now),
             Change::AutoscalerGone(object) => self.chronicle.autoscaler_gone(&key(&*object), now),
-            Change::TargetGone(target) => self.chronicle.target_gone(&target.reference()),
+            Change::TargetGone(target) => self.chronicle.target_gone(&target.reference(), now),
             Change::Jobs(object) => self.chronicle.jobs(&object, now),
             Change::Runner(object) => {
                 if let Some(listed) = &mut self.listed {

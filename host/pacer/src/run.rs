@@ -403,13 +403,6 @@ impl Process {
             );
         }
         let (watches, stores) = watches::watches(&client, Range { namespace: settings.namespace.as_deref(), share }, &tenancies);
-        let (mut recorder, watches) = match settings::recording(arguments, share) {
-            Some(setting) => {
-                let (recorder, watches) = Recorder::start(setting, watches, stores.clone(), metrics.recording())?;
-                (Some(recorder), watches)
-            }
-            None => (None, watches),
-        };
         let options = settings::policy_options(arguments, &config.default_namespace, share)?;
         match (&options.default, arguments.builtin_policies_only) {
             (_, true) => tracing::info!("--builtin-policies-only: the shipped policies decide, and no policy set is looked for"),
@@ -429,6 +422,13 @@ impl Process {
         sets.limit(move |namespace| bounds.quotas(namespace).map_or(Some(0), |quotas| quotas.policy_sets));
         let bounds = tenancies.clone();
         sets.admit_pulls(move |namespace, reference| bounds.admits_pull(namespace, reference));
+        let (mut recorder, watches) = match settings::recording(arguments, share, &sets) {
+            Some(setting) => {
+                let (recorder, watches) = Recorder::start(setting, watches, stores.clone(), metrics.recording())?;
+                (Some(recorder), watches)
+            }
+            None => (None, watches),
+        };
         let mut simulating = JoinSet::new();
         let watches = match settings::simulations(arguments, common.simulation.clone()) {
             Some(plan) => {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
 use jiff::Timestamp;
-use pacer_simulate::{Difference, Policies, Scenario, recorded};
+use pacer_simulate::{Difference, Policies, Replay, Scenario, recorded};
 use pacer_trace::{History, PoolSettings, Redaction, Trace, file};
 use serde_json::json;
 
@@ -60,11 +60,15 @@ pub(crate) struct SummaryArguments {
 /// Arguments of `pacer trace replay`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ReplayArguments {
-    /// The trace.
-    file: PathBuf,
-    /// The policy set that was in force while it was recorded; the shipped policy when absent.
+    /// The traces.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// The policy set that was in force while they were recorded; the shipped policy when absent.
     #[arg(long, value_name = "FILE")]
     recorded_policies: Option<PathBuf>,
+    /// Fails where fewer of the recorded changes can be compared, in per cent of all.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    compared_at_least: u8,
 }
 
 /// Arguments of `pacer trace cut`.
@@ -218,30 +222,55 @@ fn notes(history: &History, scenario: &Scenario) -> Vec<String> {
 }
 
 fn replay(arguments: &ReplayArguments) -> Result<Report> {
-    let trace = pacer_trace::read(&arguments.file)?.trace;
     let policies = match &arguments.recorded_policies {
         Some(path) => Policies::of("recorded".to_owned(), contender::load(path)?),
         None => Policies::builtin(),
     };
-    let file = arguments.file.display();
-    let replay = pacer_simulate::replay(&trace, &policies.context("starting the runtime")?).with_context(|| file.to_string())?;
-    let mut text = format!(
-        "{file}: {} changes of numbers were recorded, and {} come out of the recorded facts, those that lasted for a moment included\n",
-        table::number(replay.recorded),
-        table::number(replay.decided)
-    );
-    let differences = replay.differences.len();
-    for difference in replay.differences.iter().take(SHOWN) {
-        let Difference { at, pool, recorded, decided } = difference;
-        text.push_str(&format!("  {at} {pool}: {recorded} was recorded, {decided:?} came out\n"));
+    let policies = policies.context("starting the runtime")?;
+    let (mut text, mut all) = (String::new(), Replay::default());
+    for file in &arguments.files {
+        let replay = pacer_simulate::replay(&pacer_trace::read(file)?.trace, &policies);
+        if !replay.differences.is_empty() {
+            text.push_str(&format!("{}: {}\n", file.display(), counts(&replay)));
+        }
+        for difference in replay.differences.iter().take(SHOWN) {
+            let Difference { at, pool, recorded, decided } = difference;
+            text.push_str(&format!("  {at} {pool}: {recorded} was recorded, {decided:?} came out\n"));
+        }
+        if replay.differences.len() > SHOWN {
+            text.push_str(&format!("  and {} more\n", replay.differences.len() - SHOWN));
+        }
+        all.add(replay);
     }
-    if differences > SHOWN {
-        text.push_str(&format!("  and {} more\n", differences - SHOWN));
+    let of = match arguments.files.as_slice() {
+        [file] => file.display().to_string(),
+        files => format!("{} traces", table::number(files.len() as u64)),
+    };
+    text.push_str(&format!("{of}: {}\n", counts(&all)));
+    for (why, count) in &all.uncompared {
+        text.push_str(&format!("  {} not compared: {why}\n", table::number(*count)));
     }
-    let failure = (differences > 0).then(|| {
-        format!("{file}: {differences} numbers differ; give the policies that were in force by --recorded-policies, if they were others")
-    });
+    let (differences, least) = (all.differences.len(), u64::from(arguments.compared_at_least));
+    let failure = if differences > 0 {
+        Some(format!(
+            "{of}: {differences} numbers differ; give the policies that were in force by --recorded-policies, if they were others"
+        ))
+    } else if all.compared() * 100 < all.recorded * least || (all.recorded == 0 && least > 0) {
+        let compared = table::number(all.compared());
+        Some(format!("{of}: {compared} of the recorded changes are compared, fewer than {least} %"))
+    } else {
+        None
+    };
     Ok(Report { text, notes: String::new(), failure })
+}
+
+fn counts(replay: &Replay) -> String {
+    format!(
+        "{} changes of numbers were recorded, of which {} are compared; {} come out of the recorded facts, those that lasted for a moment included",
+        table::number(replay.recorded),
+        table::number(replay.compared()),
+        table::number(replay.decided)
+    )
 }
 
 fn cut(arguments: &CutArguments) -> Result<Report> {
@@ -288,8 +317,7 @@ mod tests {
     #[test]
     fn recorded_facts_give_the_recorded_numbers_and_others_do_not() {
         let directory = tempfile::tempdir().unwrap();
-        let replay = |file: PathBuf| main(&Verb::Replay(ReplayArguments { file, recorded_policies: None })).unwrap();
-        let report = replay(PathBuf::from(GOLDEN));
+        let report = replay(PathBuf::from(GOLDEN), 100);
         assert!(report.failure.is_none(), "{}", report.text);
         let text = std::fs::read_to_string(GOLDEN).unwrap();
         // Another maximum than was in force, and a number that nobody decided.
@@ -297,9 +325,33 @@ mod tests {
             assert!(text.contains(from), "{from} is not in the trace");
             let file = directory.path().join(name);
             std::fs::write(&file, text.replace(from, to)).unwrap();
-            let report = replay(file);
+            let report = replay(file, 100);
             assert!(report.failure.is_some_and(|failure| failure.contains("differ")), "{name}: {}", report.text);
         }
+    }
+
+    #[test]
+    fn numbers_that_something_unrecorded_decided_are_counted_and_not_compared() {
+        let text = std::fs::read_to_string(GOLDEN).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        // With a number that nobody decided, so that comparing would fail.
+        let wrong = text.replace("\"to\":6", "\"to\":5");
+        for (name, reason, trace) in [
+            ("metrics", "a field of the autoscaler", wrong.replace("\"max\":8", "\"max\":8,\"unrecorded\":[\"metrics\"]")),
+            ("policy", "another policy", wrong.replace("\"max\":8", "\"max\":8,\"capacityPolicy\":\"mine@sha256:0123456789ab\"")),
+        ] {
+            assert_ne!(trace, wrong, "{name}");
+            let file = directory.path().join(format!("{name}.jsonl"));
+            std::fs::write(&file, trace).unwrap();
+            let report = replay(file.clone(), 0);
+            assert!(report.failure.is_none() && report.text.contains(reason), "{name}: {}", report.text);
+            let failure = replay(file, 1).failure;
+            assert!(failure.as_ref().is_some_and(|failure| failure.contains("fewer than 1 %")), "{name}: {failure:?}");
+        }
+    }
+
+    fn replay(file: PathBuf, compared_at_least: u8) -> Report {
+        main(&Verb::Replay(ReplayArguments { files: vec![file], recorded_policies: None, compared_at_least })).unwrap()
     }
 
     /// A trace of these records.

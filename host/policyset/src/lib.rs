@@ -21,6 +21,7 @@
 //! Read first: [`PolicySets`], then [`supervisor::run`].
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -201,6 +202,12 @@ pub struct PolicySets {
     /// For modules in registries.
     puller: Arc<Puller>,
     prospects: Prospects,
+}
+
+impl fmt::Debug for PolicySets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "policy sets at change {}", *self.version.borrow())
+    }
 }
 
 /// See [`PolicySets::limit`].

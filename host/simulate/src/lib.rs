@@ -34,7 +34,8 @@ pub use policies::Policies;
 pub use prices::{PriceError, RunnerPrices};
 pub use prospect::prospect;
 pub use run::{
-    Decided, Difference, JobSeen, Numbered, Outcome, Removed, Replay, RunnerSeen, Sight, Story, replay, simulate, watch,
+    Decided, Difference, JobSeen, Numbered, Outcome, Removed, Replay, RunnerSeen, Sight, Story, Uncompared, replay, simulate,
+    watch,
 };
 pub use scenario::{Scenario, ScenarioError};
 pub use waits::{Breakdown, OTHERS, Waits};

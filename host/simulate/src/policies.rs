@@ -54,6 +54,11 @@ impl Policies {
         self.faults.get()
     }
 
+    /// Whether this is the policy that planned capacity. Where none is told, it is.
+    pub(crate) fn planned(&self, recorded: Option<&str>) -> bool {
+        recorded.is_none_or(|recorded| *recorded == self.generation.assignment(Decision::Capacity).policy())
+    }
+
     pub(crate) fn go_by_jobs_alone(&self) -> bool {
         self.by_jobs_alone
     }

@@ -24,7 +24,7 @@ use crate::samples::Turns;
 use crate::scenario::{Job, Scenario, Start};
 use crate::waits::Breakdown;
 use pool::Pool;
-pub use replay::{Difference, Replay, replay};
+pub use replay::{Difference, Replay, Uncompared, replay};
 pub use sight::{Decided, JobSeen, Numbered, Removed, RunnerSeen, Sight, Story};
 
 /// What a run comes to.

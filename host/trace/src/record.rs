@@ -1,5 +1,6 @@
 //! What a line says.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -171,19 +172,40 @@ pub struct PoolSettings {
     pub replicas: u32,
     /// How long after an increase the number is not lowered.
     pub scale_down_delay_seconds: u64,
-    /// How long a queued job counts if no further event of it comes.
+    /// How long a queued job counts if no further event of it comes; 0 where there is no autoscaler.
     pub job_life_seconds: u64,
     /// Jobs come on top of the minimum: the autoscaler has a trigger.
     pub webhooks: bool,
     /// How long a runner has to be idle before it may be removed; none where the recorder was not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_confirmation_seconds: Option<u64>,
+    /// Most runners by which its number is raised within a minute; none where as many as are wanted, or the recorder was not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ramp_per_minute: Option<NonZeroU32>,
     /// Name of the policy set that the pool asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<String>,
+    /// `name@sha256:...` of the policy that plans its capacity, where that is not the shipped one as it is; none also where the recorder was not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_policy: Option<Arc<str>>,
+    /// The autoscaler keeps its number, because its spec or what that names is refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub refused: bool,
     /// Fields of the spec that change the number and are not part of this format yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl PoolSettings {
+    /// Whether an autoscaler decides its number.
+    #[must_use]
+    pub fn is_autoscaled(&self) -> bool {
+        self.job_life_seconds > 0
+    }
 }
 
 /// What does not change about a job.

@@ -122,6 +122,20 @@ pub struct Operator {
 /// Names a directory in which every operator keeps a trace, so that what suites do can be given to the simulator's rules by `pacer trace replay`.
 const TRACES: &str = "PACER_TRACES";
 
+/// Of every operator that is started with a trace of its own; one that is started again goes on with its trace.
+static RECORDED: AtomicUsize = AtomicUsize::new(0);
+
+/// What the trace of an operator is called: the suite, the test, and a number.
+fn trace_name() -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    // Cargo puts a hash behind the name of a test's program.
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    let suite = program.rsplit_once('-').map_or(&*program, |(suite, _)| suite);
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default().replace("::", ".");
+    format!("{suite}.{test}.{}-{}", std::process::id(), RECORDED.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Every process gets a log of its own, also after a restart.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -156,8 +170,7 @@ impl Operator {
         if let (Some(traces), "run") = (std::env::var_os(TRACES), options.verb.as_str())
             && !options.args.iter().any(|argument| argument.starts_with("--record"))
         {
-            let name = format!("{}-{}", std::process::id(), STARTED.load(Ordering::Relaxed));
-            command.arg("--record").arg(Path::new(&traces).join(name));
+            command.arg("--record").arg(Path::new(&traces).join(trace_name()));
         }
         Self::launch(command, plane.directory()).await
     }

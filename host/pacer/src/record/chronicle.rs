@@ -1,6 +1,7 @@
 //! From objects as they are to records of what happened.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use pacer_core::phase::Cause;
 use pacer_core::room;
 use pacer_core::schedule::{self, Override};
 use pacer_operator::target::{Target, TargetRef};
+use pacer_policy::{Chosen, Decision, NO_SETTINGS};
+use pacer_policyset::PolicySets;
 use pacer_trace::surroundings::Room;
 use pacer_trace::{About, End, History, PoolKind, PoolName, PoolSettings, Record, What};
 
@@ -40,6 +43,22 @@ pub(crate) struct Defaults {
     pub(crate) scale_down_delay: Duration,
     /// Labels of all runners.
     pub(crate) labels: Vec<Arc<str>>,
+    /// Most runners by which the number of a pool is raised within a minute; as many as are wanted when absent.
+    pub(crate) ramp: Option<NonZeroU32>,
+    /// The policies that decide, where the recorder is in the process that asks them.
+    pub(crate) policies: Option<Arc<PolicySets>>,
+}
+
+impl Defaults {
+    /// The policy that plans the capacity of a pool which asks for this set, where that is not the shipped one as it is.
+    fn capacity_policy(&self, pool: &str, set: Option<&str>) -> Option<Arc<str>> {
+        let generation = self.policies.as_ref()?.generation_for(PoolName::of(pool).namespace, set);
+        let assignment = generation.assignment(Decision::Capacity);
+        match assignment.chosen {
+            Chosen::Shipped | Chosen::Native if *assignment.settings == *NO_SETTINGS => None,
+            Chosen::Shipped | Chosen::Native | Chosen::Policy(_) => Some(Arc::from(assignment.policy())),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -140,6 +159,13 @@ impl Chronicle {
         std::mem::take(&mut self.news)
     }
 
+    /// The same of what was heard just now. Before what happened earlier stands a checkpoint, which says that nobody knew of it until then.
+    pub(super) fn heard(&mut self, now: Timestamp) -> Vec<Record> {
+        let news = self.news();
+        let is_late = news.iter().any(|record| now.duration_since(record.at) >= LIVE);
+        is_late.then_some(Record { at: now, what: What::Checkpoint {} }).into_iter().chain(news).collect()
+    }
+
     fn say(&mut self, at: Timestamp, what: What) {
         self.news.push(Record { at, what });
     }
@@ -169,6 +195,10 @@ impl Chronicle {
         let trigger = spec.workflow_job_trigger();
         let life = trigger.and_then(|trigger| trigger.duration_or_default().ok()).unwrap_or(ScaleUpTrigger::DEFAULT_DURATION);
         let delay = spec.scale_down_delay_seconds_after_scale_out.and_then(|seconds| u64::try_from(seconds).ok());
+        let status = autoscaler.status.as_ref();
+        let desired = status.and_then(|status| status.desired_replicas).and_then(|number| u32::try_from(number).ok());
+        let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let accepted = conditions.iter().find(|condition| condition.type_ == ConditionType::Accepted.as_str());
         let mut unrecorded = Vec::new();
         for (field, given) in [
             ("metrics", spec.metrics.as_ref().is_some_and(|all| !all.is_empty())),
@@ -188,21 +218,22 @@ impl Chronicle {
             webhooks: trigger.is_some(),
             idle_confirmation_seconds: self.defaults.idle_confirmation.map(|time| time.as_secs()),
             policies: autoscaler.annotations().get(annotation::POLICIES).cloned(),
+            ramp_per_minute: self.defaults.ramp,
+            refused: accepted.is_some_and(|accepted| accepted.status == "False"),
             unrecorded,
             ..PoolSettings::default()
         };
-        let status = autoscaler.status.as_ref();
-        let desired = status.and_then(|status| status.desired_replicas).and_then(|number| u32::try_from(number).ok());
         let key = format!("{namespace}/{}", autoscaler.name_any());
         // The operator lowers nothing, and keeps the number, where one of them makes no sense.
         let overrides = spec.scheduled_overrides.iter().flatten().map(ScheduledOverride::read).collect::<Result<Vec<_>, _>>();
         let overrides = overrides.unwrap_or_default();
         let before = self.autoscalers.insert(key, Autoscaler { pool: pool.clone(), spec: settings, overrides, desired });
         self.settings(&pool, now);
-        if let (Some(from), Some(to)) = (before.and_then(|before| before.desired), desired)
+        // What it decides first is a change from the number that the target had.
+        let had = || self.pools.get(&pool).map(|settings| settings.replicas);
+        if let (Some(from), Some(to)) = (before.and_then(|before| before.desired.or_else(had)), desired)
             && from != to
         {
-            let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
             let scaling = conditions.iter().find(|condition| condition.type_ == ConditionType::Scaling.as_str());
             let why = scaling.map(|condition| condition.message.clone()).unwrap_or_default();
             if to < from {
@@ -223,6 +254,12 @@ impl Chronicle {
         pools.iter().for_each(|pool| self.settings(pool, now));
     }
 
+    /// Records which policies plan capacity from now on.
+    pub(super) fn policies_changed(&mut self, now: Timestamp) {
+        let pools: BTreeSet<Arc<str>> = self.autoscalers.values().map(|autoscaler| autoscaler.pool.clone()).collect();
+        pools.iter().for_each(|pool| self.settings(pool, now));
+    }
+
     /// Without its autoscaler a pool keeps its number.
     pub(super) fn autoscaler_gone(&mut self, key: &str, now: Timestamp) {
         if let Some(gone) = self.autoscalers.remove(key) {
@@ -230,25 +267,42 @@ impl Chronicle {
         }
     }
 
-    pub(super) fn target_gone(&mut self, target: &TargetRef) {
-        let pool = named(target);
+    /// These pools exist, and no others.
+    pub(super) fn targets_are(&mut self, listed: &[TargetRef], now: Timestamp) {
+        let listed: BTreeSet<Arc<str>> = listed.iter().map(named).collect();
+        let gone: Vec<Arc<str>> = self.pools.keys().filter(|pool| !listed.contains(*pool)).cloned().collect();
+        gone.into_iter().for_each(|pool| self.pool_gone(pool, now));
+    }
+
+    pub(super) fn target_gone(&mut self, target: &TargetRef, now: Timestamp) {
+        self.pool_gone(named(target), now);
+    }
+
+    /// Nothing is wanted any more of a pool that is gone, and nobody decides about it.
+    fn pool_gone(&mut self, pool: Arc<str>, now: Timestamp) {
         self.targets.remove(&pool);
-        self.pools.remove(&pool);
         self.lowered.remove(&pool);
+        if let Some(PoolSettings { labels, ephemeral, .. }) = self.pools.remove(&pool) {
+            self.say(now, What::Pool(PoolSettings { pool, labels, ephemeral, ..PoolSettings::default() }));
+        }
     }
 
     /// Records what is in force for a pool, if that is news. Its number alone is none.
     fn settings(&mut self, pool: &Arc<str>, now: Timestamp) {
         let Some(of_target) = self.targets.get(pool) else { return };
         let settings = match self.autoscalers.values().find(|autoscaler| autoscaler.pool == *pool) {
-            Some(autoscaler) => PoolSettings {
-                min: autoscaler.min(now),
-                labels: of_target.labels.clone(),
-                ephemeral: of_target.ephemeral,
-                replicas: of_target.replicas,
-                policies: autoscaler.spec.policies.clone().or_else(|| of_target.policies.clone()),
-                ..autoscaler.spec.clone()
-            },
+            Some(autoscaler) => {
+                let policies = autoscaler.spec.policies.clone().or_else(|| of_target.policies.clone());
+                PoolSettings {
+                    min: autoscaler.min(now),
+                    labels: of_target.labels.clone(),
+                    ephemeral: of_target.ephemeral,
+                    replicas: of_target.replicas,
+                    capacity_policy: self.defaults.capacity_policy(pool, policies.as_deref()),
+                    policies,
+                    ..autoscaler.spec.clone()
+                }
+            }
             None => of_target.clone(),
         };
         let known = self.pools.get(pool).map(|known| PoolSettings { replicas: settings.replicas, ..known.clone() });
@@ -445,6 +499,8 @@ mod tests {
             idle_confirmation: None,
             scale_down_delay: Duration::from_secs(600),
             labels: vec!["all".into()],
+            ramp: None,
+            policies: None,
         })
     }
 
@@ -499,11 +555,14 @@ mod tests {
             ("web-a of ci/runnerset/web", 0),
         ];
         assert_eq!(told, expected.map(|(pool, max)| (pool.to_owned(), max)));
-        chronicle.target_gone(&set.reference());
+        chronicle.target_gone(&set.reference(), Timestamp::UNIX_EPOCH);
         chronicle.autoscaler(&autoscaler(4), Timestamp::UNIX_EPOCH);
         let news = chronicle.news();
-        let [Record { what: What::Pool(settings), .. }, ..] = news.as_slice() else { panic!("{news:?}") };
-        assert_eq!((settings.pool.as_ref(), settings.max), ("ci/web", 9), "the autoscaler has another target by now");
+        let [Record { what: What::Pool(gone), .. }, Record { what: What::Pool(other), .. }, ..] = news.as_slice() else {
+            panic!("{news:?}")
+        };
+        assert_eq!((gone.pool.as_ref(), gone.max, gone.is_autoscaled()), ("ci/runnerset/web", 0, false));
+        assert_eq!((other.pool.as_ref(), other.max), ("ci/web", 9), "the autoscaler has another target by now");
     }
 
     fn autoscaler(desired: u32) -> HorizontalRunnerAutoscaler {

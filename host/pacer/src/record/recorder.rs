@@ -27,11 +27,11 @@ use pacer_github::GitHub;
 use pacer_operator::access::Accesses;
 use pacer_operator::metrics::RecordingMetrics;
 use pacer_operator::stores::Stores;
-use pacer_operator::target::TargetRef;
+use pacer_operator::target::{Target, TargetRef};
 use pacer_operator::watches::{Change, Watches};
 use pacer_trace::file::FileError;
 use pacer_trace::{Directory, Limits, Record, What};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -222,6 +222,7 @@ impl Clerk {
             book.chronicle = Chronicle::resumed(defaults, &history);
             book.note(now, What::Resumed { since: history.ended })?;
         }
+        let mut policies = self.setting.defaults.policies.as_ref().map(|policies| policies.changes());
         self.take_all(&mut book)?;
         book.directory.flush(now)?;
         let (mut flushed, mut checked, mut ticked, mut since) = (Instant::now(), Instant::now(), Instant::now(), now);
@@ -239,6 +240,9 @@ impl Clerk {
             since = now;
             let ends = self.stop.is_cancelled();
             if ticked.elapsed() >= TICK {
+                if policies.as_mut().is_some_and(have_changed) {
+                    book.chronicle.policies_changed(now);
+                }
                 book.chronicle.time_passes(now);
                 book.write()?;
                 ticked = Instant::now();
@@ -266,7 +270,9 @@ impl Clerk {
         let chronicle = &mut book.chronicle;
         // Settings are told once both are known.
         stores.autoscalers.state().iter().for_each(|autoscaler| chronicle.autoscaler(autoscaler, now));
-        stores.targets().iter().for_each(|target| chronicle.target(target, now));
+        let targets = stores.targets();
+        targets.iter().for_each(|target| chronicle.target(target, now));
+        chronicle.targets_are(&targets.iter().map(Target::reference).collect::<Vec<_>>(), now);
         stores.job_ledgers.state().iter().for_each(|ledger| chronicle.jobs(ledger, now));
         let runners = stores.runners.state();
         runners.iter().for_each(|runner| chronicle.runner(runner, now));
@@ -280,7 +286,8 @@ impl Clerk {
         match news {
             News::Changed(change) => {
                 self.follow(change, &mut book.chronicle, now);
-                book.write()
+                let heard = book.chronicle.heard(now);
+                book.tell(&heard)
             }
             News::Nodes(read) => {
                 let told = book.surroundings.nodes(&read, &self.setting.allowed, now);
@@ -319,10 +326,17 @@ impl Clerk {
     }
 }
 
+/// Whether policies are others than when this was asked last.
+fn have_changed(policies: &mut watch::Receiver<u64>) -> bool {
+    let changed = policies.has_changed().unwrap_or_default();
+    policies.mark_unchanged();
+    changed
+}
+
 fn follow_target(stores: &Stores, target: &TargetRef, chronicle: &mut Chronicle, now: Timestamp) {
     match stores.target(target) {
         Some(object) => chronicle.target(&object, now),
-        None => chronicle.target_gone(target),
+        None => chronicle.target_gone(target, now),
     }
 }
 

@@ -17,7 +17,7 @@ use pacer_core::stop::StopLimits;
 use pacer_demand::redelivery;
 use pacer_operator::pod::PodDefaults;
 use pacer_operator::settings::Settings;
-use pacer_policyset::Options;
+use pacer_policyset::{Options, PolicySets};
 use pacer_registry::{Registries, VerificationKeys};
 use pacer_trace::Limits;
 use tokio::sync::Semaphore;
@@ -60,14 +60,15 @@ pub(super) fn shards(arguments: &ElectionArguments) -> anyhow::Result<Shards> {
 }
 
 /// What the operator records of itself, where it was told to: of a shard in a directory of its own.
-pub(super) fn recording(arguments: &RunArguments, share: Option<Share>) -> Option<Setting> {
+pub(super) fn recording(arguments: &RunArguments, share: Option<Share>, policies: &Arc<PolicySets>) -> Option<Setting> {
     let directory = arguments.record.clone()?;
     let directory = match share {
         Some(Share { shard, .. }) => directory.join(format!("shard-{shard}")),
         None => directory,
     };
     let limits = Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE };
-    Some(Setting { directory, limits, defaults: untold(arguments), allowed: Arc::new(allowed(&arguments.facts)) })
+    let defaults = Defaults { policies: Some(policies.clone()), ..untold(arguments) };
+    Some(Setting { directory, limits, defaults, allowed: Arc::new(allowed(&arguments.facts)) })
 }
 
 /// How simulations for policies in shadow are made, unless they are switched off.
@@ -84,6 +85,8 @@ fn untold(arguments: &RunArguments) -> Defaults {
         idle_confirmation: Some(arguments.idle_confirmation),
         scale_down_delay: arguments.default_scale_down_delay,
         labels: labels.map(|label| Arc::from(label.as_str())).collect(),
+        ramp: NonZeroU32::new(arguments.max_new_runners_per_minute),
+        policies: None,
     }
 }
 

@@ -132,6 +132,9 @@ impl Run<'_> {
     pub(super) fn number(&mut self, index: usize) {
         let now = at(self.now);
         let Some(pool) = self.pools.get_mut(index) else { return };
+        if pool.settings.refused {
+            return;
+        }
         let arrived = std::mem::take(&mut pool.arrived);
         if !arrived.is_empty() {
             pool.arrivals.record(arrived, now);
@@ -157,7 +160,7 @@ impl Run<'_> {
             live,
             last_scale_out: pool.last_scale_out,
             delay: Duration::from_secs(pool.settings.scale_down_delay_seconds),
-            ramp: Ramp { per_minute: None, recent: &recent },
+            ramp: Ramp { per_minute: pool.settings.ramp_per_minute, recent: &recent },
             now,
         });
         pool.raises.add(decision.raised, now);

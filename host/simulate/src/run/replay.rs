@@ -4,6 +4,7 @@
 //! decides in simulations.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use pacer_trace::{End, History, Trace, What};
 use super::Run;
 use crate::agenda::{Event, Moment, at, moment};
 use crate::policies::Policies;
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::{Pool, Scenario};
 
 /// A number is in the status of its autoscaler up to five seconds after it was decided, and recorded when it is there.
 const LATE: Moment = 7_000;
@@ -34,21 +35,73 @@ pub struct Difference {
     pub decided: Vec<u32>,
 }
 
+/// Why a recorded number is not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Uncompared {
+    /// A field of the autoscaler's spec changes the number, and the trace does not hold it.
+    UnrecordedField,
+    /// Another policy planned capacity than the one that is asked here.
+    OtherPolicy,
+}
+
+impl fmt::Display for Uncompared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnrecordedField => "a field of the autoscaler that the trace does not hold changes the number",
+            Self::OtherPolicy => "another policy planned capacity than the one that is asked here",
+        })
+    }
+}
+
 /// What a replay comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// Changes of numbers that were recorded.
     pub recorded: u64,
+    /// Those of them that are not compared, by reason.
+    pub uncompared: BTreeMap<Uncompared, u64>,
     /// Changes of numbers that the rules gave; those that lasted for less than some seconds were not recorded.
     pub decided: u64,
     /// Where the two differ.
     pub differences: Vec<Difference>,
 }
 
+impl Replay {
+    /// Adds what another trace comes to.
+    pub fn add(&mut self, other: Self) {
+        self.recorded += other.recorded;
+        self.decided += other.decided;
+        self.differences.extend(other.differences);
+        for (why, count) in other.uncompared {
+            *self.uncompared.entry(why).or_default() += count;
+        }
+    }
+
+    /// Changes of numbers that were recorded and are compared.
+    #[must_use]
+    pub fn compared(&self) -> u64 {
+        self.recorded - self.uncompared.values().sum::<u64>()
+    }
+}
+
+/// A time in which numbers of a pool are not compared.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: Moment,
+    until: Moment,
+    why: Uncompared,
+}
+
+/// The first of these that has a part of this time.
+fn within(spans: &[Span], from: Moment, until: Moment) -> Option<Uncompared> {
+    spans.iter().find(|span| span.from <= until && from < span.until).map(|span| span.why)
+}
+
 /// A recorded fact.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fact {
     Settings { pool: usize, index: usize },
+    Decided { pool: usize, from: u32, to: u32 },
     Queued(usize),
     Created(Arc<str>, usize),
     Registered(Arc<str>),
@@ -57,53 +110,108 @@ enum Fact {
     Ended(Arc<str>, End),
 }
 
+/// From when on the operator knew of a step of a job: later than it was, where webhooks were lost.
+#[derive(Debug, Default)]
+struct Known {
+    steps: BTreeMap<(u64, State), Moment>,
+}
+
+impl Known {
+    /// A checkpoint stands before what was not known until then. What is read after a gap may have been known before.
+    fn of(trace: &Trace) -> Self {
+        let (mut known, mut now, mut resumed) = (Self::default(), Moment::MIN, None);
+        for record in &trace.records {
+            let at = moment(record.at);
+            if resumed.is_some_and(|resumed| at > resumed) {
+                resumed = None;
+            }
+            let step = match &record.what {
+                What::Checkpoint {} => {
+                    now = now.max(at);
+                    continue;
+                }
+                What::Resumed { .. } => {
+                    resumed = Some(at);
+                    continue;
+                }
+                What::JobQueued { job, .. } => (*job, State::Queued),
+                What::JobStarted { job, .. } => (*job, State::InProgress),
+                What::JobCompleted { job } => (*job, State::Completed),
+                _ => continue,
+            };
+            known.steps.entry(step).or_insert(if resumed.is_some() { at } else { now });
+        }
+        known
+    }
+
+    fn since(&self, job: u64, state: State, at: Timestamp) -> Moment {
+        self.steps.get(&(job, state)).copied().unwrap_or_default().max(moment(at))
+    }
+}
+
 /// Numbers of a pool, each with the moment from which it held.
 type Numbers = Vec<(Moment, u32)>;
 
 /// Gives the facts of a trace to the rules and to these policies, which were in force.
-///
-/// # Errors
-///
-/// When the trace has no pool or no job.
-pub fn replay(trace: &Trace, policies: &Policies) -> Result<Replay, ScenarioError> {
+#[must_use]
+pub fn replay(trace: &Trace, policies: &Policies) -> Replay {
     let history = History::of(trace);
-    let scenario = Scenario::of(&history)?;
+    let scenario = Scenario::counted(&history);
     let mut run = Run::new(&scenario, policies, 1);
     let mut decided: Vec<Numbers> = run.pools.iter().map(|pool| vec![(scenario.begins, pool.number)]).collect();
     let mut recorded = decided.clone();
-    run.recall(&history, &mut decided);
 
-    let mut replay = Replay::default();
     let index: BTreeMap<&str, usize> = scenario.pools.iter().enumerate().map(|(index, pool)| (&*pool.name, index)).collect();
-    let mut decisions: Vec<(Moment, usize, u32)> = Vec::new();
+    let mut decisions = Vec::new();
     for record in &trace.records {
-        if let What::Decision { pool, to, .. } = &record.what
-            && let Some(pool) = index.get(pool.as_ref())
+        if let What::Decision { pool, from, to, .. } = &record.what
+            && let Some(pool) = index.get(pool.as_ref()).copied()
         {
-            decisions.push((moment(record.at), *pool, *to));
+            decisions.push((moment(record.at), Fact::Decided { pool, from: *from, to: *to }));
         }
     }
     decisions.sort_unstable();
-    replay.recorded = decisions.len() as u64;
-    for (now, pool, to) in decisions {
-        recorded.get_mut(pool).into_iter().for_each(|numbers| numbers.push((now, to)));
+    for (now, decision) in &decisions {
+        if let Fact::Decided { pool, to, .. } = decision
+            && let Some(numbers) = recorded.get_mut(*pool)
+        {
+            numbers.push((*now, *to));
+        }
     }
-    for ((pool, decided), recorded) in scenario.pools.iter().zip(&decided).zip(&recorded) {
+    let gaps: Vec<(Moment, Moment)> = history.gaps.iter().map(|(since, until)| (moment(*since), moment(*until))).collect();
+    let spans: Vec<Vec<Span>> = scenario.pools.iter().map(|pool| spans(pool, policies, scenario.ends)).collect();
+    let facts = run.facts(&history, &Known::of(trace)).into_iter().chain(decisions).collect();
+    run.recall(facts, &spans, &mut decided);
+
+    let mut replay = Replay::default();
+    for (((pool, decided), recorded), spans) in scenario.pools.iter().zip(&decided).zip(&recorded).zip(&spans) {
+        replay.recorded += recorded.len().saturating_sub(1) as u64;
         replay.decided += decided.len().saturating_sub(1) as u64;
         // Each recorded number was decided shortly before.
         for (now, number) in recorded.iter().skip(1) {
-            let around = during(decided, now - LATE, now + EARLY);
+            if let Some(why) = within(spans, *now, *now) {
+                *replay.uncompared.entry(why).or_default() += 1;
+                continue;
+            }
+            // What was decided while nobody recorded is recorded after that.
+            let gap = gaps.iter().find(|(_, resumed)| (now - LATE..=*now).contains(resumed));
+            let around = during(decided, gap.map_or(*now, |(since, _)| *since) - LATE, now + EARLY);
             if !around.clone().any(|decided| decided == *number) {
                 let difference =
                     Difference { at: at(*now), pool: pool.name.to_string(), recorded: *number, decided: around.collect() };
                 replay.differences.push(difference);
             }
         }
-        // Each number that lasted was recorded.
-        let ends = decided.iter().skip(1).map(|(now, _)| *now).chain([scenario.ends]);
+        // Each number that lasted was recorded, unless its autoscaler went before.
+        let without = pool.settings.iter().filter(|(_, settings)| !settings.is_autoscaled()).map(|(at, _)| *at);
+        let ends = decided.iter().zip(decided.iter().skip(1).map(|(now, _)| *now).chain([scenario.ends]));
+        let ends = ends.map(|((began, _), ended)| without.clone().find(|at| at > began).map_or(ended, |at| at.min(ended)));
         for ((began, number), ended) in decided.iter().zip(ends).filter(|((began, _), ended)| ended - began > LATE + EARLY) {
             let known = during(recorded, began + LATE, ended).last().unwrap_or_default();
-            if !during(recorded, began - EARLY, ended).any(|recorded| recorded == *number) {
+            // What changed while nobody recorded is a change no more when that is over.
+            let is_compared = within(spans, *began, ended).is_none()
+                && !gaps.iter().any(|(since, resumed)| (since - LATE..*resumed).contains(began));
+            if is_compared && !during(recorded, began - EARLY, ended).any(|recorded| recorded == *number) {
                 let difference =
                     Difference { at: at(*began), pool: pool.name.to_string(), recorded: known, decided: vec![*number] };
                 replay.differences.push(difference);
@@ -111,7 +219,25 @@ pub fn replay(trace: &Trace, policies: &Policies) -> Result<Replay, ScenarioErro
         }
     }
     replay.differences.sort_by_key(|difference| difference.at);
-    Ok(replay)
+    replay
+}
+
+/// When numbers of a pool are not compared.
+fn spans(pool: &Pool, policies: &Policies, ends: Moment) -> Vec<Span> {
+    let mut spans = Vec::new();
+    let mut until = pool.settings.iter().skip(1).map(|(at, _)| *at).chain([ends + LATE]);
+    for (from, settings) in &pool.settings {
+        let until = until.next().unwrap_or(ends);
+        let why = if !settings.unrecorded.is_empty() {
+            Uncompared::UnrecordedField
+        } else if !policies.planned(settings.capacity_policy.as_deref()) {
+            Uncompared::OtherPolicy
+        } else {
+            continue;
+        };
+        spans.push(Span { from: *from, until: until + LATE, why });
+    }
+    spans
 }
 
 /// Numbers that held at some time between two moments.
@@ -122,9 +248,9 @@ fn during(numbers: &Numbers, from: Moment, to: Moment) -> impl Iterator<Item = u
 
 impl Run<'_> {
     /// Meets every fact in the order of time, and notes each number that is decided.
-    fn recall(&mut self, history: &History, decided: &mut [Numbers]) {
+    fn recall(&mut self, mut facts: Vec<(Moment, Fact)>, spans: &[Vec<Span>], decided: &mut [Numbers]) {
         let mut names: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-        let facts = self.facts(history);
+        facts.sort_unstable();
         let mut facts = facts.into_iter().peekable();
         loop {
             let due = self.agenda.peek();
@@ -134,7 +260,7 @@ impl Run<'_> {
                 (Some(now), due) if due.is_none_or(|due| now <= due) => {
                     self.now = self.now.max(now);
                     let Some((_, fact)) = facts.next() else { return };
-                    self.meet(fact, &mut names).into_iter().collect()
+                    self.meet(fact, spans, &mut names).into_iter().collect()
                 }
                 (_, Some(_)) => match self.agenda.next() {
                     Some((now, _)) if now > self.scenario.ends => return,
@@ -147,7 +273,11 @@ impl Run<'_> {
                 (_, None) => return,
             };
             for pool in pools {
-                self.decide(pool);
+                // Where it is not known how the number came about, the recorded one holds.
+                let is_known = spans.get(pool).is_none_or(|spans| within(spans, self.now, self.now).is_none());
+                if is_known && self.pools.get(pool).is_some_and(|of| of.settings.is_autoscaled()) {
+                    self.decide(pool);
+                }
                 if let (Some(of), Some(numbers)) = (self.pools.get(pool), decided.get_mut(pool))
                     && numbers.last().is_none_or(|(_, last)| *last != of.number)
                 {
@@ -155,6 +285,16 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// A number that was decided by what is not known here.
+    fn adopt(&mut self, pool: usize, from: u32, to: u32) {
+        let now = at(self.now);
+        let Some(pool) = self.pools.get_mut(pool) else { return };
+        if to > from {
+            pool.last_scale_out = Timestamp::from_second(now.as_second()).ok();
+        }
+        pool.number = to;
     }
 
     fn decide(&mut self, pool: usize) {
@@ -166,7 +306,7 @@ impl Run<'_> {
         self.number(pool);
     }
 
-    fn facts(&self, history: &History) -> Vec<(Moment, Fact)> {
+    fn facts(&self, history: &History, known: &Known) -> Vec<(Moment, Fact)> {
         let mut facts = Vec::new();
         for (pool, of) in self.scenario.pools.iter().enumerate() {
             for (index, (now, _)) in of.settings.iter().enumerate() {
@@ -180,19 +320,25 @@ impl Run<'_> {
         }
         for (index, job) in self.scenario.jobs.iter().enumerate() {
             let Some(life) = history.jobs.get(&job.id) else { continue };
-            facts.push((moment(life.queued), Fact::Queued(index)));
-            facts.extend(life.started.map(|now| (moment(now), Fact::Started(index))));
-            facts.extend(life.completed.map(|now| (moment(now), Fact::Completed(index))));
+            let since = |state, at| known.since(job.id, state, at);
+            facts.push((since(State::Queued, life.queued), Fact::Queued(index)));
+            facts.extend(life.started.map(|at| (since(State::InProgress, at), Fact::Started(index))));
+            facts.extend(life.completed.map(|at| (since(State::Completed, at), Fact::Completed(index))));
         }
-        facts.sort_unstable();
         facts
     }
 
     /// Returns the pool that it concerns.
-    fn meet(&mut self, fact: Fact, names: &mut BTreeMap<Arc<str>, usize>) -> Option<usize> {
+    fn meet(&mut self, fact: Fact, spans: &[Vec<Span>], names: &mut BTreeMap<Arc<str>, usize>) -> Option<usize> {
         match fact {
             Fact::Settings { pool, index } => {
                 self.settings(pool, index);
+                Some(pool)
+            }
+            Fact::Decided { pool, from, to } => {
+                if spans.get(pool).is_some_and(|spans| within(spans, self.now, self.now).is_some()) {
+                    self.adopt(pool, from, to);
+                }
                 Some(pool)
             }
             Fact::Queued(index) => {

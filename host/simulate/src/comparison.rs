@@ -20,6 +20,10 @@ pub(crate) enum Metric {
     Removals,
     RefusedRemovals,
     Unstarted,
+    /// Shown where nodes were recorded.
+    NodeMinutes,
+    /// Shown where nodes were recorded.
+    NodesFreed,
     /// Shown where there are prices.
     Cost,
     /// Not shown in comparisons: of a trace that is over, how it ended says little.
@@ -27,7 +31,7 @@ pub(crate) enum Metric {
 }
 
 /// Those that are compared, in the order in which they are shown.
-pub(crate) const METRICS: [Metric; 10] = [
+pub(crate) const METRICS: [Metric; 12] = [
     Metric::WaitP50,
     Metric::WaitP95,
     Metric::WaitMax,
@@ -36,6 +40,8 @@ pub(crate) const METRICS: [Metric; 10] = [
     Metric::StartsPerJob,
     Metric::Removals,
     Metric::RefusedRemovals,
+    Metric::NodeMinutes,
+    Metric::NodesFreed,
     Metric::Unstarted,
     Metric::Cost,
 ];
@@ -51,6 +57,8 @@ impl Metric {
             Self::StartsPerJob => "starts-per-job",
             Self::Removals => "removals",
             Self::RefusedRemovals => "refused-removals",
+            Self::NodeMinutes => "node-minutes",
+            Self::NodesFreed => "nodes-freed",
             Self::Cost => "cost",
             Self::Unstarted => "unstarted",
             Self::Runners => "runners",
@@ -60,8 +68,14 @@ impl Metric {
     fn unit(self) -> &'static str {
         match self {
             Self::WaitP50 | Self::WaitP95 | Self::WaitMax => "s",
-            Self::RunnerMinutes | Self::IdleMinutes => "min",
-            Self::StartsPerJob | Self::Removals | Self::RefusedRemovals | Self::Unstarted | Self::Cost | Self::Runners => "",
+            Self::RunnerMinutes | Self::IdleMinutes | Self::NodeMinutes => "min",
+            Self::StartsPerJob
+            | Self::Removals
+            | Self::RefusedRemovals
+            | Self::NodesFreed
+            | Self::Unstarted
+            | Self::Cost
+            | Self::Runners => "",
         }
     }
 
@@ -76,6 +90,8 @@ impl Metric {
             Self::StartsPerJob => figures.starts_per_job,
             Self::Removals => figures.removals as f64,
             Self::RefusedRemovals => figures.refused_removals as f64,
+            Self::NodeMinutes => figures.node_minutes,
+            Self::NodesFreed => figures.nodes_freed as f64,
             Self::Cost => figures.cost,
             Self::Unstarted => figures.unstarted as f64,
             Self::Runners => figures.runners as f64,
@@ -168,7 +184,12 @@ impl Comparison {
     pub fn of(contenders: &[Contender], pools: &[&str]) -> Self {
         let single = pools.iter().copied().filter(|_| pools.len() > 1).map(Some);
         let is_priced = contenders.iter().flat_map(|contender| &contender.runs).any(|run| run.total.cost > 0.0);
-        let metrics = METRICS.into_iter().filter(move |metric| is_priced || *metric != Metric::Cost);
+        let is_placed = contenders.iter().flat_map(|contender| &contender.runs).any(|run| run.total.node_minutes > 0.0);
+        let metrics = METRICS.into_iter().filter(move |metric| match metric {
+            Metric::Cost => is_priced,
+            Metric::NodeMinutes | Metric::NodesFreed => is_placed,
+            _ => true,
+        });
         let row = |pool: Option<&str>, metric: Metric| Row {
             pool: pool.map(str::to_owned),
             repository: None,

@@ -7,6 +7,7 @@ use pacer_trace::{End, History};
 use serde::Serialize;
 
 use crate::agenda::{Moment, moment};
+use crate::nodes::{self, Occupied};
 use crate::scenario::Scenario;
 use crate::waits::Waits;
 
@@ -38,6 +39,10 @@ pub struct Figures {
     pub removals: u64,
     /// Removals that GitHub refused, because the runner had a job by then.
     pub refused_removals: u64,
+    /// Minutes for which nodes had runners, summed; 0 where none was recorded. Of all pools together a node counts once.
+    pub node_minutes: f64,
+    /// Removals after which a node had no runner of any pool.
+    pub nodes_freed: u64,
     /// Runners that exist at the end.
     pub runners: u64,
     /// What they cost, in the currency of the [prices](crate::RunnerPrices); 0 without any.
@@ -55,6 +60,7 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     pub(crate) removals: u64,
     pub(crate) refused: u64,
+    pub(crate) occupied: Occupied,
     pub(crate) runners: u64,
 }
 
@@ -87,15 +93,17 @@ impl Tally {
             failed_starts: self.failed,
             removals: self.removals,
             refused_removals: self.refused,
+            node_minutes: self.occupied.time as f64 / 60_000.0,
+            nodes_freed: self.occupied.freed,
             runners: self.runners,
             cost: 0.0,
         }
     }
 }
 
-/// Figures by pool, and those of all together.
-pub(crate) fn together(tallies: Vec<(String, Tally)>) -> (BTreeMap<String, Figures>, Figures) {
-    let mut all = Tally::default();
+/// Figures by pool, and those of all together, which share their nodes.
+pub(crate) fn together(tallies: Vec<(String, Tally)>, occupied: Occupied) -> (BTreeMap<String, Figures>, Figures) {
+    let mut all = Tally { occupied, ..Tally::default() };
     tallies.iter().for_each(|(_, tally)| all.add(tally));
     (tallies.into_iter().map(|(name, tally)| (name, tally.figures())).collect(), all.figures())
 }
@@ -141,5 +149,9 @@ pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Fig
             _ => {}
         }
     }
-    together(tallies)
+    let (occupied, all) = nodes::recorded(history, &scenario.nodes, &index, (begins, ends));
+    for (pool, occupied) in occupied {
+        tallies.get_mut(pool).into_iter().for_each(|(_, tally)| tally.occupied = occupied);
+    }
+    together(tallies, all)
 }

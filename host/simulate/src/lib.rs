@@ -14,6 +14,7 @@ mod comparison;
 mod condition;
 mod figures;
 mod github;
+mod nodes;
 mod pause;
 mod policies;
 mod prices;

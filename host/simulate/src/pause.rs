@@ -71,7 +71,7 @@ fn failures(lives: &[&RunnerLife]) -> Vec<(Moment, Moment, u32)> {
 /// How long a runner whose container failed before it registered is kept at this attempt.
 fn pause(policies: &Policies, ephemeral: bool, attempt: u32) -> Moment {
     let now = at(0);
-    let mut runner = Runner::new(Arc::from("failed"), 0, ephemeral, 0, 0);
+    let mut runner = Runner::new(Arc::from("failed"), 0, None, ephemeral, 0, 0);
     runner.stopped(1, 0);
     let Some(trouble) = runner.assessment.trouble else { return 0 };
     let subjects = vec![restart::subject(&runner.facts, &trouble, attempt, now)];

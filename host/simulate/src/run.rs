@@ -15,6 +15,7 @@ use pacer_core::name;
 use crate::agenda::{Agenda, Event, Moment, at};
 use crate::figures::{Figures, Tally, together};
 use crate::github::GitHub;
+use crate::nodes::Nodes;
 use crate::policies::Policies;
 use crate::prices::RunnerPrices;
 use crate::random::Random;
@@ -125,6 +126,7 @@ struct Run<'a> {
     epoch: Instant,
     agenda: Agenda,
     github: GitHub,
+    nodes: Nodes,
     pools: Vec<Pool>,
     runners: Vec<Runner>,
     progress: Vec<Progress>,
@@ -147,6 +149,7 @@ impl<'a> Run<'a> {
             epoch: Instant::now(),
             agenda: Agenda::default(),
             github: GitHub::new(scenario, seed),
+            nodes: Nodes::new(&scenario.nodes),
             pools: scenario.pools.iter().map(|pool| Pool::new(pool, scenario.begins)).collect(),
             runners: Vec::new(),
             progress: vec![Progress::default(); scenario.jobs.len()],
@@ -334,7 +337,9 @@ impl<'a> Run<'a> {
         // A name that is drawn twice would make two runners one; the number in front tells them apart.
         let name = if of.fleet.present.contains(&name) { Arc::from(format!("{index}-{name}")) } else { name };
         of.fleet.present.insert(name.clone());
-        self.runners.push(Runner::new(name, pool, of.settings.ephemeral, of.members.len(), self.now));
+        let known = self.scenario.nodes.runners.get(&name).copied();
+        let node = self.nodes.place(index, pool, known, self.now);
+        self.runners.push(Runner::new(name, pool, node, of.settings.ephemeral, of.members.len(), self.now));
         of.members.push(index);
         index
     }
@@ -384,6 +389,7 @@ impl<'a> Run<'a> {
     fn delete(&mut self, id: usize) {
         let Some(runner) = self.runners.get_mut(id).filter(|runner| runner.gone.is_none()) else { return };
         runner.gone = Some(self.now);
+        self.nodes.leave(id, runner.pool, runner.is_idle(), self.now);
         let (pool, place, name) = (runner.pool, runner.place, runner.name.clone());
         self.github.leave(pool, id);
         let Some(of) = self.pools.get_mut(pool) else { return };
@@ -450,7 +456,11 @@ impl<'a> Run<'a> {
         let waits = Breakdown::of(self.scenario, |index| {
             self.scenario.jobs.get(index).zip(self.progress.get(index)).map_or(0, |(job, progress)| waited(job, progress))
         });
-        let (pools, total) = together(tallies);
+        let (occupied, all) = self.nodes.end(ends);
+        for (pool, occupied) in occupied {
+            tallies.get_mut(pool).into_iter().for_each(|(_, tally)| tally.occupied = occupied);
+        }
+        let (pools, total) = together(tallies, all);
         Outcome { pools, total, waits, events: self.events }
     }
 }

@@ -33,10 +33,11 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// One that was made now and starts. Traces do not tell when its container started, so it counts as started: a surplus never gives it up.
-    pub(crate) fn new(name: Arc<str>, pool: usize, ephemeral: bool, place: usize, now: Moment) -> Self {
+    pub(crate) fn new(name: Arc<str>, pool: usize, node: Option<Arc<str>>, ephemeral: bool, place: usize, now: Moment) -> Self {
         let pod = PodFacts {
             created: at(now),
             phase: PodPhase::Running,
+            node: node.map(|node| node.to_string()),
             container: Container::Running { since: Some(at(now)) },
             // Jobs of a trace are known at once, as where the kubelet looks for the worker process.
             worker: Worker::Absent { since: None },

@@ -9,6 +9,7 @@ use pacer_core::target;
 use pacer_trace::{End, History, JobLife, PoolSettings, RunnerLife};
 
 use crate::agenda::{Moment, moment};
+use crate::nodes::RecordedNodes;
 use crate::reaction::{Reactions, reactions};
 use crate::samples::Samples;
 
@@ -85,6 +86,7 @@ pub struct Scenario {
     pub(crate) ends: Moment,
     pub(crate) jobs: Vec<Job>,
     pub(crate) pools: Vec<Pool>,
+    pub(crate) nodes: RecordedNodes,
     notes: Vec<String>,
     /// A job was queued after the beginning.
     has_arrivals: bool,
@@ -154,7 +156,7 @@ impl Scenario {
         if !history.gaps.is_empty() {
             notes.push(format!("nobody recorded {} times in between: what happened then is incomplete", history.gaps.len()));
         }
-        Self { begins, ends, jobs, pools, notes, has_arrivals }
+        Self { begins, ends, jobs, pools, nodes: RecordedNodes::of(history), notes, has_arrivals }
     }
 
     /// What limits how far the result can be believed.

@@ -104,6 +104,47 @@ fn persistent_runners_are_used_again_and_go_when_the_delay_is_over() {
     assert!(total.idle_minutes > 10.0, "{total:?}");
 }
 
+/// Six idle runners, two on each of three nodes, of which three are enough from the tenth minute on: recorded as one that went from each node.
+fn spread_over_nodes() -> Trace {
+    // The job takes one of the six.
+    let minimum = |min| PoolSettings { webhooks: false, ..settings(min, 9, false, 0) };
+    let mut trace = trace(minimum(6), &[(30, 10)], &[]);
+    for index in 0..6 {
+        let runner: Arc<str> = Arc::from(format!("web-{index}"));
+        let node = Arc::from(format!("node-{}", index % 3));
+        trace.records.push(record(-500, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
+        trace.records.push(record(-490, What::RunnerRegistered { runner: runner.clone() }));
+        trace.records.push(record(-490, What::RunnerPlaced { runner: runner.clone(), node }));
+        if index < 3 {
+            trace.records.push(record(630, What::RunnerEnded { runner, why: pacer_trace::End::Removed }));
+        }
+    }
+    trace.records.push(record(600, What::Pool(minimum(3))));
+    trace
+}
+
+#[test]
+fn whole_node_is_freed_where_the_policy_is_told_of_nodes_and_that_is_told_of_what_was_recorded_too() {
+    let trace = spread_over_nodes();
+    let simulated = outcome(&trace, 1).total;
+    assert_eq!((simulated.removals, simulated.nodes_freed), (3, 1), "{simulated:?}");
+    let history = History::of(&trace);
+    let (pools, recorded) = recorded(&history, &scenario(&trace));
+    assert_eq!((recorded.removals, recorded.nodes_freed), (3, 0), "{recorded:?}");
+    assert_eq!(pools["ci/web"], recorded);
+    // Three nodes to the end, or two from the removals on.
+    let minutes = (history.ended.as_second() - history.started.as_second()) as f64 / 60.0;
+    assert!((recorded.node_minutes - 3.0 * minutes).abs() < 0.1, "{recorded:?}");
+    let saved = recorded.node_minutes - simulated.node_minutes;
+    assert!((minutes - 12.0..minutes - 10.0).contains(&saved), "{saved} of {minutes}");
+}
+
+#[test]
+fn nodes_are_no_figure_of_a_trace_without_any() {
+    let total = outcome(&trace(settings(0, 2, true, 0), &[(10, 100)], &[10]), 1).total;
+    assert_eq!((total.node_minutes, total.nodes_freed), (0.0, 0));
+}
+
 #[test]
 fn a_minimum_is_there_before_jobs_come() {
     let outcome = outcome(&trace(settings(3, 5, true, 0), &[(60, 10), (60, 10)], &[20]), 1);

@@ -357,15 +357,19 @@ impl Run<'_> {
             self.wake(index, confirmed);
             return Vec::new();
         }
-        let idle: Vec<usize> =
-            pool.members.iter().copied().filter(|id| self.runners.get(*id).is_some_and(super::Runner::is_idle)).collect();
+        // Where nodes are known, a policy is told how many runners they have besides.
+        let told_of_nodes = !self.nodes.are_blank();
         let mut ids = Vec::new();
         let mut offered: Vec<(RunnerFacts, Assessment)> = Vec::new();
-        for id in idle {
-            let Some(runner) = self.runners.get_mut(id) else { continue };
-            runner.see_idle(moment);
-            if scale_down::eligible(&runner.facts, &runner.assessment, confirmation, plan.outdated_only).is_ok() {
-                ids.push(id);
+        for id in &pool.members {
+            let Some(runner) = self.runners.get_mut(*id) else { continue };
+            if runner.is_idle() {
+                runner.see_idle(moment);
+            }
+            let is_eligible =
+                || scale_down::eligible(&runner.facts, &runner.assessment, confirmation, plan.outdated_only).is_ok();
+            if told_of_nodes || is_eligible() {
+                ids.push(*id);
                 offered.push((runner.facts.clone(), runner.assessment.clone()));
             }
         }

@@ -455,6 +455,7 @@ impl Process {
         let nodes = Arc::new(Nodes::new(client.clone(), common.allowed.clone()));
         if let Some(recorder) = &mut recorder {
             let (accesses, github) = (accesses.clone(), github.clone());
+            recorder.read(&receipts);
             recorder.look_at(Sights { accesses, github, nodes: nodes.clone(), stores: stores.clone() });
         }
         let events = Events::new(client.clone(), identity.clone());

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -223,7 +223,28 @@ pub struct Receipts {
     last: Mutex<HashMap<(Uid, Decision), u64>>,
     counters: Arc<Counters>,
     recent: Recent,
+    written: Arc<OnceLock<Tell>>,
 }
+
+/// A receipt that is in the cluster now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Whose runners it is about.
+    pub pool: Pool,
+    /// Which decision.
+    pub decision: Decision,
+    /// Its id.
+    pub id: String,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// Who decided.
+    pub policy: String,
+    /// What was done.
+    pub summary: String,
+}
+
+/// See [`Receipts::when_written`].
+type Tell = Box<dyn Fn(Written) + Send + Sync>;
 
 impl Receipts {
     /// Where decisions leave their receipts, and what writes them; none where `bounds` allow no receipt.
@@ -231,9 +252,15 @@ impl Receipts {
     pub fn new(client: kube::Client, bounds: Bounds, counters: Arc<Counters>) -> (Self, Option<Writer>) {
         let (queue, drafts) = mpsc::channel(QUEUE);
         let keeps = bounds.count > 0 && bounds.bytes > 0;
-        let recent = Recent::default();
-        let writer = keeps.then(|| Writer::new(client, bounds, drafts, counters.clone(), recent.clone()));
-        (Self { queue: keeps.then_some(queue), last: Mutex::default(), counters, recent }, writer)
+        let (recent, written) = (Recent::default(), Arc::<OnceLock<Tell>>::default());
+        let writer = keeps.then(|| Writer::new(client, bounds, drafts, counters.clone(), recent.clone(), written.clone()));
+        (Self { queue: keeps.then_some(queue), last: Mutex::default(), counters, recent, written }, writer)
+    }
+
+    /// Has somebody told of each receipt that is written from now on; of a second one nothing is made. `tell` must not wait.
+    pub fn when_written(&self, tell: impl Fn(Written) + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self.written.set(Box::new(tell));
     }
 
     /// The newest decisions in a few words; none where no receipts are kept.

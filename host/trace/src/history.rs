@@ -174,7 +174,7 @@ impl History {
             What::Budget(budget) => self.surroundings.add_budget(at, budget),
             What::Resumed { since } => self.gaps.push((*since, at)),
             What::Unknown => self.unknown += 1,
-            What::Pool(_) | What::JobQueued { .. } | What::RunnerCreated { .. } | What::Checkpoint {} => {}
+            What::Pool(_) | What::JobQueued { .. } | What::RunnerCreated { .. } | What::Receipt { .. } | What::Checkpoint {} => {}
         }
     }
 

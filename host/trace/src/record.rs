@@ -134,6 +134,21 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<String>,
     },
+    /// A decision left a receipt in the cluster; told when that is written.
+    Receipt {
+        /// `namespace/name` of the pool.
+        pool: Arc<str>,
+        /// `capacity`, `scale-down`, `restart` or `recover`.
+        decision: Arc<str>,
+        /// Who decided: `default@sha256:0123456789ab`, `native`, or `none` where no policy was asked.
+        policy: Arc<str>,
+        /// What was done, for people.
+        #[serde(default)]
+        summary: String,
+        /// Id of the receipt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receipt: Option<String>,
+    },
     /// A node of runners is so from now on.
     Node(NodeFacts),
     /// The cluster has no room for some runners of a pool, or has room again.
@@ -261,6 +276,7 @@ impl What {
             | Self::RunnerEnded { runner, .. } => Some(Subject::Runner(runner.clone())),
             Self::Pool(_)
             | Self::Decision { .. }
+            | Self::Receipt { .. }
             | Self::Node(_)
             | Self::Room(_)
             | Self::Listings(_)

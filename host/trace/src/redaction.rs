@@ -71,6 +71,11 @@ impl Redaction {
                 why.clear();
                 *receipt = None;
             }
+            // It names runners.
+            What::Receipt { summary, receipt, .. } => {
+                summary.clear();
+                *receipt = None;
+            }
             What::JobStarted { runner: None, .. }
             | What::Pool(_)
             | What::JobCompleted { .. }

@@ -31,7 +31,10 @@ fn every_kind() -> Vec<Record> {
         job_life_seconds: 600,
         webhooks: true,
         idle_confirmation_seconds: Some(10),
+        ramp_per_minute: std::num::NonZeroU32::new(30),
         policies: Some("mine".to_owned()),
+        capacity_policy: Some("mine@sha256:0123456789ab".into()),
+        refused: true,
         unrecorded: vec!["metrics".to_owned()],
         ..PoolSettings::default()
     };
@@ -68,8 +71,8 @@ fn every_kind() -> Vec<Record> {
     (0..).zip(what).map(|(second, what)| Record { at: at(second), what }).chain(surroundings).collect()
 }
 
-/// What is around the runner of [`every_kind`], with the second of each.
-fn surroundings() -> [(i64, What); 7] {
+/// What is around the runner of [`every_kind`], and the receipt of its removal, with the second of each.
+fn surroundings() -> [(i64, What); 8] {
     let node = |state| {
         let label = |text: &str| Some(Arc::from(text));
         let (zone, instance_type, capacity_type) = (label("north-1a"), label("m5.large"), label("spot"));
@@ -98,7 +101,15 @@ fn surroundings() -> [(i64, What); 7] {
         remaining: 300,
         resets_at: at(3_000),
     };
+    let receipt = What::Receipt {
+        pool: "ci/web".into(),
+        decision: "scale-down".into(),
+        policy: "native".into(),
+        summary: "removed web-abc".to_owned(),
+        receipt: Some("2".to_owned()),
+    };
     [
+        (3, receipt),
         (3, room(2)),
         (4, What::RunnerPlaced { runner: "web-abc".into(), node: "node-17".into() }),
         (4, node(NodeState::Ready)),

@@ -6,14 +6,17 @@
     reason = "a test whose scene can't be set has failed; its figures are for people"
 )]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
 use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
+use pacer_harness::world::World;
 use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::webhook::{hook, promptly_hooked_world};
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, delete, deployment, queue, succeeded, until, with_spec};
@@ -137,6 +140,7 @@ async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()>
     let path = path.to_str().context("a path")?;
     let (well, text, notes) = pacer(&["trace", "check", path]).await?;
     ensure!(well && notes.contains("nobody recorded from"), "{text}{notes}");
+    receipts_are_in_the_cluster(&world, path, &directory.path().join("cut.jsonl")).await?;
     let (well, text, notes) = pacer(&["trace", "summary", path, "-o", "json"]).await?;
     ensure!(well, "{text}{notes}");
     let summary: Value = serde_json::from_str(&text)?;
@@ -150,6 +154,24 @@ async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()>
     let (well, text, notes) = pacer(&["simulate", "--trace", path, "--allow-uncalibrated", "-o", "json"]).await?;
     ensure!(well && serde_json::from_str::<Value>(&text)?["jobs"] == 8, "{text}{notes}");
     world.stop().await;
+    Ok(())
+}
+
+/// Receipts of which the trace tells are kept beside the pool.
+async fn receipts_are_in_the_cluster(world: &World, trace: &str, cut: &Path) -> Result<()> {
+    let (well, _, notes) = pacer(&["trace", "cut", trace, "--out", cut.to_str().context("a path")?]).await?;
+    ensure!(well, "{notes}");
+    let records = std::fs::read_to_string(cut)?;
+    let records = records.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let receipts: Vec<&Value> = records.iter().filter(|record| record["kind"] == "receipt").collect();
+    let maps = Api::<ConfigMap>::namespaced(world.client.clone(), "default").list(&ListParams::default()).await?;
+    let keys: Vec<&String> = maps.iter().filter_map(|map| map.binary_data.as_ref()).flat_map(|data| data.keys()).collect();
+    for receipt in &receipts {
+        let key =
+            format!("{}.{}", receipt["decision"].as_str().unwrap_or_default(), receipt["receipt"].as_str().unwrap_or_default());
+        ensure!(keys.contains(&&key) && receipt["pool"] == "default/web", "{receipt} is none of {keys:?}");
+    }
+    ensure!(receipts.iter().any(|receipt| receipt["decision"] == "capacity"), "no receipt of a number: {receipts:?}");
     Ok(())
 }
 

@@ -29,6 +29,7 @@ use pacer_operator::metrics::RecordingMetrics;
 use pacer_operator::stores::Stores;
 use pacer_operator::target::{Target, TargetRef};
 use pacer_operator::watches::{Change, Watches};
+use pacer_policyset::receipts::{Receipts, Written};
 use pacer_trace::file::FileError;
 use pacer_trace::{Directory, Limits, Record, What};
 use tokio::sync::{oneshot, watch};
@@ -36,12 +37,15 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::chronicle::{Chronicle, Defaults};
+use super::chronicle::{Chronicle, Defaults, named};
 use super::surroundings::{self, NodeReader, ReadNodes, Reading, Surroundings};
 use super::{CHECKPOINT, FLUSH_COMPRESSED, TICK};
 
 /// Changes that wait for the thread: those of some seconds in which thousands of jobs start.
 const ROOM: usize = 16_384;
+
+/// Characters of what was done that are told; the receipt has all of it.
+const SUMMARY: usize = 300;
 
 /// How often the thread looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(250);
@@ -79,6 +83,8 @@ enum News {
     Nodes(ReadNodes),
     /// How GitHub is.
     GitHub(Vec<Reading>),
+    /// A decision left a receipt.
+    Receipt(Written),
 }
 
 /// What is looked at now and then.
@@ -151,6 +157,12 @@ impl Recorder {
         let told = inbox.clone();
         let recorder = Self { stop, ended, inbox, looking: JoinSet::new() };
         Ok((recorder, watches.telling(move |change| told.put(change))))
+    }
+
+    /// Records what left a receipt as well.
+    pub(crate) fn read(&self, receipts: &Receipts) {
+        let inbox = self.inbox.clone();
+        receipts.when_written(move |written| inbox.show(News::Receipt(written)));
     }
 
     /// Records nodes and GitHub as well.
@@ -293,6 +305,7 @@ impl Clerk {
                 let told = book.surroundings.nodes(&read, &self.setting.allowed, now);
                 book.tell(&told)
             }
+            News::Receipt(written) => book.tell(&receipt(written).into_iter().collect::<Vec<_>>()),
             News::GitHub(readings) => {
                 let told = book.surroundings.github(readings, now);
                 book.tell(&told)
@@ -324,6 +337,24 @@ impl Clerk {
             },
         }
     }
+}
+
+/// Of a Runner or a RunnerReplicaSet that stands alone, traces tell nothing.
+fn receipt(written: Written) -> Option<Record> {
+    let Written { pool, decision, id, at, policy, summary } = written;
+    let kind = match pool.kind.as_str() {
+        "RunnerDeployment" => ScaleTargetKind::RunnerDeployment,
+        "RunnerSet" => ScaleTargetKind::RunnerSet,
+        _ => return None,
+    };
+    let what = What::Receipt {
+        pool: named(&target(kind, Some(pool.namespace), pool.name)),
+        decision: Arc::from(decision.as_str()),
+        policy: Arc::from(policy),
+        summary: summary.chars().take(SUMMARY).collect(),
+        receipt: Some(id),
+    };
+    Some(Record { at, what })
 }
 
 /// Whether policies are others than when this was asked last.

@@ -21,6 +21,9 @@ const NEWEST: usize = 200;
 /// Records between two checkpoints at least.
 const EVERY: usize = 1_000;
 
+/// What decisions about a number are called.
+const CAPACITY: &str = "capacity";
+
 /// Checkpoints of a trace.
 const CHECKPOINTS: usize = 64;
 
@@ -205,6 +208,20 @@ impl Scene {
             }
             What::RunnerEnded { runner, why } => self.ends(runner, *why, at),
             What::Decision { pool, from, to, why, .. } => self.decides(pool, (*from, *to), why, at),
+            // The number is told by its change already.
+            What::Receipt { decision, .. } if **decision == *CAPACITY => {}
+            What::Receipt { pool, decision, policy, summary, .. } => {
+                let decision = Decision {
+                    at,
+                    pool: key(pool),
+                    decision: decision.to_string(),
+                    policy: policy.to_string(),
+                    summary: summary.clone(),
+                    items: Vec::new(),
+                    more: 0,
+                };
+                keep(&mut self.decisions, self.taken, decision);
+            }
             What::Room(room) => {
                 if let Some(pool) = self.pools.get_mut(room.pool.as_ref()) {
                     pool.room = (room.waiting > 0).then(|| Arc::new(room.clone()));
@@ -295,7 +312,7 @@ impl Scene {
         let decision = Decision {
             at,
             pool: key(pool),
-            decision: "capacity".to_owned(),
+            decision: CAPACITY.to_owned(),
             policy: String::new(),
             summary: if why.is_empty() { format!("{from} to {to}") } else { format!("{from} to {to}: {why}") },
             items: Vec::new(),

@@ -14,7 +14,7 @@ use pacer_core::ring::{Bounds, Held, overflow};
 use pacer_policy::{Decision, Digest};
 use serde_json::{Value, json};
 
-use super::Owner;
+use super::{Owner, Written};
 
 /// Letters of a pool's name in that of its ConfigMap; the rest of the name tells it apart.
 const NAME: usize = 200;
@@ -22,14 +22,13 @@ const NAME: usize = 200;
 /// A receipt as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Packed {
-    pub(super) decision: Decision,
-    pub(super) id: String,
+    pub(super) about: Written,
     pub(super) bytes: Vec<u8>,
 }
 
 impl Packed {
     pub(super) fn held(&self) -> Held<Decision> {
-        Held { kind: self.decision, id: self.id.clone(), bytes: self.bytes.len() }
+        Held { kind: self.about.decision, id: self.about.id.clone(), bytes: self.bytes.len() }
     }
 }
 
@@ -89,8 +88,10 @@ fn exchange(index: &Index, new: &[Packed], lost: u64, bounds: Bounds) -> (Index,
     let mut all = index.held.clone();
     all.extend(new.iter().map(Packed::held));
     let gone = overflow(&all, bounds);
-    let mut changes: BTreeMap<String, Value> =
-        new.iter().map(|packed| (key(packed.decision, &packed.id), json!(ByteString(packed.bytes.clone())))).collect();
+    let mut changes: BTreeMap<String, Value> = new
+        .iter()
+        .map(|packed| (key(packed.about.decision, &packed.about.id), json!(ByteString(packed.bytes.clone()))))
+        .collect();
     for place in &gone {
         let Some(held) = all.get(*place) else { continue };
         let key = key(held.kind, &held.id);
@@ -106,7 +107,7 @@ fn exchange(index: &Index, new: &[Packed], lost: u64, bounds: Bounds) -> (Index,
 }
 
 fn content(owner: &Owner, name: &str, annotations: &Value, new: &[Packed], next: &Index) -> ConfigMap {
-    let kept = |packed: &&Packed| next.held.iter().any(|held| held.id == packed.id);
+    let kept = |packed: &&Packed| next.held.iter().any(|held| held.id == packed.about.id);
     ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -116,7 +117,10 @@ fn content(owner: &Owner, name: &str, annotations: &Value, new: &[Packed], next:
             ..ObjectMeta::default()
         },
         binary_data: Some(
-            new.iter().filter(kept).map(|packed| (key(packed.decision, &packed.id), ByteString(packed.bytes.clone()))).collect(),
+            new.iter()
+                .filter(kept)
+                .map(|packed| (key(packed.about.decision, &packed.about.id), ByteString(packed.bytes.clone())))
+                .collect(),
         ),
         ..ConfigMap::default()
     }
@@ -156,7 +160,15 @@ mod tests {
     use super::*;
 
     fn packed(decision: Decision, id: &str, bytes: usize) -> Packed {
-        Packed { decision, id: id.to_owned(), bytes: vec![7; bytes] }
+        let about = Written {
+            pool: pacer_policy::record::Pool { kind: "RunnerDeployment".into(), namespace: "ci".into(), name: "web".into() },
+            decision,
+            id: id.to_owned(),
+            at: jiff::Timestamp::UNIX_EPOCH,
+            policy: "native".to_owned(),
+            summary: "removed web-a".to_owned(),
+        };
+        Packed { about, bytes: vec![7; bytes] }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::store::{self, Index, Packed};
-use super::{Counters, Draft, Haste, Owner, Recent};
+use super::{Counters, Draft, Haste, Owner, Recent, Tell, Written};
 
 /// What came up together is written together.
 const PROMPT: Duration = Duration::from_secs(1);
@@ -60,6 +60,7 @@ pub struct Writer {
     drafts: mpsc::Receiver<Draft>,
     counters: Arc<Counters>,
     recent: Recent,
+    written: Arc<OnceLock<Tell>>,
     seed: Seed,
     pools: HashMap<Uid, Waiting>,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
@@ -121,6 +122,7 @@ impl Writer {
         drafts: mpsc::Receiver<Draft>,
         counters: Arc<Counters>,
         recent: Recent,
+        written: Arc<OnceLock<Tell>>,
     ) -> Self {
         Self {
             client,
@@ -128,6 +130,7 @@ impl Writer {
             drafts,
             counters,
             recent,
+            written,
             seed: Seed::default(),
             pools: HashMap::new(),
             flights: FuturesUnordered::new(),
@@ -267,6 +270,9 @@ impl Writer {
             Ok(index) => {
                 self.counters.add_stored(sent.len());
                 pool.index = Some(index);
+                if let Some(tell) = self.written.get() {
+                    sent.into_iter().map(|packed| packed.about).for_each(tell);
+                }
             }
             Err(error) => {
                 // A namespace that is going, or a role that is not there. Receipts are for people: nothing else depends on them.
@@ -297,18 +303,24 @@ impl Writer {
 /// Makes a record of a draft and compresses it, which takes some milliseconds where a pool is large. Those who watch are given it as well.
 async fn pack(draft: Draft, superseded: u32, random: u64, most: usize, watched: Option<Recent>) -> (Owner, Option<Packed>) {
     let Draft { owner, at, receipt, input, answer, items, change, .. } = draft;
-    let (decision, id, pool) = (receipt.decision, record::id(at, random), owner.pool.clone());
-    let named = id.clone();
+    let (id, pool) = (record::id(at, random), owner.pool.clone());
     let packing = spawn_blocking(move || {
         let input = input.map(|input| input.inquiry());
-        let record = Record { version: VERSION, id: named, at, pool, receipt, input, answer, items, change, superseded };
+        let record = Record { version: VERSION, id, at, pool, receipt, input, answer, items, change, superseded };
         if let Some(recent) = watched {
             recent.note(&record);
         }
-        record.pack(most)
+        let about = Written {
+            pool: record.pool.clone(),
+            decision: record.decision(),
+            id: record.id.clone(),
+            at,
+            policy: record.receipt.policy.clone(),
+            summary: record.outcome(),
+        };
+        Some(Packed { about, bytes: record.pack(most)? })
     });
-    let bytes = packing.await.ok().flatten();
-    (owner, bytes.map(|bytes| Packed { decision, id, bytes }))
+    (owner, packing.await.ok().flatten())
 }
 
 impl Waiting {

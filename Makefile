@@ -20,15 +20,16 @@ HOST_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(shell uname -m))
 ARCH ?= $(HOST_ARCH)
 RUST_amd64 := x86_64
 RUST_arm64 := aarch64
+LINKER_OF_amd64 := X86_64
+LINKER_OF_arm64 := AARCH64
 CPU := $(or $(RUST_$(ARCH)),$(error ARCH is $(ARCH); it may be amd64 or arm64))
 RELEASED := target/release
 ifneq ($(ARCH),$(HOST_ARCH))
   RELEASED := target/$(CPU)-unknown-linux-gnu/release
   CROSS := --target $(CPU)-unknown-linux-gnu
-  export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER := aarch64-linux-gnu-gcc
-  export CC_aarch64_unknown_linux_gnu := aarch64-linux-gnu-gcc
-  export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER := x86_64-linux-gnu-gcc
-  export CC_x86_64_unknown_linux_gnu := x86_64-linux-gnu-gcc
+  # Of that platform alone: named for this machine's as well, all that is built here would be built anew.
+  export CARGO_TARGET_$(LINKER_OF_$(ARCH))_UNKNOWN_LINUX_GNU_LINKER := $(CPU)-linux-gnu-gcc
+  export CC_$(CPU)_unknown_linux_gnu := $(CPU)-linux-gnu-gcc
   export RUN := $(if $(shell command -v qemu-$(CPU)-static),qemu-$(CPU)-static -L /usr/$(CPU)-linux-gnu,)
 endif
 export ARCH

@@ -19,8 +19,9 @@ use crate::scenario::{Pool, Scenario};
 /// A number is in the status of its autoscaler up to five seconds after it was decided, and recorded when it is there.
 const LATE: Moment = 7_000;
 
-/// A fact is recorded so long after the decision that rests upon it at the most: the recorder and the operator hear of it by watches of their own.
-const EARLY: Moment = 1_500;
+/// A fact is recorded so long after the decision that rests upon it at the most: the recorder and the operator hear of it by watches of their own,
+/// and on a machine that is fully used one of them is behind.
+const EARLY: Moment = 3_000;
 
 /// A number that was recorded and not decided again, or the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub enum Uncompared {
     UnrecordedField,
     /// Another policy planned capacity than the one that is asked here.
     OtherPolicy,
+    /// The trace ends before the facts that the number rests upon are recorded.
+    End,
 }
 
 impl fmt::Display for Uncompared {
@@ -49,6 +52,7 @@ impl fmt::Display for Uncompared {
         f.write_str(match self {
             Self::UnrecordedField => "a field of the autoscaler that the trace does not hold changes the number",
             Self::OtherPolicy => "another policy planned capacity than the one that is asked here",
+            Self::End => "the trace ends before what the number rests upon is recorded",
         })
     }
 }
@@ -189,7 +193,8 @@ pub fn replay(trace: &Trace, policies: &Policies) -> Replay {
         replay.decided += decided.len().saturating_sub(1) as u64;
         // Each recorded number was decided shortly before.
         for (now, number) in recorded.iter().skip(1) {
-            if let Some(why) = within(spans, *now, *now) {
+            let is_last = || (*now > scenario.ends - EARLY).then_some(Uncompared::End);
+            if let Some(why) = within(spans, *now, *now).or_else(is_last) {
                 *replay.uncompared.entry(why).or_default() += 1;
                 continue;
             }

@@ -31,6 +31,23 @@ async fn fail(world: &World, count: usize) -> Result<String> {
     Ok(node)
 }
 
+/// A new process stages the policies of pools anew; until it has, the shipped one decides, which asks for nothing.
+async fn opinions_decide_again(world: &World) -> Result<()> {
+    let operator = world.operator.as_ref().context("no operator")?;
+    let is_active = |line: &str| {
+        let words = ["pacer_policy_set_phase{", "set=\"opinions\"", "phase=\"Active\""];
+        words.iter().all(|word| line.contains(word)) && line.ends_with(" 1")
+    };
+    let active = async {
+        while !operator.metrics().await?.lines().any(is_active) {
+            // Metrics announce nothing.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, active).await.context("waiting for the policy that asks, in the new process")?
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_the_last_hour_are_told_after_a_kill_of_the_operator() -> Result<()> {
     let mut world = brisk_world(&[], |_| {}).await?;
@@ -49,6 +66,7 @@ async fn failures_of_the_last_hour_are_told_after_a_kill_of_the_operator() -> Re
 
     world.operator.as_mut().context("no operator")?.kill9().await;
     operator_again(&mut world).await?;
+    opinions_decide_again(&world).await?;
     lower(&world, 3).await?;
     let one = (BTreeMap::from([("node-0".to_owned(), "1".to_owned())]), "1".to_owned());
     ensure!(failures(&world)? == one, "{:?}", failures(&world)?);

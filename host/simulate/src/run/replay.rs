@@ -16,8 +16,9 @@ use crate::agenda::{Event, Moment, at, moment};
 use crate::policies::Policies;
 use crate::scenario::{Pool, Scenario};
 
-/// A number is in the status of its autoscaler up to five seconds after it was decided, and recorded when it is there.
-const LATE: Moment = 7_000;
+/// A number is in the status of its autoscaler up to five seconds after it was decided, and recorded when it is there: later by some seconds where the
+/// API server shares a machine that is fully used.
+const LATE: Moment = 10_000;
 
 /// A fact is recorded so long after the decision that rests upon it at the most: the recorder and the operator hear of it by watches of their own,
 /// and on a machine that is fully used one of them is behind.
@@ -189,42 +190,70 @@ pub fn replay(trace: &Trace, policies: &Policies) -> Replay {
 
     let mut replay = Replay::default();
     for (((pool, decided), recorded), spans) in scenario.pools.iter().zip(&decided).zip(&recorded).zip(&spans) {
-        replay.recorded += recorded.len().saturating_sub(1) as u64;
-        replay.decided += decided.len().saturating_sub(1) as u64;
-        // Each recorded number was decided shortly before.
-        for (now, number) in recorded.iter().skip(1) {
-            let is_last = || (*now > scenario.ends - EARLY).then_some(Uncompared::End);
-            if let Some(why) = within(spans, *now, *now).or_else(is_last) {
+        let mut of_pool = Replay {
+            recorded: recorded.len().saturating_sub(1) as u64,
+            decided: decided.len().saturating_sub(1) as u64,
+            ..Replay::default()
+        };
+        let compared = Compared { pool, decided, recorded, spans, gaps: &gaps, ends: scenario.ends };
+        compared.recorded_were_decided(&mut of_pool);
+        compared.decided_were_recorded(&mut of_pool);
+        replay.add(of_pool);
+    }
+    replay.differences.sort_by_key(|difference| difference.at);
+    replay
+}
+
+/// Numbers of a pool, beside each other.
+struct Compared<'a> {
+    pool: &'a Pool,
+    decided: &'a Numbers,
+    recorded: &'a Numbers,
+    spans: &'a [Span],
+    /// When nobody recorded.
+    gaps: &'a [(Moment, Moment)],
+    /// When the trace does.
+    ends: Moment,
+}
+
+impl Compared<'_> {
+    /// Each recorded number was decided shortly before.
+    fn recorded_were_decided(&self, replay: &mut Replay) {
+        for (now, number) in self.recorded.iter().skip(1) {
+            let is_last = || (*now > self.ends - EARLY).then_some(Uncompared::End);
+            if let Some(why) = within(self.spans, *now, *now).or_else(is_last) {
                 *replay.uncompared.entry(why).or_default() += 1;
                 continue;
             }
             // What was decided while nobody recorded is recorded after that.
-            let gap = gaps.iter().find(|(_, resumed)| (now - LATE..=*now).contains(resumed));
-            let around = during(decided, gap.map_or(*now, |(since, _)| *since) - LATE, now + EARLY);
+            let gap = self.gaps.iter().find(|(_, resumed)| (now - LATE..=*now).contains(resumed));
+            let around = during(self.decided, gap.map_or(*now, |(since, _)| *since) - LATE, now + EARLY);
             if !around.clone().any(|decided| decided == *number) {
-                let difference =
-                    Difference { at: at(*now), pool: pool.name.to_string(), recorded: *number, decided: around.collect() };
-                replay.differences.push(difference);
-            }
-        }
-        // Each number that lasted was recorded, unless its autoscaler went before.
-        let without = pool.settings.iter().filter(|(_, settings)| !settings.is_autoscaled()).map(|(at, _)| *at);
-        let ends = decided.iter().zip(decided.iter().skip(1).map(|(now, _)| *now).chain([scenario.ends]));
-        let ends = ends.map(|((began, _), ended)| without.clone().find(|at| at > began).map_or(ended, |at| at.min(ended)));
-        for ((began, number), ended) in decided.iter().zip(ends).filter(|((began, _), ended)| ended - began > LATE + EARLY) {
-            let known = during(recorded, began + LATE, ended).last().unwrap_or_default();
-            // What changed while nobody recorded is a change no more when that is over.
-            let is_compared = within(spans, *began, ended).is_none()
-                && !gaps.iter().any(|(since, resumed)| (since - LATE..*resumed).contains(began));
-            if is_compared && !during(recorded, began - EARLY, ended).any(|recorded| recorded == *number) {
-                let difference =
-                    Difference { at: at(*began), pool: pool.name.to_string(), recorded: known, decided: vec![*number] };
-                replay.differences.push(difference);
+                replay.differences.push(self.difference(*now, *number, around.collect()));
             }
         }
     }
-    replay.differences.sort_by_key(|difference| difference.at);
-    replay
+
+    /// Each number that lasted was recorded, unless its autoscaler went before.
+    fn decided_were_recorded(&self, replay: &mut Replay) {
+        let without = self.pool.settings.iter().filter(|(_, settings)| !settings.is_autoscaled()).map(|(at, _)| *at);
+        let next = self.decided.iter().skip(1).map(|(now, _)| *now).chain([self.ends]);
+        for ((began, number), next) in self.decided.iter().zip(next) {
+            let ended = without.clone().find(|at| at > began).map_or(next, |at| at.min(next));
+            // What changed while nobody recorded is a change no more when that is over.
+            let is_compared = ended - began > LATE + EARLY
+                && within(self.spans, *began, ended).is_none()
+                && !self.gaps.iter().any(|(since, resumed)| (since - LATE..*resumed).contains(began));
+            if is_compared && !during(self.recorded, began - EARLY, ended).any(|recorded| recorded == *number) {
+                let known = during(self.recorded, began + LATE, ended).last().unwrap_or_default();
+                replay.differences.push(self.difference(*began, known, vec![*number]));
+            }
+        }
+    }
+
+    fn difference(&self, now: Moment, recorded: u32, decided: Vec<u32>) -> Difference {
+        Difference { at: at(now), pool: self.pool.name.to_string(), recorded, decided }
+    }
 }
 
 /// When numbers of a pool are not compared.

@@ -49,8 +49,9 @@ impl RecordedNodes {
                 count += step;
                 most = most.max(count);
             }
-            let told = history.surroundings.nodes.get(name);
-            let gone = told.into_iter().flatten().find(|(_, facts)| facts.state == NodeState::Gone);
+            // One that came again under its name is there.
+            let told = history.surroundings.nodes.get(name).and_then(|told| told.last());
+            let gone = told.filter(|(_, facts)| facts.state == NodeState::Gone);
             let first = steps.first().map_or(begins, |(at, _)| *at);
             nodes.push(RecordedNode {
                 name: name.clone(),

@@ -18,7 +18,7 @@ use crate::scenario::{Pool, Scenario};
 
 /// A number is in the status of its autoscaler up to five seconds after it was decided, and recorded when it is there: later by some seconds where the
 /// API server shares a machine that is fully used.
-const LATE: Moment = 10_000;
+const LATE: Moment = 8_000;
 
 /// A fact is recorded so long after the decision that rests upon it at the most: the recorder and the operator hear of it by watches of their own,
 /// and on a machine that is fully used one of them is behind.

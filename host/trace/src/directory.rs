@@ -51,7 +51,9 @@ impl Directory {
             }
             None => {
                 let file = path.join(name(now));
-                let writer = Writer::create(&file, &Header::new(now))?;
+                let mut writer = Writer::create(&file, &Header::new(now))?;
+                // A process that is killed a moment later leaves a trace.
+                writer.flush()?;
                 (file, writer, None)
             }
         };
@@ -141,12 +143,13 @@ fn name(now: Timestamp) -> String {
     format!("{}{}{}", NAME.0, now.strftime("%Y%m%dT%H%M%S%.3fZ"), NAME.1)
 }
 
-/// The files of a directory, the oldest first.
+/// The files of a directory, the oldest first. One that a process was killed over before it had written a byte is none.
 fn files(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(io_error(path))? {
         let entry = entry.map_err(io_error(path))?;
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(NAME.0) && name.ends_with(NAME.1)) {
+        let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(NAME.0) && name.ends_with(NAME.1));
+        if is_named && size(&entry.path())? > 0 {
             files.push(entry.path());
         }
     }
@@ -228,6 +231,24 @@ mod tests {
         let all = files(directory.path()).unwrap();
         let total: u64 = all.iter().map(|file| size(file).unwrap()).sum();
         assert!(total <= LIMITS.total + 2_000 && !all.contains(&first.unwrap()), "{total} bytes in {all:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_killed_as_it_begins_leaves_a_directory_that_can_be_read_and_gone_on_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_, history) = Directory::open(directory.path(), LIMITS, at(0)).unwrap();
+        assert!(
+            history.is_none() && read(directory.path()).unwrap().trace.header.started == at(0),
+            "it holds its header at once"
+        );
+        // As an earlier version left it, which wrote the header with the first records.
+        fs::write(directory.path().join(name(at(5))), "").unwrap();
+        assert_eq!(read(directory.path()).unwrap().trace.header.started, at(0));
+        let (mut writer, history) = Directory::open(directory.path(), LIMITS, at(9)).unwrap();
+        assert_eq!(history.unwrap().started, at(0));
+        writer.record(&record(9, job(1))).unwrap();
+        writer.flush(at(9)).unwrap();
+        assert_eq!(History::of(&read(directory.path()).unwrap().trace).jobs.len(), 1);
     }
 
     #[test]

@@ -69,6 +69,10 @@ pub(crate) struct ReplayArguments {
     /// Fails where fewer of the recorded changes can be compared, in per cent of all.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     compared_at_least: u8,
+    /// Fails only where more numbers differ than this, in per cent of those that are compared: when exactly the operator knew of something is not in
+    /// a trace.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    differing_at_most: u8,
 }
 
 /// Arguments of `pacer trace cut`.
@@ -251,7 +255,7 @@ fn replay(arguments: &ReplayArguments) -> Result<Report> {
         text.push_str(&format!("  {} not compared: {why}\n", table::number(*count)));
     }
     let (differences, least) = (all.differences.len(), u64::from(arguments.compared_at_least));
-    let failure = if differences > 0 {
+    let failure = if differences as u64 * 100 > all.compared() * u64::from(arguments.differing_at_most) {
         Some(format!(
             "{of}: {differences} numbers differ; give the policies that were in force by --recorded-policies, if they were others"
         ))
@@ -326,8 +330,12 @@ mod tests {
             assert!(text.contains(from), "{from} is not in the trace");
             let file = directory.path().join(name);
             std::fs::write(&file, text.replace(from, to)).unwrap();
-            let report = replay(file, 70);
+            let report = replay(file.clone(), 70);
             assert!(report.failure.is_some_and(|failure| failure.contains("differ")), "{name}: {}", report.text);
+            // They are told of all the same.
+            let report = replay_with(file.clone(), 70, 100);
+            assert!(report.failure.is_none() && report.text.contains("came out"), "{name}: {}", report.text);
+            assert!(replay_with(file, 70, 5).failure.is_some(), "{name}");
         }
     }
 
@@ -352,7 +360,12 @@ mod tests {
     }
 
     fn replay(file: PathBuf, compared_at_least: u8) -> Report {
-        main(&Verb::Replay(ReplayArguments { files: vec![file], recorded_policies: None, compared_at_least })).unwrap()
+        replay_with(file, compared_at_least, 0)
+    }
+
+    fn replay_with(file: PathBuf, compared_at_least: u8, differing_at_most: u8) -> Report {
+        let arguments = ReplayArguments { files: vec![file], recorded_policies: None, compared_at_least, differing_at_most };
+        main(&Verb::Replay(arguments)).unwrap()
     }
 
     /// A trace of these records.

@@ -340,6 +340,18 @@ mod tests {
     }
 
     #[test]
+    fn job_whose_beginning_nobody_saw_is_counted_all_the_same() {
+        let text = std::fs::read_to_string(GOLDEN).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| line.contains("\"kind\":\"job-started\"")) {
+            let file = directory.path().join(format!("{number}.jsonl"));
+            std::fs::write(&file, text.replace(line, &line.replace("job-started", "job-assigned"))).unwrap();
+            let report = replay(file, 70);
+            assert!(report.failure.is_none(), "{line}: {}", report.text);
+        }
+    }
+
+    #[test]
     fn numbers_that_something_unrecorded_decided_are_counted_and_not_compared() {
         let text = std::fs::read_to_string(GOLDEN).unwrap();
         let directory = tempfile::tempdir().unwrap();

@@ -160,7 +160,11 @@ type Numbers = Vec<(Moment, u32)>;
 /// Gives the facts of a trace to the rules and to these policies, which were in force.
 #[must_use]
 pub fn replay(trace: &Trace, policies: &Policies) -> Replay {
-    let history = History::of(trace);
+    let mut history = History::of(trace);
+    // A job that ran and whose beginning nobody saw is no scene of a simulation. It was counted, and its runner's end was the end of a job.
+    for life in history.jobs.values_mut().filter(|life| life.started.is_none() && life.runner.is_some()) {
+        life.started = life.completed;
+    }
     let scenario = Scenario::counted(&history);
     let mut run = Run::new(&scenario, policies, 1);
     let mut decided: Vec<Numbers> = run.pools.iter().map(|pool| vec![(scenario.begins, pool.number)]).collect();

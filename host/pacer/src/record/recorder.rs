@@ -251,6 +251,11 @@ impl Clerk {
             }
             since = now;
             let ends = self.stop.is_cancelled();
+            if ends {
+                // What was told before the end is in the trace: receipts are written last.
+                let left: Vec<News> = self.news.try_iter().take(ROOM).collect();
+                left.into_iter().try_for_each(|news| self.take(news, &mut book))?;
+            }
             if ticked.elapsed() >= TICK {
                 if policies.as_mut().is_some_and(have_changed) {
                     book.chronicle.policies_changed(now);

@@ -133,7 +133,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         for second in 0..4 {
             let old = home.path().join(format!("trace-2026-11-0{}T00:00:00Z.jsonl.zst", second + 1));
-            Output::open(&old, None, at(second)).unwrap();
+            Output::open(&old, None, at(second)).unwrap().0.flush(at(second)).unwrap();
         }
         let files = || std::fs::read_dir(home.path()).unwrap().count();
         assert_eq!(files(), 4);

@@ -136,10 +136,16 @@ pub fn remove(conditions: &mut Vec<Condition>, type_: ConditionType) -> bool {
     conditions.len() != before
 }
 
+/// The condition of that type.
+#[must_use]
+pub fn find(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_.as_str())
+}
+
 /// Whether the condition of that type is there and `True`.
 #[must_use]
 pub fn holds(conditions: &[Condition], type_: ConditionType) -> bool {
-    conditions.iter().any(|condition| condition.type_ == type_.as_str() && condition.status == Verdict::True.as_str())
+    find(conditions, type_).is_some_and(|condition| condition.status == Verdict::True.as_str())
 }
 
 #[cfg(test)]

@@ -102,7 +102,13 @@ impl Tally {
 }
 
 /// Figures by pool, and those of all together, which share their nodes.
-pub(crate) fn together(tallies: Vec<(String, Tally)>, occupied: Occupied) -> (BTreeMap<String, Figures>, Figures) {
+pub(crate) fn together(
+    mut tallies: Vec<(String, Tally)>,
+    (of_pools, occupied): (BTreeMap<usize, Occupied>, Occupied),
+) -> (BTreeMap<String, Figures>, Figures) {
+    for (pool, occupied) in of_pools {
+        tallies.get_mut(pool).into_iter().for_each(|(_, tally)| tally.occupied = occupied);
+    }
     let mut all = Tally { occupied, ..Tally::default() };
     tallies.iter().for_each(|(_, tally)| all.add(tally));
     (tallies.into_iter().map(|(name, tally)| (name, tally.figures())).collect(), all.figures())
@@ -149,9 +155,5 @@ pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Fig
             _ => {}
         }
     }
-    let (occupied, all) = nodes::recorded(history, &scenario.nodes, &index, (begins, ends));
-    for (pool, occupied) in occupied {
-        tallies.get_mut(pool).into_iter().for_each(|(_, tally)| tally.occupied = occupied);
-    }
-    together(tallies, all)
+    together(tallies, nodes::recorded(history, &scenario.nodes, &index, (begins, ends)))
 }

@@ -174,8 +174,6 @@ pub(crate) struct Nodes {
     /// By runner.
     placed: BTreeMap<usize, usize>,
     occupancy: Occupancy,
-    /// None was recorded, so that none is played.
-    is_blank: bool,
 }
 
 impl Nodes {
@@ -185,17 +183,17 @@ impl Nodes {
             nodes: recorded.nodes.clone(),
             placed: BTreeMap::new(),
             occupancy: Occupancy::default(),
-            is_blank: recorded.nodes.is_empty(),
         }
     }
 
+    /// Whether none was recorded, so that none is played.
     pub(crate) fn are_blank(&self) -> bool {
-        self.is_blank
+        self.nodes.is_empty()
     }
 
     /// Finds a node for a runner, unless that is `known`. Gives its name; none where no node was recorded.
     pub(crate) fn place(&mut self, runner: usize, pool: usize, known: Option<usize>, now: Moment) -> Option<Arc<str>> {
-        if self.is_blank {
+        if self.are_blank() {
             return None;
         }
         let node = known.or_else(|| self.roomiest(now)).unwrap_or_else(|| self.further(now));

@@ -456,11 +456,7 @@ impl<'a> Run<'a> {
         let waits = Breakdown::of(self.scenario, |index| {
             self.scenario.jobs.get(index).zip(self.progress.get(index)).map_or(0, |(job, progress)| waited(job, progress))
         });
-        let (occupied, all) = self.nodes.end(ends);
-        for (pool, occupied) in occupied {
-            tallies.get_mut(pool).into_iter().for_each(|(_, tally)| tally.occupied = occupied);
-        }
-        let (pools, total) = together(tallies, all);
+        let (pools, total) = together(tallies, self.nodes.end(ends));
         Outcome { pools, total, waits, events: self.events }
     }
 }

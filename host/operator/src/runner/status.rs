@@ -94,7 +94,7 @@ impl RunnerStatuses {
         }
         let (ready, reason, message) = readiness(assessment);
         put(&mut new, of, (ConditionType::Ready, ready), reason, &message);
-        let ready_since = new.conditions.iter().find(|condition| condition.type_ == ConditionType::Ready.as_str());
+        let ready_since = condition::find(&new.conditions, ConditionType::Ready);
         new.state_since = ready_since.map(|condition| condition.last_transition_time.clone()).max(new.state_since);
         // What else there is to say does not wait, and takes this along.
         let but_for_work =
@@ -232,7 +232,7 @@ fn hold_back(
 /// refusal that was written is no such nothing: it has to be removed. What the hook says before a job is not said by this controller.
 fn is_unsaid(status: &RunnerStatus) -> bool {
     let by_hook = status.conditions.is_empty() && matches!(status.phase.as_deref(), Some("Registering" | "Idle"));
-    let refused = status.conditions.iter().any(|condition| condition.type_ == ConditionType::Accepted.as_str());
+    let refused = condition::find(&status.conditions, ConditionType::Accepted).is_some();
     (!has_phase(status) || by_hook) && !refused
 }
 

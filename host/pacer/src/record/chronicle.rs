@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use pacer_api::autoscaler::{ScaleTargetKind, ScaleUpTrigger, ScheduledOverride};
-use pacer_api::condition::ConditionType;
+use pacer_api::condition::{self, ConditionType, Verdict};
 use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
 use pacer_core::ledger::State;
@@ -159,8 +159,8 @@ impl Chronicle {
         std::mem::take(&mut self.news)
     }
 
-    /// The same of what was heard just now. Before what happened earlier stands a checkpoint, which says that nobody knew of it until then.
-    pub(super) fn heard(&mut self, now: Timestamp) -> Vec<Record> {
+    /// The same, learned just now. Before what happened earlier stands a checkpoint, which says that nobody knew of it until then.
+    pub(super) fn learned(&mut self, now: Timestamp) -> Vec<Record> {
         let news = self.news();
         let is_late = news.iter().any(|record| now.duration_since(record.at) >= LIVE);
         is_late.then_some(Record { at: now, what: What::Checkpoint {} }).into_iter().chain(news).collect()
@@ -198,7 +198,7 @@ impl Chronicle {
         let status = autoscaler.status.as_ref();
         let desired = status.and_then(|status| status.desired_replicas).and_then(|number| u32::try_from(number).ok());
         let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let accepted = conditions.iter().find(|condition| condition.type_ == ConditionType::Accepted.as_str());
+        let accepted = condition::find(conditions, ConditionType::Accepted);
         let mut unrecorded = Vec::new();
         for (field, given) in [
             ("metrics", spec.metrics.as_ref().is_some_and(|all| !all.is_empty())),
@@ -219,7 +219,7 @@ impl Chronicle {
             idle_confirmation_seconds: self.defaults.idle_confirmation.map(|time| time.as_secs()),
             policies: autoscaler.annotations().get(annotation::POLICIES).cloned(),
             ramp_per_minute: self.defaults.ramp,
-            refused: accepted.is_some_and(|accepted| accepted.status == "False"),
+            refused: accepted.is_some_and(|accepted| accepted.status == Verdict::False.as_str()),
             unrecorded,
             ..PoolSettings::default()
         };
@@ -234,7 +234,7 @@ impl Chronicle {
         if let (Some(from), Some(to)) = (before.and_then(|before| before.desired.or_else(had)), desired)
             && from != to
         {
-            let scaling = conditions.iter().find(|condition| condition.type_ == ConditionType::Scaling.as_str());
+            let scaling = condition::find(conditions, ConditionType::Scaling);
             let why = scaling.map(|condition| condition.message.clone()).unwrap_or_default();
             if to < from {
                 self.lowered.insert(pool.clone(), now);

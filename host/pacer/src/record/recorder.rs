@@ -303,14 +303,14 @@ impl Clerk {
         match news {
             News::Changed(change) => {
                 self.follow(change, &mut book.chronicle, now);
-                let heard = book.chronicle.heard(now);
-                book.tell(&heard)
+                let learned = book.chronicle.learned(now);
+                book.tell(&learned)
             }
             News::Nodes(read) => {
                 let told = book.surroundings.nodes(&read, &self.setting.allowed, now);
                 book.tell(&told)
             }
-            News::Receipt(written) => book.tell(&receipt(written).into_iter().collect::<Vec<_>>()),
+            News::Receipt(written) => book.tell(receipt(written).as_slice()),
             News::GitHub(readings) => {
                 let told = book.surroundings.github(readings, now);
                 book.tell(&told)

@@ -211,16 +211,7 @@ impl Scene {
             // The number is told by its change already.
             What::Receipt { decision, .. } if **decision == *CAPACITY => {}
             What::Receipt { pool, decision, policy, summary, .. } => {
-                let decision = Decision {
-                    at,
-                    pool: key(pool),
-                    decision: decision.to_string(),
-                    policy: policy.to_string(),
-                    summary: summary.clone(),
-                    items: Vec::new(),
-                    more: 0,
-                };
-                keep(&mut self.decisions, self.taken, decision);
+                self.decided(pool, (decision, policy), summary.clone(), at);
             }
             What::Room(room) => {
                 if let Some(pool) = self.pools.get_mut(room.pool.as_ref()) {
@@ -309,15 +300,13 @@ impl Scene {
         if let Some(pool) = self.pools.get_mut(pool) {
             (pool.desired, pool.why) = (to, why.into());
         }
-        let decision = Decision {
-            at,
-            pool: key(pool),
-            decision: CAPACITY.to_owned(),
-            policy: String::new(),
-            summary: if why.is_empty() { format!("{from} to {to}") } else { format!("{from} to {to}: {why}") },
-            items: Vec::new(),
-            more: 0,
-        };
+        let summary = if why.is_empty() { format!("{from} to {to}") } else { format!("{from} to {to}: {why}") };
+        self.decided(pool, (CAPACITY, ""), summary, at);
+    }
+
+    fn decided(&mut self, pool: &str, (decision, policy): (&str, &str), summary: String, at: Timestamp) {
+        let (decision, policy) = (decision.to_owned(), policy.to_owned());
+        let decision = Decision { at, pool: key(pool), decision, policy, summary, items: Vec::new(), more: 0 };
         keep(&mut self.decisions, self.taken, decision);
     }
 

@@ -20,7 +20,7 @@ use crate::scenario::{Pool, Scenario};
 /// API server shares a machine that is fully used.
 const LATE: Moment = 8_000;
 
-/// A fact is recorded so long after the decision that rests upon it at the most: the recorder and the operator hear of it by watches of their own,
+/// A fact is recorded so long after the decision that rests upon it at the most: the recorder and the operator learn of it by watches of their own,
 /// and on a machine that is fully used one of them is behind.
 const EARLY: Moment = 3_000;
 

@@ -109,12 +109,12 @@ impl<'w> Desk<'w> {
         Ok(said.text)
     }
 
-    /// Starts what never ends by itself, as a process of its own.
+    /// Starts a command that never ends by itself, as a process of its own.
     pub(crate) fn start(&self, line: &str) -> Result<Child> {
         Ok(self.command(&format!("exec 2>&1\nexec {line}")).stdout(Stdio::piped()).spawn()?)
     }
 
-    /// Starts what never ends by itself, and waits until it has printed a line with that in it.
+    /// Starts a command that never ends by itself, and waits until it has printed a line that contains `awaited`.
     pub(crate) async fn begin(&self, line: &str, awaited: &str) -> Result<Child> {
         let mut child = self.start(line)?;
         let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();

@@ -271,7 +271,7 @@ struct Deployment {
     dice: Dice,
     /// Most pods that may be there: those that were when something was last changed, or the surge.
     most: u32,
-    /// How much of what is wanted has been online, and was not used up by jobs.
+    /// How much of what is wanted has been online and was to stay, and was not used up by jobs.
     reached: u32,
 }
 
@@ -297,6 +297,18 @@ impl Deployment {
 
     fn capacity(&self) -> u32 {
         self.sets.iter().map(Runners::online).sum()
+    }
+
+    /// What is online and stays so when every set has followed its number.
+    fn kept(&self) -> u32 {
+        let busy = |set: &Runners| set.count(|phase| phase == Phase::Busy);
+        self.sets.iter().map(|set| set.online().min(set.wanted).max(busy(set))).sum()
+    }
+
+    /// What jobs used up since the sets were last looked at: a plan counts on it.
+    fn used_unseen(&self) -> u32 {
+        let seen = |set: &Runners| set.seen.map_or(0, |(_, seen)| seen.online);
+        self.sets.iter().map(|set| seen(set).saturating_sub(set.online())).sum()
     }
 
     fn scale(&mut self, desired: u32) {
@@ -332,6 +344,7 @@ impl Deployment {
         for (set, share) in self.sets.iter_mut().zip(shares) {
             set.wanted = *share;
         }
+        self.reached = self.reached.min(self.kept().max(self.reached.saturating_sub(self.used_unseen())));
         self.sets.retain(|set| !set.deleted);
         Ok(rollout)
     }
@@ -339,11 +352,11 @@ impl Deployment {
     /// Each part of the world moves or does not; order and delays are chance.
     fn tick(&mut self) -> Result<Rollout, TestCaseError> {
         for index in 0..self.sets.len() {
-            let before = self.capacity();
+            let before = self.kept();
             self.sets[index].evolve(&mut self.dice);
-            if self.capacity() < before {
+            if self.kept() < before {
                 // Jobs took it: what is left is what must be kept.
-                self.reached = self.reached.min(self.capacity());
+                self.reached = self.reached.min(self.kept());
             }
             if self.dice.roll(2) == 0 {
                 let before = self.capacity();
@@ -357,7 +370,7 @@ impl Deployment {
         let rollout = if self.dice.roll(2) == 0 { Some(self.reconcile()?) } else { None };
         let limit = (self.desired + self.surge).max(self.most);
         prop_assert!(self.pods() <= limit, "{} pods, {limit} allowed: {:?}", self.pods(), self.sets);
-        if self.capacity() >= self.desired {
+        if self.kept() >= self.desired {
             self.reached = self.desired;
         }
         Ok(rollout.unwrap_or_default())
@@ -442,6 +455,19 @@ fn a_broken_template_costs_no_capacity_and_can_be_corrected() {
 
 fn any_fate() -> impl Strategy<Value = Fate> {
     proptest::sample::select(vec![Fate::Idles, Fate::Works, Fate::Works, Fate::Stuck])
+}
+
+/// Two runners of the newest set were at work when the plan counted on them, and gone when the old set followed it.
+#[test]
+fn rollout_gives_up_what_it_planned_when_jobs_end_meanwhile() {
+    let mut world = Deployment::new(20, 1, Fate::Works, 17_596_135_351_853_036_867);
+    world.ticks(9).unwrap();
+    world.roll_out(Fate::Works);
+    world.ticks(23).unwrap();
+    world.scale(5);
+    world.sets.iter_mut().for_each(|set| set.fate = Fate::Idles);
+    world.converge().unwrap();
+    assert_eq!((world.sets.len(), world.alive()), (1, 5));
 }
 
 proptest! {

@@ -29,6 +29,7 @@ pub mod namesake;
 pub mod node;
 pub mod phase;
 pub mod policy;
+pub mod polling;
 pub mod pool;
 pub mod price;
 pub mod reads;

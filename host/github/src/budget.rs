@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pacer_core::allowance::{Allowance, Cost, Grant};
+use pacer_core::polling::Left;
 use pacer_core::scope::Scope;
 use tokio::time::Instant;
 
@@ -42,6 +43,11 @@ impl Budget {
     #[must_use]
     pub fn resets_in(&self) -> Duration {
         self.resets.saturating_duration_since(Instant::now())
+    }
+
+    /// What the pace of listings depends on.
+    pub(crate) fn left(&self) -> Left {
+        Left { limit: self.limit, remaining: self.remaining, resets_in: self.resets_in() }
     }
 }
 

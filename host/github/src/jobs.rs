@@ -19,7 +19,7 @@ use crate::memory::Room;
 use crate::stack::cache::Version;
 
 /// Runs whose jobs one listing asks for: together with the runs themselves this fits into ten seconds of the share that
-/// [`crate::pace::Pace::queues`] takes of GitHub's secondary limit.
+/// [`pacer_core::polling::Pace::queues`] takes of GitHub's secondary limit.
 pub(crate) const RUNS_AT_MOST: usize = 60;
 
 /// How the queue of a repository is read.

@@ -27,7 +27,6 @@ mod json;
 mod jwt;
 mod limit;
 mod memory;
-pub mod pace;
 mod payer;
 mod pollers;
 pub mod queues;

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pacer_core::polling::Pace;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::client::GitHub;
 use crate::credentials::ClientId;
 use crate::jobs::{QueueListing, Reading, Repository};
-use crate::pace::Pace;
 use crate::payer::{Payer, Payers};
 use crate::pollers::Pollers;
 use crate::runner_list::Health;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pacer_core::allowance::Purpose;
+use pacer_core::polling::Pace;
 use pacer_core::scope::Scope;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
@@ -17,7 +18,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::client::GitHub;
 use crate::credentials::ClientId;
 use crate::error::Error;
-use crate::pace::Pace;
 use crate::payer::{Payer, Payers};
 use crate::pollers::Pollers;
 

@@ -31,7 +31,7 @@ pub enum State {
     Busy,
     /// Registered, not connected, no job.
     Offline,
-    /// Over, and not decided on yet.
+    /// Over, or about to be after its only job, and not decided on yet.
     Ended,
     /// Kept as it is for people to look at.
     Quarantined,
@@ -46,6 +46,8 @@ impl State {
             _ if facts.quarantined => Self::Quarantined,
             Phase::Pending => Self::Pending,
             Phase::Starting => Self::Starting,
+            // It takes no other job, although GitHub lists it until its agent is gone.
+            Phase::Idle(_) if facts.ephemeral && facts.had_job => Self::Ended,
             Phase::Idle(_) => Self::Idle,
             Phase::Busy => Self::Busy,
             Phase::Offline => Self::Offline,
@@ -259,6 +261,16 @@ mod tests {
             let (standings, uid) = told(&steps);
             let standing = standings.of(&uid).unwrap();
             assert_eq!((standing.state, standing.since), (state, at(since)), "{what}");
+        }
+    }
+
+    #[test]
+    fn ephemeral_runner_is_not_idle_when_it_has_had_its_job() {
+        for (ephemeral, had_job, expected) in
+            [(true, false, State::Idle), (true, true, State::Ended), (false, false, State::Idle), (false, true, State::Idle)]
+        {
+            let facts = RunnerFacts { ephemeral, had_job, ..RunnerFacts::default() };
+            assert_eq!(State::of(&facts, Phase::Idle(Duration::ZERO)), expected, "{ephemeral} {had_job}");
         }
     }
 

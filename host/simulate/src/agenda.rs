@@ -33,6 +33,10 @@ pub(crate) enum Event {
     Online { runner: usize },
     /// A runner's container ends: after its job, or because it failed to start.
     Stopped { runner: usize, exit_code: i32 },
+    /// GitHub's runners are listed.
+    Listing { scope: usize },
+    /// A runner that starts or is over is looked at: it may be worth a listing.
+    Awaits { runner: usize },
     /// The operator looks at a pool.
     Pass { pool: usize },
 }

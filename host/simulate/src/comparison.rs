@@ -24,6 +24,12 @@ pub(crate) enum Metric {
     NodeMinutes,
     /// Shown where nodes were recorded.
     NodesFreed,
+    /// Shown where runners have volumes.
+    VolumesMade,
+    /// Shown where runners have volumes.
+    VolumesReused,
+    /// Shown where scopes were recorded.
+    GitHubCalls,
     /// Shown where there are prices.
     Cost,
     /// Not shown in comparisons: of a trace that is over, how it ended says little.
@@ -31,7 +37,7 @@ pub(crate) enum Metric {
 }
 
 /// Those that are compared, in the order in which they are shown.
-pub(crate) const METRICS: [Metric; 12] = [
+pub(crate) const METRICS: [Metric; 15] = [
     Metric::WaitP50,
     Metric::WaitP95,
     Metric::WaitMax,
@@ -42,6 +48,9 @@ pub(crate) const METRICS: [Metric; 12] = [
     Metric::RefusedRemovals,
     Metric::NodeMinutes,
     Metric::NodesFreed,
+    Metric::VolumesMade,
+    Metric::VolumesReused,
+    Metric::GitHubCalls,
     Metric::Unstarted,
     Metric::Cost,
 ];
@@ -59,6 +68,9 @@ impl Metric {
             Self::RefusedRemovals => "refused-removals",
             Self::NodeMinutes => "node-minutes",
             Self::NodesFreed => "nodes-freed",
+            Self::VolumesMade => "volumes-made",
+            Self::VolumesReused => "volumes-reused",
+            Self::GitHubCalls => "github-calls",
             Self::Cost => "cost",
             Self::Unstarted => "unstarted",
             Self::Runners => "runners",
@@ -73,6 +85,9 @@ impl Metric {
             | Self::Removals
             | Self::RefusedRemovals
             | Self::NodesFreed
+            | Self::VolumesMade
+            | Self::VolumesReused
+            | Self::GitHubCalls
             | Self::Unstarted
             | Self::Cost
             | Self::Runners => "",
@@ -92,6 +107,9 @@ impl Metric {
             Self::RefusedRemovals => figures.refused_removals as f64,
             Self::NodeMinutes => figures.node_minutes,
             Self::NodesFreed => figures.nodes_freed as f64,
+            Self::VolumesMade => figures.volumes_made as f64,
+            Self::VolumesReused => figures.volumes_reused as f64,
+            Self::GitHubCalls => figures.github_calls as f64,
             Self::Cost => figures.cost,
             Self::Unstarted => figures.unstarted as f64,
             Self::Runners => figures.runners as f64,
@@ -183,11 +201,17 @@ impl Comparison {
     #[must_use]
     pub fn of(contenders: &[Contender], pools: &[&str]) -> Self {
         let single = pools.iter().copied().filter(|_| pools.len() > 1).map(Some);
-        let is_priced = contenders.iter().flat_map(|contender| &contender.runs).any(|run| run.total.cost > 0.0);
-        let is_placed = contenders.iter().flat_map(|contender| &contender.runs).any(|run| run.total.node_minutes > 0.0);
+        let has =
+            |told: fn(&Figures) -> bool| contenders.iter().flat_map(|contender| &contender.runs).any(|run| told(&run.total));
+        let is_priced = has(|total| total.cost > 0.0);
+        let is_placed = has(|total| total.node_minutes > 0.0);
+        let has_volumes = has(|total| total.volumes_made + total.volumes_reused > 0);
+        let has_scopes = has(|total| total.github_calls > 0);
         let metrics = METRICS.into_iter().filter(move |metric| match metric {
             Metric::Cost => is_priced,
             Metric::NodeMinutes | Metric::NodesFreed => is_placed,
+            Metric::VolumesMade | Metric::VolumesReused => has_volumes,
+            Metric::GitHubCalls => has_scopes,
             _ => true,
         });
         let row = |pool: Option<&str>, metric: Metric| Row {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::agenda::{Moment, moment};
 use crate::nodes::{self, Occupied};
 use crate::scenario::Scenario;
+use crate::volumes::Use;
 use crate::waits::Waits;
 
 /// Figures of one pool, or of all.
@@ -43,6 +44,13 @@ pub struct Figures {
     pub node_minutes: f64,
     /// Removals after which a node had no runner of any pool.
     pub nodes_freed: u64,
+    /// Volumes that were made; 0 where no runner has any.
+    pub volumes_made: u64,
+    /// Volumes that a runner took over from another.
+    pub volumes_reused: u64,
+    /// Pages of listings of runners, and calls for removals; 0 where no scope was recorded. A pool has all listings of its scope; of all pools together
+    /// each counts once.
+    pub github_calls: u64,
     /// Runners that exist at the end.
     pub runners: u64,
     /// What they cost, in the currency of the [prices](crate::RunnerPrices); 0 without any.
@@ -61,6 +69,8 @@ pub(crate) struct Tally {
     pub(crate) removals: u64,
     pub(crate) refused: u64,
     pub(crate) occupied: Occupied,
+    pub(crate) volumes: Use,
+    pub(crate) calls: u64,
     pub(crate) runners: u64,
 }
 
@@ -74,6 +84,7 @@ impl Tally {
         self.failed += other.failed;
         self.removals += other.removals;
         self.refused += other.refused;
+        self.volumes.add(other.volumes);
         self.runners += other.runners;
     }
 
@@ -95,21 +106,26 @@ impl Tally {
             refused_removals: self.refused,
             node_minutes: self.occupied.time as f64 / 60_000.0,
             nodes_freed: self.occupied.freed,
+            volumes_made: self.volumes.made,
+            volumes_reused: self.volumes.reused,
+            github_calls: self.calls,
             runners: self.runners,
             cost: 0.0,
         }
     }
 }
 
-/// Figures by pool, and those of all together, which share their nodes.
+/// Figures by pool, and those of all together, which share their nodes and listings.
 pub(crate) fn together(
     mut tallies: Vec<(String, Tally)>,
     (of_pools, occupied): (BTreeMap<usize, Occupied>, Occupied),
+    (calls_of_pools, calls): (Vec<u64>, u64),
 ) -> (BTreeMap<String, Figures>, Figures) {
     for (pool, occupied) in of_pools {
         tallies.get_mut(pool).into_iter().for_each(|(_, tally)| tally.occupied = occupied);
     }
-    let mut all = Tally { occupied, ..Tally::default() };
+    tallies.iter_mut().zip(calls_of_pools).for_each(|((_, tally), calls)| tally.calls = calls);
+    let mut all = Tally { occupied, calls, ..Tally::default() };
     tallies.iter().for_each(|(_, tally)| all.add(tally));
     (tallies.into_iter().map(|(name, tally)| (name, tally.figures())).collect(), all.figures())
 }
@@ -155,5 +171,7 @@ pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Fig
             _ => {}
         }
     }
-    together(tallies, nodes::recorded(history, &scenario.nodes, &index, (begins, ends)))
+    let removals: Vec<u64> = tallies.iter().map(|(_, tally)| tally.removals).collect();
+    let read = |scope: &Arc<str>| history.surroundings.pages.get(scope).copied().unwrap_or_default();
+    together(tallies, nodes::recorded(history, &scenario.nodes, &index, (begins, ends)), scenario.scopes().calls(read, &removals))
 }

@@ -1,5 +1,6 @@
 //! One run: events in virtual time, and the operator's passes over pools.
 
+mod listings;
 mod pass;
 mod pool;
 mod replay;
@@ -13,6 +14,7 @@ use pacer_core::ledger::{JobEvent, State};
 use pacer_core::name;
 
 use crate::agenda::{Agenda, Event, Moment, at};
+use crate::calls::Calls;
 use crate::figures::{Figures, Tally, together};
 use crate::github::GitHub;
 use crate::nodes::Nodes;
@@ -127,6 +129,7 @@ struct Run<'a> {
     agenda: Agenda,
     github: GitHub,
     nodes: Nodes,
+    calls: Calls<'a>,
     pools: Vec<Pool>,
     runners: Vec<Runner>,
     progress: Vec<Progress>,
@@ -142,14 +145,16 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario, policies: &'a Policies, seed: u64) -> Self {
+        let epoch = Instant::now();
         Self {
             scenario,
             policies,
             now: scenario.begins,
-            epoch: Instant::now(),
+            epoch,
             agenda: Agenda::default(),
             github: GitHub::new(scenario, seed),
             nodes: Nodes::new(&scenario.nodes),
+            calls: Calls::new(scenario.scopes(), scenario.begins, epoch),
             pools: scenario.pools.iter().map(|pool| Pool::new(pool, scenario.begins)).collect(),
             runners: Vec::new(),
             progress: vec![Progress::default(); scenario.jobs.len()],
@@ -167,6 +172,7 @@ impl<'a> Run<'a> {
     fn begin(&mut self) {
         let scenario = self.scenario;
         let mut named: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        self.begin_listings();
         for (index, pool) in scenario.pools.iter().enumerate() {
             for (name, online) in &pool.initial {
                 let runner = self.make(index, Some(name.clone()));
@@ -221,6 +227,8 @@ impl<'a> Run<'a> {
                 }
             }
             Event::Stopped { runner, exit_code } => self.stopped(runner, exit_code),
+            Event::Listing { scope } => self.list(scope),
+            Event::Awaits { runner } => self.await_listing(runner),
             Event::Pass { pool } => {
                 if self.pools.get(pool).is_some_and(|pool| pool.next_pass == Some(self.now)) {
                     self.pass(pool);
@@ -316,6 +324,8 @@ impl<'a> Run<'a> {
             pool.dead.push(id);
             pool.failed += u64::from(exit_code != 0);
         }
+        self.calls.leave(pool, id);
+        self.await_listing(id);
         self.wake(pool, self.now);
     }
 
@@ -333,6 +343,7 @@ impl<'a> Run<'a> {
         let index = self.runners.len();
         let Some(of) = self.pools.get_mut(pool) else { return index };
         let set = of.settings.pool.rsplit('/').next().unwrap_or_default();
+        let was_there = name.is_some();
         let name = name.unwrap_or_else(|| Arc::from(name::runner(set, index as u64)));
         // A name that is drawn twice would make two runners one; the number in front tells them apart.
         let name = if of.fleet.present.contains(&name) { Arc::from(format!("{index}-{name}")) } else { name };
@@ -341,6 +352,11 @@ impl<'a> Run<'a> {
         let node = self.nodes.place(index, pool, known, self.now);
         self.runners.push(Runner::new(name, pool, node, of.settings.ephemeral, of.members.len(), self.now));
         of.members.push(index);
+        match of.settings.volumes {
+            0 => {}
+            _ if was_there => of.volumes.keep(index, self.now),
+            volumes => of.volumes.take(index, volumes, |runner| of.dead.contains(&runner), self.now),
+        }
         index
     }
 
@@ -364,6 +380,7 @@ impl<'a> Run<'a> {
             }
             None => {}
         }
+        self.await_listing(id);
     }
 
     fn register(&mut self, id: usize) {
@@ -371,6 +388,7 @@ impl<'a> Run<'a> {
         let Some(runner) = self.runners.get(id) else { return };
         let (pool, took) = (runner.pool, self.now - runner.created);
         if let Some(pool) = self.pools.get_mut(pool) {
+            self.calls.register(runner.pool, id);
             pool.came_online = true;
             pool.starts.add(u32::try_from(took / 1000).unwrap_or(u32::MAX));
         }
@@ -392,8 +410,10 @@ impl<'a> Run<'a> {
         self.nodes.leave(id, runner.pool, runner.is_idle(), self.now);
         let (pool, place, name) = (runner.pool, runner.place, runner.name.clone());
         self.github.leave(pool, id);
+        self.calls.leave(pool, id);
         let Some(of) = self.pools.get_mut(pool) else { return };
         of.fleet.present.remove(&name);
+        of.volumes.leave(id);
         of.members.swap_remove(place);
         let moved = of.members.get(place).copied();
         if let Some(moved) = moved.and_then(|moved| self.runners.get_mut(moved)) {
@@ -452,11 +472,13 @@ impl<'a> Run<'a> {
         }
         for ((_, tally), pool) in tallies.iter_mut().zip(&self.pools) {
             (tally.removals, tally.refused, tally.failed) = (pool.removals, pool.refused, pool.failed);
+            tally.volumes = pool.volumes.used;
         }
+        let asked: Vec<u64> = self.pools.iter().map(|pool| pool.removals + pool.refused).collect();
         let waits = Breakdown::of(self.scenario, |index| {
             self.scenario.jobs.get(index).zip(self.progress.get(index)).map_or(0, |(job, progress)| waited(job, progress))
         });
-        let (pools, total) = together(tallies, self.nodes.end(ends));
+        let (pools, total) = together(tallies, self.nodes.end(ends), self.calls.end(&asked));
         Outcome { pools, total, waits, events: self.events }
     }
 }

@@ -9,6 +9,7 @@ use pacer_core::target;
 use pacer_trace::{End, History, JobLife, PoolSettings, RunnerLife};
 
 use crate::agenda::{Moment, moment};
+use crate::calls::Scopes;
 use crate::nodes::RecordedNodes;
 use crate::reaction::{Reactions, reactions};
 use crate::samples::Samples;
@@ -87,6 +88,7 @@ pub struct Scenario {
     pub(crate) jobs: Vec<Job>,
     pub(crate) pools: Vec<Pool>,
     pub(crate) nodes: RecordedNodes,
+    scopes: Scopes,
     notes: Vec<String>,
     /// A job was queued after the beginning.
     has_arrivals: bool,
@@ -156,7 +158,8 @@ impl Scenario {
         if !history.gaps.is_empty() {
             notes.push(format!("nobody recorded {} times in between: what happened then is incomplete", history.gaps.len()));
         }
-        Self { begins, ends, jobs, pools, nodes: RecordedNodes::of(history), notes, has_arrivals }
+        let scopes = Scopes::of(pools.iter().map(Pool::scope));
+        Self { begins, ends, jobs, pools, nodes: RecordedNodes::of(history), scopes, notes, has_arrivals }
     }
 
     /// What limits how far the result can be believed.
@@ -177,6 +180,11 @@ impl Scenario {
         self.jobs.len()
     }
 
+    /// Where its pools are registered.
+    pub(crate) fn scopes(&self) -> &Scopes {
+        &self.scopes
+    }
+
     /// Names of the pools, in order.
     pub fn pools(&self) -> impl Iterator<Item = &str> {
         self.pools.iter().map(|pool| pool.name.as_ref())
@@ -184,6 +192,12 @@ impl Scenario {
 }
 
 impl Pool {
+    /// Where its runners are registered.
+    fn scope(&self) -> Option<&Arc<str>> {
+        // A pool that is gone at the end has none there.
+        self.settings.iter().rev().find_map(|(_, settings)| settings.scope.as_ref())
+    }
+
     /// Whether its runners can take a job that asks for these labels, by any of its settings.
     pub(crate) fn fits(&self, labels: &[Arc<str>]) -> bool {
         let wanted: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();

@@ -145,6 +145,78 @@ fn nodes_are_no_figure_of_a_trace_without_any() {
     assert_eq!((total.node_minutes, total.nodes_freed), (0.0, 0));
 }
 
+fn of_acme(settings: PoolSettings) -> PoolSettings {
+    PoolSettings { scope: Some("organization acme".into()), ..settings }
+}
+
+/// Jobs of a minute, one every ten.
+fn now_and_then() -> Vec<Work> {
+    (1..=5).map(|index| (600 * index, 60)).collect()
+}
+
+#[test]
+fn listings_come_twice_a_minute_where_events_tell_the_rest() {
+    let trace = trace(of_acme(settings(0, 5, true, 0)), &now_and_then(), &[10]);
+    let minutes = (History::of(&trace).ended.as_second() - at(0).as_second()) as u64 / 60;
+    assert_eq!(outcome(&trace, 1).total.github_calls, 2 * minutes + 1);
+}
+
+#[test]
+fn listings_are_hurried_for_a_minute_for_a_start_of_which_no_event_tells() {
+    let polled = |min| PoolSettings { webhooks: false, ..of_acme(settings(min, 5, false, 0)) };
+    let mut trace = trace(polled(0), &now_and_then(), &[10]);
+    let minutes = (History::of(&trace).ended.as_second() - at(0).as_second()) as u64 / 60;
+    trace.records.push(record(300, What::Pool(polled(1))));
+    let total = outcome(&trace, 1).total;
+    // Nine after 1, 1.5, 2.25 seconds and so on, where three would have come; those after them are late by less than half a minute.
+    assert_eq!((total.starts, total.github_calls), (1, 2 * minutes + 1 + 6), "{total:?}");
+}
+
+#[test]
+fn pools_of_a_scope_share_its_listings_and_removals_are_calls() {
+    let idle = |min| PoolSettings { webhooks: false, ..of_acme(settings(min, 5, false, 0)) };
+    let mut trace = trace(idle(3), &[(30, 10)], &[10]);
+    trace.records.push(record(0, What::Pool(PoolSettings { pool: "ci/other".into(), labels: vec!["other".into()], ..idle(0) })));
+    trace.records.push(record(600, What::Pool(idle(1))));
+    let outcome = outcome(&trace, 1);
+    let (web, other) = (&outcome.pools["ci/web"], &outcome.pools["ci/other"]);
+    assert_eq!((web.removals, other.removals), (2, 0));
+    assert_eq!((web.github_calls, outcome.total.github_calls), (other.github_calls + 2, other.github_calls + 2));
+}
+
+#[test]
+fn calls_are_counted_as_recorded_and_are_no_figure_without_a_scope() {
+    let mut told = trace(of_acme(settings(0, 5, true, 0)), &[(10, 10)], &[10]);
+    assert_eq!(outcome(&trace(settings(0, 5, true, 0), &[(10, 10)], &[10]), 1).total.github_calls, 0);
+    let of_scope = |scope: &str, listings, pages| pacer_trace::surroundings::ScopeListings {
+        scope: scope.into(),
+        listings,
+        pages,
+        ..Default::default()
+    };
+    for scopes in
+        [vec![of_scope("organization acme", 10, 1)], vec![of_scope("organization acme", 5, 2), of_scope("enterprise x", 9, 9)]]
+    {
+        let listings = pacer_trace::surroundings::Listings { credentials: "default".into(), scopes, more: 0 };
+        told.records.push(record(60, What::Listings(listings)));
+    }
+    // A sample is removed before the trace begins.
+    let (_, total) = recorded(&History::of(&told), &scenario(&told));
+    assert_eq!((total.removals, total.github_calls), (0, 20));
+}
+
+#[test]
+fn volume_is_taken_over_by_the_next_runner_unless_it_is_deleted_meanwhile() {
+    let with = |surplus_volumes_deleted| PoolSettings { volumes: 2, surplus_volumes_deleted, ..settings(0, 5, true, 0) };
+    let used = |settings| {
+        let total = outcome(&trace(settings, &now_and_then(), &[10]), 1).total;
+        (total.starts, total.volumes_made, total.volumes_reused)
+    };
+    assert_eq!(used(with(false)), (5, 2, 8));
+    assert_eq!(used(with(true)), (5, 10, 0));
+    assert_eq!(used(settings(0, 5, true, 0)), (5, 0, 0));
+}
+
 #[test]
 fn a_minimum_is_there_before_jobs_come() {
     let outcome = outcome(&trace(settings(3, 5, true, 0), &[(60, 10), (60, 10)], &[20]), 1);

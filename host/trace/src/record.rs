@@ -206,6 +206,16 @@ pub struct PoolSettings {
     /// The autoscaler keeps its number, because its spec or what that names is refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub refused: bool,
+    /// Where at GitHub its runners are registered: `repository owner/name`, `organization name` or `enterprise name`; none where the recorder was
+    /// not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Arc<str>>,
+    /// Volumes that each runner has a claim of, which the next runner takes over.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub volumes: u32,
+    /// Claims that fewer runners leave over are deleted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub surplus_volumes_deleted: bool,
     /// Fields of the spec that change the number and are not part of this format yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<String>,
@@ -213,6 +223,10 @@ pub struct PoolSettings {
 
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 impl PoolSettings {

@@ -76,8 +76,8 @@ impl Redaction {
                 summary.clear();
                 *receipt = None;
             }
+            What::Pool(settings) => settings.scope = settings.scope.as_ref().map(|scope| self.name("scope", scope)),
             What::JobStarted { runner: None, .. }
-            | What::Pool(_)
             | What::JobCompleted { .. }
             | What::Resumed { .. }
             | What::Checkpoint {}

@@ -180,6 +180,8 @@ pub struct Surroundings {
     pub room: BTreeMap<Arc<str>, Vec<(Timestamp, Room)>>,
     /// By the name of the credentials.
     pub credentials: BTreeMap<Arc<str>, CredentialsLife>,
+    /// By scope, pages of its listings, as if those between two records had as many as the last of them.
+    pub pages: BTreeMap<Arc<str>, u64>,
 }
 
 impl Surroundings {
@@ -198,6 +200,8 @@ impl Surroundings {
             life.torn = life.torn.saturating_add(one.torn);
             life.longest = life.longest.max(one.milliseconds);
             life.failures = life.failures.max(one.failures);
+            let pages = self.pages.entry(one.scope.clone()).or_default();
+            *pages = pages.saturating_add(one.listings.saturating_mul(u64::from(one.pages)));
         }
     }
 

@@ -35,6 +35,9 @@ fn every_kind() -> Vec<Record> {
         policies: Some("mine".to_owned()),
         capacity_policy: Some("mine@sha256:0123456789ab".into()),
         refused: true,
+        scope: Some("organization acme".into()),
+        volumes: 1,
+        surplus_volumes_deleted: true,
         unrecorded: vec!["metrics".to_owned()],
         ..PoolSettings::default()
     };

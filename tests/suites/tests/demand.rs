@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pacer_github::pace::Pace;
+use pacer_core::polling::Pace;
 use pacer_github::queues::{QueueNews, Queues};
 use pacer_github::{
     ClientOptions, CredentialParts, Credentials, Endpoints, ErrorKind, GitHub, HookOwner, JobState, KeyFiles, ProxyRules,

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use pacer_core::polling::{Pace, Rhythm, Situation};
 use pacer_core::scope::Scope;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -11,7 +12,6 @@ use crate::budget::Budget;
 use crate::client::GitHub;
 use crate::error::Error;
 use crate::jobs::{Activity, QueueListing, RUNS_AT_MOST, Reading, Repository};
-use crate::pace::{Pace, Rhythm, Situation};
 use crate::queues::{Board, QueueNews, Registry, Traffic};
 
 pub(super) struct Poller {
@@ -42,7 +42,7 @@ impl Poller {
             let started = Instant::now();
             // Whoever hurries from here on wants a listing that starts later than this one.
             self.take_haste();
-            self.rhythm.begin(started);
+            self.rhythm.begin(started.into_std());
             let (most, patience) = (self.affordable(), self.reading().patience);
             let github = self.github.paid_by(self.board.payers.next(None));
             let tell = match github.queue_within(&self.repository, most, patience).await {
@@ -75,7 +75,7 @@ impl Poller {
             };
             let pace = Pace { slow: reading.interval, per_idle_page, ..self.pace.clone() };
             // Listings take turns: GitHub's secondary limit counts the calls of all of them.
-            let situation = self.rhythm.situation(budget.as_ref(), traffic.pollers);
+            let situation = self.rhythm.situation(budget.as_ref().map(Budget::left), traffic.pollers);
             let situation = Situation { pages: traffic.calls, all_pages: traffic.calls, ..situation };
             let next = started + pace.interval(&situation);
             let board = Arc::clone(&self.board);
@@ -92,7 +92,7 @@ impl Poller {
             self.rhythm.resume();
         }
         if self.board.hasty.swap(false, Ordering::Relaxed) {
-            let now = Instant::now();
+            let now = Instant::now().into_std();
             self.rhythm.hurry(now, now);
             tracing::trace!(repository = %self.repository, "job listing hurried");
         }
@@ -128,7 +128,7 @@ impl Poller {
         }
         // What is overdue can wait for its turn.
         if listing.left > 0 && self.reading().patience.is_zero() {
-            let now = Instant::now();
+            let now = Instant::now().into_std();
             self.rhythm.hurry(now, now);
         }
         self.board.calls.store(listing.calls, Ordering::Relaxed);

@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
+use pacer_core::polling::{Pace, Rhythm, Situation};
 use pacer_core::scope::Scope;
 use tokio::time::Instant;
 
+use crate::budget::Budget;
 use crate::client::GitHub;
 use crate::error::Error;
-use crate::pace::{Pace, Rhythm, Situation};
 use crate::runner_list::view::RunnerListView;
 use crate::runner_list::{Board, Registry, Traffic};
 use crate::runners::Listing;
@@ -38,7 +39,7 @@ impl Poller {
             let started = Instant::now();
             // Whoever hurries from here on wants a listing that starts later than this one.
             self.take_haste();
-            self.rhythm.begin(started);
+            self.rhythm.begin(started.into_std());
             let payer = self.board.payers.next(self.hurried.take().as_deref());
             match self.github.paid_by(payer).list_runners(&self.scope).await {
                 Ok(listing) => self.succeed(listing),
@@ -74,7 +75,7 @@ impl Poller {
         let alone = || Traffic { pollers: 1, pages: self.board.pages.load(Ordering::Relaxed) };
         let traffic = self.registry.upgrade().map_or_else(alone, |registry| registry.traffic(self.github.id()));
         let traffic = traffic.of_all(self.github.shards());
-        let situation = self.rhythm.situation(budget.as_ref(), traffic.pollers);
+        let situation = self.rhythm.situation(budget.as_ref().map(Budget::left), traffic.pollers);
         self.pace.interval(&Situation { all_pages: traffic.pages, ..situation })
     }
 
@@ -85,7 +86,7 @@ impl Poller {
         }
         let haste = self.board.haste.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((since, why, payer)) = haste {
-            self.rhythm.hurry(since, Instant::now());
+            self.rhythm.hurry(since.into_std(), Instant::now().into_std());
             self.hurried = payer;
             tracing::trace!(scope = %self.scope, why = why.name(), "runner listing hurried");
         }

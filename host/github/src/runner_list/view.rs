@@ -127,7 +127,7 @@ impl RunnerListView {
         self.seen.complete < COMPLETE && self.seen.all < ALL
     }
 
-    /// Whether it still proves something at `now`; see [`crate::pace::Pace::validity`].
+    /// Whether it still proves something at `now`; see [`pacer_core::polling::Pace::validity`].
     #[must_use]
     pub fn is_valid(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.listing.fetched_at) <= self.validity

@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 use pacer_api::autoscaler::{ScaleTargetKind, ScaleUpTrigger, ScheduledOverride};
 use pacer_api::condition::{self, ConditionType, Verdict};
 use pacer_api::names::{annotation, label};
+use pacer_api::runner_set::ClaimRetention;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
 use pacer_core::ledger::State;
 use pacer_core::phase::Cause;
@@ -173,6 +174,10 @@ impl Chronicle {
     pub(super) fn target(&mut self, target: &Target, now: Timestamp) {
         let (config, replicas) = (target.config(), target.replicas());
         let pool = named(&target.reference());
+        let set = match target {
+            Target::Set(set) => Some(set),
+            Target::Deployment(_) => None,
+        };
         let settings = PoolSettings {
             pool: pool.clone(),
             labels: config.labels().iter().map(|label| Arc::from(label.as_str())).chain(self.defaults.labels.clone()).collect(),
@@ -181,6 +186,11 @@ impl Chronicle {
             max: replicas,
             replicas,
             policies: target.policies().cloned(),
+            scope: config.scope().ok().map(|scope| Arc::from(scope.to_string())),
+            volumes: set.map_or(0, |set| {
+                u32::try_from(set.spec.stateful.volume_claim_templates.iter().flatten().count()).unwrap_or(u32::MAX)
+            }),
+            surplus_volumes_deleted: set.is_some_and(|set| set.spec.claims_when_scaled() == ClaimRetention::Delete),
             ..PoolSettings::default()
         };
         self.targets.insert(pool.clone(), settings);
@@ -298,6 +308,9 @@ impl Chronicle {
                     labels: of_target.labels.clone(),
                     ephemeral: of_target.ephemeral,
                     replicas: of_target.replicas,
+                    scope: of_target.scope.clone(),
+                    volumes: of_target.volumes,
+                    surplus_volumes_deleted: of_target.surplus_volumes_deleted,
                     capacity_policy: self.defaults.capacity_policy(pool, policies.as_deref()),
                     policies,
                     ..autoscaler.spec.clone()

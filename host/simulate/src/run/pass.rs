@@ -38,6 +38,9 @@ impl Run<'_> {
         self.restarts(pool);
         self.number(pool);
         self.plan(pool);
+        if let Some(pool) = self.pools.get_mut(pool).filter(|pool| pool.settings.surplus_volumes_deleted) {
+            pool.volumes.shrink(pool.replicas);
+        }
         self.wake(pool, now + SYNC_PERIOD);
     }
 
@@ -391,7 +394,9 @@ impl Run<'_> {
             left
         };
         let asked_for = chosen.len();
-        let chosen: Vec<usize> = chosen.into_iter().filter(leave).collect();
+        let (chosen, refused): (Vec<usize>, Vec<usize>) = chosen.into_iter().partition(leave);
+        // The listing should show their jobs soon.
+        refused.into_iter().for_each(|runner| self.hurry(runner, moment));
         if let Some((story, request)) = self.story.as_mut().zip(asked) {
             let (inquiry, answer) = (Inquiry::ScaleDown(request), Answer::ScaleDown(choices));
             story.decided.push(Decided { at: moment, inquiry, answer, items });
@@ -435,7 +440,7 @@ impl Run<'_> {
     }
 }
 
-fn milliseconds(wait: Duration) -> Moment {
+pub(super) fn milliseconds(wait: Duration) -> Moment {
     // Never before the moment is over.
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::from_hours(24 * 365));
     i64::try_from(wait.as_nanos().div_euclid(1_000_000)).unwrap_or(i64::MAX / 4) + i64::from(wait.subsec_nanos() % 1_000_000 != 0)

@@ -14,6 +14,7 @@ use pacer_trace::PoolSettings;
 
 use crate::agenda::{Moment, at};
 use crate::scenario;
+use crate::volumes::Volumes;
 
 /// Least time between two passes, as in the operator.
 pub(super) const PACE: Moment = 50;
@@ -72,6 +73,7 @@ pub(super) struct Pool {
     pub(super) next_pass: Option<Moment>,
     pub(super) last_pass: Moment,
     tidied: Moment,
+    pub(super) volumes: Volumes,
     pub(super) removals: u64,
     pub(super) refused: u64,
     pub(super) failed: u64,
@@ -136,6 +138,7 @@ impl Pool {
             next_pass: None,
             last_pass: Moment::MIN / 2,
             tidied: begins,
+            volumes: Volumes::default(),
             removals: 0,
             refused: 0,
             failed: 0,

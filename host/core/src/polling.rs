@@ -1,10 +1,12 @@
-//! How long to wait before the next listing of a scope: a pure function.
+//! How long to wait before the next listing of a scope's runners, or of a repository's jobs.
+//!
+//! Read first: [`Rhythm`] (what is remembered of the listings before), [`Situation`] (what the wait depends on), [`Pace::interval`].
 
 mod rhythm;
 
 use std::time::Duration;
 
-pub(crate) use rhythm::Rhythm;
+pub use rhythm::{Left, Rhythm};
 
 /// Age beyond which a listing proves nothing.
 const MOST_VALID: Duration = Duration::from_secs(1_200);

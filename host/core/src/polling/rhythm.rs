@@ -1,11 +1,8 @@
 //! What a poller remembers of its past to find its next interval.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::time::Instant;
-
-use crate::budget::Budget;
-use crate::pace::Situation;
+use super::Situation;
 
 /// Weight of the last listing in the average of charged calls.
 const RECENT: f64 = 0.5;
@@ -15,9 +12,20 @@ const FREE: f64 = 0.05;
 /// How long the interval grows for somebody who asked once. Whoever still waits then looks at each listing and asks again.
 const FADES: Duration = Duration::from_secs(60);
 
+/// What GitHub still lets one set of credentials ask within this hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Calls per window.
+    pub limit: u32,
+    /// Calls left in this window.
+    pub remaining: u32,
+    /// Time left in the window.
+    pub resets_in: Duration,
+}
+
 /// The past of one poller, as far as its pace depends on it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rhythm {
+pub struct Rhythm {
     /// When whoever began last to wait for something did.
     waiting_since: Option<Instant>,
     /// When somebody asked last.
@@ -32,13 +40,13 @@ pub(crate) struct Rhythm {
 
 impl Rhythm {
     /// Somebody asks who has waited since then for something.
-    pub(crate) fn hurry(&mut self, since: Instant, now: Instant) {
+    pub fn hurry(&mut self, since: Instant, now: Instant) {
         self.waiting_since = self.waiting_since.max(Some(since));
         self.asked = Some(now);
     }
 
     /// A listing is about to start. Nobody waits any more when nobody has asked since the last one, and the interval has grown for long enough.
-    pub(crate) fn begin(&mut self, now: Instant) {
+    pub fn begin(&mut self, now: Instant) {
         let faded = self.waiting_since.is_some_and(|since| now.saturating_duration_since(since) >= FADES);
         if faded && self.asked < self.started {
             self.waiting_since = None;
@@ -47,17 +55,17 @@ impl Rhythm {
     }
 
     /// A listing has to wait for its turn, until `imposed` after its start.
-    pub(crate) fn defer(&mut self, imposed: Duration) {
+    pub fn defer(&mut self, imposed: Duration) {
         self.imposed = Some(imposed);
     }
 
     /// It has to wait no longer.
-    pub(crate) fn resume(&mut self) {
+    pub fn resume(&mut self) {
         self.imposed = None;
     }
 
     /// A listing succeeded with `pages` calls, `paid` of them charged. Gives the failures before it.
-    pub(crate) fn succeed(&mut self, pages: u32, paid: u32) -> u32 {
+    pub fn succeed(&mut self, pages: u32, paid: u32) -> u32 {
         self.imposed = None;
         self.pages = pages;
         self.paid = self.paid * (1.0 - RECENT) + f64::from(paid) * RECENT;
@@ -68,14 +76,15 @@ impl Rhythm {
     }
 
     /// A listing failed, and GitHub told us to wait until `imposed` after its start. Gives the failures since the last good one.
-    pub(crate) fn fail(&mut self, imposed: Option<Duration>) -> u32 {
+    pub fn fail(&mut self, imposed: Option<Duration>) -> u32 {
         self.imposed = imposed;
         self.failures = self.failures.saturating_add(1);
         self.failures
     }
 
     /// The situation now; `pollers` share the budget, this one included.
-    pub(crate) fn situation(&self, budget: Option<&Budget>, pollers: u32) -> Situation {
+    #[must_use]
+    pub fn situation(&self, left: Option<Left>, pollers: u32) -> Situation {
         let waited =
             self.waiting_since.map(|since| self.started.map_or(Duration::ZERO, |at| at.saturating_duration_since(since)));
         Situation {
@@ -85,8 +94,8 @@ impl Rhythm {
             pages: self.pages,
             all_pages: self.pages,
             paid: self.paid,
-            spare: budget.map_or(0, |budget| budget.remaining.saturating_sub(budget.limit / 2)),
-            budget: budget.map(|budget| (budget.remaining, budget.resets_in())),
+            spare: left.map_or(0, |left| left.remaining.saturating_sub(left.limit / 2)),
+            budget: left.map(|left| (left.remaining, left.resets_in)),
             pollers,
         }
     }
@@ -95,7 +104,7 @@ impl Rhythm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pace::Pace;
+    use crate::polling::Pace;
 
     /// Hundreds of scopes at rest share these credentials, so that each is listed every quarter of an hour.
     fn interval(rhythm: &Rhythm) -> Duration {

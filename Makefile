@@ -59,7 +59,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-week bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build program check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-week bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -132,6 +132,10 @@ each-crate: setup ## Every crate on its own, with the features that it asks for 
 build: setup
 	cargo build --workspace --all-targets $(LOCKED)
 
+# With the demo it is built with the features that it has in the whole workspace, which the test `layout` checks, and alone with others: all twice.
+program: setup
+	cargo build -p pacer -p pacer-demo $(LOCKED)
+
 unit: build controlplane ## Tests of every crate but the suites, the layout of all, and the documentation.
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --exclude pacer-suites $(LOCKED)
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout --test book $(LOCKED)
@@ -153,7 +157,7 @@ DECODER ?=
 fuzz-decoders: setup ## Every decoder of foreign bytes with libFuzzer, SECONDS=180 each; DECODER=word for some. `make unit` gives each a thousand inputs.
 	LOCKED="$(LOCKED)" tests/fuzz/run.sh "$(SECONDS)" "$(DECODER)"
 
-policies: build ## The policy library as components in target/policies, each checked and tested.
+policies: program ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies
 	for policy in $(POLICIES); do
 	  module="target/policies/$(WASM_TARGET)/policy/pacer_policy_$${policy//-/_}.wasm"
@@ -288,7 +292,8 @@ release: cross helm policies ## For ARCH: writes archives, image, chart, manifes
 	cargo cyclonedx --manifest-path host/pacer/Cargo.toml --format json --override-filename sbom
 	# The interpreter of texts is compiled into the program, and its crates are locked apart.
 	cargo cyclonedx --manifest-path policies/interpreter/Cargo.toml --format json --override-filename sbom
-	(cd deploy/release/sbom && GOWORK=off go run . "$(CURDIR)/host/pacer/sbom.json" "$(CURDIR)/policies/interpreter/sbom.json") | sed 's#$(CURDIR)/##g' >target/sbom.json
+	export SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"
+	(cd deploy/release/sbom && GOWORK=off go run . "$(CURDIR)" "$(CURDIR)/host/pacer/sbom.json" "$(CURDIR)/policies/interpreter/sbom.json") >target/sbom.json
 	# It writes one for each crate, beside its manifest.
 	find host policies tests examples -name sbom.json -delete
 	rm -rf target/release-files
@@ -312,7 +317,7 @@ release-push: ## Signs what `make release` or `make release-all` wrote, and push
 	@: "$${REGISTRY:?the registry and its path, such as ghcr.io/example}"
 	PATH="$$(go env GOPATH)/bin:$$PATH" deploy/release/push.sh target/release-files target/policies
 
-release-check: build policies helm ## Builds a release of the debug program twice and looks at it as somebody who downloads it.
+release-check: policies helm ## Builds a release of the debug program twice and looks at it as somebody who downloads it.
 	deploy/release/check.sh "$(BIN)/pacer" target/policies
 
 golden: setup controlplane helm ## Writes the golden files and the generated pages anew; review the difference.

@@ -17,6 +17,9 @@ use crate::samples::Samples;
 /// Assumed for a pool of whose starts none was recorded, where nothing else is told.
 const UNKNOWN_START: Duration = Duration::from_secs(30);
 
+/// An edit is seen so long before the operator's verdict on it at the most.
+const VERDICT: Moment = 3_000;
+
 /// Why a trace can't be simulated.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
@@ -248,8 +251,9 @@ fn pool(
     (begins, assumed): (Moment, Duration),
     notes: &mut Vec<String>,
 ) -> Pool {
-    let settings: Vec<(Moment, PoolSettings)> =
+    let mut settings: Vec<(Moment, PoolSettings)> =
         settings.iter().map(|(at, settings)| (moment(*at).max(begins), settings.clone())).collect();
+    refuse_edits(&mut settings);
     for field in settings.iter().flat_map(|(_, settings)| &settings.unrecorded) {
         let note = format!("pool {name}: {field} changes its number and is not simulated");
         if !notes.contains(&note) {
@@ -278,6 +282,16 @@ fn pool(
         lingers,
         pickups,
         initial: initial.collect(),
+    }
+}
+
+/// Settings that turn out to be refused never were in force, although a watch shows an edit before the verdict on it.
+fn refuse_edits(settings: &mut [(Moment, PoolSettings)]) {
+    let mut refused: Option<(Moment, PoolSettings)> = None;
+    for (at, settings) in settings.iter_mut().rev() {
+        let same = PoolSettings { refused: true, ..settings.clone() };
+        settings.refused |= refused.as_ref().is_some_and(|(verdict, refused)| *verdict - *at <= VERDICT && *refused == same);
+        refused = settings.refused.then_some((*at, same));
     }
 }
 

@@ -218,6 +218,19 @@ fn volume_is_taken_over_by_the_next_runner_unless_it_is_deleted_meanwhile() {
 }
 
 #[test]
+fn edit_that_is_refused_a_moment_later_was_never_in_force() {
+    let waits = |verdict: i64| {
+        let mut trace = trace(settings(0, 1, true, 0), &[(10, 300), (10, 300)], &[10]);
+        let edit = PoolSettings { refused: false, ..settings(0, 3, true, 0) };
+        trace.records.push(record(100, What::Pool(edit.clone())));
+        trace.records.push(record(100 + verdict, What::Pool(PoolSettings { refused: true, ..edit })));
+        outcome(&trace, 1).total.wait_max
+    };
+    assert!(waits(1) > 300.0, "{}", waits(1));
+    assert!(waits(10) < 120.0, "{}", waits(10));
+}
+
+#[test]
 fn a_minimum_is_there_before_jobs_come() {
     let outcome = outcome(&trace(settings(3, 5, true, 0), &[(60, 10), (60, 10)], &[20]), 1);
     assert!(outcome.total.wait_max < 0.1, "{:?}", outcome.total);

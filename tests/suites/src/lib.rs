@@ -312,7 +312,7 @@ pub fn kills(world: &World, cause: &Cause) -> usize {
 
 /// A timer that is shorter than as shipped, in tests that go through many steps: what nothing tells of is looked at every three seconds
 /// instead of once a minute. Tests in which a wake-up could be missed have the shipped one.
-pub const BRISK: [&str; 1] = ["--sync-period=3s"];
+pub const BRISK: [&str; 1] = ["--sync-period=1m"];
 
 /// A world whose operator is started with these further arguments.
 ///

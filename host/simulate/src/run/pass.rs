@@ -360,22 +360,22 @@ impl Run<'_> {
             self.wake(index, confirmed);
             return Vec::new();
         }
-        // Where nodes are known, a policy is told how many runners they have besides.
-        let told_of_nodes = !self.nodes.are_blank();
         let mut ids = Vec::new();
-        let mut offered: Vec<(RunnerFacts, Assessment)> = Vec::new();
         for id in &pool.members {
             let Some(runner) = self.runners.get_mut(*id) else { continue };
             if runner.is_idle() {
                 runner.see_idle(moment);
             }
-            let is_eligible =
-                || scale_down::eligible(&runner.facts, &runner.assessment, confirmation, plan.outdated_only).is_ok();
-            if told_of_nodes || is_eligible() {
+            if scale_down::eligible(&runner.facts, &runner.assessment, confirmation, plan.outdated_only).is_ok() {
                 ids.push(*id);
-                offered.push((runner.facts.clone(), runner.assessment.clone()));
             }
         }
+        // Where nodes are known, a policy is told how many runners they have besides.
+        if !ids.is_empty() && !self.nodes.are_blank() {
+            ids.clone_from(&pool.members);
+        }
+        let facts = |id: &usize| self.runners.get(*id).map(|runner| (runner.facts.clone(), runner.assessment.clone()));
+        let offered: Vec<(RunnerFacts, Assessment)> = ids.iter().filter_map(facts).collect();
         let told = self.told(index, Told::Set);
         let offer = scale_down::offer(&offered, &Default::default(), told, plan.ask, confirmation, plan.outdated_only, now);
         let Some(offer) = offer else {

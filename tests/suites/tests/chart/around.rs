@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use pacer_api::Runner;
+use pacer_api::{HorizontalRunnerAutoscaler, Runner};
 use pacer_harness::github::Scope;
 use pacer_harness::objects;
 use pacer_harness::operator::Operator;
@@ -201,6 +201,11 @@ async fn commands_of_the_pages_about_records_of_a_fleet_work_as_they_stand() -> 
     queue(&world, "web", 4, Duration::from_secs(2))?;
     succeeded(&world, 4).await?;
     until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;
+    // Some seconds later: what is simulated of a trace that ends with its last runner is cut short.
+    until::<HorizontalRunnerAutoscaler>(&world, "an autoscaler that says so", |all| {
+        all.iter().all(|one| one.status.as_ref().is_some_and(|status| status.desired_replicas == Some(0)))
+    })
+    .await?;
     desk.run(&format!("kill -INT {}", recorder.id().context("the recorder has ended")?)).await?;
     ensure!(recorder.wait().await?.success(), "the recorder did not end well");
     let ended = desk.run("date -u +%FT%TZ").await?;

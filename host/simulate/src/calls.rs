@@ -3,7 +3,7 @@
 //! Other calls depend little on policies and are not counted: a registration token serves a scope for half an hour, and lists of jobs are read at the same
 //! pace whatever the fleet does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ struct Scope {
     rhythm: Rhythm,
     started: Moment,
     /// When the next listing starts, as things are now.
-    next: Option<Moment>,
+    next: Moment,
     /// Runners of which the next listing may show something.
     awaited: BTreeSet<usize>,
     registered: BTreeSet<usize>,
@@ -57,10 +57,14 @@ impl Scopes {
         self.of_pools.get(pool).copied().flatten()
     }
 
-    /// What it comes to where so many pages of a scope's listings are `read`, with these removals of each pool, asked for in vain or not: by pool, with
-    /// all listings of its scope, and together, where each listing counts once.
-    pub(crate) fn calls(&self, read: impl Fn(&Arc<str>) -> u64, removals: &[u64]) -> (Vec<u64>, u64) {
-        let read: Vec<u64> = self.names.iter().map(read).collect();
+    /// Their names.
+    pub(crate) fn names(&self) -> &[Arc<str>] {
+        &self.names
+    }
+
+    /// Calls, given the pages that were read of each scope, and the removals of each pool that were asked for: by pool, with all listings of its scope,
+    /// and together, where each listing counts once.
+    pub(crate) fn calls(&self, read: &[u64], removals: &[u64]) -> (Vec<u64>, u64) {
         let of_scope = |scope: usize| read.get(scope).copied().unwrap_or_default();
         let removed = || self.of_pools.iter().zip(removals);
         let of_pools = removed().map(|(scope, removals)| scope.map_or(0, |scope| of_scope(scope) + removals)).collect();
@@ -81,7 +85,7 @@ pub(crate) struct Calls<'a> {
 
 impl<'a> Calls<'a> {
     pub(crate) fn new(known: &'a Scopes, begins: Moment, epoch: Instant) -> Self {
-        let scopes = known.names.iter().map(|_| Scope::default()).collect();
+        let scopes = known.names.iter().map(|_| Scope { next: begins, ..Scope::default() }).collect();
         Self { pace: Pace::default(), known, scopes, begins: (begins, epoch) }
     }
 
@@ -116,38 +120,36 @@ impl<'a> Calls<'a> {
         of.rhythm.hurry(since, asked);
         let next = self.due(scope)?.max(now);
         let of = self.scopes.get_mut(scope)?;
-        let is_sooner = of.next.is_none_or(|before| next < before);
-        is_sooner.then(|| *of.next.insert(next))
+        let is_sooner = next < of.next;
+        of.next = of.next.min(next);
+        is_sooner.then_some(next)
     }
 
     /// Whether a listing starts now, as was planned last.
     pub(crate) fn is_due(&self, scope: usize, now: Moment) -> bool {
-        self.scopes.get(scope).is_some_and(|scope| scope.next.is_none_or(|next| next == now))
+        self.scopes.get(scope).is_some_and(|scope| scope.next == now)
     }
 
-    /// A listing starts and is read. Gives the runners that waited for it.
-    pub(crate) fn list(&mut self, scope: usize, now: Moment) -> BTreeSet<usize> {
+    /// A listing starts and is read. Gives when the next one starts, if nobody asks for it sooner, and the runners that waited for this one.
+    pub(crate) fn list(&mut self, scope: usize, now: Moment) -> Option<(Moment, BTreeSet<usize>)> {
         let instant = self.instant(now);
-        let Some(of) = self.scopes.get_mut(scope) else { return BTreeSet::new() };
+        let of = self.scopes.get_mut(scope)?;
         of.rhythm.begin(instant);
-        (of.started, of.next) = (now, None);
+        of.started = now;
         of.pages = u32::try_from(of.registered.len().div_ceil(PAGE).max(1)).unwrap_or(u32::MAX);
         of.read += u64::from(of.pages);
         // Unchanged pages are free, and none of these was refused: the budget of the hour plays no part.
         of.rhythm.succeed(of.pages, 0);
-        std::mem::take(&mut of.awaited)
-    }
-
-    /// When the next listing starts, if nobody asks for it sooner.
-    pub(crate) fn plan(&mut self, scope: usize) -> Option<Moment> {
         let next = self.due(scope)?;
-        self.scopes.get_mut(scope).map(|of| *of.next.insert(next))
+        let of = self.scopes.get_mut(scope)?;
+        of.next = next;
+        Some((next, std::mem::take(&mut of.awaited)))
     }
 
     /// What it comes to with these removals of each pool.
     pub(crate) fn end(&self, removals: &[u64]) -> (Vec<u64>, u64) {
-        let read: BTreeMap<&Arc<str>, u64> = self.known.names.iter().zip(self.scopes.iter().map(|scope| scope.read)).collect();
-        self.known.calls(|scope| read.get(scope).copied().unwrap_or_default(), removals)
+        let read: Vec<u64> = self.scopes.iter().map(|scope| scope.read).collect();
+        self.known.calls(&read, removals)
     }
 
     fn of(&mut self, pool: usize) -> Option<&mut Scope> {

@@ -173,5 +173,10 @@ pub fn recorded(history: &History, scenario: &Scenario) -> (BTreeMap<String, Fig
     }
     let removals: Vec<u64> = tallies.iter().map(|(_, tally)| tally.removals).collect();
     let read = |scope: &Arc<str>| history.surroundings.pages.get(scope).copied().unwrap_or_default();
-    together(tallies, nodes::recorded(history, &scenario.nodes, &index, (begins, ends)), scenario.scopes().calls(read, &removals))
+    let read: Vec<u64> = scenario.scopes().names().iter().map(read).collect();
+    together(
+        tallies,
+        nodes::recorded(history, &scenario.nodes, &index, (begins, ends)),
+        scenario.scopes().calls(&read, &removals),
+    )
 }

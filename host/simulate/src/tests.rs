@@ -154,10 +154,14 @@ fn now_and_then() -> Vec<Work> {
     (1..=5).map(|index| (600 * index, 60)).collect()
 }
 
+fn minutes(trace: &Trace) -> u64 {
+    (History::of(trace).ended.as_second() - at(0).as_second()) as u64 / 60
+}
+
 #[test]
 fn listings_come_twice_a_minute_where_events_tell_the_rest() {
     let trace = trace(of_acme(settings(0, 5, true, 0)), &now_and_then(), &[10]);
-    let minutes = (History::of(&trace).ended.as_second() - at(0).as_second()) as u64 / 60;
+    let minutes = minutes(&trace);
     assert_eq!(outcome(&trace, 1).total.github_calls, 2 * minutes + 1);
 }
 
@@ -165,7 +169,7 @@ fn listings_come_twice_a_minute_where_events_tell_the_rest() {
 fn listings_are_hurried_for_a_minute_for_a_start_of_which_no_event_tells() {
     let polled = |min| PoolSettings { webhooks: false, ..of_acme(settings(min, 5, false, 0)) };
     let mut trace = trace(polled(0), &now_and_then(), &[10]);
-    let minutes = (History::of(&trace).ended.as_second() - at(0).as_second()) as u64 / 60;
+    let minutes = minutes(&trace);
     trace.records.push(record(300, What::Pool(polled(1))));
     let total = outcome(&trace, 1).total;
     // Nine after 1, 1.5, 2.25 seconds and so on, where three would have come; those after them are late by less than half a minute.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::surroundings::{Budget, Listings, NodeFacts, NodeState, Room};
+use crate::surroundings::{Budget, Listings, NodeFacts, NodeState, Room, is_zero};
 
 /// The value of `format` in a header.
 pub const FORMAT: &str = "pacer-trace";
@@ -223,10 +223,6 @@ pub struct PoolSettings {
 
 fn is_false(value: &bool) -> bool {
     !value
-}
-
-fn is_zero(value: &u32) -> bool {
-    *value == 0
 }
 
 impl PoolSettings {

@@ -148,7 +148,7 @@ impl Window {
     }
 }
 
-fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+pub(crate) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 

@@ -18,13 +18,10 @@ impl Run<'_> {
         if !self.calls.is_due(scope, self.now) {
             return;
         }
+        let Some((next, awaited)) = self.calls.list(scope, self.now) else { return };
+        self.agenda.note(next, Event::Listing { scope });
         // Each is looked at again, and asks again if it has to.
-        for runner in self.calls.list(scope, self.now) {
-            self.await_listing(runner);
-        }
-        if let Some(next) = self.calls.plan(scope) {
-            self.agenda.note(next, Event::Listing { scope });
-        }
+        awaited.into_iter().for_each(|runner| self.await_listing(runner));
     }
 
     /// Asks for a listing where the operator would, for one that starts or is over.

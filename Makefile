@@ -174,7 +174,7 @@ test: check unit policies example-policies suites ## Everything that has to hold
 demo: setup ## The operator at work, in a terminal. ARGS=--keep leaves it running.
 	@echo "1 of 3: the control plane of the tests, which is built once (five to ten minutes on two cores) and kept in ~/.cache/pacer"
 	@sh tests/controlplane/build.sh >/dev/null
-	@echo "2 of 3: the operator and the demo, and nothing else (six to ten minutes the first time, then under a minute)"
+	@echo "2 of 3: the operator and the demo, and nothing else (five to eight minutes the first time, then under a minute)"
 	# What these two depend on has the same features as in the whole workspace, which the test `layout` checks, so that nothing is built twice.
 	cargo build -p pacer -p pacer-demo $(LOCKED)
 	@echo "3 of 3: the demo itself, which takes about two minutes"

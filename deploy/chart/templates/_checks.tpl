@@ -15,12 +15,12 @@
 {{- $server := .Values.githubWebhookServer }}
 {{- if and $server.enabled (not (include "pacer.webhookSecretSource" .)) }}
 {{- $name := include "pacer.webhookSecretName" . }}
-{{- fail (printf "githubWebhookServer has no webhook secret: whoever reaches it could start runners. If Secret %q with key github_webhook_secret_token exists in namespace %q, set githubWebhookServer.secret.enabled=true. To have it made, set githubWebhookServer.secret.create=true and githubWebhookServer.secret.github_webhook_secret_token. Or give GITHUB_WEBHOOK_SECRET_TOKEN in githubWebhookServer.env" $name (include "pacer.namespace" .)) }}
+{{- fail (printf "githubWebhookServer has no webhook secret: anyone who can reach it could start runners. If Secret %q with key github_webhook_secret_token exists in namespace %q, set githubWebhookServer.secret.enabled=true. To have it made, set githubWebhookServer.secret.create=true and githubWebhookServer.secret.github_webhook_secret_token. Or give GITHUB_WEBHOOK_SECRET_TOKEN in githubWebhookServer.env" $name (include "pacer.namespace" .)) }}
 {{- end }}
 {{- if and .Values.actionsMetricsServer.enabled (not (include "pacer.actionsMetricsSecretSource" .)) }}
 {{- if or (not $server.enabled) .Values.actionsMetricsServer.secret.create }}
 {{- $name := include "pacer.actionsMetricsSecretName" . }}
-{{- fail (printf "actionsMetricsServer has no webhook secret: whoever reaches it could start runners. If Secret %q with key github_webhook_secret_token exists in namespace %q, set actionsMetricsServer.secret.enabled=true. To have it made, set actionsMetricsServer.secret.create=true and actionsMetricsServer.secret.github_webhook_secret_token" $name (include "pacer.namespace" .)) }}
+{{- fail (printf "actionsMetricsServer has no webhook secret: anyone who can reach it could start runners. If Secret %q with key github_webhook_secret_token exists in namespace %q, set actionsMetricsServer.secret.enabled=true. To have it made, set actionsMetricsServer.secret.create=true and actionsMetricsServer.secret.github_webhook_secret_token" $name (include "pacer.namespace" .)) }}
 {{- end }}
 {{- end }}
 {{- if and (include "pacer.receives" .) (eq (include "pacer.deploymentName" .) (include "pacer.webhookDeploymentName" .)) }}
@@ -28,7 +28,7 @@
 {{- end }}
 {{- $ui := .Values.pacer.ui }}
 {{- if and $ui.service.create (not (and $ui.enabled $ui.tokenSecret.name)) }}
-{{- fail "pacer.ui.service.create is true, and the page has no token: whoever reaches the Service could see it. Set pacer.ui.enabled=true and pacer.ui.tokenSecret.name to a Secret with at least 16 random characters under the key token, or leave the Service out and use kubectl port-forward" }}
+{{- fail "pacer.ui.service.create is true, and the page has no token: anyone who can reach the Service could see it. Set pacer.ui.enabled=true and pacer.ui.tokenSecret.name to a Secret with at least 16 random characters under the key token, or leave the Service out and use kubectl port-forward" }}
 {{- end }}
 {{- if and .Values.pacer.metrics.authorization (not .Values.pacer.metrics.tls.enabled) }}
 {{- fail "pacer.metrics.authorization is true and pacer.metrics.tls.enabled is false: the tokens of those who scrape would travel in plain text. Set pacer.metrics.tls.enabled=true, or pacer.metrics.authorization=false" }}

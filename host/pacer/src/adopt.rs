@@ -24,24 +24,24 @@ const FIRST: u8 = 3;
 /// Arguments of `pacer adopt`.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// Only look. Required: there is nothing to carry out, `pacer run` adopts when it starts.
+    /// Only report. Required, because `pacer run` itself adopts the objects when it starts.
     #[arg(long, action = ArgAction::SetTrue)]
     dry_run: bool,
-    /// Kubeconfig file; without it KUBECONFIG or ~/.kube/config.
+    /// Kubeconfig file. Default: KUBECONFIG or ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Only the objects of this namespace.
+    /// Reports only the objects of this namespace.
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Labels that this operator will append to those of every RunnerDeployment, as `pacer run` has them; comma separated, repeatable.
+    /// --common-runner-labels that `pacer run` will have. Comma-separated, repeatable.
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     common_runner_labels: Vec<String>,
-    /// How the report looks.
+    /// Output format.
     #[arg(long, short, default_value = "table", value_name = "FORMAT")]
     output: Output,
 }
 
-/// How the report looks.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     /// For people.

@@ -115,16 +115,16 @@ impl Shelf {
 /// Which receipts.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
-    /// Only those of this pool: a name, or kind/name.
+    /// Only receipts of this pool: a name, or kind/name.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
-    /// Only those that say something about this runner.
+    /// Only receipts that mention this runner.
     #[arg(long, value_name = "NAME")]
     pub(crate) runner: Option<String>,
-    /// Only those of this decision: scale-down, restart, capacity or recover.
+    /// Only receipts of this decision: scale-down, restart, capacity or recover.
     #[arg(long)]
     pub(crate) decision: Option<Decision>,
-    /// Only so many, the newest ones.
+    /// Only this many of the newest receipts.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) last: Option<usize>,
 }

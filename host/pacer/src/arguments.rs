@@ -18,44 +18,43 @@ use crate::record::{LEAST_RECORD_BYTES, RECORD_BYTES};
 /// Arguments of `pacer run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunArguments {
-    /// Kubeconfig file; without it KUBECONFIG, ~/.kube/config or the pod's service account.
+    /// Kubeconfig file. Default: KUBECONFIG, ~/.kube/config, or the pod's service account.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Only this namespace; empty for all.
+    /// Namespace to watch. Empty: all namespaces.
     #[arg(long, default_value = "", value_name = "NAMESPACE")]
     pub(crate) watch_namespace: String,
 
     #[command(flatten)]
     pub(crate) metrics: MetricsArguments,
 
-    /// Where /healthz and /readyz are served as well; empty for nowhere else.
+    /// A second address that serves /healthz and /readyz. Empty: none.
     #[arg(long, default_value = "", value_name = "ADDR")]
     pub(crate) health_probe_bind_address: String,
 
-    /// Where webhooks are received, by every replica; empty for nowhere. See also `pacer webhook`.
+    /// Address on which every replica receives webhooks. Empty: none. See also `pacer webhook`.
     #[arg(long, default_value = "", value_name = "ADDR")]
     pub(crate) webhook_addr: String,
 
-    /// Where a page for people shows runners, queue, capacity and decisions, read-only; empty for nowhere. docs/page.md.
+    /// Address of the read-only web page that shows runners, queue, capacity and decisions. Empty: none. See docs/page.md.
     #[arg(long, default_value = "", value_name = "ADDR")]
     pub(crate) ui_addr: String,
 
-    /// File with the token that the page asks for, of at least 16 characters. An address that others can reach needs one.
+    /// File with the token that the page requires, at least 16 characters. Required unless the address is a loopback address.
     #[arg(long, value_name = "FILE")]
     pub(crate) ui_token_file: Option<PathBuf>,
 
-    /// Directory in which the operator that acts keeps a trace of its pools, jobs and runners, as `pacer record` writes it; none: nothing is
-    /// recorded. docs/trace.md.
+    /// Directory into which the leader records a trace of its pools, jobs and runners, in the format of `pacer record`. Default: no recording. See
+    /// docs/trace.md.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) record: Option<PathBuf>,
 
-    /// Most bytes of all files of that trace; the oldest go first.
+    /// Maximum total size of the trace files in bytes. The oldest are deleted first.
     #[arg(long, default_value_t = RECORD_BYTES, value_parser = clap::value_parser!(u64).range(LEAST_RECORD_BYTES..), value_name = "BYTES")]
     pub(crate) record_bytes: u64,
 
-    /// How often what happened to a pool is simulated with its policies in shadow, to say what its fleet would be by now, where a policy set has
-    /// any; 0s: never. docs/policy-sets.md.
+    /// How often each pool with policies in shadow mode is simulated, to report what its fleet would be by now. 0s: never. See docs/policy-sets.md.
     #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) shadow_simulation_interval: Duration,
 
@@ -80,93 +79,92 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) election: ElectionArguments,
 
-    /// Every object is looked at again after this at the latest.
+    /// Maximum time between two reconciles of an object.
     #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) sync_period: Duration,
 
-    /// Reconciles that run at once, per kind.
+    /// Maximum number of concurrent reconciles per kind.
     #[arg(long, alias = "runner-max-concurrent-reconciles", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) max_concurrent_reconciles: u16,
 
-    /// How long an autoscaler's number stays after it was raised, where its spec does not say.
+    /// How long an autoscaler keeps its number after a scale-up, if its spec does not say.
     #[arg(long, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) default_scale_down_delay: Duration,
 
-    /// Most new runners per minute that one autoscaler asks for beyond its minimum; 0 means no limit.
+    /// Maximum number of runners per minute that one autoscaler adds above its minimum. 0: no limit.
     #[arg(long, default_value_t = 0, value_name = "RUNNERS")]
     pub(crate) max_new_runners_per_minute: u32,
 
-    /// How long a runner must have been idle in every listing before it may be removed, and how long nothing may say that it works, from when
-    /// runners are to go until GitHub is asked. A job shows in its pod's status some seven seconds after its start.
+    /// How long a runner must be idle in every listing before it may be removed, and how long there must be no other sign of a job between the
+    /// decision to remove runners and the request to GitHub. A job shows in its pod's status about seven seconds after it starts.
     #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) idle_confirmation: Duration,
 
-    /// How long a runner that is to go may finish its job. GitHub ends jobs after five days.
+    /// How long a runner that is being removed may take to finish its job. GitHub ends jobs after five days.
     #[arg(long, default_value = "120h", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) drain_timeout: Duration,
 
-    /// How long a ready pod may take to register before it may be stopped.
+    /// How long a ready pod may take to register its runner before it may be stopped.
     #[arg(long, default_value = "10m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) registration_timeout: Duration,
 
-    /// How long a pod may outlive its deletion timestamp before it is deleted by force.
+    /// How long a pod may exist after its deletion timestamp before it is force-deleted.
     #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) force_delete_after: Duration,
 
-    /// How long a claim of a RunnerSet stays that no runner can use any more, because the set or the claim template is gone or its volume is out
-    /// of reach; for ever when absent.
+    /// How long to keep a PersistentVolumeClaim of a RunnerSet that no runner can use any more, because the RunnerSet or the claim template was
+    /// deleted or no node can reach the volume. Default: for ever.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) runner_set_claim_retention: Option<Duration>,
 
-    /// How long a runner of a RunnerSet waits for a node that reaches the volume of the claim it took over; then another one takes its place,
-    /// with another claim.
+    /// How long a runner of a RunnerSet waits for a node that can reach the volume of its reused claim. Then a runner with another claim replaces it.
     #[arg(long, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) runner_set_claim_patience: Duration,
 
-    /// ConfigMap with the policies of everybody who names none: NAMESPACE/NAME, or NAME in the operator's own namespace; empty for none.
+    /// ConfigMap with the default policy set, for all pools that name no other: NAMESPACE/NAME, or NAME in the operator's namespace. Empty: none.
     #[arg(long, default_value = "pacer-policies", value_name = "CONFIGMAP")]
     pub(crate) policies: String,
 
-    /// ConfigMap that says which namespaces may register where, in its key tenancy.yaml: NAMESPACE/NAME, or NAME in the operator's own
-    /// namespace. Empty: every namespace may use the operator's credentials for whatever they reach. docs/tenancy.md has the format.
+    /// ConfigMap whose key tenancy.yaml says which namespaces may register runners in which scopes: NAMESPACE/NAME, or NAME in the operator's
+    /// namespace. Empty: every namespace may use the operator's credentials for every scope that they reach. See docs/tenancy.md.
     #[arg(long, default_value = "", value_name = "CONFIGMAP")]
     pub(crate) tenancy: String,
 
-    /// Refuses to start where the kernel can't lock in the processes that touch policies of users; docs/isolation.md says what that takes.
+    /// Refuses to start if the kernel can't isolate the processes that handle users' policies. See docs/isolation.md for the requirements.
     #[arg(long)]
     pub(crate) require_policy_isolation: bool,
 
-    /// Only the shipped policies decide; ConfigMaps have no say.
+    /// Uses only the shipped policies and ignores policy sets in ConfigMaps.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) builtin_policies_only: bool,
 
-    /// PEM file with public keys, as cosign generate-key-pair writes them; repeatable. Policies from registries (oci://) then have to be signed by
-    /// one of them. Read when the operator starts.
+    /// PEM file with public keys as written by cosign generate-key-pair. Repeatable. Policies from registries (oci://) must then be signed with one
+    /// of these keys. Read when the operator starts.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy_verification_key: Vec<PathBuf>,
 
-    /// Policies may also come from registries on the operator's own machine (oci://127.0.0.1:5000/...), without TLS. Whoever may write a policy set
-    /// can then send such requests to anything that listens there.
+    /// Also pulls policies from registries on the operator's own machine (oci://127.0.0.1:5000/...), without TLS. Anyone who can write a policy set
+    /// can then make the operator send such requests to anything that listens there.
     #[arg(long)]
     pub(crate) policy_registries_on_loopback: bool,
 
-    /// Most receipts of decisions that are kept for each RunnerDeployment, in a ConfigMap beside it; 0 for none. `pacer explain` reads them.
+    /// Maximum number of decision receipts kept per RunnerDeployment, in a ConfigMap in its namespace. 0: none. `pacer explain` reads them.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(0..=10_000), value_name = "NUMBER")]
     pub(crate) receipts_per_pool: u16,
 
-    /// Most bytes that they may take, compressed. A ConfigMap holds 1 MiB at the most.
+    /// Maximum compressed size of these receipts in bytes. A ConfigMap can hold 1 MiB.
     #[arg(long, default_value_t = 256 * 1024, value_parser = clap::value_parser!(u32).range(4_096..=1_000_000), value_name = "BYTES")]
     pub(crate) receipts_bytes_per_pool: u32,
 
-    /// Labels appended to those of every RunnerDeployment and RunnerSet; comma separated, repeatable.
+    /// Runner labels added to those of every RunnerDeployment and RunnerSet. Comma-separated, repeatable.
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     pub(crate) common_runner_labels: Vec<String>,
 
-    /// debug, info, warn or error, or a zap level such as -4.
+    /// Log level: debug, info, warn or error, or a zap level such as -4.
     #[arg(long, default_value = "info", allow_hyphen_values = true, value_name = "LEVEL")]
     pub(crate) log_level: String,
 
-    /// text or json.
+    /// Log format.
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 
@@ -177,41 +175,41 @@ pub(crate) struct RunArguments {
 /// Arguments of `pacer webhook`.
 #[derive(Args, Debug)]
 pub(crate) struct WebhookArguments {
-    /// Kubeconfig file; without it KUBECONFIG, ~/.kube/config or the pod's service account.
+    /// Kubeconfig file. Default: KUBECONFIG, ~/.kube/config, or the pod's service account.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Where webhooks are received, on every path.
+    /// Address on which webhooks are received, on every path.
     #[arg(long, default_value = ":8000", value_name = "ADDR")]
     pub(crate) webhook_addr: String,
 
     #[command(flatten)]
     pub(crate) metrics: MetricsArguments,
 
-    /// Only autoscalers of this namespace; empty for all.
+    /// Namespace of the autoscalers. Empty: all namespaces.
     #[arg(long, default_value = "", value_name = "NAMESPACE")]
     pub(crate) watch_namespace: String,
 
-    /// Gives jobs only to autoscalers whose scope the operator has proved; for an operator with --tenancy. Those whose runners have
-    /// credentials of their own need that in any case.
+    /// Gives jobs only to autoscalers whose scope the operator has verified. Use it with an operator that has --tenancy. Autoscalers whose runners
+    /// have their own credentials are always verified.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) proved_scopes_only: bool,
 
     #[command(flatten)]
     pub(crate) receiver: ReceiverArguments,
 
-    /// Labels that all runners have, as the operator was told; comma separated, repeatable.
+    /// --common-runner-labels of the operator. Comma-separated, repeatable.
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     pub(crate) common_runner_labels: Vec<String>,
 
     #[command(flatten)]
     pub(crate) github: GitHubArguments,
 
-    /// debug, info, warn or error, or a zap level such as -4.
+    /// Log level: debug, info, warn or error, or a zap level such as -4.
     #[arg(long, default_value = "info", allow_hyphen_values = true, value_name = "LEVEL")]
     pub(crate) log_level: String,
 
-    /// text or json.
+    /// Log format.
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 }
@@ -219,32 +217,32 @@ pub(crate) struct WebhookArguments {
 /// Who may deliver webhooks, and how much at a time.
 #[derive(Args)]
 pub(crate) struct ReceiverArguments {
-    /// Secret of the webhooks. Repeatable, so that both are taken while a secret is changed; the variable holds one.
+    /// Webhook secret. Repeat it to accept both the old and the new secret during a change; the variable holds only one.
     #[arg(long, env = "GITHUB_WEBHOOK_SECRET_TOKEN", hide_env_values = true, value_name = "SECRET")]
     pub(crate) github_webhook_secret_token: Vec<String>,
-    /// File with further secrets, one per line; repeatable.
+    /// File with additional webhook secrets, one per line. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub(crate) github_webhook_secret_file: Vec<PathBuf>,
-    /// Takes webhooks that have a SHA-1 signature only.
+    /// Accepts webhooks that have only a SHA-1 signature.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) webhook_allow_sha1: bool,
-    /// Takes webhooks without a signature where no secret is given: whoever reaches the address can start runners. Without this flag the
-    /// server does not start without a secret.
+    /// Accepts unsigned webhooks if no secret is configured: anyone who can reach the address can then start runners. Without this flag the server
+    /// does not start without a secret.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) insecure_no_webhook_secret: bool,
-    /// Largest body of a webhook, bytes. Deliveries about jobs have 10 to 30 KiB; GitHub sends nothing larger than 25 MiB.
+    /// Maximum size of a webhook body in bytes. Deliveries about jobs have 10 to 30 KiB; GitHub sends at most 25 MiB.
     #[arg(long, default_value_t = 2 * 1024 * 1024, value_name = "BYTES")]
     pub(crate) webhook_body_limit: usize,
-    /// Webhooks that are worked on at a time; more are answered with 503.
+    /// Maximum number of webhooks that are processed at the same time. Further ones are answered with 503.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..), value_name = "NUMBER")]
     pub(crate) queue_limit: u16,
-    /// Labels of the metrics about jobs; job_name, workflow_name, head_branch and runs_on are written by whoever may write workflows.
+    /// Labels of the metrics about jobs. Anyone who can edit a workflow chooses the values of job_name, workflow_name, head_branch and runs_on.
     #[arg(
         long, value_delimiter = ',', value_name = "LABEL", value_parser = job_label,
         default_value = "organization,repository,repository_full_name,owner"
     )]
     pub(crate) job_metrics_labels: Vec<JobLabel>,
-    /// Combinations of these labels that are told apart; the rest counts as "other". 0: no metrics about jobs.
+    /// Maximum number of label combinations of these metrics. Further ones are counted as "other". 0: no metrics about jobs.
     #[arg(long, default_value_t = 1_000, value_name = "NUMBER")]
     pub(crate) job_metrics_series: usize,
 }
@@ -263,16 +261,16 @@ impl std::fmt::Debug for ReceiverArguments {
 /// Jobs that died with their runners.
 #[derive(Args, Debug)]
 pub(crate) struct RecoveryArguments {
-    /// Has jobs run again that died with their runners, where a policy set names a policy for `recover` and that wants it. Takes the right to write
-    /// Actions at GitHub; docs/policies.md says which jobs qualify.
+    /// Re-runs jobs that were lost with their runners, if a policy set has a policy for `recover` and that policy asks for it. Requires write
+    /// permission for Actions at GitHub. See docs/policies.md for the jobs that qualify.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) recover_jobs: bool,
 
-    /// How often a workflow run may be run again because jobs of it died, reruns that others asked for included.
+    /// Maximum number of re-runs of one workflow run, including those that others started.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10), value_name = "NUMBER")]
     pub(crate) recover_jobs_per_run: u32,
 
-    /// How many jobs of one pool may be run again within an hour.
+    /// Maximum number of jobs of one pool that are re-run within an hour.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=60), value_name = "NUMBER")]
     pub(crate) recover_jobs_per_hour: u32,
 }
@@ -280,18 +278,18 @@ pub(crate) struct RecoveryArguments {
 /// What policies that ask for further facts may be told. docs/policies.md.
 #[derive(Args, Debug)]
 pub(crate) struct FactArguments {
-    /// Labels of nodes that policies may see; comma separated, repeatable.
+    /// Node labels that policies can see. Comma-separated, repeatable.
     #[arg(long, value_delimiter = ',', default_value = pacer_core::node::LABELS, value_name = "LABEL")]
     pub(crate) policy_node_labels: Vec<String>,
-    /// Beginnings of labels of Runners that policies may see, for instance example.com/; comma separated, repeatable.
+    /// Prefixes of Runner labels that policies can see, for example example.com/. Comma-separated, repeatable.
     #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
     pub(crate) policy_labels: Vec<String>,
-    /// Beginnings of annotations of Runners that policies may see; comma separated, repeatable. Annotations without a slash in their key are not
-    /// passed on.
+    /// Prefixes of Runner annotations that policies can see. Comma-separated, repeatable. Annotations without a slash in their key are never passed
+    /// on.
     #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
     pub(crate) policy_annotations: Vec<String>,
-    /// File with what nodes cost per hour, YAML or JSON: instance types and their prices. INSTANCE-TYPE/spot goes before INSTANCE-TYPE for nodes
-    /// that may be taken away. Read once, at the start.
+    /// YAML or JSON file that maps instance types to prices per hour. INSTANCE-TYPE/spot takes precedence over INSTANCE-TYPE for spot nodes. Read
+    /// once, at the start.
     #[arg(long, value_name = "FILE")]
     pub(crate) node_prices: Option<PathBuf>,
 }
@@ -299,17 +297,17 @@ pub(crate) struct FactArguments {
 /// Which missed webhooks GitHub is asked to deliver again.
 #[derive(Args, Debug)]
 pub(crate) struct RedeliveryArguments {
-    /// URL that GitHub sends webhooks to, as the webhook's settings have it, whoever receives them. Deliveries to it that failed are found and
-    /// asked for again, where the credentials may read them. Repeatable; none: nothing is asked for.
+    /// Payload URL as in the webhook's settings at GitHub. The operator finds failed deliveries to it and requests their redelivery, if the
+    /// credentials may read deliveries. Repeatable. Default: no redeliveries.
     #[arg(long, value_name = "URL")]
     pub(crate) webhook_url: Vec<String>,
-    /// How often GitHub's list of deliveries is read.
+    /// How often the operator reads GitHub's list of deliveries.
     #[arg(long, default_value = "1m", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) redelivery_period: Duration,
-    /// Older events are not asked for.
+    /// Maximum age of an event whose redelivery is requested.
     #[arg(long, default_value = "2h", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) redelivery_age: Duration,
-    /// How often one event is asked for.
+    /// Maximum number of redelivery requests for one event.
     #[arg(long, default_value_t = 6, value_name = "NUMBER")]
     pub(crate) redelivery_attempts: u32,
 }
@@ -329,34 +327,34 @@ pub(crate) struct GitHubArguments {
     /// Personal access token.
     #[arg(long, env = "GITHUB_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub(crate) github_token: Option<String>,
-    /// Id of a GitHub App.
+    /// ID of the GitHub App.
     #[arg(long, env = "GITHUB_APP_ID", value_name = "ID")]
     pub(crate) github_app_id: Option<String>,
-    /// Its installation; looked up when absent.
+    /// ID of the App's installation. Default: looked up.
     #[arg(long, env = "GITHUB_APP_INSTALLATION_ID", value_name = "ID")]
     pub(crate) github_app_installation_id: Option<String>,
-    /// Its private key: path of a PEM file, or its content.
+    /// Private key of the App: the path of a PEM file, or its content.
     #[arg(long, env = "GITHUB_APP_PRIVATE_KEY", hide_env_values = true, value_name = "PEM")]
     pub(crate) github_app_private_key: Option<String>,
-    /// User name, for proxies in front of the API.
+    /// User name for a proxy in front of the API.
     #[arg(long, env = "GITHUB_BASICAUTH_USERNAME", value_name = "NAME")]
     pub(crate) github_basicauth_username: Option<String>,
-    /// Password, for proxies in front of the API.
+    /// Password for a proxy in front of the API.
     #[arg(long, env = "GITHUB_BASICAUTH_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     pub(crate) github_basicauth_password: Option<String>,
-    /// GitHub Enterprise Server; the other URLs are derived from it.
+    /// URL of the GitHub Enterprise Server. The other URLs are derived from it.
     #[arg(long, env = "GITHUB_ENTERPRISE_URL", value_name = "URL")]
     pub(crate) github_enterprise_url: Option<String>,
-    /// Base of the API, instead of <https://api.github.com/>.
+    /// Base URL of the API, instead of <https://api.github.com/>.
     #[arg(long, env = "GITHUB_URL", value_name = "URL")]
     pub(crate) github_url: Option<String>,
-    /// Checked and not used: nothing is uploaded.
+    /// Validated but not used: the operator uploads nothing.
     #[arg(long, env = "GITHUB_UPLOAD_URL", value_name = "URL")]
     pub(crate) github_upload_url: Option<String>,
-    /// Where runners register, instead of <https://github.com/>.
+    /// URL at which runners register, instead of <https://github.com/>.
     #[arg(long, env = "GITHUB_RUNNER_GIT_HUB_URL", value_name = "URL")]
     pub(crate) runner_github_url: Option<String>,
-    /// PEM file with certificate authorities to trust beside the system's.
+    /// PEM file with certificate authorities to trust in addition to the system's.
     #[arg(long, value_name = "FILE")]
     pub(crate) github_ca_file: Option<PathBuf>,
 }
@@ -370,25 +368,25 @@ impl std::fmt::Debug for GitHubArguments {
 /// Defaults of runner pods.
 #[derive(Args, Debug)]
 pub(crate) struct PodArguments {
-    /// Image of runners that name none.
+    /// Image of runners whose spec has none.
     #[arg(long, default_value = "summerwind/actions-runner:latest", value_name = "IMAGE")]
     pub(crate) runner_image: String,
     /// Image of the docker sidecar.
     #[arg(long, default_value = "docker:dind", value_name = "IMAGE")]
     pub(crate) docker_image: String,
-    /// Group of the docker socket, where the runner image's name does not tell.
+    /// Group ID of the docker socket, if it does not follow from the runner image's name.
     #[arg(long, default_value_t = 1001, value_name = "GID")]
     pub(crate) docker_gid: u32,
-    /// Pull secrets of runner pods that name none; repeatable.
+    /// Image pull secret of runner pods whose spec has none. Repeatable.
     #[arg(long = "runner-image-pull-secret", value_name = "SECRET")]
     pub(crate) runner_image_pull_secrets: Vec<String>,
-    /// Registry mirror of dockerd.
+    /// Registry mirror that dockerd uses.
     #[arg(long, default_value = "", value_name = "URL")]
     pub(crate) docker_registry_mirror: String,
-    /// Runners report what they do into the status of their Runner.
+    /// Runners report their state in the status of their Runner object.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) runner_status_update_hook: bool,
-    /// ClusterRole that runners in container mode kubernetes are bound to in their namespace, where they name no service account.
+    /// ClusterRole to which runners in container mode kubernetes are bound in their namespace, unless their spec names a service account.
     #[arg(long, default_value = "pacer-job-pods", value_name = "NAME")]
     pub(crate) job_pods_cluster_role: String,
 }
@@ -396,26 +394,26 @@ pub(crate) struct PodArguments {
 /// Leader election.
 #[derive(Args, Debug)]
 pub(crate) struct ElectionArguments {
-    /// Only one of several operators acts.
+    /// Elects a leader, so that only one of several replicas acts.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) enable_leader_election: bool,
     /// Name of the Lease.
     #[arg(long, default_value = "actions-runner-controller", value_name = "NAME")]
     pub(crate) leader_election_id: String,
-    /// Namespace of the Lease; the operator's own when absent.
+    /// Namespace of the Lease. Default: the operator's namespace.
     #[arg(long, value_name = "NAMESPACE")]
     pub(crate) leader_election_namespace: Option<String>,
-    /// How long others leave the lease of a silent leader alone.
+    /// How long other replicas wait before they take over the lease of a leader that does not renew it.
     #[arg(long, default_value = "15s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_duration: Duration,
-    /// How long a leader goes on without renewing.
+    /// How long a leader continues to act without renewing its lease.
     #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_renew_deadline: Duration,
-    /// Parts into which namespaces are divided, so that as many replicas act at once; 1: one replica acts, the others stand by. The same for all
-    /// replicas. docs/operations.md says how a change goes.
+    /// Number of shards into which namespaces are divided, so that this many replicas act at the same time. 1: one replica acts, the others stand by.
+    /// Must be the same for all replicas. See docs/operations.md for how to change it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(Shards::MOST)))]
     pub(crate) shards: u16,
-    /// Time between attempts to renew or take the lease.
+    /// Interval between attempts to renew or acquire the lease.
     #[arg(long, default_value = "2s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_retry_period: Duration,
 }
@@ -508,15 +506,15 @@ impl ObsoleteArguments {
 /// Where metrics are served, and to whom.
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArguments {
-    /// Where /metrics, /healthz and /readyz are served; empty for nowhere.
+    /// Address that serves /metrics, /healthz and /readyz. Empty: none.
     #[arg(long, default_value = ":8080", value_name = "ADDR")]
     pub(crate) metrics_addr: String,
 
-    /// Serves --metrics-addr over TLS, with a certificate that is made at each start where --metrics-tls-cert names none.
+    /// Serves --metrics-addr over TLS. Without --metrics-tls-cert the operator makes a self-signed certificate at each start.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) metrics_tls: bool,
 
-    /// PEM file with the certificate for --metrics-tls and those of its issuers; read again when it changes.
+    /// PEM file with the certificate for --metrics-tls, followed by its issuers' certificates. Reloaded when it changes.
     #[arg(long, value_name = "FILE", requires = "metrics_tls_key")]
     pub(crate) metrics_tls_cert: Option<PathBuf>,
 
@@ -524,8 +522,8 @@ pub(crate) struct MetricsArguments {
     #[arg(long, value_name = "FILE", requires = "metrics_tls_cert")]
     pub(crate) metrics_tls_key: Option<PathBuf>,
 
-    /// Serves /metrics only to tokens whose user may get the path /metrics, as the API server says; needs --metrics-tls, because the tokens
-    /// would travel in plain text otherwise. docs/operations.md#restricted-metrics.
+    /// Serves /metrics only to tokens that the API server allows to get the path /metrics. Requires --metrics-tls, because tokens must not travel in
+    /// plain text. See docs/operations.md#restricted-metrics.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) metrics_authorization: bool,
 }

@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Which cluster and namespace.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ClusterArguments {
-    /// Namespace; that of the kubeconfig's context when absent.
+    /// Namespace. Default: that of the kubeconfig's context.
     #[arg(short, long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// Kubeconfig file; without it KUBECONFIG, ~/.kube/config or the pod's service account.
+    /// Kubeconfig file. Default: KUBECONFIG, ~/.kube/config, or the pod's service account.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.

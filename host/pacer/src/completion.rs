@@ -17,7 +17,7 @@ pub(crate) struct CompletionArguments {
 /// Arguments of `pacer man`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ManArguments {
-    /// Where the pages go: a directory, such as ~/.local/share/man/man1.
+    /// Directory for the pages, such as ~/.local/share/man/man1.
     directory: PathBuf,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 /// What to do with the definitions; prints them where nothing is said.
 #[derive(clap::Subcommand, Debug)]
 enum Verb {
-    /// Installs the definitions, or makes those of another version or of ARC those of this version. No object is changed.
+    /// Installs the definitions, or updates those of another version or of ARC to this version. Changes no objects.
     Apply(ClusterArguments),
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct DefaultSetArguments {
     /// Namespace of the operator.
     #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
     pub(crate) operator_namespace: String,
-    /// The default policy set, as the operator's own --policies says it: NAMESPACE/NAME, or NAME in the operator's namespace; empty for none.
+    /// --policies of the operator, its default policy set: NAMESPACE/NAME, or NAME in the operator's namespace. Empty: none.
     #[arg(long, default_value = DEFAULT_NAME, value_name = "CONFIGMAP")]
     policies: String,
 }

@@ -40,14 +40,14 @@ pub(crate) struct Arguments {
     /// Namespace of the operator.
     #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
     operator_namespace: String,
-    /// Does not call GitHub, and does not read the operator's credentials.
+    /// Does not call GitHub and does not read the operator's credentials.
     #[arg(long)]
     no_github: bool,
-    /// Also writes a support bundle to this file, which must not exist: a .tar.gz with the findings, the runner objects, their pods and Events,
-    /// and the operator's Deployment and logs. It has no Secrets and no values of variables; look at it before you send it.
+    /// Also writes a support bundle to this file, which must not exist: a .tar.gz with the findings, the runner objects, their pods and Events, and
+    /// the operator's Deployment and logs. It contains no Secrets and no values of environment variables. Review it before you send it.
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
-    /// How it is said.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
     #[command(flatten)]

@@ -24,13 +24,13 @@ const NAMED: usize = 10;
 /// Arguments of `pacer drain`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Those of all namespaces.
+    /// All namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Deletes; without it, what would be deleted is only counted.
+    /// Deletes the objects. Without it they are only counted.
     #[arg(long)]
     yes: bool,
-    /// Ends with an error after this; without it when the last one is gone, which a job of GitHub's may delay by five days.
+    /// Exits with an error after this time. Default: waits until the last object is gone, which a running job can delay by five days.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     timeout: Option<Duration>,
     #[command(flatten)]

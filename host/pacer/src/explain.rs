@@ -21,22 +21,22 @@ mod unknown;
 /// Arguments of `pacer explain`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// `runner` or `pool` with a name, or kind/name: runner/web-abc, rdeploy/web, runnerset/web, hra/web, rrs/web-abc; `job` with its id or URL;
-    /// `queue` for all jobs that wait.
+    /// `runner` or `pool` with a name, or kind/name: runner/web-abc, rdeploy/web, runnerset/web, hra/web, rrs/web-abc; `job` with its ID or URL;
+    /// `queue` for all waiting jobs.
     #[arg(value_name = "KIND")]
     kind: String,
-    /// The name, where it is not part of KIND. It may have a kind of its own: pool hra/web.
+    /// The name, unless KIND contains it. It may include a kind: pool hra/web.
     name: Option<String>,
-    /// Labels of a job that no autoscaler knows, as runs-on has them; comma separated.
+    /// runs-on labels of a job that no autoscaler knows. Comma-separated.
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     labels: Vec<String>,
-    /// Its repository; a URL says it.
+    /// Repository of that job, unless you give its URL.
     #[arg(long, value_name = "OWNER/NAME")]
     repository: Option<String>,
     /// Jobs of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// How it is said.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
     #[command(flatten)]

@@ -30,10 +30,10 @@ pub(crate) struct Arguments {
     /// Pools of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Says it again whenever it changes, until it is stopped.
+    /// Prints again on each change until it is interrupted.
     #[arg(short, long)]
     watch: bool,
-    /// How it is said; with --watch one line of JSON each time.
+    /// Output format. With --watch, JSON is one line per change.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
     #[command(flatten)]

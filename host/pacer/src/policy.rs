@@ -3,7 +3,7 @@
 //! Every verb makes a [`Report`] and prints nothing itself.
 
 mod bench;
-mod case;
+pub(crate) mod case;
 mod change;
 mod check;
 mod compare;
@@ -34,39 +34,39 @@ use crate::report::Report;
 /// Verbs of `pacer policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Starts a policy of one's own: sources, a build line and cases.
+    /// Creates a new policy: sources, a build command and test cases.
     New(scaffold::Arguments),
-    /// Makes a component of WebAssembly text or of what a compiler wrote.
+    /// Builds a component from WebAssembly text or from a compiler's core module.
     Componentize(source::Arguments),
-    /// Does everything that loading a policy, or a whole set, does, and says what to do about what is refused.
+    /// Checks a policy, or a whole policy set, as the operator does when it loads it, and says how to fix what would be refused.
     Check(check::Arguments),
-    /// Shows what a policy says about itself.
+    /// Shows a policy's description of itself.
     Inspect(check::InspectArguments),
-    /// Puts one request to a policy and shows the answer as the operator would use it.
+    /// Sends one request to a policy and shows the answer as the operator would use it.
     Run(run::Arguments),
-    /// Runs cases: requests with the answers they must get.
+    /// Runs test cases: requests with their expected answers.
     Test(test::Arguments),
     /// Measures fuel, time and memory for requests of several sizes.
     Bench(bench::Arguments),
-    /// Puts the same requests to two policies and shows where they differ.
+    /// Sends the same requests to two policies and shows where their answers differ.
     Diff(compare::Arguments),
-    /// Prints the ConfigMap that puts policies into force.
+    /// Prints the ConfigMap that activates policies.
     Configmap(configmap::Arguments),
-    /// Puts a policy into a set for one decision, leaves the others, and waits until the operator has taken or refused it.
+    /// Changes the policy for one decision of a policy set and waits until the operator has accepted or refused it.
     Set(change::SetArguments),
-    /// Makes the policy in shadow the one that decides.
+    /// Promotes the policy in shadow mode: it decides from now on.
     Promote(change::PromoteArguments),
-    /// Brings back what the last good content said, about one decision or all.
+    /// Restores the last good content of a policy set, for one decision or all.
     Rollback(change::PartArguments),
-    /// Has the shipped policy decide, in one decision or all, until it is undone by `enable`.
+    /// Lets the shipped policy decide, for one decision or all, until `enable`.
     Disable(change::PartArguments),
     /// Undoes `disable`.
     Enable(change::PartArguments),
-    /// Shows what the operator made of policy sets, and who asks for them.
+    /// Shows the state of policy sets and the pools that use them.
     Status(status::Arguments),
-    /// Lists what was decided, or makes cases of it.
+    /// Lists receipts of decisions, or turns them into test cases.
     Receipts(receipts::Arguments),
-    /// Asks a policy again what it was asked, and compares the bytes.
+    /// Sends a recorded request to the policy again and compares the answers byte by byte.
     Replay(replay::Arguments),
 }
 

@@ -61,20 +61,20 @@ const CHECKPOINT: Duration = Duration::from_secs(60);
 /// Arguments of `pacer record`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The trace. One that exists is gone on with; a name that ends in .zst makes it compressed. A directory, or a name that ends in a slash, takes
-    /// compressed files of which the oldest go.
+    /// The trace. An existing file is continued; a name that ends in .zst is compressed. A directory, or a name that ends in a slash, is filled with
+    /// compressed files, of which the oldest are deleted.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Most bytes of all files of a directory; 256 MiB without it.
+    /// Maximum total size of the files in a directory, in bytes. Default: 256 MiB.
     #[arg(long, value_parser = clap::value_parser!(u64).range(LEAST_RECORD_BYTES..), value_name = "BYTES")]
     record_bytes: Option<u64>,
     /// Pools of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Ends after this; without it at SIGINT or SIGTERM.
+    /// Stops after this time. Default: at SIGINT or SIGTERM.
     #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
     time: Option<Duration>,
-    /// --idle-confirmation of the operator, if it has another than the default.
+    /// --idle-confirmation of the operator, if it is not the default.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     idle_confirmation: Option<Duration>,
     /// --default-scale-down-delay of the operator.

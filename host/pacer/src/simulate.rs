@@ -1,5 +1,7 @@
 //! `pacer simulate`: a trace again in virtual time, policies side by side.
 
+mod receipts;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use pacer_simulate::{
 use pacer_trace::{History, read};
 use serde_json::json;
 
+use self::receipts::Receipts;
 use crate::policy::contender;
 use crate::report::Report;
 use crate::table;
@@ -23,34 +26,38 @@ const TELL: Duration = Duration::from_secs(5);
 /// Arguments of `pacer simulate`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// What `pacer record` wrote.
+    /// The trace: a file, or a directory of them.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
     /// A policy set to try: policies.yaml, a directory that holds it, or a manifest with its ConfigMap. Repeatable.
     #[arg(long, value_name = "FILE")]
     policies: Vec<PathBuf>,
-    /// The policy set that was in force while it was recorded; the shipped policy when absent.
+    /// The policy set that was active during the recording. Default: the shipped policy.
     #[arg(long, value_name = "FILE")]
     recorded_policies: Option<PathBuf>,
-    /// What chance is drawn from: the same seed gives the same bytes.
+    /// Receipts from the time of the trace, as written by `pacer policy receipts --save`: a directory, or a single one. Each policy set is asked the
+    /// recorded questions.
+    #[arg(long, value_name = "PATH")]
+    receipts: Option<PathBuf>,
+    /// Seed of the random numbers. The same seed gives the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
-    /// Runs for each policy, with seeds one after the other; figures are their means.
+    /// Number of runs per policy, with consecutive seeds. The figures are their means.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
     seeds: u16,
-    /// How long runners start in a pool of which the trace has no start, as one that was imported.
+    /// Assumed start time of runners in a pool for which the trace has none, for example an imported one.
     #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "DURATION")]
     assumed_start: Duration,
-    /// A YAML table of what an hour of a runner costs, by pool ("ci/web: 0.19"; "*" for all others): then costs are compared.
+    /// YAML file with the price of a runner-hour per pool ("ci/web: 0.19"; "*" for all others). Adds costs to the comparison.
     #[arg(long, value_name = "FILE")]
     runner_prices: Option<PathBuf>,
-    /// How it is said.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Ends with an error if this is so of a policy, beside the recorded one: 'wait.p95 > +10%'. Repeatable.
+    /// Exits with an error if a policy, compared with the recorded one, meets this condition: 'wait.p95 > +10%'. Repeatable.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
-    /// Compares although the recorded policy does not give what was recorded.
+    /// Compares even if the simulation does not reproduce the recorded figures.
     #[arg(long)]
     allow_uncalibrated: bool,
 }
@@ -83,11 +90,21 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     let scenario =
         Scenario::assuming(&history, arguments.assumed_start).with_context(|| arguments.trace.display().to_string())?;
     let scenario = scenario.without_pauses(&history, &first);
+    let receipts = arguments.receipts.as_deref().map(Receipts::read).transpose()?;
     let missing = if prices.is_empty() { Vec::new() } else { prices.missing(scenario.pools()) };
     ensure!(missing.is_empty(), "--runner-prices has no price of {}, and none of \"*\"", missing.join(", "));
     let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
+    let others = first.others(&history);
+    for (decision, policy, count) in &others {
+        notes.push_str(&format!(
+            "note: {policy} made {count} of the recorded {decision} decisions, but {} is simulated as the recorded policy; \
+             give the policy set that was active by --recorded-policies\n",
+            first.name()
+        ));
+    }
     let mut progress = Progress::of(arguments, &scenario);
-    let mut contenders = vec![compete(&scenario, &first, arguments, &prices, &mut progress, &mut notes)];
+    let mut contenders = vec![compete(&scenario, &first, arguments, &prices, &mut progress)];
+    let mut sets = vec![first];
     let measured = recorded(&history, &scenario);
     // Where no runner was recorded there is nothing to compare with: GitHub's history says how long jobs waited, but not for what.
     let calibration = contenders.first().filter(|_| !history.runners.is_empty());
@@ -101,8 +118,16 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     if believed {
         for path in &arguments.policies {
             let policies = Policies::of(path.display().to_string(), contender::load(path)?).context("starting the runtime")?;
-            contenders.push(compete(&scenario, &policies, arguments, &prices, &mut progress, &mut notes));
+            contenders.push(compete(&scenario, &policies, arguments, &prices, &mut progress));
+            sets.push(policies);
         }
+    }
+    let answered = receipts.map(|receipts| receipts.ask(&sets)).transpose()?.unwrap_or_default();
+    for (policies, faults) in sets.iter().map(|policies| (policies, policies.faults())).filter(|(_, faults)| *faults > 0) {
+        notes.push_str(&format!(
+            "note: {} failed {faults} times and the shipped policy decided instead; the result depends on this machine\n",
+            policies.name()
+        ));
     }
     let pools: Vec<&str> = scenario.pools().collect();
     let comparison = Comparison::of(&contenders, &pools);
@@ -124,6 +149,7 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
             bound.minutes * 100.0
         ))
     };
+    let compared = [rows(&comparison), receipts::rows(&answered)].concat();
     let text = match arguments.output {
         Output::Json => {
             let shown = json!({
@@ -131,7 +157,7 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
                 "calibration": calibration.as_ref().map(|calibration| {
                     json!({"holds": calibration.holds(), "bound": calibration.bound, "deviations": calibration.deviations})
                 }),
-                "comparison": comparison, "failure": failure,
+                "comparison": comparison, "receipts": answered, "failure": failure,
             });
             format!("{shown:#}\n")
         }
@@ -145,11 +171,11 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
                 arguments.seed
             );
             let calibrated = calibration.as_ref().map(|calibration| table::right(&calibration_rows(calibration)) + "\n");
-            head + &calibrated.unwrap_or_default() + &table::right(&rows(&comparison))
+            head + &calibrated.unwrap_or_default() + &table::right(&compared)
         }
         Output::Markdown => {
             let calibrated = calibration.as_ref().map(|calibration| markdown(&calibration_rows(calibration)) + "\n");
-            calibrated.unwrap_or_default() + &markdown(&rows(&comparison))
+            calibrated.unwrap_or_default() + &markdown(&compared)
         }
     };
     let events: u64 = contenders.iter().flat_map(|contender| &contender.runs).map(|run| run.events).sum();
@@ -201,7 +227,6 @@ fn compete(
     arguments: &Arguments,
     prices: &RunnerPrices,
     progress: &mut Progress,
-    notes: &mut String,
 ) -> Contender {
     let seeds = (0..u64::from(arguments.seeds)).map(|more| arguments.seed.wrapping_add(more));
     let one = |seed| {
@@ -210,14 +235,7 @@ fn compete(
         outcome.at(prices)
     };
     let runs = seeds.map(one).collect();
-    let faults = policies.faults();
-    if faults > 0 {
-        notes.push_str(&format!(
-            "note: {} failed {faults} times and the shipped policy decided instead; the result depends on this machine\n",
-            policies.name()
-        ));
-    }
-    Contender { name: policies.name().to_owned(), runs, faults }
+    Contender { name: policies.name().to_owned(), runs, faults: policies.faults() }
 }
 
 fn calibration_rows(calibration: &Calibration) -> Vec<Vec<String>> {
@@ -283,6 +301,7 @@ pub(crate) mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::policy::sample;
 
     const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/golden/burst.jsonl");
 
@@ -354,6 +373,52 @@ pub(crate) mod tests {
             assert!(error.contains(why), "{error}");
         }
         assert!(!pacer_simulate(&[]).unwrap().text.contains("cost"));
+    }
+
+    #[test]
+    fn what_was_asked_then_is_asked_of_each_policy_set() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        std::fs::create_dir(place("receipts")).unwrap();
+        for (name, record) in [("a", sample::scale_down(5, 2)), ("b", sample::scale_down(3, 1))] {
+            let file = place("receipts").join(name).with_extension("json");
+            std::fs::write(file, serde_json::to_vec(&record).unwrap()).unwrap();
+        }
+        let other = "export const name = 'nobody';\nexport function scaleDown() { return []; }\n";
+        std::fs::write(place("policies.yaml"), "scale-down: {module: nobody.js}\n").unwrap();
+        std::fs::write(place("nobody.js"), other).unwrap();
+        let (receipts, set) = (place("receipts"), directory.path().to_str().unwrap());
+        let arguments = ["--receipts", receipts.to_str().unwrap(), "--policies", set, "--seeds", "1"];
+        let report = pacer_simulate(&arguments).unwrap();
+        let row = report.text.lines().find(|line| line.contains("scale-down answered as in the receipts")).unwrap();
+        assert!(row.contains("2 of 2") && row.contains("0 of 2"), "{row}");
+        let json: serde_json::Value =
+            serde_json::from_str(&pacer_simulate(&[&arguments[..], &["-o", "json"]].concat()).unwrap().text).unwrap();
+        assert_eq!(json["receipts"], json!([{"decision": "scale-down", "asked": 2, "same": [2, 0]}]));
+
+        let unanswered = r#"{"decision":"restart","request":{"subjects":[]}}"#;
+        std::fs::write(place("receipts").join("c.json"), unanswered).unwrap();
+        let error = pacer_simulate(&arguments).unwrap_err().to_string();
+        assert!(error.contains("c.json: answer: missing"), "{error}");
+    }
+
+    #[test]
+    fn a_trace_whose_receipts_name_another_policy_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("other.jsonl");
+        let receipt = |policy| {
+            let record = json!({
+                "at": "2026-11-23T15:11:00Z", "kind": "receipt", "pool": "default/web", "decision": "scale-down",
+                "policy": policy, "summary": "",
+            });
+            format!("{record}\n")
+        };
+        let told = ["ours@sha256:0123456789ab", "native", "none"].map(receipt).concat();
+        std::fs::write(&file, std::fs::read_to_string(GOLDEN).unwrap() + &told).unwrap();
+        let line = ["simulate", "--trace", file.to_str().unwrap(), "--allow-uncalibrated"];
+        let report = simulate(&Line::try_parse_from(line).unwrap().arguments).unwrap();
+        let note = "note: ours@sha256:0123456789ab made 1 of the recorded scale-down decisions, but builtin is simulated";
+        assert!(report.notes.contains(note) && report.notes.matches("of the recorded").count() == 1, "{}", report.notes);
     }
 
     #[test]

@@ -26,24 +26,24 @@ const KEY: usize = 16;
 /// Verbs of `pacer trace`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Reads every record and says what can't have been so.
+    /// Reads every record and reports contradictions.
     Check(FileArguments),
-    /// Counts jobs, waits, runners and decisions, pool by pool; says what there was no room for, and how GitHub was.
+    /// Summarizes jobs, waits, runners and decisions per pool, lack of room in the cluster, and the health of GitHub.
     Summary(SummaryArguments),
-    /// Gives what was recorded of jobs and runners to the rules of this program, and says where other numbers come out than were recorded.
+    /// Replays recorded jobs and runners through this program's rules and reports where the resulting numbers differ from the recorded ones.
     Replay(ReplayArguments),
-    /// Writes the part from one moment to another into a new file.
+    /// Writes a time range of a trace to a new file.
     Cut(CutArguments),
-    /// Writes a copy in which names of repositories, workflows, runners, nodes, scopes and credentials are keyed hashes.
+    /// Writes a copy in which keyed hashes replace the names of repositories, workflows, runners, nodes, scopes and credentials.
     Redact(RedactArguments),
-    /// Reads the jobs of an organization or of repositories from GitHub's history into a new trace.
+    /// Imports jobs of an organization or of repositories from GitHub's history into a new trace.
     Import(Box<import::Arguments>),
 }
 
 /// Arguments of `pacer trace check`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct FileArguments {
-    /// The trace; with a name that ends in .zst it is compressed.
+    /// The trace. A name that ends in .zst is compressed.
     file: PathBuf,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct FileArguments {
 pub(crate) struct SummaryArguments {
     /// The trace.
     file: PathBuf,
-    /// How it is said.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
 }
@@ -63,14 +63,13 @@ pub(crate) struct ReplayArguments {
     /// The traces.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The policy set that was in force while they were recorded; the shipped policy when absent.
+    /// The policy set that was active during the recording. Default: the shipped policy.
     #[arg(long, value_name = "FILE")]
     recorded_policies: Option<PathBuf>,
-    /// Fails where fewer of the recorded changes can be compared, in per cent of all.
+    /// Fails if less than this share of the recorded changes can be compared.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     compared_at_least: u8,
-    /// Fails only where more numbers differ than this, in per cent of those that are compared: when exactly the operator knew of something is not in
-    /// a trace.
+    /// Fails only if more than this share of the compared numbers differs. A trace does not record when exactly the operator learned of an event.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     differing_at_most: u8,
 }
@@ -80,10 +79,10 @@ pub(crate) struct ReplayArguments {
 pub(crate) struct CutArguments {
     /// The trace.
     file: PathBuf,
-    /// Where the part begins, for instance 2026-11-20T06:00:00Z; where the trace does when absent.
+    /// Start of the range, for example 2026-11-20T06:00:00Z. Default: start of the trace.
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,
-    /// Where it ends; where the trace does when absent.
+    /// End of the range. Default: end of the trace.
     #[arg(long, value_name = "TIME")]
     to: Option<Timestamp>,
     /// The new file; it must not exist.
@@ -96,7 +95,7 @@ pub(crate) struct CutArguments {
 pub(crate) struct RedactArguments {
     /// The trace.
     file: PathBuf,
-    /// File with the key, of at least 16 bytes. The same key gives the same hashes in another trace.
+    /// File with the key, at least 16 bytes. The same key gives the same hashes in every trace.
     #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
     /// The new file; it must not exist.

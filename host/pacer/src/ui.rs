@@ -80,16 +80,16 @@ enum Source {
 /// Arguments of `pacer ui`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The trace: a file, or a directory that the operator records into.
+    /// The trace: a file, or a directory into which the operator records.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// Where the page is served. An address that others can reach takes a token.
+    /// Address of the page. Unless it is a loopback address, a token is required.
     #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
     ui_addr: String,
-    /// File with the token that the page asks for, of at least 16 characters.
+    /// File with the token that the page requires, at least 16 characters.
     #[arg(long, value_name = "FILE")]
     ui_token_file: Option<PathBuf>,
-    /// What `pacer simulate --output json` printed: the page shows the policies side by side.
+    /// Output of `pacer simulate --output json`: the page shows its policies side by side.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }

@@ -20,9 +20,9 @@ pub(crate) enum Command {
     // A flag that is given twice has its last value, as with Go's flags: a chart's extra arguments may change what the chart itself sets.
     #[command(args_override_self = true)]
     Run(Box<RunArguments>),
-    /// Says what becomes of each object when this operator takes over from actions-runner-controller, and what that leaves behind.
+    /// Reports what happens to each object when this operator takes over from actions-runner-controller, and what is left over.
     Adopt(crate::adopt::Arguments),
-    /// Says what is wrong with an installation, why it matters, and what cures it.
+    /// Checks an installation and reports what is wrong, why it matters, and how to fix it.
     Doctor(crate::doctor::Arguments),
     /// Makes, checks, tests and measures policies.
     Policy {
@@ -30,11 +30,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: crate::policy::Verb,
     },
-    /// Says why a runner was removed, kept or restarted, why a pool has the number of runners that it has, or why a job waits.
+    /// Explains why a runner was removed, kept or restarted, why a pool has its number of runners, or why a job is waiting.
     Explain(Box<crate::explain::Arguments>),
-    /// Shows all pools on one screen: wanted, online, busy, waiting jobs, and why.
+    /// Shows all pools on one screen: desired, online and busy runners, waiting jobs, and the reason.
     Status(crate::overview::Arguments),
-    /// Follows jobs, runners and decisions of a cluster into a file, until it is stopped.
+    /// Records jobs, runners and decisions of a cluster into a file until it is interrupted.
     Record(crate::record::Arguments),
     /// Says what a recorded trace holds, and writes parts of it.
     Trace {
@@ -42,21 +42,21 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: crate::trace::Verb,
     },
-    /// Serves the page over a recorded trace, with a slider for the moment that it shows.
+    /// Serves the web page for a recorded trace, with a time slider.
     Ui(crate::ui::Arguments),
-    /// Runs a recorded trace again in virtual time, under the recorded and other policies, and shows them side by side.
+    /// Simulates a recorded trace in virtual time with the recorded and other policies, and compares them.
     Simulate(crate::simulate::Arguments),
-    /// Receives webhooks of GitHub, beside an operator that acts on them; any number of these may run.
+    /// Receives GitHub's webhooks for an operator that acts on them. Any number of replicas may run.
     #[command(args_override_self = true)]
     Webhook(Box<WebhookArguments>),
     /// Reads, compiles and runs policies for the process that started this one, over a socket that is its standard input.
     #[command(name = crate::policy::jail::VERB, hide = true)]
     PolicyProcess(crate::policy::jail::Arguments),
-    /// Deletes all runner objects and waits until their runners have finished their jobs, before the operator is removed.
+    /// Deletes all runner objects and waits until their runners have finished their jobs. Run it before you remove the operator.
     Drain(crate::drain::Arguments),
     /// Prints the CustomResourceDefinitions as YAML, or installs them.
     Crds(crate::crds::Arguments),
-    /// Prints a script that completes verbs and flags in a shell.
+    /// Prints a shell completion script.
     Completion(crate::completion::CompletionArguments),
     /// Writes man pages.
     Man(crate::completion::ManArguments),

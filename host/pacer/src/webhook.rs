@@ -92,7 +92,7 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
 pub(crate) struct Setting<'a> {
     /// Where it listens.
     pub(crate) address: &'a str,
-    /// Only autoscalers of this namespace; empty for all.
+    /// Namespace of the autoscalers. Empty: all namespaces.
     pub(crate) namespace: &'a str,
     /// Which autoscalers have to be proved.
     pub(crate) proof: Proof,
@@ -150,7 +150,7 @@ impl Server {
     pub(crate) async fn new(setting: Setting<'_>) -> anyhow::Result<Self> {
         let verifier = verifier(setting.receiver)?;
         if !verifier.checks() {
-            let why = "no webhook secret: whoever reaches this address can start runners";
+            let why = "no webhook secret: anyone who can reach this address can start runners";
             if !setting.receiver.insecure_no_webhook_secret {
                 bail!(
                     "{why}; give --github-webhook-secret-file, --github-webhook-secret-token or GITHUB_WEBHOOK_SECRET_TOKEN and set the same \

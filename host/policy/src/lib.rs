@@ -66,7 +66,7 @@ pub use observer::{Comparison, Counters, Observation, Observer, Source};
 pub use policy::{Description, Policy};
 pub use question::Input;
 pub use queue::{Permit, Queue};
-pub use receipt::{Attempt, DecidedBy, Receipt};
+pub use receipt::{Attempt, DecidedBy, NOBODY, Receipt};
 pub use record::Record;
 pub use sandbox::{Evaluation, QUEUE};
 pub use staged::{StagedSet, Standing};

@@ -94,8 +94,8 @@ pub struct Receipt {
     pub bypassed: Option<String>,
 }
 
-/// Who decided where no policy was asked.
-const NOBODY: &str = "none";
+/// What [`Receipt::policy`] says where no policy was asked.
+pub const NOBODY: &str = "none";
 
 impl Receipt {
     /// Of what the operator does by its own rules: no policy was asked.

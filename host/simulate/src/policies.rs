@@ -4,8 +4,15 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Choice, RestartRequest, ScaleDownRequest, Verdict};
-use pacer_policy::{Chosen, Counters, Decision, Evaluation, Generation, NO_SETTINGS, PolicyHost};
+use pacer_policy::{
+    Answer, Assignment, Chosen, Counters, DecidedBy, Decision, Digest, Evaluation, Generation, Inquiry, NO_SETTINGS, NOBODY,
+    PolicyHost, SHIPPED,
+};
+use pacer_trace::History;
 use tokio::runtime::Runtime;
+
+/// Decisions that a simulation asks for; jobs that died with their runners are not played again.
+const ASKED: [Decision; 3] = [Decision::ScaleDown, Decision::Restart, Decision::Capacity];
 
 /// Asks policies as the operator does, one question at a time.
 #[derive(Debug)]
@@ -59,6 +66,29 @@ impl Policies {
         recorded.is_none_or(|recorded| *recorded == self.generation.assignment(Decision::Capacity).policy())
     }
 
+    /// Receipts of a trace that name another policy than these for their decision: which decision, which policy, and how many.
+    #[must_use]
+    pub fn others<'a>(&self, history: &'a History) -> Vec<(Decision, &'a str, u64)> {
+        let told = ASKED.into_iter().filter_map(|decision| Some((decision, history.deciders.get(decision.as_str())?)));
+        told.flat_map(|(decision, deciders)| deciders.iter().map(move |(policy, count)| (decision, policy.as_ref(), *count)))
+            .filter(|(decision, policy, _)| *policy != NOBODY && !is_named(self.generation.assignment(*decision), policy))
+            .collect()
+    }
+
+    /// What they answer to a recorded question, with their own settings.
+    #[must_use]
+    pub fn answer_to(&self, inquiry: Inquiry) -> Answer {
+        match inquiry {
+            Inquiry::ScaleDown(request) => Answer::ScaleDown(self.scale_down(request)),
+            Inquiry::Restart(request) => Answer::Restart(self.restart(request)),
+            Inquiry::Capacity(request) => Answer::Capacity(self.capacity(request)),
+            Inquiry::Recover(request) => {
+                let evaluation = self.runtime.block_on(self.generation.recover(request));
+                Answer::Recover(self.answer(evaluation))
+            }
+        }
+    }
+
     pub(crate) fn go_by_jobs_alone(&self) -> bool {
         self.by_jobs_alone
     }
@@ -83,5 +113,30 @@ impl Policies {
             self.faults.set(self.faults.get().saturating_add(1));
         }
         evaluation.answer
+    }
+}
+
+/// Whether a receipt that names its policy so is of this one. The shipped policy is the same natively and as a component.
+fn is_named(assignment: &Assignment, policy: &str) -> bool {
+    match &assignment.chosen {
+        Chosen::Shipped | Chosen::Native => {
+            let digest = policy.rsplit_once('@').map(|(_, digest)| digest);
+            policy == DecidedBy::Native.to_string() || digest == Some(&Digest::of(SHIPPED).short())
+        }
+        Chosen::Policy(chosen) => policy == chosen.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_policy_is_named_by_its_digest_or_natively() {
+        let shipped = format!("default@{}", Digest::of(SHIPPED).short());
+        for assignment in [Assignment::default(), Assignment { chosen: Chosen::Native, ..Assignment::default() }] {
+            let named = ["native", shipped.as_str(), "default@sha256:0123456789ab", "default", "none"];
+            assert_eq!(named.map(|policy| is_named(&assignment, policy)), [true, true, false, false, false]);
+        }
     }
 }

@@ -89,6 +89,8 @@ pub struct History {
     pub runners: BTreeMap<Arc<str>, RunnerLife>,
     /// By `namespace/name`.
     pub pools: BTreeMap<Arc<str>, PoolLife>,
+    /// By decision, as `scale-down`: how many receipts name which policy, as `mine@sha256:0123456789ab`, `native` or `none`.
+    pub deciders: BTreeMap<Arc<str>, BTreeMap<Arc<str>, u64>>,
     /// Nodes, room and GitHub.
     pub surroundings: Surroundings,
     /// Times in which nobody recorded.
@@ -110,6 +112,7 @@ impl History {
             jobs: BTreeMap::new(),
             runners: BTreeMap::new(),
             pools: BTreeMap::new(),
+            deciders: BTreeMap::new(),
             surroundings: Surroundings::default(),
             gaps: Vec::new(),
             unknown: 0,
@@ -168,13 +171,16 @@ impl History {
             What::Decision { pool, .. } => {
                 self.pools.entry(pool.clone()).or_default().decisions += 1;
             }
+            What::Receipt { decision, policy, .. } => {
+                *self.deciders.entry(decision.clone()).or_default().entry(policy.clone()).or_default() += 1;
+            }
             What::Node(node) => self.surroundings.add_node(at, node),
             What::Room(room) => self.surroundings.add_room(at, room),
             What::Listings(listings) => self.surroundings.add_listings(listings),
             What::Budget(budget) => self.surroundings.add_budget(at, budget),
             What::Resumed { since } => self.gaps.push((*since, at)),
             What::Unknown => self.unknown += 1,
-            What::Pool(_) | What::JobQueued { .. } | What::RunnerCreated { .. } | What::Receipt { .. } | What::Checkpoint {} => {}
+            What::Pool(_) | What::JobQueued { .. } | What::RunnerCreated { .. } | What::Checkpoint {} => {}
         }
     }
 

@@ -130,9 +130,6 @@ pub enum What {
         /// Why, for people.
         #[serde(default)]
         why: String,
-        /// Id of the receipt that tells more.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        receipt: Option<String>,
     },
     /// A decision left a receipt in the cluster; told when that is written.
     Receipt {

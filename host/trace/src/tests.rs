@@ -48,13 +48,7 @@ fn every_kind() -> Vec<Record> {
         attempt: 1,
         pool: Some(pool.clone()),
     };
-    let decision = What::Decision {
-        pool: pool.clone(),
-        from: 0,
-        to: 1,
-        why: "reserved 1 for 1 job of acme/app".to_owned(),
-        receipt: Some("1".to_owned()),
-    };
+    let decision = What::Decision { pool: pool.clone(), from: 0, to: 1, why: "reserved 1 for 1 job of acme/app".to_owned() };
     let what = [
         What::Pool(settings),
         What::JobQueued { job: 7, about },

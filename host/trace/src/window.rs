@@ -160,6 +160,6 @@ mod tests {
     }
 
     fn decision(from: u32, to: u32) -> What {
-        What::Decision { pool: "ci/web".into(), from, to, why: String::new(), receipt: None }
+        What::Decision { pool: "ci/web".into(), from, to, why: String::new() }
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold (DESIGN 5), and what was found to the contrary.
+//! The invariants, and violations of them that were found.
 
 use std::fmt;
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 /// The page.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
 
-const HEADER: &str = "# Metrics\n\nThis page is written by a test from `/metrics` of an operator at work; `make golden` writes it anew. Names are as in \
+const HEADER: &str = "# Metrics\n\nThis page is generated from `/metrics` of a running operator; `make golden` regenerates it. Names are as in \
                       queries.\nBuckets, sums and counts of histograms have the endings that Prometheus gives them. The glossary says more about the \
                       values of\nlabels: [metrics](../glossary.md#metrics). A metric that counts what did not happen in that test is not listed, such \
                       as\n`github_workflow_job_failures_total`.\n\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n";

@@ -30,13 +30,13 @@ pub(crate) struct Arguments {
     file: Source,
     #[command(flatten)]
     settings: SettingsArgument,
-    /// Everything as Markdown, with the cost of staging and of every generation that is held.
+    /// Prints everything as Markdown, including the cost of staging and of each generation that is kept.
     #[arg(long)]
     table: bool,
-    /// Fails where the fastest call of an ordinary request, of up to 1,000 items, takes more than this part of the deadline.
+    /// Fails if the fastest call with an ordinary request of up to 1,000 items takes more than this share of the deadline.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_deadline: Option<u8>,
-    /// Fails where such a request takes more than this part of its fuel, which is the same on every machine, however busy it is.
+    /// Fails if such a request takes more than this share of its fuel. Unlike time, fuel is the same on every machine.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_fuel: Option<u8>,
 }

@@ -100,6 +100,23 @@ impl Case {
         Ok(ask(jail, policy, &self.inquiry, &settings, &Limits::default()))
     }
 
+    /// Whether an answer does what the recorded one does, whatever the reasons of each.
+    ///
+    /// # Errors
+    ///
+    /// Where the file has no answer.
+    pub(crate) fn is_answered_by(&self, answer: &Answer) -> Result<bool> {
+        let Expected::Answer(expected) = &self.expected else {
+            bail!("{}: answer: missing; a receipt has the answer that the operator used", self.path.display());
+        };
+        let without_reasons = |mut answer: Value| {
+            forget_reasons(&mut answer);
+            answer
+        };
+        let answered = without_reasons(cases::named(answer, &self.inquiry.names()));
+        Ok(cases::differences(&Expected::Answer(without_reasons(expected.clone())), &Ok(answered)).is_empty())
+    }
+
     /// The answer in JSON, with the names of the runners; or the words of the policy that declines.
     pub(crate) fn named(&self, outcome: &Outcome) -> Result<Value, String> {
         match &outcome.answer {
@@ -107,6 +124,18 @@ impl Case {
             Err(Fault::PolicyError(text)) => Err(text.clone()),
             Err(fault) => Err(fault.to_string()),
         }
+    }
+}
+
+/// Takes the reasons out of an answer: they change nothing of what is done.
+pub(crate) fn forget_reasons(answer: &mut Value) {
+    match answer {
+        Value::Array(items) => items.iter_mut().for_each(forget_reasons),
+        Value::Object(fields) => {
+            fields.remove("reason");
+            fields.values_mut().for_each(forget_reasons);
+        }
+        _ => {}
     }
 }
 

@@ -40,13 +40,13 @@ const CONFLICT: u16 = 409;
 /// Which set, and how it is changed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Common {
-    /// ConfigMap of the set; the cluster's default set when absent.
+    /// ConfigMap of the policy set. Default: the cluster's default policy set.
     #[arg(long, value_name = "CONFIGMAP")]
     set: Option<String>,
-    /// Says what would change, and changes nothing. The API server checks it as well.
+    /// Shows what would change without changing it. The API server validates the change too.
     #[arg(long)]
     dry_run: bool,
-    /// How long the operator has to say what it made of the change.
+    /// How long to wait for the operator to accept or refuse the change.
     #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "DURATION", conflicts_with_all = ["no_wait", "dry_run"])]
     timeout: Duration,
     /// Does not wait for the operator.
@@ -63,22 +63,22 @@ pub(crate) struct Common {
 pub(crate) struct SetArguments {
     /// scale-down, restart, capacity or recover.
     decision: Decision,
-    /// The component, or `builtin`; when absent only the settings change.
+    /// The component, or `builtin`. Default: only the settings change.
     #[arg(required_unless_present_any = ["settings", "no_settings"])]
     policy: Option<Source>,
-    /// Whether it decides or is compared with whoever does.
+    /// enforce: the policy decides. shadow: it is compared with the policy that decides.
     #[arg(long, default_value = "enforce", value_name = "enforce|shadow", value_parser = mode)]
     mode: Mode,
-    /// Settings: a file of YAML or JSON. Those that the decision has in this mode stay when absent.
+    /// YAML or JSON file with settings. Default: the decision keeps the settings that it has in this mode.
     #[arg(long, value_name = "FILE", conflicts_with = "no_settings")]
     settings: Option<std::path::PathBuf>,
-    /// No settings.
+    /// Removes the settings.
     #[arg(long)]
     no_settings: bool,
-    /// Leaves the module as it is instead of compressing it.
+    /// Does not compress the module.
     #[arg(long, requires = "policy")]
     plain: bool,
-    /// Makes the ConfigMap where there is none.
+    /// Creates the ConfigMap if it does not exist.
     #[arg(long, requires = "policy")]
     create: bool,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(crate) struct PromoteArguments {
 /// Arguments of `pacer policy rollback`, `disable` and `enable`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct PartArguments {
-    /// scale-down, restart, capacity or recover; the whole set when absent.
+    /// scale-down, restart, capacity or recover. Default: the whole policy set.
     decision: Option<Decision>,
     #[command(flatten)]
     common: Common,

@@ -16,11 +16,11 @@ use crate::table;
 /// Arguments of `pacer policy check`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The component, or `builtin`; or a whole set: policies.yaml with its modules beside it, or a manifest with ConfigMaps.
+    /// The component, or `builtin`; or a whole policy set: policies.yaml with its modules in the same directory, or a manifest with ConfigMaps.
     file: Source,
     #[command(flatten)]
     settings: SettingsArgument,
-    /// How it is said.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
 }

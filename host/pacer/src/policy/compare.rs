@@ -19,28 +19,28 @@ use crate::table;
 pub(crate) struct Arguments {
     /// A component, or `builtin`.
     one: Source,
-    /// Another one.
+    /// Another component, or `builtin`.
     other: Source,
-    /// A directory of cases or receipts, or one of them. Expected answers play no part.
+    /// A directory of cases or receipts, or a single one. Expected answers are ignored.
     #[arg(required_unless_present = "receipts", conflicts_with = "receipts")]
     requests: Option<PathBuf>,
-    /// The receipts in the cluster instead of files: what would the other policy have done?
+    /// Uses the receipts in the cluster instead of files: what would the other policy have done?
     #[arg(long)]
     receipts: bool,
     #[command(flatten)]
     filter: Filter,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Settings of the first policy: a file of YAML or JSON; those of the case when absent.
+    /// YAML or JSON file with settings of the first policy. Default: those of the case.
     #[arg(long, value_name = "FILE")]
     settings_one: Option<PathBuf>,
-    /// Settings of the second policy.
+    /// YAML or JSON file with settings of the second policy. Default: those of the case.
     #[arg(long, value_name = "FILE")]
     settings_other: Option<PathBuf>,
-    /// Reasons count as well.
+    /// Also compares the reasons.
     #[arg(long)]
     reasons: bool,
-    /// Ends with an error when they differ.
+    /// Exits with an error if answers differ.
     #[arg(long)]
     exit_code: bool,
 }
@@ -70,7 +70,7 @@ impl Side {
             Err(error) => (Value::String(error.clone()), format!("no answer: {error}\n")),
         };
         if !reasons {
-            forget_reasons(&mut value);
+            case::forget_reasons(&mut value);
         }
         Ok((value, shown))
     }
@@ -135,17 +135,6 @@ fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
 
 fn marked(mark: char, lines: &str) -> String {
     lines.lines().map(|line| format!("  {mark} {line}\n")).collect()
-}
-
-fn forget_reasons(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(forget_reasons),
-        Value::Object(fields) => {
-            fields.remove("reason");
-            fields.values_mut().for_each(forget_reasons);
-        }
-        _ => {}
-    }
 }
 
 #[cfg(test)]

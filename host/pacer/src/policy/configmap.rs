@@ -23,24 +23,24 @@ const CLIENT_SIDE_BYTES: usize = (256 << 10) * 3 / 4 - (4 << 10);
 /// Arguments of `pacer policy configmap`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Components, or `builtin`; each takes the decisions that it exports.
+    /// Components, or `builtin`. Each is used for the decisions that it exports.
     files: Vec<Source>,
-    /// Name of the ConfigMap; the default is that of the set for everybody, in the operator's own namespace.
+    /// Name of the ConfigMap. The default is that of the default policy set in the operator's namespace.
     #[arg(long, default_value = DEFAULT_NAME)]
     name: String,
-    /// Its namespace; where kubectl puts it when absent.
+    /// Namespace of the ConfigMap. Default: kubectl's.
     #[arg(long)]
     namespace: Option<String>,
-    /// Only this decision, or who takes it: scale-down, or scale-down=FILE; repeatable.
+    /// Includes only this decision, or chooses its policy: scale-down, or scale-down=FILE. Repeatable.
     #[arg(long = "decision", value_name = "DECISION[=FILE]", value_parser = chosen)]
     decisions: Vec<(Decision, Option<Source>)>,
-    /// Settings: a file of YAML or JSON for all policies, or DECISION=FILE for one; repeatable.
+    /// YAML or JSON file with settings for all policies, or DECISION=FILE for one. Repeatable.
     #[arg(long = "settings", value_name = "[DECISION=]FILE")]
     settings: Vec<String>,
-    /// Compares with what is in force instead of deciding.
+    /// Shadow mode: the policies do not decide, they are compared with those that do.
     #[arg(long)]
     shadow: bool,
-    /// Leaves the modules as they are instead of compressing them.
+    /// Does not compress the modules.
     #[arg(long)]
     plain: bool,
 }

@@ -24,22 +24,22 @@ const GLANCE: Duration = Duration::from_secs(2);
 pub(crate) struct Arguments {
     #[command(flatten)]
     filter: Filter,
-    /// Writes them as cases for `pacer policy test` and `diff`: into a directory, or one of them into a .json file.
+    /// Writes the receipts as cases for `pacer policy test` and `diff`: into a directory, or a single one into a .json file.
     #[arg(long, value_name = "PATH")]
     case: Option<PathBuf>,
-    /// Writes them as they are, for `pacer policy replay`: into a directory, or one of them into a .json file.
+    /// Writes the receipts unchanged, for `pacer policy replay`: into a directory, or a single one into a .json file.
     #[arg(long, value_name = "PATH")]
     save: Option<PathBuf>,
-    /// Those of all namespaces.
+    /// All namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Only those that are no older than this: 90s, 30m, 2h.
+    /// Only receipts that are not older than this: 90s, 30m, 2h.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     since: Option<Duration>,
-    /// Goes on with those that are written from now on, until it is stopped.
+    /// Continues with new receipts until it is interrupted.
     #[arg(short, long, conflicts_with_all = ["case", "save"])]
     watch: bool,
-    /// How they are listed; JSON has one object in each line, without what policies were told, which --save writes.
+    /// Output format. JSON has one object per line, without the policy's input; --save includes it.
     #[arg(short, long, value_enum, default_value = "text", conflicts_with_all = ["case", "save"])]
     output: Format,
     #[command(flatten)]

@@ -23,15 +23,15 @@ use crate::table;
 /// Arguments of `pacer policy replay`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The receipt's name or its beginning, as `pacer policy receipts` shows it; or a file that it was saved to.
+    /// Name of the receipt or its prefix, as `pacer policy receipts` shows it; or a saved receipt.
     receipt: String,
-    /// The component to ask, or `builtin`. When absent, that which decided: from the operator, from a policy set, or from the sets that the
+    /// The component to ask, or `builtin`. Default: the policy that decided, taken from this program, a policy set, or the policy sets that the
     /// operator keeps.
     #[arg(long, value_name = "FILE")]
     component: Option<Source>,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Namespace of the operator, where it keeps good policy sets.
+    /// Namespace of the operator, in which it keeps good policy sets.
     #[arg(long, default_value = OPERATOR_NAMESPACE, value_name = "NAMESPACE")]
     operator_namespace: String,
 }

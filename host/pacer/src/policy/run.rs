@@ -17,15 +17,15 @@ use crate::table;
 pub(crate) struct Arguments {
     /// The component, or `builtin`.
     file: Source,
-    /// A case, or a request on its own.
+    /// A case, or a bare request.
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// What a request on its own is about: scale-down, restart, capacity or recover.
+    /// Decision that a bare request is about: scale-down, restart, capacity or recover.
     #[arg(long)]
     decision: Option<Decision>,
     #[command(flatten)]
     settings: SettingsArgument,
-    /// Everything as one JSON object.
+    /// Prints everything as one JSON object.
     #[arg(long)]
     json: bool,
 }

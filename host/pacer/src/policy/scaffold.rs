@@ -14,16 +14,16 @@ const EXAMPLE: &str = "newest-first";
 /// Arguments of `pacer policy new`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Name of the policy, and of the directory that is made: lower case, digits and dashes.
+    /// Name of the policy and of its new directory: lower-case letters, digits and dashes.
     #[arg(value_parser = name)]
     name: String,
-    /// What it is written in.
+    /// Language.
     #[arg(long, value_enum, value_name = "rust|go|js|js-text|ts|c|zig|wat")]
     lang: Language,
-    /// Makes all four decisions, and not only which runners go first.
+    /// Implements all four decisions instead of only scale-down.
     #[arg(long)]
     all: bool,
-    /// Where the directory is made.
+    /// Parent of the new directory.
     #[arg(long, default_value = ".", value_name = "DIRECTORY")]
     directory: PathBuf,
 }

@@ -22,7 +22,7 @@ fn parse(text: &str) -> Result<String> {
 /// `--settings` of the verbs that ask one policy.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct SettingsArgument {
-    /// Settings of the policy: a file of YAML or JSON.
+    /// YAML or JSON file with settings of the policy.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
 }

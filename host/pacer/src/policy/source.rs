@@ -75,7 +75,7 @@ pub(crate) fn jail() -> Result<Jail> {
 pub(crate) struct Arguments {
     /// A core module, or WebAssembly text.
     module: PathBuf,
-    /// Where the component goes.
+    /// File to write the component to.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }

@@ -23,10 +23,10 @@ use crate::table;
 /// Arguments of `pacer policy status`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Sets and pools of all namespaces.
+    /// Policy sets and pools of all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// How it is said.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
     #[command(flatten)]

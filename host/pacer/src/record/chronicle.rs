@@ -249,7 +249,7 @@ impl Chronicle {
             if to < from {
                 self.lowered.insert(pool.clone(), now);
             }
-            self.say(now, What::Decision { pool, from, to, why, receipt: None });
+            self.say(now, What::Decision { pool, from, to, why });
         }
     }
 

@@ -37,19 +37,19 @@ const POOLS: usize = 200;
 /// Arguments of `pacer trace import`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Organization of whose repositories the jobs are read, as far as the credentials see them.
+    /// Organization whose repositories are imported, as far as the credentials can read them.
     #[arg(long, value_name = "LOGIN", required_unless_present = "repository", conflicts_with = "repository")]
     organization: Option<String>,
-    /// Repository of which the jobs are read, OWNER/NAME. Repeatable.
+    /// Repository to import, OWNER/NAME. Repeatable.
     #[arg(long, value_name = "OWNER/NAME", value_parser = repository)]
     repository: Vec<Repository>,
-    /// How far back; GitHub remembers 90 days.
+    /// How far back to import. GitHub keeps 90 days.
     #[arg(long, default_value = "168h", value_parser = duration::parse, value_name = "DURATION")]
     since: Duration,
-    /// Also jobs that ran on GitHub's own runners, to see what they would take here.
+    /// Also imports jobs that ran on GitHub-hosted runners, to estimate what they would need here.
     #[arg(long)]
     hosted: bool,
-    /// Share of the credentials' hourly budget at GitHub that is left to others: below it the import waits for the next hour.
+    /// Share of the credentials' hourly rate limit that the import leaves to others. Below it, the import waits for the next hour.
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(0..=90), value_name = "PERCENT")]
     leave: u32,
     /// The new file; it must not exist. A name that ends in .zst makes it compressed.

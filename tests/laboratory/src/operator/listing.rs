@@ -1,4 +1,4 @@
-//! The shared listing of runners: `host/github/src/runner_list/{poller,view}.rs`, `pace.rs`.
+//! The shared listing of runners: `host/github/src/runner_list/{poller,view}.rs`, `host/core/src/polling.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -13,7 +13,7 @@ const PAGE: &str = "docs/reference/flags.md";
 /// Set `UPDATE_GOLDEN=1` to write it anew.
 #[test]
 fn page_of_flags_has_what_the_programs_print() -> Result<()> {
-    let mut page = "# Flags\n\nThis page is written by a test from what `pacer COMMAND --help` prints; `make golden` writes it anew. The values of the \
+    let mut page = "# Flags\n\nThis page is generated from the output of `pacer COMMAND --help`; `make golden` regenerates it. The values of the \
                     chart set most flags of `pacer run` and `pacer webhook`: [values](../chart-values.md).\n\n\
                     Durations are numbers with a unit: `90s`, `10m`, `1h30m`.\n"
         .to_owned();

@@ -127,7 +127,7 @@ fn table_of_values_is_that_of_the_chart() -> Result<()> {
         ensure!(described.iter().any(|one| parent(&one) && one.0 != "pacer"), "{path} has no comment in values.yaml");
     }
     let mut table = "# Values of the chart\n\n\
-        Written by a test from `deploy/chart/values.yaml`; `make golden` writes it anew. Keys outside of `pacer` are those of\n\
+        Generated from `deploy/chart/values.yaml`; `make golden` regenerates it. Keys outside `pacer` are those of\n\
         actions-runner-controller's chart.\n\n| key | default | meaning |\n| --- | --- | --- |\n"
         .to_owned();
     for (path, comment) in &described {

@@ -13,7 +13,7 @@ set -eu
 
 components='etcd kube-apiserver kube-controller-manager kubectl'
 # What a change to this script must add to the key; the linker flags are in it.
-build='CGO_ENABLED=0 -mod=readonly -buildvcs=false -trimpath'
+build='CGO_ENABLED=0 -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=false'
 
 say() { printf 'controlplane: %s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -106,10 +106,11 @@ say 'the first time, this takes five to ten minutes on two idle cores'
 ) >/dev/null 9>&- &
 ticker=$!
 
-# go as a child in the background, or a signal would have to wait for it.
+# go as a child in the background, or a signal would have to wait for it. The linker leaves out what debuggers need (-s -w), so that it need not be
+# compiled either.
 unset GOOS GOARCH
 CGO_ENABLED=0 GOWORK=off \
-    go build -mod=readonly -buildvcs=false -trimpath -ldflags "$ldflags" -o "$new" . >&2 9>&- &
+    go build -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=false -ldflags "$ldflags" -o "$new" . >&2 9>&- &
 go=$!
 trap 'kill "$go" 2>/dev/null; exit 130' INT
 trap 'kill "$go" 2>/dev/null; exit 143' TERM

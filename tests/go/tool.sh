@@ -48,7 +48,8 @@ build_tool() {
     new=$dir/.new.$$
     trap 'rm -f "$new"' EXIT
     unset GOOS GOARCH
-    CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath -ldflags "$2" -o "$new" "$1" >&2 9>&- ||
+    # The same flags as for the control plane, so that what both are made of is compiled once.
+    CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=false -ldflags "$2" -o "$new" "$1" >&2 9>&- ||
         die 'the build failed'
     mv -f "$new" "$dir/$tool"
     printf '%s\n' "$dir/$tool"

@@ -132,9 +132,7 @@ fn options() -> Options {
     if let (Some(operator), Some((namespace, name))) = (&mut options.operator, ACCOUNT.split_once('/')) {
         operator.namespace = namespace.to_owned();
         operator.service_account = name.to_owned();
-        operator
-            .args
-            .extend(["--enable-leader-election", "--webhook-addr=127.0.0.1:0", "--ui-addr=127.0.0.1:0"].map(str::to_owned));
+        operator.args.extend(["--webhook-addr=127.0.0.1:0", "--ui-addr=127.0.0.1:0"].map(str::to_owned));
         operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), acts::WEBHOOK_SECRET.to_owned()));
     }
     if let Some(nodes) = &mut options.nodes {

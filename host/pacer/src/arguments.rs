@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args};
 use pacer_api::duration;
 use pacer_cluster::lease::shards::lease_name;
@@ -409,6 +410,10 @@ pub(crate) struct ElectionArguments {
     /// How long a leader continues to act without renewing its lease.
     #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_renew_deadline: Duration,
+    /// UID of the operator's pod. A process that is started again in the same pod takes the lease of the process before it over at once; without this, it
+    /// waits until that lease expires. Must not be shared by processes that run at the same time.
+    #[arg(long, env = "POD_UID", value_name = "UID", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) pod_uid: Option<String>,
     /// Number of shards into which namespaces are divided, so that this many replicas act at the same time. 1: one replica acts, the others stand by.
     /// Must be the same for all replicas. See docs/operations.md for how to change it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(Shards::MOST)))]

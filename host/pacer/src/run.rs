@@ -73,7 +73,7 @@ pub(crate) fn main(arguments: RunArguments) -> anyhow::Result<()> {
 struct Process {
     arguments: RunArguments,
     config: Config,
-    /// Unique per process: in the lease and in Events.
+    /// In the lease and in Events: no other process that lives has it.
     identity: String,
     metrics: Arc<Metrics>,
     precedence: Precedence,
@@ -99,7 +99,7 @@ async fn run(arguments: RunArguments) -> anyhow::Result<()> {
     let shards = settings::shards(&arguments.election)?;
     let process = Arc::new(Process {
         config,
-        identity: format!("{}_{:016x}", hostname(), Seed::default().draw()),
+        identity: identity(&hostname(), arguments.election.pod_uid.as_deref()),
         arguments,
         metrics,
         precedence: Precedence::default(),
@@ -556,6 +556,12 @@ impl Process {
             }
         }
     }
+}
+
+/// A pod's container is started again only after its process ended, so that whatever runs in the pod may go on with its lease. Without a pod, two
+/// processes of one host must not be taken for each other.
+fn identity(hostname: &str, pod_uid: Option<&str>) -> String {
+    pod_uid.map_or_else(|| format!("{hostname}_{:016x}", Seed::default().draw()), |uid| format!("{hostname}_{uid}"))
 }
 
 /// Of the pod, or of the machine.

@@ -81,6 +81,7 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     if let Some(condition) = arguments.fail_if.iter().find(|condition| condition.needs_prices() && prices.is_empty()) {
         bail!("--fail-if '{condition}' needs to know what runners cost: give --runner-prices FILE");
     }
+    let receipts = arguments.receipts.as_deref().map(Receipts::read).transpose()?;
     let history = History::of(&read(&arguments.trace)?.trace);
     let first = match &arguments.recorded_policies {
         Some(path) => Policies::of("recorded".to_owned(), contender::load(path)?),
@@ -90,7 +91,6 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     let scenario =
         Scenario::assuming(&history, arguments.assumed_start).with_context(|| arguments.trace.display().to_string())?;
     let scenario = scenario.without_pauses(&history, &first);
-    let receipts = arguments.receipts.as_deref().map(Receipts::read).transpose()?;
     let missing = if prices.is_empty() { Vec::new() } else { prices.missing(scenario.pools()) };
     ensure!(missing.is_empty(), "--runner-prices has no price of {}, and none of \"*\"", missing.join(", "));
     let mut notes: String = scenario.notes().iter().map(|note| format!("note: {note}\n")).collect();
@@ -122,7 +122,7 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
             sets.push(policies);
         }
     }
-    let answered = receipts.map(|receipts| receipts.ask(&sets)).transpose()?.unwrap_or_default();
+    let answered = receipts.map(|receipts| receipts.ask(&sets)).unwrap_or_default();
     for (policies, faults) in sets.iter().map(|policies| (policies, policies.faults())).filter(|(_, faults)| *faults > 0) {
         notes.push_str(&format!(
             "note: {} failed {faults} times and the shipped policy decided instead; the result depends on this machine\n",

@@ -69,9 +69,12 @@ impl Policies {
     /// Receipts of a trace that name another policy than these for their decision: which decision, which policy, and how many.
     #[must_use]
     pub fn others<'a>(&self, history: &'a History) -> Vec<(Decision, &'a str, u64)> {
+        let shipped = Digest::of(SHIPPED).short();
         let told = ASKED.into_iter().filter_map(|decision| Some((decision, history.deciders.get(decision.as_str())?)));
         told.flat_map(|(decision, deciders)| deciders.iter().map(move |(policy, count)| (decision, policy.as_ref(), *count)))
-            .filter(|(decision, policy, _)| *policy != NOBODY && !is_named(self.generation.assignment(*decision), policy))
+            .filter(|(decision, policy, _)| {
+                *policy != NOBODY && !is_named(self.generation.assignment(*decision), &shipped, policy)
+            })
             .collect()
     }
 
@@ -116,12 +119,12 @@ impl Policies {
     }
 }
 
-/// Whether a receipt that names its policy so is of this one. The shipped policy is the same natively and as a component.
-fn is_named(assignment: &Assignment, policy: &str) -> bool {
+/// Whether a receipt that names its policy so is of this one. The shipped policy, which has this digest, is the same natively and as a component.
+fn is_named(assignment: &Assignment, shipped: &str, policy: &str) -> bool {
     match &assignment.chosen {
         Chosen::Shipped | Chosen::Native => {
             let digest = policy.rsplit_once('@').map(|(_, digest)| digest);
-            policy == DecidedBy::Native.to_string() || digest == Some(&Digest::of(SHIPPED).short())
+            policy == DecidedBy::Native.to_string() || digest == Some(shipped)
         }
         Chosen::Policy(chosen) => policy == chosen.to_string(),
     }
@@ -133,10 +136,11 @@ mod tests {
 
     #[test]
     fn the_shipped_policy_is_named_by_its_digest_or_natively() {
-        let shipped = format!("default@{}", Digest::of(SHIPPED).short());
+        let digest = Digest::of(SHIPPED).short();
+        let shipped = format!("default@{digest}");
         for assignment in [Assignment::default(), Assignment { chosen: Chosen::Native, ..Assignment::default() }] {
             let named = ["native", shipped.as_str(), "default@sha256:0123456789ab", "default", "none"];
-            assert_eq!(named.map(|policy| is_named(&assignment, policy)), [true, true, false, false, false]);
+            assert_eq!(named.map(|policy| is_named(&assignment, &digest, policy)), [true, true, false, false, false]);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, PostParams};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
@@ -23,6 +23,7 @@ use crate::child::{Child, ChildError, find_in_path};
 mod assets;
 mod audit;
 mod identity;
+mod manifest;
 
 /// How long each component has until it is ready. Two cores that also compile make a start of four seconds last long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -274,12 +275,8 @@ impl ControlPlane {
         let apiserver = Child::start("kube-apiserver", &apiserver_command, &layout.file("kube-apiserver.log"))?;
         while_alive(&etcd, while_alive(&apiserver, answering(&layout, &admin))).await?;
         for definitions in &options.definitions {
-            let arguments = ["apply", "--server-side", "-f", &definitions.to_string_lossy()].map(str::to_owned);
-            checked(&arguments, &run_kubectl(assets, &layout, &arguments, None).await?)?;
             // The garbage collector's first look must find them.
-            let arguments =
-                ["wait", "--for=condition=Established", "--timeout=60s", "-f", &definitions.to_string_lossy()].map(str::to_owned);
-            checked(&arguments, &run_kubectl(assets, &layout, &arguments, None).await?)?;
+            while_alive(&apiserver, manifest::define(&client(client_config(&layout, &admin))?, definitions)).await?;
         }
         let controllers = Child::start(
             "kube-controller-manager",
@@ -395,6 +392,25 @@ impl ControlPlane {
             source: Box::new(source),
         })?;
         while_alive(&self.controllers, namespaced(&self.layout, &self.admin, name)).await
+    }
+
+    /// Applies a namespace, which may be there already.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses it.
+    pub async fn set_up_namespace(&self, name: &str) -> Result<(), ControlPlaneError> {
+        let namespace = ApiResource::erase::<Namespace>(&());
+        manifest::apply_object(&self.admin()?, &DynamicObject::new(name, &namespace)).await.map(drop)
+    }
+
+    /// Applies a file, or a directory without its subdirectories, as [`ControlPlane::apply`] does, but without the time that kubectl takes.
+    ///
+    /// # Errors
+    ///
+    /// When a file is no manifest, or the API server refuses an object.
+    pub async fn set_up(&self, path: &Path) -> Result<(), ControlPlaneError> {
+        manifest::apply(&self.admin()?, path).await.map(drop)
     }
 
     /// Applies a file, or a directory without its subdirectories, with the real kubectl.

@@ -139,6 +139,16 @@ fn trace_name() -> String {
 /// Every process gets a log of its own, also after a restart.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
+/// UID of the pod that a process is in, as the chart has it. A restarted one is the same pod's next container.
+const POD_UID: &str = "POD_UID";
+
+/// Every operator is a pod of its own.
+static PODS: AtomicUsize = AtomicUsize::new(0);
+
+fn pod_uid() -> String {
+    format!("pod-{}-{}", std::process::id(), PODS.fetch_add(1, Ordering::Relaxed))
+}
+
 impl Operator {
     /// Starts the operator and waits until it serves.
     ///
@@ -154,6 +164,8 @@ impl Operator {
             .arg(kubeconfig)
             .args(["--github-url", &github.api_url(), "--runner-github-url", &github.api_url()])
             .args(["--metrics-addr", "127.0.0.1:0", "--log-format", "json", "--log-level", &options.log_level])
+            // As shipped.
+            .args((options.verb == "run").then_some("--enable-leader-election"))
             .args(&options.args)
             .env("GITHUB_TOKEN", options.token.as_deref().unwrap_or(github.pat()))
             .env("POD_NAMESPACE", &options.namespace)
@@ -166,6 +178,7 @@ impl Operator {
             .env_remove("GITHUB_WEBHOOK_SECRET_TOKEN")
             .env_remove("HTTP_PROXY")
             .env_remove("HTTPS_PROXY")
+            .env(POD_UID, pod_uid())
             .envs(options.env.iter().map(|(name, value)| (name, value)));
         if let (Some(traces), "run") = (std::env::var_os(TRACES), options.verb.as_str())
             && !options.args.iter().any(|argument| argument.starts_with("--record"))
@@ -295,7 +308,8 @@ impl Operator {
         self.child.resume();
     }
 
-    /// Starts it again as it was started, after [`Operator::kill9`] or [`Operator::terminate`]; a running one is killed.
+    /// Starts it again as it was started, after [`Operator::kill9`] or [`Operator::terminate`]; a running one is killed. This is what the kubelet does
+    /// with the container of a pod, so that it goes on with the lease of the process before it.
     ///
     /// # Errors
     ///
@@ -327,7 +341,9 @@ impl Operator {
     ///
     /// As for [`Operator::start`].
     pub async fn twin(&self) -> Result<Self, OperatorError> {
-        Self::launch(copy(&self.command), &self.directory).await
+        let mut command = copy(&self.command);
+        command.env(POD_UID, pod_uid());
+        Self::launch(command, &self.directory).await
     }
 
     /// Its whole log so far, as written.

@@ -318,6 +318,10 @@ pub const BRISK: [&str; 1] = [match option_env!("SUITES_SYNC_PERIOD") {
     None => "--sync-period=3s",
 }];
 
+/// Clocks of the lease that are slower than as shipped, where a test keeps the leader or the API server away for longer than a lease lasts. A process
+/// that loses its lease ends; in a cluster the kubelet starts it again.
+pub const PATIENT_LEASE: [&str; 2] = ["--lease-duration=120s", "--lease-renew-deadline=100s"];
+
 /// A world whose operator is started with these further arguments.
 ///
 /// # Errors

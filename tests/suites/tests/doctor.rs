@@ -163,7 +163,6 @@ async fn installed_with(arguments: &[&str]) -> Result<World> {
     let world = world(|options| {
         options.plane.controllers = ["deployment-controller", "replicaset-controller"].map(str::to_owned).to_vec();
         if let Some(operator) = &mut options.operator {
-            operator.args.push("--enable-leader-election".to_owned());
             operator.args.extend(arguments.iter().map(|&argument| argument.to_owned()));
         }
     })

@@ -56,7 +56,7 @@ async fn sharded(shards: u16, namespaces: &BTreeMap<String, u16>) -> Result<Worl
     let mut world = world(|options| replica = options.operator.take()).await?;
     let mut replica = replica.context("no operator's options")?;
     replica.args.clear();
-    replica.args.extend(["--enable-leader-election".to_owned(), format!("--shards={shards}")]);
+    replica.args.push(format!("--shards={shards}"));
     world.plane.apply(&shipped("shards/rbac.yaml"), Apply::ServerSide).await?;
     for name in namespaces.keys() {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});

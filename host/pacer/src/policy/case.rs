@@ -100,21 +100,18 @@ impl Case {
         Ok(ask(jail, policy, &self.inquiry, &settings, &Limits::default()))
     }
 
-    /// Whether an answer does what the recorded one does, whatever the reasons of each.
+    /// What the recorded answer does: the answer without its reasons.
     ///
     /// # Errors
     ///
     /// Where the file has no answer.
-    pub(crate) fn is_answered_by(&self, answer: &Answer) -> Result<bool> {
+    pub(crate) fn effect(&self) -> Result<Value> {
         let Expected::Answer(expected) = &self.expected else {
             bail!("{}: answer: missing; a receipt has the answer that the operator used", self.path.display());
         };
-        let without_reasons = |mut answer: Value| {
-            forget_reasons(&mut answer);
-            answer
-        };
-        let answered = without_reasons(cases::named(answer, &self.inquiry.names()));
-        Ok(cases::differences(&Expected::Answer(without_reasons(expected.clone())), &Ok(answered)).is_empty())
+        let mut effect = expected.clone();
+        forget_reasons(&mut effect);
+        Ok(effect)
     }
 
     /// The answer in JSON, with the names of the runners; or the words of the policy that declines.

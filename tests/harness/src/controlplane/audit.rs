@@ -86,6 +86,13 @@ impl ApiCalls {
         self.counts.get(&(verb.to_owned(), resource.to_owned())).copied().unwrap_or(0)
     }
 
+    /// All but those of one resource.
+    #[must_use]
+    pub(crate) fn without(mut self, resource: &str) -> Self {
+        self.counts.retain(|(_, asked), _| asked != resource);
+        self
+    }
+
     /// How many there were.
     #[must_use]
     pub fn total(&self) -> u64 {

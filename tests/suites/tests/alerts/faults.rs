@@ -21,8 +21,8 @@ use pacer_harness::world::World;
 use pacer_suites::fleet::runner_set;
 use pacer_suites::webhook::{SECRET, receive, receiving_world};
 use pacer_suites::{
-    NAMESPACE, PATIENCE, api, apply, autoscaler, brisk_world, deployment, end_as_it_is, put, queue, running, scale, settled,
-    succeeded, with_spec,
+    NAMESPACE, PATIENCE, PATIENT_LEASE, api, apply, autoscaler, brisk_world, deployment, end_as_it_is, put, queue, running,
+    scale, settled, succeeded, with_spec,
 };
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ async fn delivered(world: &World, id: u64, at: Timestamp, wanted: impl Fn(&post:
 
 /// A world that receives webhooks, with a runner that is idle whatever they say, as GitHub knows nothing of the jobs of [`queued`].
 async fn receiving_fleet() -> Result<World> {
-    let world = receiving_world(&pacer_suites::BRISK).await?;
+    let world = receiving_world(&[&pacer_suites::BRISK[..], &PATIENT_LEASE].concat()).await?;
     apply(&world, &deployment("web", 1)).await?;
     apply(&world, &autoscaler("web", 1, 1)).await?;
     settled(&world, 1).await?;
@@ -104,8 +104,7 @@ async fn receiving_fleet() -> Result<World> {
 
 pub(crate) async fn lease_whose_holder_is_gone_raises_an_alert() -> Result<Recording> {
     // Long enough for a scrape of the one that stands by.
-    let election = ["--enable-leader-election", "--lease-duration=120s", "--lease-renew-deadline=100s"];
-    let world = brisk_world(&election, |_| {}).await?;
+    let world = brisk_world(&PATIENT_LEASE, |_| {}).await?;
     let leader = world.operator.as_ref().context("no operator")?;
     let standby = leader.twin().await?;
     let both = [("a", leader), ("b", &standby)];

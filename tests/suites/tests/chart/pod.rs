@@ -37,7 +37,8 @@ pub(crate) async fn options(world: &World, namespace: &str, name: &str) -> Resul
     }
     let verb = arguments.first().context("no arguments")?.clone();
     let mut env = Vec::new();
-    for variable in container.env.iter().flatten() {
+    // The UID of its pod, which the harness makes up for each process.
+    for variable in container.env.iter().flatten().filter(|variable| variable.name != "POD_UID") {
         if let Some(value) = value(world.client.clone(), namespace, variable).await? {
             env.push((variable.name.clone(), value));
         }

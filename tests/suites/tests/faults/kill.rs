@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use pacer_suites::fleet::Kind;
 use pacer_suites::kill::{Dice, kill};
-use pacer_suites::{PATIENCE, brisk_world, end, for_both_kinds, queue, runners, running, settled, succeeded};
+use pacer_suites::{PATIENCE, PATIENT_LEASE, brisk_world, end, for_both_kinds, queue, runners, running, settled, succeeded};
 
 for_both_kinds!(
     an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind,
@@ -40,7 +40,7 @@ async fn an_operator_killed_twenty_times_kills_no_job_and_leaves_nothing_behind(
 }
 
 async fn an_api_server_that_restarts_or_hangs_loses_no_job_and_no_runner(kind: Kind) -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = brisk_world(&PATIENT_LEASE, |_| {}).await?;
     let fleet = kind.fleet("web", 20);
     fleet.apply(&world).await?;
     runners(&world, "20 online", |counts| counts.online == 20).await?;

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use pacer_harness::github::{Person, RouteKind};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
 use pacer_suites::fleet::Kind;
-use pacer_suites::{BRISK, PATIENCE, delete_all, end, for_both_kinds, queue, runners, running, settled, succeeded, world};
+use pacer_suites::{
+    BRISK, PATIENCE, PATIENT_LEASE, delete_all, end, end_as_it_is, for_both_kinds, queue, runners, running, settled, succeeded,
+    world, world_with,
+};
 
 use crate::link::Link;
 
@@ -45,8 +50,7 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts(kind: Kind) -> 
     let mut operator = None;
     let mut world = world(|options| operator = options.operator.take()).await?;
     let mut options = operator.context("no operator's options")?;
-    let election =
-        ["--enable-leader-election", "--lease-duration=11s", "--lease-renew-deadline=6s", "--lease-retry-period=500ms"];
+    let election = ["--lease-duration=11s", "--lease-renew-deadline=6s", "--lease-retry-period=500ms"];
     options.args.extend(BRISK.iter().chain(&election).map(|&argument| argument.to_owned()));
     let port = world.plane.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("no port")?;
     let link = Link::to(port).await?;
@@ -103,4 +107,28 @@ async fn a_leader_that_is_cut_off_stops_before_the_next_one_acts(kind: Kind) -> 
     delete_all(&world).await?;
     third.terminate().await;
     end(world).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_that_is_restarted_in_its_pod_goes_on_with_its_lease() -> Result<()> {
+    let mut world = world_with(&PATIENT_LEASE, |_| {}).await?;
+    let standby = world.operator.as_ref().context("no operator")?.twin().await?;
+    standby.until_ready("standby", PATIENCE).await?;
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "actions-runner-system");
+    let standing = async || -> Result<(Option<String>, Option<i32>)> {
+        let spec = leases.get("actions-runner-controller").await?.spec.context("a lease without a spec")?;
+        Ok((spec.holder_identity, spec.lease_transitions))
+    };
+    let before = standing().await?;
+
+    let leader = world.operator.as_mut().context("no operator")?;
+    leader.kill9().await;
+    leader.restart().await?;
+    // The lease of the process before it has not expired by then.
+    leader.until_acting(PATIENCE).await?;
+    let after = standing().await?;
+    ensure!(after == before, "{before:?}, then {after:?}");
+    ensure!(standby.get("/readyz").await?.contains("standby"));
+    standby.terminate().await;
+    end_as_it_is(world).await
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pacer_harness::world::World;
-use pacer_suites::{PATIENCE, apply, brisk_world, deployment, no_busy_kill, queue, running, scale, settled, succeeded};
+use pacer_suites::{
+    PATIENCE, PATIENT_LEASE, apply, brisk_world, deployment, no_busy_kill, queue, running, scale, settled, succeeded,
+};
 use serde_json::Value;
 
 use crate::guest::Guest;
@@ -29,7 +31,7 @@ async fn active(world: &World, before: &Value) -> Result<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_goes_away_during_a_swap_delays_it_and_nothing_else() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = brisk_world(&PATIENT_LEASE, |_| {}).await?;
     apply(&world, &deployment("web", 16)).await?;
     settled(&world, 16).await?;
     opinion(&world, "the first opinion").await?;
@@ -64,7 +66,7 @@ fn field<'a>(entry: &'a Value, name: &str) -> &'a str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_leader_decides_with_the_set_in_force_from_its_first_decision_on() -> Result<()> {
-    let lease = ["--enable-leader-election", "--lease-duration=11s", "--lease-renew-deadline=6s", "--lease-retry-period=500ms"];
+    let lease = ["--lease-duration=11s", "--lease-renew-deadline=6s", "--lease-retry-period=500ms"];
     let mut world = brisk_world(&lease, |_| {}).await?;
     apply(&world, &deployment("web", 20)).await?;
     settled(&world, 20).await?;

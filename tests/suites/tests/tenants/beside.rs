@@ -29,7 +29,7 @@ async fn without_operator() -> Result<(World, operator::Options)> {
     let mut options = None;
     let world = world(|all| options = all.operator.take()).await?;
     let mut options = options.context("no operator's options")?;
-    options.args.extend(BRISK.iter().chain(&["--enable-leader-election"]).map(|&argument| argument.to_owned()));
+    options.args.extend(BRISK.iter().map(|&argument| argument.to_owned()));
     Ok((world, options))
 }
 

@@ -369,11 +369,11 @@ impl<'a> Run<'a> {
         self.start(id);
     }
 
-    /// A runner starts: how long that takes, or after what time it fails, is drawn from what was recorded.
+    /// A runner starts. Whether it fails is taken from what was recorded; how long that takes is drawn from it.
     fn start(&mut self, id: usize) {
         let Some((pool, created)) = self.runners.get(id).map(|runner| (runner.pool, runner.created)) else { return };
         let samples = self.scenario.pools.get(pool).map(|pool| &pool.starts);
-        match self.starts.get_mut(pool).zip(samples).and_then(|(turns, samples)| turns.near(samples, created)) {
+        match self.starts.get_mut(pool).zip(samples).and_then(|(turns, samples)| turns.near(samples, created, Start::is_alike)) {
             Some(Start::Online(after)) => self.agenda.note((created + after).max(self.now), Event::Online { runner: id }),
             Some(Start::Failed(after)) => {
                 self.agenda.note((created + after).max(self.now), Event::Stopped { runner: id, exit_code: 1 });

@@ -42,6 +42,13 @@ pub(crate) enum Start {
     Failed(Moment),
 }
 
+impl Start {
+    /// Whether both come online, or neither does.
+    pub(crate) fn is_alike(self, other: Self) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
 /// A job.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {

@@ -11,9 +11,9 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
-    /// How long a runner must have been idle.
+    /// Seconds for which a runner must have been idle before it is removed.
     idle_seconds: u32,
-    /// Nobody goes for so long after the pool grew.
+    /// Seconds after a scale-up in which no runner is removed.
     hold_after_growth_seconds: u32,
 }
 

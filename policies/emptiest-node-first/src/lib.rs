@@ -21,7 +21,7 @@ const NAME_BYTES: usize = 120;
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
-    /// Runners that have been idle for less are kept, and keep their node.
+    /// Runners that have been idle for fewer seconds are kept, and so is their node.
     min_idle_seconds: u32,
     /// Takes a node's runners all or not at all: half-empty nodes save nothing.
     whole_nodes_only: bool,

@@ -14,7 +14,7 @@ use serde::Deserialize;
 pub struct Settings {
     /// Age from which a runner is retired. 60 or more.
     max_age_seconds: u32,
-    /// Younger ones are kept even if there are too many.
+    /// Keeps younger runners even if the pool has too many.
     only_expired: bool,
 }
 

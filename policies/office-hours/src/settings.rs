@@ -18,7 +18,7 @@ pub(crate) const SCHEMA: &str = include_str!("settings.schema.json");
 pub struct Settings {
     /// IANA name, offset from UTC, or POSIX rule.
     pub(crate) time_zone: String,
-    /// Where several overlap, the highest minimum and the highest maximum count.
+    /// If windows overlap, the highest minimum and the highest maximum apply.
     pub(crate) windows: Vec<Window>,
     /// Outside all windows.
     pub(crate) otherwise: Bounds,

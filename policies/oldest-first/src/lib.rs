@@ -11,9 +11,9 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
-    /// Runners of an outdated template go before older ones of the newest.
+    /// Removes runners of an outdated template before older runners of the newest one.
     outdated_first: bool,
-    /// Runners that have been idle for less are kept.
+    /// Runners that have been idle for fewer seconds are kept.
     min_idle_seconds: u32,
 }
 

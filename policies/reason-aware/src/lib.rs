@@ -16,9 +16,9 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
-    /// Causes that cost nothing.
+    /// Causes that do not count as a failed attempt.
     free: Vec<String>,
-    /// Causes that no further try cures.
+    /// Causes that another attempt does not cure.
     stop: Vec<String>,
     /// Tries before a cause of `stop` stops the runner. 1 to 100.
     tries: u32,

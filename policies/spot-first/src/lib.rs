@@ -19,7 +19,7 @@ const NAME_BYTES: usize = 120;
 pub struct Settings {
     /// Who goes first.
     first: Capacity,
-    /// Runners that have been idle for less are kept.
+    /// Runners that have been idle for fewer seconds are kept.
     min_idle_seconds: u32,
 }
 

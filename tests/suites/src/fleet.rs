@@ -80,7 +80,6 @@ pub fn runner_set(name: &str, replicas: u32) -> Value {
             "replicas": replicas,
             "repository": "acme/app",
             "labels": [name],
-            "dockerEnabled": false,
             "selector": {"matchLabels": {"app": name}},
             "serviceName": "workers",
             "template": {"metadata": {"labels": {"app": name}}},

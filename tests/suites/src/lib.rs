@@ -95,7 +95,7 @@ pub fn deployment(name: &str, replicas: u32) -> Value {
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
             "replicas": replicas,
-            "template": {"spec": {"repository": "acme/app", "labels": [name], "dockerEnabled": false}},
+            "template": {"spec": {"repository": "acme/app", "labels": [name]}},
         },
     })
 }

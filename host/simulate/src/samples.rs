@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// Samples among which one is drawn: those recorded next to the moment. Starts are slow together, when nodes are busy or a registry is, and
 /// fail together. Drawn from the whole trace they would be independent, and a wave of slow ones would be spread over all waves.
-const NEAR: usize = 8;
+pub(crate) const NEAR: usize = 8;
 
 /// The last sample recorded before a moment and the first one after it.
 const NEXT: usize = 2;

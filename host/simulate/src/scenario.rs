@@ -1,6 +1,6 @@
 //! What a trace gives a simulation: arrivals, run times, samples of starts, and how everything stood at its beginning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::agenda::{Moment, moment};
 use crate::calls::Scopes;
 use crate::nodes::RecordedNodes;
 use crate::reaction::{Reactions, reactions};
-use crate::samples::Samples;
+use crate::samples::{NEAR, Samples};
 
 /// Assumed for a pool of whose starts none was recorded, where nothing else is told.
 const UNKNOWN_START: Duration = Duration::from_secs(30);
@@ -268,8 +268,7 @@ fn pool(
         }
     }
     let runners: Vec<(&Arc<str>, &RunnerLife)> = history.runners.iter().filter(|(_, life)| life.pool == *name).collect();
-    let mut starts: Vec<(Moment, Start)> =
-        runners.iter().filter_map(|(_, life)| Some((moment(life.created), start(life)?))).collect();
+    let mut starts = starts(&runners, history);
     if !starts.iter().any(|(_, start)| matches!(start, Start::Online(_))) {
         notes.push(format!("pool {name}: no start of a runner is in the trace, so {} s is assumed", assumed.as_secs_f64()));
         let assumed = i64::try_from(assumed.as_millis()).unwrap_or(i64::MAX / 4);
@@ -310,6 +309,38 @@ fn start(life: &RunnerLife) -> Option<Start> {
         // It was given up while it started, or is still starting.
         (None, _) => None,
     }
+}
+
+/// Starts in the order of time. When a runner came online is known from the job that waited for it; otherwise from a listing, which is later, or from a
+/// job that came later. A start of the second kind took as long as the next one of the first kind, if that is less.
+fn starts(runners: &[(&Arc<str>, &RunnerLife)], history: &History) -> Vec<(Moment, Start)> {
+    let waited = |job: &&JobLife| {
+        let life = job.runner.as_ref().and_then(|runner| history.runners.get(runner));
+        life.is_some_and(|life| job.queued <= life.created && job.started == life.registered)
+    };
+    let waited_for: BTreeSet<&Arc<str>> = history.jobs.values().filter(waited).filter_map(|job| job.runner.as_ref()).collect();
+    let mut starts: Vec<(Moment, Start, bool)> =
+        runners.iter().filter_map(|(name, life)| Some((moment(life.created), start(life)?, waited_for.contains(name)))).collect();
+    starts.sort_unstable();
+    let known: Vec<(usize, Moment)> = (0..)
+        .zip(&starts)
+        .filter_map(|(position, (_, start, known))| match start {
+            Start::Online(took) if *known => Some((position, *took)),
+            _ => None,
+        })
+        .collect();
+    let next_to = |position: usize| {
+        let after = known.partition_point(|(known, _)| *known < position);
+        let beside = known.get(after.saturating_sub(1)..known.len().min(after + 1)).unwrap_or_default();
+        beside.iter().min_by_key(|(known, _)| known.abs_diff(position))
+    };
+    let own = |(position, (created, start, known)): (usize, &(Moment, Start, bool))| match (start, next_to(position)) {
+        (Start::Online(took), Some((next, exact))) if !known && next.abs_diff(position) <= NEAR / 2 => {
+            (*created, Start::Online(*took.min(exact)))
+        }
+        _ => (*created, *start),
+    };
+    (0..).zip(&starts).map(own).collect()
 }
 
 /// Times around the jobs that ran in a pool: from a job's end to its runner's, and from when both were there to the job's start.

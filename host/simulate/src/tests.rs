@@ -7,6 +7,7 @@ use pacer_trace::{About, Header, History, PoolSettings, Record, Trace, What};
 use proptest::prelude::*;
 
 use super::*;
+use crate::scenario::Start;
 
 /// One job: when it is queued, and how long it runs, in seconds.
 pub(crate) type Work = (i64, i64);
@@ -102,6 +103,26 @@ fn persistent_runners_are_used_again_and_go_when_the_delay_is_over() {
     // The delay counts from the last increase: jobs that reuse a runner do not prolong it.
     assert_eq!((total.starts, total.removals, total.unstarted), (3, 3, 0), "{total:?}");
     assert!(total.idle_minutes > 10.0, "{total:?}");
+}
+
+#[test]
+fn start_of_an_idle_runner_does_not_hold_the_delay_of_the_listing() {
+    let mut trace = trace(settings(0, 9, true, 0), &[], &[]);
+    let mut life = |number: u64, created: i64, registered: Option<i64>, queued_at: i64, started: i64| {
+        let runner: Arc<str> = Arc::from(format!("runner-{number}"));
+        let made = What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() };
+        trace.records.push(record(created, made));
+        trace.records.extend(registered.map(|at| record(at, What::RunnerRegistered { runner: runner.clone() })));
+        trace.records.push(record(queued_at, queued(number)));
+        trace.records.push(record(started, What::JobStarted { job: number, runner: Some(runner.clone()) }));
+    };
+    // A job waited for the first; the second was listed late, the third not at all; the fourth was faster than the first, although it was listed.
+    life(1, 10, Some(30), 9, 13);
+    life(2, 20, Some(25), 40, 41);
+    life(3, 30, None, 70, 71);
+    life(4, 40, Some(42), 90, 91);
+    let starts: Vec<_> = scenario(&trace).pools.remove(0).starts.values().collect();
+    assert_eq!(starts, [3_000, 3_000, 3_000, 2_000].map(Start::Online));
 }
 
 /// Six idle runners, two on each of three nodes, of which three are enough from the tenth minute on: recorded as one that went from each node.

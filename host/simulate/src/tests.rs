@@ -265,16 +265,19 @@ fn a_minimum_is_there_before_jobs_come() {
 #[test]
 fn failed_starts_are_tried_again_with_growing_pauses() {
     let mut trace = trace(settings(0, 5, true, 0), &[(10, 10)], &[]);
-    for runner in ["failed", "failed-again"].map(Arc::<str>::from) {
-        trace.records.push(record(-50, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
-        trace.records.push(record(-48, What::RunnerEnded { runner, why: pacer_trace::End::Failed }));
+    for (runner, created) in [("failed", 10), ("failed-again", 14)] {
+        let runner: Arc<str> = Arc::from(runner);
+        trace.records.push(record(created, What::RunnerCreated { runner: runner.clone(), pool: "ci/web".into() }));
+        trace.records.push(record(created + 2, What::RunnerEnded { runner, why: pacer_trace::End::Failed }));
     }
-    // Two of three samples fail; the other is the assumed one.
-    let outcomes: Vec<Outcome> = (0..32).map(|seed| outcome(&trace, seed)).collect();
-    assert!(outcomes.iter().any(|outcome| outcome.total.failed_starts > 1));
-    for outcome in outcomes {
-        let total = outcome.total;
-        assert_eq!((total.unstarted, total.starts), (0, total.failed_starts + 1), "{total:?}");
+    let good: Arc<str> = Arc::from("good");
+    trace.records.push(record(30, What::RunnerCreated { runner: good.clone(), pool: "ci/web".into() }));
+    trace.records.push(record(33, What::RunnerRegistered { runner: good }));
+    for seed in 0..32 {
+        let total = outcome(&trace, seed).total;
+        assert_eq!((total.failed_starts, total.starts, total.unstarted), (2, 3, 0), "{total:?}");
+        // Two starts of two seconds, a good one of three, and what the operator waits after a failure and after a second one.
+        assert!((15.0..25.0).contains(&total.wait_max), "{total:?}");
     }
 }
 

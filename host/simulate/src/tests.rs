@@ -114,7 +114,7 @@ fn start_of_an_idle_runner_does_not_hold_the_delay_of_the_listing() {
         trace.records.push(record(created, made));
         trace.records.extend(registered.map(|at| record(at, What::RunnerRegistered { runner: runner.clone() })));
         trace.records.push(record(queued_at, queued(number)));
-        trace.records.push(record(started, What::JobStarted { job: number, runner: Some(runner.clone()) }));
+        trace.records.push(record(started, What::JobStarted { job: number, runner: Some(runner) }));
     };
     // A job waited for the first; the second was listed late, the third not at all; the fourth was faster than the first, although it was listed.
     life(1, 10, Some(30), 9, 13);

@@ -152,7 +152,7 @@ async fn exported_metrics_are_those_of_the_page() -> Result<()> {
     });
     apply(&world, &with_spec(deployment("kept", 1), "ephemeral", false.into())).await?;
     apply(&world, &kept).await?;
-    runners(&world, "4 online", |counts| counts.online >= 4).await?;
+    runners(&world, "5 online", |counts| counts.online >= 5).await?;
     queue(&world, "web", 2, Duration::from_secs(1))?;
     queue(&world, "kept", 1, Duration::from_secs(1))?;
     succeeded(&world, 3).await?;

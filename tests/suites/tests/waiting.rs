@@ -15,7 +15,7 @@ use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
 #[path = "waiting/causes.rs"]
@@ -60,7 +60,8 @@ async fn waits_for(world: &World, job: JobId, cause: &str) -> Result<Value> {
 
 /// A deployment and its autoscaler, which takes jobs by now.
 async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
-    apply(world, &deployment(name, min)).await?;
+    // A pod whose runner failed counts as starting while its docker sidecar runs.
+    apply(world, &with_spec(deployment(name, min), "dockerEnabled", false.into())).await?;
     apply(world, &autoscaler(name, min, max)).await?;
     takes_jobs(world, name).await
 }

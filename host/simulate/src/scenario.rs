@@ -1,6 +1,6 @@
 //! What a trace gives a simulation: arrivals, run times, samples of starts, and how everything stood at its beginning.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -268,7 +268,8 @@ fn pool(
         }
     }
     let runners: Vec<(&Arc<str>, &RunnerLife)> = history.runners.iter().filter(|(_, life)| life.pool == *name).collect();
-    let mut starts = starts(&runners, history);
+    let worked = worked(name, history);
+    let mut starts = starts(&runners, &worked);
     if !starts.iter().any(|(_, start)| matches!(start, Start::Online(_))) {
         notes.push(format!("pool {name}: no start of a runner is in the trace, so {} s is assumed", assumed.as_secs_f64()));
         let assumed = i64::try_from(assumed.as_millis()).unwrap_or(i64::MAX / 4);
@@ -279,7 +280,7 @@ fn pool(
         .iter()
         .filter(|(_, life)| there(life))
         .map(|(name, life)| ((*name).clone(), life.registered.is_some_and(|registered| moment(registered) <= begins)));
-    let (lingers, pickups) = after_jobs(name, history);
+    let (lingers, pickups) = after_jobs(worked, history);
     Pool {
         name: name.clone(),
         settings,
@@ -311,16 +312,31 @@ fn start(life: &RunnerLife) -> Option<Start> {
     }
 }
 
+/// Jobs by the runner that they ran on.
+type Worked<'a> = BTreeMap<&'a Arc<str>, Vec<&'a JobLife>>;
+
+/// What the runners of a pool worked on.
+fn worked<'a>(pool: &Arc<str>, history: &'a History) -> Worked<'a> {
+    let mut worked = Worked::new();
+    for job in history.jobs.values() {
+        if let Some(runner) = &job.runner
+            && history.runners.get(runner).is_some_and(|life| life.pool == *pool)
+        {
+            worked.entry(runner).or_default().push(job);
+        }
+    }
+    worked
+}
+
 /// Starts in the order of time. When a runner came online is known from the job that waited for it; otherwise from a listing, which is later, or from a
 /// job that came later. A start of the second kind took as long as the next one of the first kind, if that is less.
-fn starts(runners: &[(&Arc<str>, &RunnerLife)], history: &History) -> Vec<(Moment, Start)> {
-    let waited = |job: &&JobLife| {
-        let life = job.runner.as_ref().and_then(|runner| history.runners.get(runner));
-        life.is_some_and(|life| job.queued <= life.created && job.started == life.registered)
+fn starts(runners: &[(&Arc<str>, &RunnerLife)], worked: &Worked<'_>) -> Vec<(Moment, Start)> {
+    let waited_for = |name: &&Arc<str>, life: &RunnerLife| {
+        let mut jobs = worked.get(name).into_iter().flatten();
+        jobs.any(|job| job.queued <= life.created && job.started == life.registered)
     };
-    let waited_for: BTreeSet<&Arc<str>> = history.jobs.values().filter(waited).filter_map(|job| job.runner.as_ref()).collect();
     let mut starts: Vec<(Moment, Start, bool)> =
-        runners.iter().filter_map(|(name, life)| Some((moment(life.created), start(life)?, waited_for.contains(name)))).collect();
+        runners.iter().filter_map(|(name, life)| Some((moment(life.created), start(life)?, waited_for(name, life)))).collect();
     starts.sort_unstable();
     let known: Vec<(usize, Moment)> = (0..)
         .zip(&starts)
@@ -344,16 +360,10 @@ fn starts(runners: &[(&Arc<str>, &RunnerLife)], history: &History) -> Vec<(Momen
 }
 
 /// Times around the jobs that ran in a pool: from a job's end to its runner's, and from when both were there to the job's start.
-fn after_jobs(pool: &Arc<str>, history: &History) -> (Samples<Moment>, Samples<Moment>) {
-    let mut of_runner: BTreeMap<&Arc<str>, Vec<&JobLife>> = BTreeMap::new();
-    for job in history.jobs.values() {
-        if let Some(runner) = &job.runner {
-            of_runner.entry(runner).or_default().push(job);
-        }
-    }
+fn after_jobs(worked: Worked<'_>, history: &History) -> (Samples<Moment>, Samples<Moment>) {
     let (mut lingers, mut pickups) = (Vec::new(), Vec::new());
-    for (runner, mut jobs) in of_runner {
-        let Some(life) = history.runners.get(runner).filter(|life| life.pool == *pool) else { continue };
+    for (runner, mut jobs) in worked {
+        let Some(life) = history.runners.get(runner) else { continue };
         jobs.sort_by_key(|job| job.started);
         let mut free = life.registered.map(moment);
         for job in &jobs {

@@ -18,15 +18,20 @@ use tokio::io::AsyncWriteExt;
 pub use self::audit::{ApiCalls, Audit, Caller};
 pub use self::identity::StaticUser;
 use self::identity::Token;
+use self::template::Template;
 use crate::child::{Child, ChildError, find_in_path};
 
 mod assets;
 mod audit;
 mod identity;
 mod manifest;
+mod template;
 
 /// How long each component has until it is ready. Two cores that also compile make a start of four seconds last long.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// etcd's directory.
+const DATA: &str = "etcd";
 
 /// How often a start is tried when another process takes one of the chosen ports.
 const ATTEMPTS: usize = 3;
@@ -158,7 +163,7 @@ impl Layout {
 
     fn etcd(&self, assets: &Path) -> Command {
         let mut command = Command::new(assets.join("etcd"));
-        command.arg(self.argument("data-dir", "etcd")).args([
+        command.arg(self.argument("data-dir", DATA)).args([
             &format!("--listen-client-urls={}", self.etcd_url()),
             // Never used, but it must look like an address.
             "--advertise-client-urls=http://127.0.0.1:0",
@@ -260,24 +265,10 @@ impl ControlPlane {
 
     async fn start_once(assets: &Path, options: &Options) -> Result<Self, ControlPlaneError> {
         let started = Instant::now();
-        let file_error = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ControlPlaneError::File { path, source }
-        };
-        let temporary = std::env::temp_dir();
-        let mut directory = tempfile::Builder::new().prefix("pacer-controlplane-").tempdir().map_err(file_error(&temporary))?;
-        directory.disable_cleanup(options.keep);
-        let layout = Layout::new(directory.path()).map_err(file_error(&temporary))?;
-        let [admin, nodes, _] = write_identities(&layout, options).map_err(file_error(&layout.root))?;
-
-        let etcd = Child::start("etcd", &layout.etcd(assets), &layout.file("etcd.log"))?;
-        let apiserver_command = layout.apiserver(assets, options);
-        let apiserver = Child::start("kube-apiserver", &apiserver_command, &layout.file("kube-apiserver.log"))?;
-        while_alive(&etcd, while_alive(&apiserver, answering(&layout, &admin))).await?;
-        for definitions in &options.definitions {
-            // The garbage collector's first look must find them.
-            while_alive(&apiserver, manifest::define(&client(client_config(&layout, &admin))?, definitions)).await?;
-        }
+        let template = if assets::are_built() { template(assets, options).await? } else { None };
+        let (directory, layout) = new_directory(options.keep)?;
+        let Served { etcd, apiserver, apiserver_command, tokens: [admin, nodes, _] } =
+            serve(assets, &layout, options, template.as_ref()).await?;
         let controllers = Child::start(
             "kube-controller-manager",
             &layout.controllers(assets, options),
@@ -510,6 +501,65 @@ impl ControlPlane {
         self.apiserver.lock().await.kill().await;
         self.etcd.kill().await;
     }
+}
+
+/// etcd and an API server that takes requests and knows the definitions.
+struct Served {
+    etcd: Child,
+    apiserver: Child,
+    apiserver_command: Command,
+    tokens: [Token; 3],
+}
+
+/// Starts etcd, with the data of the template if there is one, and the API server.
+async fn serve(
+    assets: &Path,
+    layout: &Layout,
+    options: &Options,
+    template: Option<&Template>,
+) -> Result<Served, ControlPlaneError> {
+    let failed = |source| ControlPlaneError::File { path: layout.root.clone(), source };
+    let tokens = write_identities(layout, options).map_err(failed)?;
+    let [admin, ..] = &tokens;
+    let defined = match template {
+        Some(template) => template.copy_to(&layout.file(DATA)).map_err(failed)?,
+        None => false,
+    };
+    let etcd = Child::start("etcd", &layout.etcd(assets), &layout.file("etcd.log"))?;
+    let apiserver_command = layout.apiserver(assets, options);
+    let apiserver = Child::start("kube-apiserver", &apiserver_command, &layout.file("kube-apiserver.log"))?;
+    while_alive(&etcd, while_alive(&apiserver, answering(layout, admin))).await?;
+    for definitions in options.definitions.iter().filter(|_| !defined) {
+        // The garbage collector's first look must find them.
+        while_alive(&apiserver, manifest::define(&client(client_config(layout, admin))?, definitions)).await?;
+    }
+    Ok(Served { etcd, apiserver, apiserver_command, tokens })
+}
+
+/// The template for these definitions. It is made by the first who needs it; who needs it meanwhile does without.
+async fn template(assets: &Path, options: &Options) -> Result<Option<Template>, ControlPlaneError> {
+    let failed = |source| ControlPlaneError::File { path: assets.join("data"), source };
+    let template = Template::of(assets, &options.definitions).map_err(failed)?;
+    // Where nothing may be written, there is none.
+    let Ok(Some(claim)) = template.claim() else { return Ok(Some(template)) };
+    let (_directory, layout) = new_directory(false)?;
+    let plain = Options { definitions: options.definitions.clone(), ..Options::default() };
+    let Served { etcd, apiserver, tokens: [admin, ..], .. } = serve(assets, &layout, &plain, None).await?;
+    while_alive(&apiserver, serving(&layout, &admin)).await?;
+    apiserver.terminate(PATIENCE).await;
+    etcd.terminate(PATIENCE).await;
+    claim.keep(&layout.file(DATA)).map_err(failed)?;
+    Ok(Some(template))
+}
+
+/// A directory of its own for a control plane, which goes with its handle unless it is to be kept.
+fn new_directory(keep: bool) -> Result<(TempDir, Layout), ControlPlaneError> {
+    let temporary = std::env::temp_dir();
+    let failed = |source| ControlPlaneError::File { path: temporary.clone(), source };
+    let mut directory = tempfile::Builder::new().prefix("pacer-controlplane-").tempdir().map_err(failed)?;
+    directory.disable_cleanup(keep);
+    let layout = Layout::new(directory.path()).map_err(failed)?;
+    Ok((directory, layout))
 }
 
 /// Writes keys, tokens, the audit policy and kubeconfigs; the tokens are in the order of [`StaticUser::ALL`].

@@ -11,9 +11,10 @@ use crate::controlplane::{self, ApiCalls, Caller, ControlPlane, ControlPlaneErro
 use crate::github::{Settings, SimGitHub};
 use crate::nodes::{self, Nodes, NodesError};
 use crate::operator::{self, Operator, OperatorError};
+use crate::receivers::Receivers;
 
-/// How long the operator has until it acts.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the operator has until it acts, and a receiver until it receives.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Columns of the reports that say why an object is still there.
 const LIFE: &str = "NAME:.metadata.name,UID:.metadata.uid,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers,\
@@ -30,6 +31,8 @@ pub struct Options {
     pub nodes: Option<nodes::Options>,
     /// The operator; none when absent.
     pub operator: Option<operator::Options>,
+    /// Webhook receivers beside the operator, and how many; none when absent.
+    pub receivers: Option<(operator::Options, usize)>,
     /// Custom resource definitions: files or directories. Those that do not exist are passed over.
     pub definitions: Vec<PathBuf>,
     /// What is applied after the operator's namespace was made: its service account and roles. Missing ones are passed over.
@@ -44,6 +47,7 @@ impl Default for Options {
             github: Settings::default(),
             nodes: Some(nodes::Options::default()),
             operator: Some(operator::Options::default()),
+            receivers: None,
             definitions: vec![deploy.join("chart/crds")],
             manifests: vec![deploy.join("base/namespace.yaml"), deploy.join("base/rbac.yaml")],
         }
@@ -80,6 +84,8 @@ pub struct World {
     // Dropped in this order, so that nothing complains about the absence of the other.
     /// The operator, if there is one.
     pub operator: Option<Operator>,
+    /// What receives webhooks beside the operator, if anything does.
+    pub receivers: Option<Receivers>,
     /// The nodes, if there are any.
     pub nodes: Option<Nodes>,
     /// GitHub.
@@ -120,8 +126,12 @@ impl World {
             }
             None => None,
         };
+        let receivers = match &options.receivers {
+            Some((receiver, count)) => Some(Receivers::start(&plane, &github, receiver, *count).await?),
+            None => None,
+        };
         let account = Caller::service_account(&account.namespace, &account.service_account);
-        Ok(Self { operator, nodes, github, plane, client, account })
+        Ok(Self { operator, receivers, nodes, github, plane, client, account })
     }
 
     /// The operator's requests to the API server since `since`, as far as the audit log records them. Those for the lease are left out: whatever
@@ -185,6 +195,9 @@ impl World {
         if let Some(operator) = &self.operator {
             section(&mut report, "operator", &operator.log_tail(16_000));
         }
+        if let Some(receivers) = &self.receivers {
+            section(&mut report, "webhook receivers", &receivers.log_tails(8_000));
+        }
         report
     }
 
@@ -192,6 +205,9 @@ impl World {
     pub async fn stop(self) {
         if let Some(operator) = &self.operator {
             operator.terminate().await;
+        }
+        if let Some(receivers) = self.receivers {
+            receivers.stop().await;
         }
         if let Some(nodes) = self.nodes {
             nodes.stop().await;

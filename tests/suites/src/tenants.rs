@@ -74,7 +74,7 @@ impl Tenant {
             "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
             "metadata": {"name": self.name, "namespace": NAMESPACE},
             "spec": {"replicas": replicas, "template": {"spec": {
-                "organization": self.name, "labels": [self.name], "dockerEnabled": false,
+                "organization": self.name, "labels": [self.name],
                 "githubAPICredentialsFrom": {"secretRef": {"name": self.name}},
             }}},
         })

@@ -1,9 +1,11 @@
-//! Webhooks that the operator receives itself, by `--webhook-addr`.
+//! Webhooks that the operator receives itself, by `--webhook-addr`, or two replicas of `pacer webhook` for it.
 
 use anyhow::{Context, Result};
 use pacer_harness::github::{Hook, HookOwner, Scope, Tail};
+use pacer_harness::operator;
 use pacer_harness::world::{Options, World};
 
+use crate::manifests::shipped;
 use crate::{BRISK, world_with};
 
 /// Secret of the webhooks.
@@ -35,6 +37,34 @@ pub fn hook(world: &World, owner: impl Into<HookOwner>) -> Result<()> {
     let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
     world.github.add_hook(Hook { owner: owner.into(), url: format!("http://{address}/"), secret: SECRET.to_owned() });
     Ok(())
+}
+
+/// `pacer webhook` as it is shipped, with its own role.
+#[must_use]
+pub fn receiver() -> operator::Options {
+    operator::Options {
+        verb: "webhook".to_owned(),
+        service_account: "pacer-webhook".to_owned(),
+        args: vec!["--webhook-addr=127.0.0.1:0".to_owned()],
+        env: vec![("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned())],
+        ..operator::Options::default()
+    }
+}
+
+/// A world in which two replicas of `pacer webhook`, as shipped, receive the events of `acme/app`.
+///
+/// # Errors
+///
+/// When a part of it does not start.
+pub async fn world_with_receivers(arguments: &[&str]) -> Result<World> {
+    let world = world_with(arguments, |options| {
+        options.manifests.push(shipped("webhook/rbac.yaml"));
+        options.receivers = Some((receiver(), 2));
+    })
+    .await?;
+    let url = world.receivers.as_ref().context("no receivers")?.url();
+    world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url, secret: SECRET.to_owned() });
+    Ok(world)
 }
 
 /// As [`receiving_world`], for the events of `acme/app`.

@@ -173,7 +173,7 @@ async fn world_with_solo() -> Result<pacer_harness::world::World> {
         "apiVersion": "actions.summerwind.dev/v1alpha1",
         "kind": "Runner",
         "metadata": {"name": "solo", "namespace": "default"},
-        "spec": {"repository": "acme/app", "labels": ["solo"], "dockerEnabled": false},
+        "spec": {"repository": "acme/app", "labels": ["solo"]},
     });
     apply(&world, &runner).await?;
     runners(&world, "it online", |counts| counts.online == 1).await?;

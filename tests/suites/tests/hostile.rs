@@ -48,7 +48,7 @@ fn pack(bytes: &[u8]) -> Vec<u8> {
 
 /// A fleet in any namespace.
 fn fleet(namespace: &str, name: &str, spec: &Value, replicas: u32) -> Value {
-    let mut runners = json!({"labels": [name], "dockerEnabled": false});
+    let mut runners = json!({"labels": [name]});
     runners.as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap_or_default());
     json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",

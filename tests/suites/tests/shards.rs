@@ -76,7 +76,7 @@ fn fleet(namespace: &str, replicas: usize) -> Value {
         "metadata": {"name": "web", "namespace": namespace},
         "spec": {
             "replicas": replicas,
-            "template": {"spec": {"repository": format!("acme/{namespace}"), "labels": ["web"], "dockerEnabled": false}},
+            "template": {"spec": {"repository": format!("acme/{namespace}"), "labels": ["web"]}},
         },
     })
 }

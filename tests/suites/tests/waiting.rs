@@ -14,8 +14,8 @@ use pacer_core::ledger::State;
 use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
-use pacer_suites::webhook::hooked_world;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until, with_spec};
+use pacer_suites::webhook::world_with_receivers;
+use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until};
 use serde_json::{Value, json};
 
 #[path = "waiting/causes.rs"]
@@ -60,8 +60,7 @@ async fn waits_for(world: &World, job: JobId, cause: &str) -> Result<Value> {
 
 /// A deployment and its autoscaler, which takes jobs by now.
 async fn pool(world: &World, name: &str, min: u32, max: u32) -> Result<()> {
-    // A pod whose runner failed counts as starting while its docker sidecar runs.
-    apply(world, &with_spec(deployment(name, min), "dockerEnabled", false.into())).await?;
+    apply(world, &deployment(name, min)).await?;
     apply(world, &autoscaler(name, min, max)).await?;
     takes_jobs(world, name).await
 }
@@ -88,7 +87,7 @@ async fn at_work(world: &World, count: usize) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
-    let world = hooked_world(&[]).await?;
+    let world = world_with_receivers(&[]).await?;
     let nodes = world.nodes.as_ref().context("no nodes")?;
 
     // The maximum: one runs, two wait, in their order.
@@ -149,7 +148,7 @@ async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_waits_for_the_limit_on_new_runners() -> Result<()> {
-    let world = hooked_world(&["--max-new-runners-per-minute=1"]).await?;
+    let world = world_with_receivers(&["--max-new-runners-per-minute=1"]).await?;
     pool(&world, "web", 0, 9).await?;
     let [_, second] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
     at_work(&world, 1).await?;
@@ -167,7 +166,7 @@ const MISSED: i64 = 15;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_told_when_it_will_probably_start() -> Result<()> {
-    let world = hooked_world(&[]).await?;
+    let world = world_with_receivers(&[]).await?;
     pool(&world, "web", 0, 1).await?;
     // What the pool's starts and jobs take as a rule.
     queue(&world, "web", 1, USUAL)?;

@@ -17,6 +17,7 @@ use pacer_core::recovery::{Rerun, Reruns};
 use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Standing};
 use pacer_demand::ledger::jobs_known_to;
+use pacer_operator::observe;
 use pacer_operator::target::{Target, TargetRef, owner_of};
 use pacer_operator::waiting as evidence;
 use pacer_policy::Record;
@@ -235,7 +236,8 @@ fn of_pod(pod: &Pod) -> (Standing, Option<Timestamp>) {
     let status = pod.status.clone().unwrap_or_default();
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let at = |condition: &PodCondition| condition.last_transition_time.as_ref().map(|time| time.0).or(created);
-    if pod.metadata.deletion_timestamp.is_some() || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+    // The end of its container is the runner's, although a sidecar keeps the pod running.
+    if pod.metadata.deletion_timestamp.is_some() || observe::pod::facts(pod, false).stopped() {
         return (Standing::Leaving, created);
     }
     let conditions = status.conditions.unwrap_or_default();
@@ -299,6 +301,12 @@ mod tests {
                 "{phase: Running, containerStatuses: [{name: runner, ready: true, restartCount: 0, image: a, imageID: '', state: {running: {}}}]}",
                 false,
                 Standing::Registering,
+            ),
+            (
+                "{reason: exit}",
+                "{phase: Running, containerStatuses: [{name: runner, ready: false, restartCount: 0, image: a, imageID: '', state: {terminated: {exitCode: 1}}}, {name: docker, ready: true, restartCount: 0, image: a, imageID: '', state: {running: {}}}]}",
+                false,
+                Standing::Failed,
             ),
             ("{}", "{phase: Failed}", false, Standing::Leaving),
             ("{reason: completed}", "{phase: Succeeded}", false, Standing::Leaving),

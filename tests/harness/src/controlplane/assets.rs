@@ -8,12 +8,20 @@ use super::ControlPlaneError;
 /// Names a directory of assets must hold.
 const COMPONENTS: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
+/// Other directories of executables, in this order.
+const OTHERS: [&str; 2] = ["KUBEBUILDER_ASSETS", "PACER_CONTROLPLANE"];
+
+/// Whether `tests/controlplane/build.sh` made the executables, so that the directory is ours.
+pub(super) fn are_built() -> bool {
+    OTHERS.iter().all(|variable| std::env::var_os(variable).is_none_or(|value| value.is_empty()))
+}
+
 /// The directory that holds the executables.
 ///
 /// In this order: `KUBEBUILDER_ASSETS`, `PACER_CONTROLPLANE`, what `tests/controlplane/build.sh` prints (it builds them the
 /// first time, which takes minutes).
 pub(super) async fn find() -> Result<PathBuf, ControlPlaneError> {
-    for variable in ["KUBEBUILDER_ASSETS", "PACER_CONTROLPLANE"] {
+    for variable in OTHERS {
         if let Some(directory) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
             let directory = PathBuf::from(directory);
             return match missing(&directory) {

@@ -21,7 +21,8 @@ const WRITER: &str = "kubectl";
 ///
 /// When a file is no manifest, or the API server refuses an object.
 pub(super) async fn apply(client: &Client, path: &Path) -> Result<Vec<DynamicObject>, ControlPlaneError> {
-    let objects: Vec<DynamicObject> = files(path)?.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?.concat();
+    let failed = |source| ControlPlaneError::File { path: path.to_owned(), source };
+    let objects: Vec<DynamicObject> = files(path).map_err(failed)?.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?.concat();
     try_join_all(objects.iter().map(|object| apply_object(client, object))).await
 }
 
@@ -60,12 +61,12 @@ pub(super) async fn define(client: &Client, path: &Path) -> Result<(), ControlPl
     Ok(())
 }
 
-fn files(path: &Path) -> Result<Vec<PathBuf>, ControlPlaneError> {
+/// The file, or all manifests of the directory.
+pub(super) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let failed = |source| ControlPlaneError::File { path: path.to_owned(), source };
-    let entries = std::fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(failed)?;
+    let entries: Vec<_> = std::fs::read_dir(path)?.collect::<io::Result<_>>()?;
     let files = entries.into_iter().map(|entry| entry.path());
     Ok(files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml")).collect())
 }

@@ -19,7 +19,7 @@ fn of_organization(name: &str, group: &str) -> Value {
     json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"replicas": 0, "template": {"spec": {"organization": "acme", "group": group, "dockerEnabled": false}}},
+        "spec": {"replicas": 0, "template": {"spec": {"organization": "acme", "group": group}}},
     })
 }
 

@@ -6,29 +6,20 @@ use anyhow::{Context, Result, ensure};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_harness::github::{Conclusion, Delivering, Hook, JobId, JobSpec, Scope, View};
 use pacer_harness::ingress::Ingress;
-use pacer_harness::operator::{self, Operator};
+use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
 use pacer_suites::fleet::{Fleet, Kind};
 use pacer_suites::kill::Dice;
 use pacer_suites::manifests::shipped;
+use pacer_suites::webhook::{SECRET, receiver};
 use pacer_suites::{PATIENCE, apply, brisk_world, delete, delete_all, end, for_both_kinds, no_open_jobs, queue, settled, until};
 use serde_json::json;
 
 for_both_kinds!(nobody_waits_and_nothing_stays_reserved_however_receivers_die);
 
-/// Secret of the webhooks.
-const SECRET: &str = "a secret of the faults";
-
 /// `pacer webhook` with its shipped role, ready.
 async fn replica(world: &World) -> Result<Operator> {
-    let options = operator::Options {
-        verb: "webhook".to_owned(),
-        service_account: "pacer-webhook".to_owned(),
-        args: vec!["--webhook-addr=127.0.0.1:0".to_owned()],
-        env: vec![("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned())],
-        ..operator::Options::default()
-    };
-    let replica = Operator::start(&world.plane, &world.github, &options).await?;
+    let replica = Operator::start(&world.plane, &world.github, &receiver()).await?;
     replica.until_ready("receiving", PATIENCE).await?;
     Ok(replica)
 }

@@ -21,7 +21,7 @@ async fn at_work(agents: Agents) -> Result<World> {
     let world = late_world(Events::None, agents).await?;
     let solo = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "metadata": {"name": "solo", "namespace": NAMESPACE},
-        "spec": {"repository": "acme/app", "labels": ["solo"], "dockerEnabled": false},
+        "spec": {"repository": "acme/app", "labels": ["solo"]},
     });
     apply(&world, &solo).await?;
     runners(&world, "it online", |counts| counts.online == 1).await?;

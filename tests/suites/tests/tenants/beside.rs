@@ -21,7 +21,7 @@ fn deployment(namespace: &str, repository: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
         "metadata": {"name": "web", "namespace": namespace},
-        "spec": {"replicas": replicas, "template": {"spec": {"repository": repository, "labels": [namespace], "dockerEnabled": false}}},
+        "spec": {"replicas": replicas, "template": {"spec": {"repository": repository, "labels": [namespace]}}},
     })
 }
 

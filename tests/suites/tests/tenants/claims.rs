@@ -158,7 +158,7 @@ async fn runner_that_never_had_a_pod_does_not_unregister_its_namesake() -> Resul
     // Its pod would be refused as well: there is no such volume.
     let namesake = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "metadata": {"name": name, "namespace": "thief"},
-        "spec": {"repository": "acme/app", "dockerEnabled": false, "volumeMounts": [{"name": "none", "mountPath": "/none"}]},
+        "spec": {"repository": "acme/app", "volumeMounts": [{"name": "none", "mountPath": "/none"}]},
     });
     put(&world, &namesake).await?;
     let theirs: Api<Runner> = Api::namespaced(world.client.clone(), "thief");

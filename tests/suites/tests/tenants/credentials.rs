@@ -219,7 +219,7 @@ async fn lonely_fleet(world: &World, loss: Loss) -> Result<(Scope, String)> {
             "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
             "metadata": {"name": "web", "namespace": name},
             "spec": {"replicas": 2, "template": {"spec": {
-                "repository": format!("{name}/app"), "dockerEnabled": false,
+                "repository": format!("{name}/app"),
                 "githubAPICredentialsFrom": {"secretRef": {"name": "github"}},
             }}},
         }),

@@ -16,7 +16,7 @@ use crate::tenancy::put;
 async fn make(world: &World, namespace: &str) -> Result<()> {
     let runner = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "metadata": {"name": "twin", "namespace": namespace},
-        "spec": {"repository": "acme/app", "dockerEnabled": false},
+        "spec": {"repository": "acme/app"},
     });
     put(world, &runner).await
 }

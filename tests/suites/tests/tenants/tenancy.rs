@@ -27,7 +27,7 @@ namespaces:
 ";
 
 pub(crate) fn deployment(namespace: &str, name: &str, spec: &Value, replicas: u32) -> Value {
-    let mut runners = json!({"labels": [name], "dockerEnabled": false});
+    let mut runners = json!({"labels": [name]});
     if let (Some(runners), Value::Object(spec)) = (runners.as_object_mut(), spec.clone()) {
         runners.extend(spec);
     }
@@ -209,7 +209,7 @@ async fn quotas_bound_runners_and_fleets_of_a_namespace() -> Result<()> {
     // A Runner of its own hand is one too many as well.
     let alone = json!({
         "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "metadata": {"name": "alone", "namespace": "a"},
-        "spec": {"repository": "acme/app", "dockerEnabled": false},
+        "spec": {"repository": "acme/app"},
     });
     put(&world, &alone).await?;
     let api: Api<Runner> = Api::namespaced(world.client.clone(), "a");

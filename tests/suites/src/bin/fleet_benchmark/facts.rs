@@ -84,7 +84,7 @@ async fn at_rest(world: &World, size: u32, idle: Duration, reads: &[&str], page:
             "replicas": size,
             "template": {
                 "metadata": {"annotations": {"example.com/team": "a"}, "labels": {"example.com/tier": "b"}},
-                "spec": {"repository": "acme/app", "labels": [NAME], "dockerEnabled": false},
+                "spec": {"repository": "acme/app", "labels": [NAME]},
             },
         },
     });

@@ -1,0 +1,71 @@
+//! Webhook receivers beside the operator: replicas of `pacer webhook` behind one address, as `deploy/webhook` and the chart run them.
+
+use std::fmt::Write as _;
+use std::io;
+
+use crate::controlplane::ControlPlane;
+use crate::github::SimGitHub;
+use crate::ingress::Ingress;
+use crate::operator::{self, Operator, OperatorError};
+use crate::world::PATIENCE;
+
+/// Replicas of `pacer webhook`, which take turns; killed when the handle is dropped.
+#[derive(Debug)]
+pub struct Receivers {
+    ingress: Ingress,
+    replicas: Vec<Operator>,
+}
+
+impl Receivers {
+    /// Starts so many and waits until each knows the autoscalers.
+    ///
+    /// # Errors
+    ///
+    /// When one of them does not start.
+    pub async fn start(
+        plane: &ControlPlane,
+        github: &SimGitHub,
+        options: &operator::Options,
+        count: usize,
+    ) -> Result<Self, OperatorError> {
+        let no_port = |source| OperatorError::Read { what: "the address before the receivers".to_owned(), source };
+        let ingress = Ingress::start().await.map_err(no_port)?;
+        let mut replicas = Vec::with_capacity(count);
+        let mut addresses = Vec::with_capacity(count);
+        for _ in 0..count {
+            let replica = Operator::start(plane, github, options).await?;
+            replica.until_ready("receiving", PATIENCE).await?;
+            let none = || io::Error::other("it announced none");
+            let what = || "the address for webhooks".to_owned();
+            let address = replica.webhook_address().ok_or_else(|| OperatorError::Read { what: what(), source: none() })?;
+            addresses.push(address);
+            replicas.push(replica);
+        }
+        ingress.serve(addresses);
+        Ok(Self { ingress, replicas })
+    }
+
+    /// The URL to register as a webhook's.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.ingress.url()
+    }
+
+    /// The end of the log of each, in bytes.
+    #[must_use]
+    pub fn log_tails(&self, bytes: u64) -> String {
+        self.replicas.iter().enumerate().fold(String::new(), |mut text, (number, replica)| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "receiver {number}:\n{}", replica.log_tail(bytes));
+            text
+        })
+    }
+
+    /// Ends them in order.
+    pub async fn stop(self) {
+        for replica in &self.replicas {
+            replica.terminate().await;
+        }
+        self.ingress.stop().await;
+    }
+}

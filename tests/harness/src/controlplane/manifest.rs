@@ -22,7 +22,8 @@ const WRITER: &str = "kubectl";
 /// When a file is no manifest, or the API server refuses an object.
 pub(super) async fn apply(client: &Client, path: &Path) -> Result<Vec<DynamicObject>, ControlPlaneError> {
     let failed = |source| ControlPlaneError::File { path: path.to_owned(), source };
-    let objects: Vec<DynamicObject> = files(path).map_err(failed)?.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?.concat();
+    let objects: Vec<DynamicObject> =
+        files(path).map_err(failed)?.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?.concat();
     try_join_all(objects.iter().map(|object| apply_object(client, object))).await
 }
 

@@ -180,8 +180,7 @@ async fn job_that_no_autoscaler_knows_is_told_what_lacks_by_asking_github() -> R
     world.github.add(&corp);
     world.github.add_group(&corp, "closed", GroupVisibility::Selected(["other".to_owned()].into()));
     let mut big = deployment("big", 0);
-    big["spec"]["template"]["spec"] =
-        json!({"organization": "corp", "group": "closed", "labels": ["big"]});
+    big["spec"]["template"]["spec"] = json!({"organization": "corp", "group": "closed", "labels": ["big"]});
     apply(&world, &big).await?;
     apply(&world, &autoscaler("big", 0, 1)).await?;
     takes_jobs(&world, "big").await?;

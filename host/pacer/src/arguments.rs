@@ -410,8 +410,8 @@ pub(crate) struct ElectionArguments {
     /// How long a leader continues to act without renewing its lease.
     #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease_renew_deadline: Duration,
-    /// UID of the operator's pod. A process that is started again in the same pod takes the lease of the process before it over at once; without this, it
-    /// waits until that lease expires. Must not be shared by processes that run at the same time.
+    /// UID of the operator's pod. A process that is restarted in the same pod takes over the lease at once. Without this flag, it waits until the lease
+    /// expires. Processes that run at the same time must not share a UID.
     #[arg(long, env = "POD_UID", value_name = "UID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) pod_uid: Option<String>,
     /// Number of shards into which namespaces are divided, so that this many replicas act at the same time. 1: one replica acts, the others stand by.

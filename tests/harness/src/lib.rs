@@ -10,6 +10,7 @@
 pub mod child;
 pub mod controlplane;
 pub mod github;
+pub mod http;
 pub mod ingress;
 pub mod nodes;
 pub mod objects;

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::child::{Child, ChildError, tail};
 use crate::controlplane::{ControlPlane, ControlPlaneError};
 use crate::github::SimGitHub;
+use crate::http;
 
 /// How long the operator has until it says that it serves.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -140,7 +139,7 @@ fn trace_name() -> String {
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// UID of the pod that a process is in, as the chart has it. A restarted one is the same pod's next container.
-const POD_UID: &str = "POD_UID";
+pub const POD_UID: &str = "POD_UID";
 
 /// Every operator is a pod of its own.
 static PODS: AtomicUsize = AtomicUsize::new(0);
@@ -421,14 +420,9 @@ impl Operator {
         if self.command.get_args().any(|argument| argument == "--metrics-tls") {
             return self.get_over_tls(path).await.map_err(read);
         }
-        let mut stream = TcpStream::connect(&self.metrics_address).await.map_err(read)?;
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.metrics_address);
-        stream.write_all(request.as_bytes()).await.map_err(read)?;
-        let mut response = String::new();
-        stream.read_to_string(&mut response).await.map_err(read)?;
-        let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+        let (head, body) = http::get(&self.metrics_address, path).await.map_err(read)?;
         let status = head.lines().next().unwrap_or_default();
-        if status.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(read(io::Error::other(status.to_owned()))) }
+        if status.split(' ').nth(1) == Some("200") { Ok(body) } else { Err(read(io::Error::other(status.to_owned()))) }
     }
 }
 

@@ -16,13 +16,13 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
+use pacer_harness::http;
 use pacer_harness::world::World;
 use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::webhook::{hook, promptly_hooked_world};
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, delete, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 /// How long the runners of this suite start, in seconds, beside what the API server takes.
 const START: u64 = 3;
@@ -52,13 +52,9 @@ async fn shown(trace: &str) -> Result<Value> {
     let mut told = String::new();
     BufReader::new(page.stderr.take().context("no output")?).read_line(&mut told).await?;
     let address = told.strip_prefix("http://").and_then(|rest| rest.split('/').next()).with_context(|| told.clone())?;
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET /snapshot.json HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let (_, body) = answer.split_once("\r\n\r\n").with_context(|| answer.clone())?;
+    let (_, body) = http::get(address, "/snapshot.json").await?;
     page.kill().await?;
-    Ok(serde_json::from_str(body)?)
+    Ok(serde_json::from_str(&body)?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -75,7 +75,14 @@ impl Caller {
 /// Requests by verb, resource and outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiCalls {
-    counts: BTreeMap<(String, String), u64>,
+    counts: BTreeMap<(String, String), Answered>,
+}
+
+/// Requests of one verb for one resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Answered {
+    all: u64,
+    /// With a 4xx or 5xx status.
     refused: u64,
 }
 
@@ -83,7 +90,7 @@ impl ApiCalls {
     /// How often `verb` (`create`, `patch`, `update`, `delete`, ...) was asked of `resource` (`pods`, `pods/status`, ...).
     #[must_use]
     pub fn count(&self, verb: &str, resource: &str) -> u64 {
-        self.counts.get(&(verb.to_owned(), resource.to_owned())).copied().unwrap_or(0)
+        self.counts.get(&(verb.to_owned(), resource.to_owned())).map_or(0, |answered| answered.all)
     }
 
     /// All but those of one resource.
@@ -96,24 +103,24 @@ impl ApiCalls {
     /// How many there were.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.counts.values().sum()
+        self.counts.values().map(|answered| answered.all).sum()
     }
 
     /// How many of them were answered with a 4xx or 5xx status.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.refused
+        self.counts.values().map(|answered| answered.refused).sum()
     }
 
     /// All counts, ordered by verb and resource.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, u64)> {
-        self.counts.iter().map(|((verb, resource), count)| (verb.as_str(), resource.as_str(), *count))
+        self.counts.iter().map(|((verb, resource), answered)| (verb.as_str(), resource.as_str(), answered.all))
     }
 }
 
 impl fmt::Display for ApiCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} requests, {} of them refused", self.total(), self.refused)?;
+        write!(f, "{} requests, {} of them refused", self.total(), self.refused())?;
         for (verb, resource, count) in self.iter() {
             write!(f, "\n  {count:6} {verb} {resource}")?;
         }
@@ -169,10 +176,9 @@ pub(super) fn count(path: &Path, caller: &Caller, since: Option<Timestamp>) -> R
             Some(object) => format!("{}/{}", object.resource, object.subresource),
             None => String::new(),
         };
-        *calls.counts.entry((entry.verb, resource)).or_default() += 1;
-        if entry.response_status.is_some_and(|status| status.code >= 400) {
-            calls.refused += 1;
-        }
+        let answered = calls.counts.entry((entry.verb, resource)).or_default();
+        answered.all += 1;
+        answered.refused += u64::from(entry.response_status.is_some_and(|status| status.code >= 400));
     }
     Ok(calls)
 }
@@ -206,6 +212,8 @@ mod tests {
         let calls = count(log.path(), &caller, None).unwrap();
         assert_eq!((calls.count("create", "pods"), calls.count("patch", "runners/status")), (2, 1));
         assert_eq!((calls.total(), calls.refused()), (3, 1));
+        let rest = calls.without("runners/status");
+        assert_eq!((rest.total(), rest.refused()), (2, 0));
         let later = count(log.path(), &caller, Some("2030-01-01T00:00:02Z".parse().unwrap())).unwrap();
         assert_eq!(later.count("create", "pods"), 1);
         assert_eq!(count(log.path(), &Caller::Anyone, None).unwrap().total(), 4);

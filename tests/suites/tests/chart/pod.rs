@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, KeyToPath, PodSpec, Secret, Volume};
 use kube::{Api, Client};
-use pacer_harness::operator;
+use pacer_harness::operator::{self, POD_UID};
 use pacer_harness::world::World;
 
 /// Data of Secrets and ConfigMaps.
@@ -38,7 +38,7 @@ pub(crate) async fn options(world: &World, namespace: &str, name: &str) -> Resul
     let verb = arguments.first().context("no arguments")?.clone();
     let mut env = Vec::new();
     // The UID of its pod, which the harness makes up for each process.
-    for variable in container.env.iter().flatten().filter(|variable| variable.name != "POD_UID") {
+    for variable in container.env.iter().flatten().filter(|variable| variable.name != POD_UID) {
         if let Some(value) = value(world.client.clone(), namespace, variable).await? {
             env.push((variable.name.clone(), value));
         }

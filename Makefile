@@ -59,7 +59,7 @@ QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build program check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-large bench-facts bench-page bench-limits bench-simulate bench-week bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build program check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-compare bench-large bench-facts bench-page bench-limits bench-simulate bench-week bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -204,6 +204,12 @@ page-screenshots: ## Writes the pictures of docs/page.md anew, with what page-te
 bench: setup controlplane ## Fleets of 200 and 1,000 runners: times, writes, calls, CPU, memory.
 	PACER_OWN_GLIBC=1 cargo build --release -p pacer -p pacer-suites $(LOCKED)
 	PACER_BIN="$(CURDIR)/target/release/pacer" target/release/fleet-benchmark $(ARGS)
+
+BEFORE ?= HEAD~1
+ROUNDS ?= 2
+bench-compare: setup controlplane ## The figures of commit BEFORE=HEAD~1 and of this tree side by side, measured in turns ROUNDS=2 times; fails where one is 5 % worse. ARGS as for bench.
+	PACER_OWN_GLIBC=1 cargo build --release -p pacer -p pacer-suites $(LOCKED)
+	tests/bench/compare.sh target/release/fleet-benchmark target/release/pacer "$(BEFORE)" "$(ROUNDS)" $(ARGS)
 
 bench-large: ## Ten thousand idle runners, 500 idle repositories, 50 events a second beside 20,000 open jobs. Takes forty minutes and 8 GiB.
 	$(MAKE) bench ARGS="--scenes large,repositories,steady"

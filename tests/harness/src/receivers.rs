@@ -2,12 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::time::Duration;
 
 use crate::controlplane::ControlPlane;
 use crate::github::SimGitHub;
 use crate::ingress::Ingress;
 use crate::operator::{self, Operator, OperatorError};
-use crate::world::PATIENCE;
+
+/// How long each has until it receives.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Replicas of `pacer webhook`, which take turns; killed when the handle is dropped.
 #[derive(Debug)]

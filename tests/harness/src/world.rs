@@ -13,8 +13,8 @@ use crate::nodes::{self, Nodes, NodesError};
 use crate::operator::{self, Operator, OperatorError};
 use crate::receivers::Receivers;
 
-/// How long the operator has until it acts, and a receiver until it receives.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the operator has until it acts.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Columns of the reports that say why an object is still there.
 const LIFE: &str = "NAME:.metadata.name,UID:.metadata.uid,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers,\

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! fleet-benchmark [--runners 200,1000] [--idle-seconds 60] [--scenes fleets,scale-down,rollout,burst,latency,tenants,large,repositories,steady,facts,calibration,page] [--json]
+//! fleet-benchmark --before OLD.json,... --now NEW.json,...
 //! ```
 //!
 //! Every scene has a world of its own: real API server, simulated GitHub and nodes that answer at once, the operator with its shipped
@@ -9,6 +10,7 @@
 //! memory. Ends with an error when a hard limit is missed or a scene does not get to its end; missed wishes only show in the table.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ mod burst;
 mod calibration;
 #[path = "fleet_benchmark/changes.rs"]
 mod changes;
+#[path = "fleet_benchmark/comparison.rs"]
+mod comparison;
 #[path = "fleet_benchmark/estimates.rs"]
 mod estimates;
 #[path = "fleet_benchmark/facts.rs"]
@@ -92,6 +96,12 @@ struct Arguments {
     /// Print the figures as JSON.
     #[arg(long)]
     json: bool,
+    /// Measure nothing: figures of another operator, as JSON, to be compared.
+    #[arg(long, value_delimiter = ',', requires = "now")]
+    before: Vec<PathBuf>,
+    /// The figures that are compared with these.
+    #[arg(long, value_delimiter = ',', requires = "before")]
+    now: Vec<PathBuf>,
 }
 
 /// Jobs of the scene of single jobs.
@@ -129,6 +139,11 @@ enum Scene {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    if !arguments.before.is_empty() {
+        let (table, is_worse) = comparison::compare(&arguments.before, &arguments.now)?;
+        write!(std::io::stdout().lock(), "{table}")?;
+        return Ok(if is_worse { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+    }
     let mut figures = Vec::new();
     let mut failures = Vec::new();
     let idle = Duration::from_secs(arguments.idle_seconds);

@@ -3,10 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a value counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unit {
     /// Seconds.
@@ -18,7 +18,7 @@ pub(crate) enum Unit {
 }
 
 /// The most a value should be.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AtMost {
     /// More is a failure of the benchmark.
@@ -28,7 +28,7 @@ pub(crate) enum AtMost {
 }
 
 /// One measured value.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figure {
     /// What was done: `200 runners`, `rollout`.
     pub(crate) scene: String,
@@ -71,7 +71,8 @@ impl fmt::Display for Figure {
     }
 }
 
-fn number(value: f64, unit: Unit) -> String {
+/// A value as people read it.
+pub(crate) fn number(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Seconds => format!("{value:.2} s"),
         Unit::Mebibytes => format!("{value:.1} MiB"),
@@ -144,24 +145,31 @@ fn exact(value: u64) -> f64 {
 /// All figures as a Markdown table.
 #[must_use]
 pub(crate) fn table(figures: &[Figure]) -> String {
-    let rows: Vec<[String; 5]> = std::iter::once(["scene", "figure", "value", "at most", ""].map(str::to_owned))
-        .chain(figures.iter().map(|figure| {
-            [figure.scene.clone(), figure.name.clone(), number(figure.value, figure.unit), figure.wanted(), figure.verdict()]
-        }))
-        .collect();
+    let head = ["scene", "figure", "value", "at most", ""].map(str::to_owned).to_vec();
+    let cells = figures.iter().map(|figure| {
+        vec![figure.scene.clone(), figure.name.clone(), number(figure.value, figure.unit), figure.wanted(), figure.verdict()]
+    });
+    aligned(&std::iter::once(head).chain(cells).collect::<Vec<_>>())
+}
+
+/// Rows of as many cells as a Markdown table; the first is its head.
+#[must_use]
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         line(&mut text, row, &widths);
         if index == 0 {
-            line(&mut text, &widths.map(|width| "-".repeat(width)), &widths);
+            line(&mut text, &rule, &widths);
         }
     }
     text
 }
 
-fn line(text: &mut String, cells: &[String; 5], widths: &[usize; 5]) {
+fn line(text: &mut String, cells: &[String], widths: &[usize]) {
     for (cell, width) in cells.iter().zip(widths) {
         // Writing to a String cannot fail.
         let _ = write!(text, "| {cell:width$} ");

@@ -12,6 +12,15 @@ use crate::operator::{self, Operator, OperatorError};
 /// How long each has until it receives.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What receives.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How each is started.
+    pub replica: operator::Options,
+    /// How many there are.
+    pub replicas: usize,
+}
+
 /// Replicas of `pacer webhook`, which take turns; killed when the handle is dropped.
 #[derive(Debug)]
 pub struct Receivers {
@@ -20,23 +29,18 @@ pub struct Receivers {
 }
 
 impl Receivers {
-    /// Starts so many and waits until each knows the autoscalers.
+    /// Starts them and waits until each knows the autoscalers.
     ///
     /// # Errors
     ///
     /// When one of them does not start.
-    pub async fn start(
-        plane: &ControlPlane,
-        github: &SimGitHub,
-        options: &operator::Options,
-        count: usize,
-    ) -> Result<Self, OperatorError> {
+    pub async fn start(plane: &ControlPlane, github: &SimGitHub, options: &Options) -> Result<Self, OperatorError> {
         let no_port = |source| OperatorError::Read { what: "the address before the receivers".to_owned(), source };
         let ingress = Ingress::start().await.map_err(no_port)?;
-        let mut replicas = Vec::with_capacity(count);
-        let mut addresses = Vec::with_capacity(count);
-        for _ in 0..count {
-            let replica = Operator::start(plane, github, options).await?;
+        let mut replicas = Vec::with_capacity(options.replicas);
+        let mut addresses = Vec::with_capacity(options.replicas);
+        for _ in 0..options.replicas {
+            let replica = Operator::start(plane, github, &options.replica).await?;
             replica.until_ready("receiving", PATIENCE).await?;
             let none = || io::Error::other("it announced none");
             let what = || "the address for webhooks".to_owned();

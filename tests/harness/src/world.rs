@@ -11,7 +11,7 @@ use crate::controlplane::{self, ApiCalls, Caller, ControlPlane, ControlPlaneErro
 use crate::github::{Settings, SimGitHub};
 use crate::nodes::{self, Nodes, NodesError};
 use crate::operator::{self, Operator, OperatorError};
-use crate::receivers::Receivers;
+use crate::receivers::{self, Receivers};
 
 /// How long the operator has until it acts.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,8 +31,8 @@ pub struct Options {
     pub nodes: Option<nodes::Options>,
     /// The operator; none when absent.
     pub operator: Option<operator::Options>,
-    /// Webhook receivers beside the operator, and how many; none when absent.
-    pub receivers: Option<(operator::Options, usize)>,
+    /// Webhook receivers beside the operator; none when absent.
+    pub receivers: Option<receivers::Options>,
     /// Custom resource definitions: files or directories. Those that do not exist are passed over.
     pub definitions: Vec<PathBuf>,
     /// What is applied after the operator's namespace was made: its service account and roles. Missing ones are passed over.
@@ -127,7 +127,7 @@ impl World {
             None => None,
         };
         let receivers = match &options.receivers {
-            Some((receiver, count)) => Some(Receivers::start(&plane, &github, receiver, *count).await?),
+            Some(receivers) => Some(Receivers::start(&plane, &github, receivers).await?),
             None => None,
         };
         let account = Caller::service_account(&account.namespace, &account.service_account);

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use pacer_harness::github::{Hook, HookOwner, Scope, Tail};
-use pacer_harness::operator;
 use pacer_harness::world::{Options, World};
+use pacer_harness::{operator, receivers};
 
 use crate::manifests::shipped;
 use crate::{BRISK, world_with};
@@ -59,7 +59,7 @@ pub fn receiver() -> operator::Options {
 pub async fn world_with_receivers(arguments: &[&str]) -> Result<World> {
     let world = world_with(arguments, |options| {
         options.manifests.push(shipped("webhook/rbac.yaml"));
-        options.receivers = Some((receiver(), 2));
+        options.receivers = Some(receivers::Options { replica: receiver(), replicas: 2 });
     })
     .await?;
     let url = world.receivers.as_ref().context("no receivers")?.url();

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
+use futures::future::try_join_all;
+
 use crate::controlplane::ControlPlane;
 use crate::github::SimGitHub;
 use crate::ingress::Ingress;
@@ -56,6 +58,15 @@ impl Receivers {
     #[must_use]
     pub fn url(&self) -> String {
         self.ingress.url()
+    }
+
+    /// The `/metrics` of all of them.
+    ///
+    /// # Errors
+    ///
+    /// When one does not answer with 200.
+    pub async fn metrics(&self) -> Result<String, OperatorError> {
+        Ok(try_join_all(self.replicas.iter().map(Operator::metrics)).await?.concat())
     }
 
     /// The end of the log of each, in bytes.

@@ -242,7 +242,9 @@ async fn polling_alone_works() -> Result<()> {
 
 /// ARC's names are there with their labels, and the dashboard asks for nothing that is not.
 async fn metrics_are_told(world: &World) -> Result<()> {
-    let text = world.operator.as_ref().context("no operator")?.get("/metrics").await?;
+    // Prometheus asks all of them; receivers tell of the jobs' times.
+    let mut text = world.operator.as_ref().context("no operator")?.metrics().await?;
+    text.push_str(&world.receivers.as_ref().context("no receivers")?.metrics().await?);
     for line in [
         r#"horizontalrunnerautoscaler_spec_max_replicas{horizontalrunnerautoscaler="web",namespace="default"} 40"#,
         r#"horizontalrunnerautoscaler_necessary_replicas{horizontalrunnerautoscaler="web",namespace="default",enterprise="",organization="","#,

@@ -53,7 +53,7 @@ COSIGN_VERSION := v3.1.3
 # A test file is a suite when it runs on a control plane; the others only read files.
 SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # The longest begin first, so that none of them is left to run alone.
-LONGEST := chart faults policies autoscaling tenants late_flag takeover scale recover runnersets alerts
+LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover scale flows runnersets modes recover doctor alerts
 # Bounds what jobs wait: it begins last, when fewer of the others run.
 QUIETEST := limits
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.

@@ -57,12 +57,16 @@ pub(crate) use report::Reporting;
 use spec::{Sources, Spec};
 use status::Outcome;
 
-/// Passes over an autoscaler while webhooks come in: a burst of them becomes a few passes, a single one does not wait.
-const PACE: Duration = Duration::from_millis(50);
+/// The least time between passes over an autoscaler. A job that comes and goes has some ten of them, by its events and by what becomes of its runner, and
+/// the next job must not wait for those.
+const PACE: Duration = Duration::from_millis(10);
 
 /// How much further apart they are for each job: a pass looks at all of them, so that passes take the same share of the processor's time however
 /// many there are. In a burst of a thousand the number is set four times a second.
 const PACE_PER_JOB: Duration = Duration::from_micros(200);
+
+/// Each of the first jobs counts twice, so that a burst becomes few passes, and few changes of the number, soon after its beginning.
+const FIRST_JOBS: u32 = 200;
 
 /// The longest time between them, whatever the number of jobs: a runner that has finished is replaced after a pass.
 const LONGEST_PACE: Duration = Duration::from_secs(2);
@@ -290,7 +294,7 @@ impl Autoscalers {
 
 /// The least time between passes that look at so many jobs.
 fn pace(jobs: u32) -> Duration {
-    PACE.saturating_add(PACE_PER_JOB.saturating_mul(jobs)).min(LONGEST_PACE)
+    PACE.saturating_add(PACE_PER_JOB.saturating_mul(jobs.saturating_add(jobs.min(FIRST_JOBS)))).min(LONGEST_PACE)
 }
 
 /// How much of a pace is left.
@@ -306,7 +310,7 @@ mod tests {
     fn passes_over_many_jobs_are_further_apart_up_to_a_bound() {
         assert_eq!(
             [0, 1, 250, 1_000, 10_000, u32::MAX].map(|jobs| pace(jobs).as_micros()),
-            [50_000, 50_200, 100_000, 250_000, 2_000_000, 2_000_000]
+            [10_000, 10_400, 100_000, 250_000, 2_000_000, 2_000_000]
         );
     }
 }

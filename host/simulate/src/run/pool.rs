@@ -16,7 +16,7 @@ use crate::agenda::{Moment, at};
 use crate::scenario;
 use crate::volumes::Volumes;
 
-/// Least time between two passes, as in the operator.
+/// Least time between two passes. The operator's is shorter with few jobs and longer with many; no wait is known that exactly.
 pub(super) const PACE: Moment = 50;
 
 /// The operator's own, where no recorder was told another.

@@ -113,9 +113,11 @@ impl ReplacementHold {
         let current = match self.current.filter(|current| current.effective == effective) {
             Some(current) => current,
             None => {
-                self.unseen_until = None;
+                // The first number that a process finds is older than it, and accounts for none of the runners that it found to have finished.
+                let is_first = self.current.is_none();
+                self.unseen_until = instant.checked_add(UNSEEN).filter(|_| is_first && self.finished > 0);
                 let announced = announced.iter().find(|announced| announced.effective == effective);
-                announced.copied().unwrap_or(Accounted { effective, finished: self.finished })
+                announced.copied().unwrap_or(Accounted { effective, finished: if is_first { 0 } else { self.finished } })
             }
         };
         self.current = Some(current);
@@ -166,6 +168,18 @@ mod tests {
         let renewed = Replicas { effective: Some(at(4)), ..set };
         assert_eq!(hold.held(&renewed, &[announced(4, 1)], at(4), start), 3, "the autoscaler knew of one");
         assert_eq!(hold.held(&renewed, &[announced(4, 1)], at(14), late), 3);
+    }
+
+    #[test]
+    fn runners_that_finished_while_no_process_ran_are_held_in_a_set_that_was_never_complete() {
+        let start = Instant::now();
+        let mut hold = ReplacementHold::default();
+        hold.count(2);
+        let set = replicas(1, 16);
+        assert_eq!(hold.held(&set, &[], at(3), start), 2);
+        let renewed = Replicas { effective: Some(at(4)), missing: 14, ..set };
+        assert_eq!(hold.clone().held(&renewed, &[announced(4, 2)], at(4), start), 0, "the autoscaler accounts for both");
+        assert_eq!(hold.held(&set, &[], at(13), start + UNSEEN), 0, "nobody accounted for them");
     }
 
     #[test]

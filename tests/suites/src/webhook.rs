@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result};
 use pacer_harness::github::{Hook, HookOwner, Scope, Tail};
+use pacer_harness::operator;
+use pacer_harness::receivers::{self, Receivers};
 use pacer_harness::world::{Options, World};
-use pacer_harness::{operator, receivers};
 
 use crate::manifests::shipped;
 use crate::{BRISK, world_with};
@@ -28,14 +29,16 @@ pub async fn receiving_world(arguments: &[&str]) -> Result<World> {
     world_with(arguments, receive).await
 }
 
-/// Sends the events of this owner to the operator as it listens now.
+/// Sends the events of this owner to the receivers beside the operator, or to the operator as it listens now.
 ///
 /// # Errors
 ///
 /// When it receives none.
 pub fn hook(world: &World, owner: impl Into<HookOwner>) -> Result<()> {
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    world.github.add_hook(Hook { owner: owner.into(), url: format!("http://{address}/"), secret: SECRET.to_owned() });
+    let own =
+        || world.operator.as_ref().and_then(|operator| operator.webhook_address()).map(|address| format!("http://{address}/"));
+    let url = world.receivers.as_ref().map(Receivers::url).or_else(own).context("no address for webhooks")?;
+    world.github.add_hook(Hook { owner: owner.into(), url, secret: SECRET.to_owned() });
     Ok(())
 }
 
@@ -62,8 +65,7 @@ pub async fn world_with_receivers(arguments: &[&str]) -> Result<World> {
         options.receivers = Some(receivers::Options { replica: receiver(), replicas: 2 });
     })
     .await?;
-    let url = world.receivers.as_ref().context("no receivers")?.url();
-    world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url, secret: SECRET.to_owned() });
+    hook(&world, Scope::repository("acme", "app"))?;
     Ok(world)
 }
 

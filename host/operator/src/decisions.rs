@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use pacer_api::{RunnerReplicaSet, RunnerSpec};
+use pacer_api::RunnerSpec;
 use pacer_cluster::clock::Clock;
 use pacer_cluster::events::{Events, Reason};
 use pacer_cluster::nodes::Nodes;
@@ -61,6 +61,8 @@ pub struct RestartDecision {
 pub struct RestartQuestion<'a> {
     /// The policies that are asked.
     pub generation: &'a Generation,
+    /// They stand in for some that are being staged: nobody is asked but about runners that did their job.
+    pub stand_in: bool,
     /// Their pool.
     pub pool: Pool,
     /// What its runners are made of.
@@ -90,12 +92,6 @@ struct Asked<'a> {
 }
 
 impl Decisions {
-    /// The policies that decide about a RunnerReplicaSet which asks for the policy set of this name. Take them once per reconcile.
-    #[must_use]
-    pub fn generation(&self, set: &RunnerReplicaSet, policy_set: Option<&str>) -> Arc<Generation> {
-        self.policies.generation_for(set.metadata.namespace.as_deref().unwrap_or_default(), policy_set)
-    }
-
     /// Logs a decision, and publishes an Event when a policy failed.
     pub async fn report<T>(&self, evaluation: &Evaluation<T>, about: &ObjectReference) {
         let receipt = &evaluation.receipt;
@@ -133,7 +129,8 @@ impl Decisions {
 
     /// Asks about every member in trouble.
     pub async fn restart(&self, question: RestartQuestion<'_>) -> Vec<RestartDecision> {
-        let RestartQuestion { generation, mut pool, spec, priority, target, members, about, owner, attempts, clock } = question;
+        let RestartQuestion { generation, stand_in, mut pool, spec, priority, target, members, about, owner, attempts, clock } =
+            question;
         let stand_alone = owner.is_runner();
         // Runners that did their job are cleared away all the time, and nobody needs to know where they were.
         let troubled = members.iter().filter(|(facts, assessment)| {
@@ -148,7 +145,8 @@ impl Decisions {
         let mut asked = Vec::new();
         let mut subjects = Vec::new();
         for (member, (facts, assessment)) in members.iter().enumerate() {
-            let Some(trouble) = assessment.trouble.as_ref().filter(|_| !facts.quarantined) else { continue };
+            let is_asked = |trouble: &&Trouble| !facts.quarantined && (!stand_in || is_ordinary(trouble));
+            let Some(trouble) = assessment.trouble.as_ref().filter(is_asked) else { continue };
             let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
             asked.push(Asked { member, trouble, attempt });
             let node = facts.pod.as_ref().and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied();

@@ -145,6 +145,8 @@ struct Subject<'a> {
     /// None while its settings are refused or its credentials missing.
     access: Option<&'a Access>,
     generation: &'a Generation,
+    /// See [`PolicySets::awaits`](pacer_policyset::PolicySets::awaits).
+    awaits_policies: bool,
     clock: Clock,
 }
 
@@ -184,14 +186,16 @@ impl ReplicaSets {
             return Ok(Action::requeue(wait));
         }
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let generation = self.decisions.generation(&set, self.cluster.stores.policy_set_of(&set).as_deref());
+        let policy_set = self.cluster.stores.policy_set_of(&set);
+        let awaits_policies = self.decisions.policies.awaits(namespace, policy_set.as_deref());
+        let generation = self.decisions.policies.generation_for(namespace, policy_set.as_deref());
         let verdict = self.admitted(&set);
         // Without runners there is nothing to list, and nothing to remove.
         let access = match &verdict {
             Err(refusal) if self.cluster.stores.runners_of(&uid).is_empty() => Err(refusal.clone().into()),
             _ => self.github.get(namespace, &set.spec.template.spec.config).await,
         };
-        let of = Subject { set: &set, uid: &uid, access: access.as_ref().ok(), generation: &generation, clock };
+        let of = Subject { set: &set, uid: &uid, access: access.as_ref().ok(), generation: &generation, awaits_policies, clock };
         let mut fleet = self.observe(of).await?;
         let trouble = verdict.err().as_ref().map(GitHubTrouble::refused).or_else(|| GitHubTrouble::of(&access));
         let step = self.step(of, &mut fleet, trouble).await?;

@@ -98,7 +98,9 @@ fn statements(name: &str, known: &Known<'_>, degraded: &[(String, String)]) -> [
         }
         Known::View(view) => (accepted(name, view), active(name, view)),
         Known::Staging => {
-            neither("Staging", format!("ConfigMap {name} is being staged; until then the cluster's default policies decide"))
+            let meanwhile =
+                "the cluster's default policies say how many runners there are, and no idle or failed runner is removed";
+            neither("Staging", format!("ConfigMap {name} is being staged; until then {meanwhile}"))
         }
         Known::Quota(most) => neither(
             "QuotaExceeded",

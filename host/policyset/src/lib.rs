@@ -58,7 +58,7 @@ pub const DEFAULT_NAME: &str = "pacer-policies";
 /// Most policy sets that are watched at once. Each costs a watch and the memory of its compiled policies. Namespaces share these places.
 pub const MOST: usize = 200;
 
-/// How long a start waits for the policy sets that pools ask for before the shipped policy decides in their place.
+/// How long a start waits for the policy sets that pools ask for before their pools are scaled up without them.
 const START_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Settings, fixed for as long as the process runs.
@@ -337,6 +337,21 @@ impl PolicySets {
         Arc::clone(active.own.get(&key).unwrap_or(&active.general))
     }
 
+    /// Whether a policy set that a pool asks for, or the cluster's default one, is still being staged for the first time in this process, so that
+    /// others than it would decide. Read it before the generation.
+    #[must_use]
+    pub fn awaits(&self, namespace: &str, set: Option<&str>) -> bool {
+        if self.builtin_only() {
+            return false;
+        }
+        let own = self.key(namespace, set);
+        own.iter().for_each(|key| self.want(key));
+        let wanted = self.wanted.borrow();
+        let active = self.read();
+        let is_new = |key: &&ObjectKey| active.views.get(key).is_none_or(|view| view.phase == Phase::Staging);
+        own.iter().chain(&self.options.default).filter(|key| wanted.contains(key)).any(|key| is_new(&key))
+    }
+
     /// What the policy set of this name contributes; none until it has been staged or refused once.
     #[must_use]
     pub fn view(&self, namespace: &str, set: &str) -> Option<View> {
@@ -487,5 +502,34 @@ mod tests {
         assert_eq!(ask("modest").take(3).count(), 3);
         assert_eq!(sets.wanted.borrow().len(), MOST);
         assert!(sets.wanted.borrow().contains(&default));
+    }
+
+    #[test]
+    fn pool_awaits_its_policy_set_and_the_default_one_until_each_has_been_looked_at() {
+        let default = ObjectKey::new("own", DEFAULT_NAME);
+        let sets = |builtin_only| {
+            let options =
+                Options { default: Some(default.clone()), namespace: "own".to_owned(), builtin_only, default_is_anothers: false };
+            let host = Arc::new(PolicyHost::new(Arc::new(Counters::default())));
+            PolicySets::new(host, Registries::new(VerificationKeys::default(), 0), options)
+        };
+        assert!(!sets(true).awaits("ci", Some("opinions")));
+        let sets = sets(false);
+        let found = |phase| View { staged: None, phase, failure: None };
+        assert!(sets.awaits("ci", None));
+        sets.publish(&default, found(Phase::Missing));
+        assert!(!sets.awaits("ci", None));
+        assert!(sets.awaits("ci", Some("opinions")));
+        let own = ObjectKey::new("ci", "opinions");
+        for (phase, awaited) in
+            [(Phase::Staging, true), (Phase::Refused, false), (Phase::Active, false), (Phase::Disabled, false)]
+        {
+            sets.publish(&own, found(phase));
+            assert_eq!(sets.awaits("ci", Some("opinions")), awaited, "{phase:?}");
+        }
+        assert!(!sets.awaits("ci", None));
+        // One that is not watched decides nothing, however long somebody waits.
+        sets.limit(|_| Some(1));
+        assert!(!sets.awaits("ci", Some("one too many")));
     }
 }

@@ -552,7 +552,7 @@ impl Lifecycle {
 
     /// Reports why a content is not activated; what is active stays active.
     async fn refuse(&mut self, failure: Failure, event: Reason) {
-        tracing::warn!(set = %self.key, reason = failure.reason, message = failure.message, "policy set not activated");
+        tracing::warn!(set = %self.key, reason = failure.reason, error = failure.message, "policy set not activated");
         let note = format!("{}: {}", failure.reason, failure.message);
         let before = self.failure.as_ref().filter(|(before, _)| *before == failure).map(|(_, at)| *at);
         // A restart finds the same content refused for the same reason.

@@ -83,7 +83,9 @@ pub async fn prime(sets: &PolicySets, referenced: BTreeSet<ObjectKey>) {
         sets.want(key);
     }
     if timeout(START_PATIENCE, sets.settled()).await.is_err() {
-        tracing::warn!("some policy sets could not be staged in time; the shipped policies decide in their place until they are");
+        tracing::warn!(
+            "some policy sets could not be staged in time; until they are, their pools are scaled up as others say, and no idle or failed runner is removed"
+        );
     }
 }
 

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, ResourceExt};
@@ -92,12 +93,13 @@ fn phase(wanted: &'static str) -> impl Fn(&Value) -> bool {
 async fn condition(world: &World, type_: ConditionType, verdict: Verdict, reason: &str) -> Result<String> {
     let of = |deployment: &RunnerDeployment| {
         let conditions = deployment.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-        conditions.into_iter().find(|condition| condition.type_ == type_.as_str())
+        let is_it = |condition: &Condition| {
+            condition.type_ == type_.as_str() && condition.status == verdict.as_str() && condition.reason == reason
+        };
+        conditions.into_iter().find(is_it)
     };
-    let all = until::<RunnerDeployment>(world, &format!("{} {} {reason}", type_.as_str(), verdict.as_str()), |all| {
-        all.iter().any(|one| of(one).is_some_and(|condition| condition.status == verdict.as_str() && condition.reason == reason))
-    })
-    .await?;
+    let what = format!("{} {} {reason}", type_.as_str(), verdict.as_str());
+    let all = until::<RunnerDeployment>(world, &what, |all| all.iter().any(|one| of(one).is_some())).await?;
     Ok(all.iter().find_map(of).map(|condition| condition.message).unwrap_or_default())
 }
 

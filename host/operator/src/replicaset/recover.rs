@@ -143,7 +143,7 @@ impl ReplicaSets {
 
     /// Those of them that a policy is asked about and nobody has decided about. Those beyond [`LIMIT`] are asked about in the next pass.
     fn undecided(&self, of: Subject<'_>, victims: Vec<Victim>) -> Vec<Victim> {
-        if victims.is_empty() || of.generation.recovery().is_none() {
+        if victims.is_empty() || of.awaits_policies || of.generation.recovery().is_none() {
             return Vec::new();
         }
         let decided = self.memory.memos.read(of.uid, |memo| memo.recovery.decided.clone()).unwrap_or_default();

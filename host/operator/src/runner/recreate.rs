@@ -48,8 +48,10 @@ impl Runners {
         {
             return Ok(None);
         }
+        let policies = &self.decisions.policies;
         let question = RestartQuestion {
-            generation: &self.decisions.policies.generation(),
+            stand_in: policies.awaits("", None),
+            generation: &policies.generation(),
             pool: pool::of_runner(of.runner, assessment, access.budget()),
             spec: &of.runner.spec,
             priority: of.runner.annotations().get(annotation::PRIORITY).cloned(),

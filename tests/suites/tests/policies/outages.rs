@@ -59,7 +59,7 @@ async fn an_api_server_that_goes_away_during_a_swap_delays_it_and_nothing_else()
 }
 
 /// A field of a line of the log.
-fn field<'a>(entry: &'a Value, name: &str) -> &'a str {
+pub(super) fn field<'a>(entry: &'a Value, name: &str) -> &'a str {
     let found = entry.get(name).or_else(|| entry.get("fields").and_then(|fields| fields.get(name)));
     found.and_then(Value::as_str).unwrap_or_default()
 }

@@ -4,10 +4,11 @@ use anyhow::{Context, Result, ensure};
 use pacer_api::condition::{ConditionType, Verdict};
 use pacer_harness::registry::{PASSWORD, Registry, SigningKey, USER};
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, end_as_it_is, settled};
+use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, end_as_it_is, scale, settled};
 use serde_json::{Value, json};
 
 use crate::guest::Guest;
+use crate::outages::field;
 use crate::verbs::said;
 use crate::{annotation, condition, event_in, goes, killed_and_started_again, phase, put, status};
 
@@ -111,10 +112,10 @@ async fn a_registry_that_does_not_answer_delays_no_other_set() -> Result<()> {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let mut world = brisk_world(&[LOOPBACK], |_| {}).await?;
     fleet(&world, 8).await?;
-    let mut other = deployment("other", 1);
+    let mut other = deployment("other", 2);
     other["metadata"]["annotations"] = json!({annotation::POLICIES: "slow"});
     apply(&world, &other).await?;
-    settled(&world, 9).await?;
+    settled(&world, 10).await?;
     let reference = push(&registry, "a quick opinion").await?;
     ask_for(&world, &reference).await?;
     let first = active(&world, &Value::Null).await?;
@@ -126,11 +127,24 @@ async fn a_registry_that_does_not_answer_delays_no_other_set() -> Result<()> {
     put(&world, NAMESPACE, "opinions", "scale-down: {module: m}\n", &[("m", &Guest::choosing(&[(0, "at hand")]))]).await?;
     active(&world, &first).await?;
     killed_and_started_again(&mut world).await?;
+    scale(&world, "other", 1).await?;
     condition(&world, ConditionType::PolicyActive, Verdict::True, "Active").await?;
+    let staging = condition(&world, ConditionType::PolicyActive, Verdict::False, "Staging").await?;
+    ensure!(staging.contains("no idle or failed runner is removed"), "{staging}");
     let late =
         status(&world, NAMESPACE, "slow", "the deadline", |status| status["lastError"]["reason"] == "PolicyPullFailed").await?;
     let message = late["lastError"]["message"].as_str().unwrap_or_default();
     ensure!(late["phase"] == "Refused" && message.contains("took longer than 30 s"), "{late}");
+
+    // Nobody decided in the place of that set which runner goes, while it could still be had.
+    settled(&world, 9).await?;
+    let log = world.operator.as_ref().context("no operator")?.entries();
+    let told = |message: &str, of: (&str, &str)| {
+        log.iter().position(|entry| field(entry, "message") == message && field(entry, of.0).starts_with(of.1))
+    };
+    let refused = told("policy set not activated", ("set", &format!("{NAMESPACE}/slow"))).context("no refusal in the log")?;
+    let removed = told("runner removed", ("runner", "other-")).context("no removal in the log")?;
+    ensure!(refused < removed, "a runner was removed before its policy set was refused");
     world.stop().await;
     Ok(())
 }

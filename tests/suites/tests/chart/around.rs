@@ -180,6 +180,9 @@ async fn served(path: &str) -> Result<String> {
     Ok(body)
 }
 
+/// Jobs of the record: a simulation is refused where it is off by more than it may be, and what becomes of fewer is chance.
+const JOBS: u32 = 20;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_pages_about_records_of_a_fleet_work_as_they_stand() -> Result<()> {
     let world = cluster().await?;
@@ -189,13 +192,13 @@ async fn commands_of_the_pages_about_records_of_a_fleet_work_as_they_stand() -> 
     let operator = installed(&world, &desk).await?;
     let mut trace = Reader::of_blocks("docs/trace.md")?;
     apply(&world, &deployment("web", 0)).await?;
-    apply(&world, &autoscaler("web", 0, 4)).await?;
+    apply(&world, &autoscaler("web", 0, JOBS)).await?;
     let began = desk.run("date -u +%FT%TZ").await?;
     let mut recorder = desk.start(trace.takes("pacer record --out week.jsonl.zst -A")?)?;
     // The recorder says nothing while it works, but for its file.
     desk.run("until [ -s week.jsonl.zst ]; do sleep 0.1; done").await?;
-    queue(&world, "web", 4, Duration::from_secs(2))?;
-    succeeded(&world, 4).await?;
+    queue(&world, "web", JOBS as usize, Duration::from_secs(10))?;
+    succeeded(&world, JOBS as usize).await?;
     until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;
     // Some seconds later: what is simulated of a trace that ends with its last runner is cut short.
     until::<HorizontalRunnerAutoscaler>(&world, "an autoscaler that says so", |all| {

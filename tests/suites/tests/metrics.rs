@@ -144,7 +144,8 @@ async fn exported_metrics_are_those_of_the_page() -> Result<()> {
     apply(&world, &deployment("polled", 1)).await?;
     apply(&world, &autoscaler("web", "PercentageRunnersBusy")).await?;
     apply(&world, &autoscaler("polled", "TotalNumberOfQueuedAndInProgressWorkflowRuns")).await?;
-    // A pool that no policy changes: the simulation of it is exact. No job comes to the one that is polled, of which nothing is said.
+    // A pool that no policy changes. The simulation of it is exact, or becomes so with the jobs that follow: on a busy machine the waits of the first
+    // ones differ too much. No job comes to the one that is polled, of which nothing is said.
     let mut kept = autoscaler("kept", "");
     kept["spec"] = json!({
         "scaleTargetRef": {"name": "kept"}, "minReplicas": 1, "maxReplicas": 1,
@@ -154,7 +155,8 @@ async fn exported_metrics_are_those_of_the_page() -> Result<()> {
     apply(&world, &kept).await?;
     runners(&world, "5 online", |counts| counts.online >= 5).await?;
     queue(&world, "web", 2, Duration::from_secs(1))?;
-    queue(&world, "kept", 1, Duration::from_secs(1))?;
+    let one_for_kept = || queue(&world, "kept", 1, Duration::from_secs(1))?.first().copied().context("a job");
+    let mut newest = one_for_kept()?;
     succeeded(&world, 3).await?;
     operator_drops_a_connection(operator).await;
 
@@ -166,7 +168,10 @@ async fn exported_metrics_are_those_of_the_page() -> Result<()> {
             last = Exported::scraped(&operator.metrics().await.unwrap_or_default());
             let complete = if update { LATE.iter().all(|name| last.has_labels(name)) } else { last.page() == listed };
             if complete {
-                return;
+                return anyhow::Ok(());
+            }
+            if world.github.job(newest).is_some_and(|job| job.conclusion.is_some()) {
+                newest = one_for_kept()?;
             }
             // A scrape announces nothing.
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -180,7 +185,7 @@ async fn exported_metrics_are_those_of_the_page() -> Result<()> {
         let fewer: Vec<_> = listed.difference(&found).collect();
         format!("docs/reference/metrics.md is not /metrics; exported only {more:#?}, told only {fewer:#?}")
     };
-    reached.with_context(difference)?;
+    reached.unwrap_or_else(|late| Err(late.into())).with_context(difference)?;
     if update {
         std::fs::write(PAGE, &found)?;
     }

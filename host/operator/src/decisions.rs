@@ -61,8 +61,8 @@ pub struct RestartDecision {
 pub struct RestartQuestion<'a> {
     /// The policies that are asked.
     pub generation: &'a Generation,
-    /// They stand in for some that are being staged: nobody is asked but about runners that did their job.
-    pub stand_in: bool,
+    /// See [`PolicySets::awaits`]: nobody is asked but about runners that did their job.
+    pub awaits_policies: bool,
     /// Their pool.
     pub pool: Pool,
     /// What its runners are made of.
@@ -129,12 +129,24 @@ impl Decisions {
 
     /// Asks about every member in trouble.
     pub async fn restart(&self, question: RestartQuestion<'_>) -> Vec<RestartDecision> {
-        let RestartQuestion { generation, stand_in, mut pool, spec, priority, target, members, about, owner, attempts, clock } =
-            question;
+        let RestartQuestion {
+            generation,
+            awaits_policies,
+            mut pool,
+            spec,
+            priority,
+            target,
+            members,
+            about,
+            owner,
+            attempts,
+            clock,
+        } = question;
         let stand_alone = owner.is_runner();
+        let is_asked = |facts: &RunnerFacts, trouble: &Trouble| !facts.quarantined && (!awaits_policies || is_ordinary(trouble));
         // Runners that did their job are cleared away all the time, and nobody needs to know where they were.
         let troubled = members.iter().filter(|(facts, assessment)| {
-            !facts.quarantined && assessment.trouble.as_ref().is_some_and(|trouble| !is_ordinary(trouble))
+            assessment.trouble.as_ref().is_some_and(|trouble| is_asked(facts, trouble) && !is_ordinary(trouble))
         });
         let known = self.nodes.about(&troubled.filter_map(|(facts, _)| scale_down::node_of(facts)).collect()).await;
         let (mut nodes, index) = scale_down::nodes(members, &known, clock.now);
@@ -145,8 +157,7 @@ impl Decisions {
         let mut asked = Vec::new();
         let mut subjects = Vec::new();
         for (member, (facts, assessment)) in members.iter().enumerate() {
-            let is_asked = |trouble: &&Trouble| !facts.quarantined && (!stand_in || is_ordinary(trouble));
-            let Some(trouble) = assessment.trouble.as_ref().filter(is_asked) else { continue };
+            let Some(trouble) = assessment.trouble.as_ref().filter(|trouble| is_asked(facts, trouble)) else { continue };
             let attempt = attempts.saturating_add(u32::from(trouble.cause.is_failure()));
             asked.push(Asked { member, trouble, attempt });
             let node = facts.pod.as_ref().and_then(|pod| pod.node.as_ref()).and_then(|node| index.get(node)).copied();

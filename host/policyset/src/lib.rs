@@ -348,8 +348,8 @@ impl PolicySets {
         own.iter().for_each(|key| self.want(key));
         let wanted = self.wanted.borrow();
         let active = self.read();
-        let is_new = |key: &&ObjectKey| active.views.get(key).is_none_or(|view| view.phase == Phase::Staging);
-        own.iter().chain(&self.options.default).filter(|key| wanted.contains(key)).any(|key| is_new(&key))
+        let is_new = |key: &ObjectKey| active.views.get(key).is_none_or(|view| view.phase == Phase::Staging);
+        own.iter().chain(&self.options.default).any(|key| wanted.contains(key) && is_new(key))
     }
 
     /// What the policy set of this name contributes; none until it has been staged or refused once.

@@ -220,8 +220,8 @@ impl Operator {
     /// An address that it said it serves on.
     fn announced(&self, name: &str) -> Option<String> {
         self.entries().into_iter().find_map(|entry| {
-            let is_it = field(&entry, "message").and_then(Value::as_str) == Some("serving");
-            let address = field(&entry, name).and_then(Value::as_str).map(str::to_owned);
+            let is_it = field(&entry, "message") == Some("serving");
+            let address = field(&entry, name).map(str::to_owned);
             address.filter(|_| is_it)
         })
     }
@@ -437,9 +437,10 @@ impl Operator {
     }
 }
 
-/// A field of a log line, at its top or in `fields`.
-fn field<'a>(entry: &'a Value, name: &str) -> Option<&'a Value> {
-    entry.get(name).or_else(|| entry.get("fields").and_then(|fields| fields.get(name)))
+/// A text in a log line of [`Operator::entries`], at its top or in `fields`.
+#[must_use]
+pub fn field<'a>(entry: &'a Value, name: &str) -> Option<&'a str> {
+    entry.get(name).or_else(|| entry.get("fields")?.get(name))?.as_str()
 }
 
 /// Memory and processor time of a process.
@@ -547,7 +548,7 @@ mod tests {
             serde_json::json!({"message": "serving", "metrics_addr": "127.0.0.1:1"}),
             serde_json::json!({"fields": {"message": "serving", "metrics_addr": "127.0.0.1:1"}}),
         ] {
-            assert_eq!(field(&entry, "metrics_addr").and_then(Value::as_str), Some("127.0.0.1:1"));
+            assert_eq!(field(&entry, "metrics_addr"), Some("127.0.0.1:1"));
         }
     }
 }

@@ -46,7 +46,7 @@ impl ReplicaSets {
         let budget = of.access.and_then(Access::budget);
         Ok(RestartQuestion {
             generation: of.generation,
-            stand_in: of.awaits_policies,
+            awaits_policies: of.awaits_policies,
             pool: pool::of_set(of.set, &fleet.members, budget, fleet.scaled, self.past(of), of.clock.now),
             spec: &of.set.spec.template.spec,
             priority: self.priority(of),

@@ -50,7 +50,7 @@ impl Runners {
         }
         let policies = &self.decisions.policies;
         let question = RestartQuestion {
-            stand_in: policies.awaits("", None),
+            awaits_policies: policies.awaits("", None),
             generation: &policies.generation(),
             pool: pool::of_runner(of.runner, assessment, access.budget()),
             spec: &of.runner.spec,

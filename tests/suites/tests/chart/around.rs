@@ -11,8 +11,8 @@ use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
 use pacer_harness::{http, objects};
 use pacer_suites::{
-    PATIENCE, apply, autoscaler, deployment, end_as_it_is, event, put, queue, runners, running, settled, succeeded, until,
-    with_spec,
+    PATIENCE, apply, autoscaler, deployment, end_as_it_is, event, no_open_jobs, put, queue, runners, running, settled, succeeded,
+    until, with_spec,
 };
 use serde_json::{Value, json};
 
@@ -204,7 +204,7 @@ async fn commands_of_the_pages_about_records_of_a_fleet_work_as_they_stand() -> 
         queue(&world, "web", 1, Duration::from_secs(1))?;
         succeeded(&world, done).await?;
     }
-    pacer_suites::no_open_jobs(&world).await?;
+    no_open_jobs(&world).await?;
     desk.run(&format!("kill -INT {}", recorder.id().context("the recorder has ended")?)).await?;
     ensure!(recorder.wait().await?.success(), "the recorder did not end well");
     let ended = desk.run("date -u +%FT%TZ").await?;

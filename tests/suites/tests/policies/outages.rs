@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use pacer_harness::operator::field;
 use pacer_harness::world::World;
 use pacer_suites::{
     PATIENCE, PATIENT_LEASE, apply, brisk_world, deployment, no_busy_kill, queue, running, scale, settled, succeeded,
@@ -58,12 +59,6 @@ async fn an_api_server_that_goes_away_during_a_swap_delays_it_and_nothing_else()
     Ok(())
 }
 
-/// A field of a line of the log.
-pub(super) fn field<'a>(entry: &'a Value, name: &str) -> &'a str {
-    let found = entry.get(name).or_else(|| entry.get("fields").and_then(|fields| fields.get(name)));
-    found.and_then(Value::as_str).unwrap_or_default()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_leader_decides_with_the_set_in_force_from_its_first_decision_on() -> Result<()> {
     let lease = ["--lease-duration=11s", "--lease-renew-deadline=6s", "--lease-retry-period=500ms"];
@@ -92,10 +87,13 @@ async fn the_next_leader_decides_with_the_set_in_force_from_its_first_decision_o
     succeeded(&world, 3).await?;
 
     let log = operator.entries();
-    let told = |message: &str| log.iter().filter(|entry| field(entry, "message") == message).collect::<Vec<_>>();
+    let told = |message: &str| log.iter().filter(|entry| field(entry, "message") == Some(message)).collect::<Vec<_>>();
     let decided = told("policy decided");
-    let decided: Vec<&str> =
-        decided.iter().filter(|entry| field(entry, "decision") == "scale-down").map(|entry| field(entry, "policy")).collect();
+    let decided: Vec<&str> = decided
+        .iter()
+        .filter(|entry| field(entry, "decision") == Some("scale-down"))
+        .filter_map(|entry| field(entry, "policy"))
+        .collect();
     ensure!(!decided.is_empty(), "the new leader decided nothing");
     // On a starved machine a call may miss its deadline; then, and only then, another policy decides.
     let missed = told("policy fault").len();

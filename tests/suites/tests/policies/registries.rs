@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result, ensure};
 use pacer_api::condition::{ConditionType, Verdict};
+use pacer_harness::operator::field;
 use pacer_harness::registry::{PASSWORD, Registry, SigningKey, USER};
 use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, end_as_it_is, scale, settled};
 use serde_json::{Value, json};
 
 use crate::guest::Guest;
-use crate::outages::field;
 use crate::verbs::said;
 use crate::{annotation, condition, event_in, goes, killed_and_started_again, phase, put, status};
 
@@ -140,7 +140,9 @@ async fn a_registry_that_does_not_answer_delays_no_other_set() -> Result<()> {
     settled(&world, 9).await?;
     let log = world.operator.as_ref().context("no operator")?.entries();
     let told = |message: &str, of: (&str, &str)| {
-        log.iter().position(|entry| field(entry, "message") == message && field(entry, of.0).starts_with(of.1))
+        log.iter().position(|entry| {
+            field(entry, "message") == Some(message) && field(entry, of.0).is_some_and(|value| value.starts_with(of.1))
+        })
     };
     let refused = told("policy set not activated", ("set", &format!("{NAMESPACE}/slow"))).context("no refusal in the log")?;
     let removed = told("runner removed", ("runner", "other-")).context("no removal in the log")?;

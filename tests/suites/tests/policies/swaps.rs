@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use pacer_api::RunnerDeployment;
 use pacer_harness::github::Behaviour;
+use pacer_harness::operator::field;
 use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, api, apply, brisk_world, deployment, no_busy_kill, queue, running, scale, settled, succeeded};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::guest::Guest;
@@ -27,15 +28,11 @@ const GROWTH: u64 = 24 << 20;
 const JOBS: usize = 8;
 const LASTING: Duration = Duration::from_secs(6);
 
-fn text<'a>(entry: &'a Value, field: &str) -> Option<&'a str> {
-    entry.get(field).or_else(|| entry.get("fields")?.get(field))?.as_str()
-}
-
 /// Removals as the log tells them: runner, reason, policy.
 fn removals(world: &World) -> Result<Vec<(String, String, String)>> {
     let entries = world.operator.as_ref().context("no operator")?.entries();
-    let removed = entries.iter().filter(|entry| text(entry, "message") == Some("runner removed"));
-    let told = removed.filter_map(|entry| Some((text(entry, "runner")?, text(entry, "reason")?, text(entry, "policy")?)));
+    let removed = entries.iter().filter(|entry| field(entry, "message") == Some("runner removed"));
+    let told = removed.filter_map(|entry| Some((field(entry, "runner")?, field(entry, "reason")?, field(entry, "policy")?)));
     Ok(told.map(|(runner, reason, policy)| (runner.to_owned(), reason.to_owned(), policy.to_owned())).collect())
 }
 

@@ -53,9 +53,9 @@ COSIGN_VERSION := v3.1.3
 # A test file is a suite when it runs on a control plane; the others only read files.
 SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # The longest begin first, so that none of them is left to run alone.
-LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover scale flows runnersets modes recover doctor alerts
-# Bounds what jobs wait: it begins last, when fewer of the others run.
-QUIETEST := limits
+LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover rollouts flows runnersets modes recover doctor alerts
+# They bound seconds and requests: they run one after the other when all the others are over.
+QUIETEST := limits scale shards
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
@@ -144,7 +144,8 @@ suites: build controlplane helm registry ## Flows, faults, demand, webhooks, pol
 	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
 	# Of all suites together; one alone may have nothing to compare.
 	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
-	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIETEST),$(SUITES)) $(filter $(SUITES),$(QUIETEST))
+	export QUIETEST="$(filter $(SUITES),$(QUIETEST))"
+	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIETEST),$(SUITES))
 
 SCENE ?= burst
 SEEDS ?= 100000

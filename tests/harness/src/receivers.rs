@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use crate::controlplane::ControlPlane;
 use crate::github::SimGitHub;
 use crate::ingress::Ingress;
-use crate::operator::{self, Operator, OperatorError};
+use crate::operator::{self, Operator, OperatorError, Usage};
 
 /// How long each has until it receives.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -67,6 +67,15 @@ impl Receivers {
     /// When one does not answer with 200.
     pub async fn metrics(&self) -> Result<String, OperatorError> {
         Ok(try_join_all(self.replicas.iter().map(Operator::metrics)).await?.concat())
+    }
+
+    /// Memory and processor time of each.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Operator::usage`].
+    pub fn usage(&self) -> Result<Vec<Usage>, OperatorError> {
+        self.replicas.iter().map(Operator::usage).collect()
     }
 
     /// The end of the log of each, in bytes.

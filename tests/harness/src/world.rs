@@ -94,7 +94,8 @@ pub struct World {
     pub plane: ControlPlane,
     /// A client that may do everything.
     pub client: kube::Client,
-    account: Caller,
+    /// Of the operator, and of the receivers where there are any.
+    accounts: Vec<Caller>,
 }
 
 impl World {
@@ -130,18 +131,27 @@ impl World {
             Some(receivers) => Some(Receivers::start(&plane, &github, receivers).await?),
             None => None,
         };
-        let account = Caller::service_account(&account.namespace, &account.service_account);
-        Ok(Self { operator, receivers, nodes, github, plane, client, account })
+        let replica = options.receivers.map(|receivers| receivers.replica);
+        let accounts = [Some(account), replica]
+            .into_iter()
+            .flatten()
+            .map(|options| Caller::service_account(&options.namespace, &options.service_account))
+            .collect();
+        Ok(Self { operator, receivers, nodes, github, plane, client, accounts })
     }
 
-    /// The operator's requests to the API server since `since`, as far as the audit log records them. Those for the lease are left out: whatever
-    /// there is to do, they are one read and one write every two seconds.
+    /// Requests of the operator, and of the receivers beside it, to the API server since `since`, as far as the audit log records them. Those for
+    /// the lease are left out: whatever there is to do, they are one read and one write every two seconds.
     ///
     /// # Errors
     ///
     /// When there is no audit log.
     pub fn operator_calls(&self, since: Option<Timestamp>) -> Result<ApiCalls, WorldError> {
-        Ok(self.plane.api_calls(&self.account, since)?.without("leases"))
+        let mut all = ApiCalls::default();
+        for account in &self.accounts {
+            all = all.and(self.plane.api_calls(account, since)?);
+        }
+        Ok(all.without("leases"))
     }
 
     /// Passes a success on, and adds the state of the world to a failure.

@@ -17,7 +17,7 @@ use pacer_harness::objects;
 use pacer_harness::world::{Options, World};
 use serde_json::{Value, json};
 
-use self::manifests::shipped;
+use self::manifests::{shipped, shipped_env};
 
 pub mod arc;
 pub mod ending;
@@ -70,6 +70,12 @@ pub async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {
         nodes.pace = Pace::default();
     }
     change(&mut options);
+    let receivers = options.receivers.as_mut().map(|receivers| &mut receivers.replica);
+    for (process, deployment) in [(options.operator.as_mut(), "base/deployment.yaml"), (receivers, "webhook/deployment.yaml")] {
+        if let Some(process) = process {
+            process.env.splice(0..0, shipped_env(deployment)?);
+        }
+    }
     let world = World::start(options).await?;
     world.github.add(&Scope::repository("acme", "app"));
     Ok(world)

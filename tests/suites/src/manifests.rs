@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use pacer_harness::world::World;
 use serde_json::Value;
 
@@ -11,6 +12,18 @@ use serde_json::Value;
 #[must_use]
 pub fn shipped(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
+}
+
+/// Variables that this Deployment of `deploy` gives its containers as they stand: how much memory a process keeps depends on them.
+///
+/// # Errors
+///
+/// When the file is no Deployment.
+pub fn shipped_env(file: &str) -> Result<Vec<(String, String)>> {
+    let shipped: Deployment = serde_saphyr::from_str(&fs::read_to_string(shipped(file))?)?;
+    let pod = shipped.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
+    let variables = pod.containers.into_iter().flat_map(|container| container.env.unwrap_or_default());
+    Ok(variables.filter_map(|variable| Some((variable.name, variable.value?))).collect())
 }
 
 /// Copies a directory of `deploy` to below `to`. kustomize reads nothing beside its own directory.

@@ -1,4 +1,4 @@
-//! Webhooks that the operator receives itself, by `--webhook-addr`, or two replicas of `pacer webhook` for it.
+//! Webhooks that two replicas of `pacer webhook` receive, or the operator itself, by `--webhook-addr`.
 
 use anyhow::{Context, Result};
 use pacer_harness::github::{Hook, HookOwner, Scope, Tail};
@@ -12,21 +12,27 @@ use crate::{BRISK, world_with};
 /// Secret of the webhooks.
 pub const SECRET: &str = "a secret of the suite";
 
-/// The operator of this world receives webhooks.
+/// Two replicas of `pacer webhook`, as shipped, receive webhooks beside the operator of this world.
 pub fn receive(options: &mut Options) {
+    options.manifests.push(shipped("webhook/rbac.yaml"));
+    let mut replica = receiver();
+    for argument in options.operator.iter().flat_map(|operator| &operator.args) {
+        // What the chart tells both of.
+        if argument.starts_with("--common-runner-labels=") {
+            replica.args.push(argument.clone());
+        } else if argument.starts_with("--tenancy=") {
+            replica.args.push("--proved-scopes-only".to_owned());
+        }
+    }
+    options.receivers = Some(receivers::Options { replica, replicas: 2 });
+}
+
+/// The operator of this world receives webhooks itself, for tests of that, and for those that look at its own side of a connection.
+pub fn receive_itself(options: &mut Options) {
     if let Some(operator) = &mut options.operator {
         operator.args.push("--webhook-addr=127.0.0.1:0".to_owned());
         operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
     }
-}
-
-/// A world whose operator receives webhooks, and is started with these further arguments.
-///
-/// # Errors
-///
-/// When a part of it does not start.
-pub async fn receiving_world(arguments: &[&str]) -> Result<World> {
-    world_with(arguments, receive).await
 }
 
 /// Sends the events of this owner to the receivers beside the operator, or to the operator as it listens now.
@@ -54,22 +60,7 @@ pub fn receiver() -> operator::Options {
     }
 }
 
-/// A world in which two replicas of `pacer webhook`, as shipped, receive the events of `acme/app`.
-///
-/// # Errors
-///
-/// When a part of it does not start.
-pub async fn world_with_receivers(arguments: &[&str]) -> Result<World> {
-    let world = world_with(arguments, |options| {
-        options.manifests.push(shipped("webhook/rbac.yaml"));
-        options.receivers = Some(receivers::Options { replica: receiver(), replicas: 2 });
-    })
-    .await?;
-    hook(&world, Scope::repository("acme", "app"))?;
-    Ok(world)
-}
-
-/// As [`receiving_world`], for the events of `acme/app`.
+/// A world in which [two replicas](receive) receive the events of `acme/app`.
 ///
 /// # Errors
 ///

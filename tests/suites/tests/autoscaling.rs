@@ -22,7 +22,7 @@ use pacer_core::ledger::State;
 use pacer_harness::github::{Delivering, Hook, Scope};
 use pacer_harness::world::World;
 use pacer_suites::manifests::shipped;
-use pacer_suites::webhook::{SECRET, hook, hooked_world, receive, world_with_receivers};
+use pacer_suites::webhook::{SECRET, hook, hooked_world, receive_itself};
 use pacer_suites::{
     PATIENCE, api, apply, deployment, end, no_open_jobs, put, queue, runners, settled, succeeded, until, with_spec, world,
     world_with,
@@ -117,7 +117,7 @@ fn scaling(autoscaler: &HorizontalRunnerAutoscaler) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_gets_one_runner_per_job_and_the_fleet_goes_back() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 0, &autoscaler(0, 30, by_webhook())).await?;
     queue(&world, "web", 20, Duration::from_secs(3))?;
     succeeded(&world, 20).await?;
@@ -136,7 +136,7 @@ async fn a_burst_gets_one_runner_per_job_and_the_fleet_goes_back() -> Result<()>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_jobs_than_runners_wait_for_their_turn_and_the_reason_is_told() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 0, &autoscaler(0, 4, by_webhook())).await?;
     queue(&world, "web", 12, Duration::from_secs(2))?;
     let clamped = status(&world, "the maximum", |status| {
@@ -155,7 +155,7 @@ async fn more_jobs_than_runners_wait_for_their_turn_and_the_reason_is_told() -> 
 /// With the scale-down delay at its default of ten minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn single_jobs_one_after_the_other_leave_nothing_idle() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 0, &autoscaler(0, 10, by_webhook())).await?;
     for done in 1..=6 {
         queue(&world, "web", 1, Duration::from_millis(500))?;
@@ -169,7 +169,7 @@ async fn single_jobs_one_after_the_other_leave_nothing_idle() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_runners_of_the_minimum_stay_beside_those_of_jobs() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 2, &autoscaler(2, 10, by_webhook())).await?;
     settled(&world, 2).await?;
     queue(&world, "web", 3, Duration::from_secs(4))?;
@@ -181,7 +181,7 @@ async fn idle_runners_of_the_minimum_stay_beside_those_of_jobs() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_repeated_and_reordered_events_leave_nobody_waiting_and_nothing_reserved() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     world.github.deliver(Delivering {
         drop_every: Some(5),
         duplicate_every: Some(3),
@@ -314,7 +314,8 @@ async fn a_scheduled_override_begins_and_ends_on_time() -> Result<()> {
 /// What was accepted is in the cluster: a process that is killed loses none of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn accepted_webhooks_survive_a_kill() -> Result<()> {
-    let mut world = hooked_world(&[]).await?;
+    let mut world = world_with(&[], receive_itself).await?;
+    hook(&world, Scope::repository("acme", "app"))?;
     pool(&world, 0, &autoscaler(0, 60, by_webhook())).await?;
     queue(&world, "web", 40, Duration::from_secs(4))?;
     let outcome = world.github.wait_for(PATIENCE, |view| view.deliveries().accepted >= 40).await;
@@ -354,7 +355,7 @@ async fn what_is_wrong_with_an_autoscaler_is_said_and_nothing_is_changed() -> Re
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscaler_that_can_no_longer_decide_keeps_its_fleet_at_its_number() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 2, &autoscaler(2, 2, by_webhook())).await?;
     settled(&world, 2).await?;
     apply(&world, &undecidable(autoscaler(2, 2, by_webhook()))).await?;
@@ -372,7 +373,7 @@ async fn an_autoscaler_that_can_no_longer_decide_keeps_its_fleet_at_its_number()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_end_of_a_job_is_found_while_the_autoscaler_can_not_decide() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     let mut more = by_webhook();
     more["metrics"] = by_polling()["metrics"].clone();
     apply(&world, &with_spec(deployment("web", 1), "ephemeral", json!(false))).await?;

@@ -239,7 +239,6 @@ async fn kill_of_the_operator_before_it_asks_makes_no_second_rerun() -> Result<(
     operator.kill9().await;
     operator.restart().await?;
     operator.until_acting(PATIENCE).await?;
-    hook(&world, Scope::repository("acme", "app"))?;
     again(&world, job).await?;
     ensure!((reruns(&world), attempts(&world, job).len()) == (1, 2), "{:#?}", attempts(&world, job));
     world.stop().await;

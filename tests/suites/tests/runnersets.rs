@@ -15,7 +15,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerSet};
 use pacer_harness::github::{RouteKind, Scope};
 use pacer_harness::world::World;
 use pacer_suites::fleet::{change, runner_set, with_volumes};
-use pacer_suites::webhook::world_with_receivers;
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{
     BRISK, api, apply, brisk_world, delete, end, event, nothing_left, only, queue, runners, running, settled, succeeded, until,
 };
@@ -202,7 +202,7 @@ async fn claims_of_a_set_that_is_gone_are_reported_used_again_and_deleted_after_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_webhooks_gets_one_runner_per_job_and_no_more_volumes_than_runners_at_once() -> Result<()> {
-    let world = world_with_receivers(&BRISK).await?;
+    let world = hooked_world(&BRISK).await?;
     let mut set = with_volumes(runner_set("web", 0));
     set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete"});
     apply(&world, &set).await?;

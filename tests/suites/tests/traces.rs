@@ -19,7 +19,7 @@ use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
 use pacer_harness::http;
 use pacer_harness::world::World;
 use pacer_suites::recorder::{Recorder, recorded};
-use pacer_suites::webhook::{hook, promptly_hooked_world};
+use pacer_suites::webhook::promptly_hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, delete, deployment, queue, succeeded, until, with_spec};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -120,8 +120,6 @@ async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()>
     ensure!(operator.terminate().await.is_some_and(|status| status.success()), "{}", operator.log_tail(4_000));
     operator.restart().await?;
     operator.until_acting(PATIENCE).await?;
-    // It listens somewhere else now.
-    hook(&world, Scope::repository("acme", "app"))?;
     queue(&world, "web", 2, Duration::from_secs(1))?;
     succeeded(&world, 8).await?;
     until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;

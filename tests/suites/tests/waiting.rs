@@ -14,7 +14,7 @@ use pacer_core::ledger::State;
 use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
-use pacer_suites::webhook::world_with_receivers;
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until};
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ async fn at_work(world: &World, count: usize) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     let nodes = world.nodes.as_ref().context("no nodes")?;
 
     // The maximum: one runs, two wait, in their order.
@@ -148,7 +148,7 @@ async fn jobs_are_told_what_they_wait_for_when_runners_lack() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_waits_for_the_limit_on_new_runners() -> Result<()> {
-    let world = world_with_receivers(&["--max-new-runners-per-minute=1"]).await?;
+    let world = hooked_world(&["--max-new-runners-per-minute=1"]).await?;
     pool(&world, "web", 0, 9).await?;
     let [_, second] = queue(&world, "web", 2, LONG)?[..] else { panic!("two jobs") };
     at_work(&world, 1).await?;
@@ -166,7 +166,7 @@ const MISSED: i64 = 15;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_told_when_it_will_probably_start() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, "web", 0, 1).await?;
     // What the pool's starts and jobs take as a rule.
     queue(&world, "web", 1, USUAL)?;

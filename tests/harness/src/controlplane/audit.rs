@@ -93,6 +93,17 @@ impl ApiCalls {
         self.counts.get(&(verb.to_owned(), resource.to_owned())).map_or(0, |answered| answered.all)
     }
 
+    /// These and others.
+    #[must_use]
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        for (asked, more) in others.counts {
+            let answered = self.counts.entry(asked).or_default();
+            answered.all += more.all;
+            answered.refused += more.refused;
+        }
+        self
+    }
+
     /// All but those of one resource.
     #[must_use]
     pub(crate) fn without(mut self, resource: &str) -> Self {

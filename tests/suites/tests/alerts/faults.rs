@@ -19,7 +19,7 @@ use pacer_harness::ingress::Ingress;
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
 use pacer_suites::fleet::runner_set;
-use pacer_suites::webhook::{SECRET, receive, receiving_world};
+use pacer_suites::webhook::{SECRET, receive_itself};
 use pacer_suites::{
     NAMESPACE, PATIENCE, PATIENT_LEASE, api, apply, autoscaler, brisk_world, deployment, end_as_it_is, put, queue, running,
     scale, settled, succeeded, with_spec,
@@ -95,7 +95,7 @@ async fn delivered(world: &World, id: u64, at: Timestamp, wanted: impl Fn(&post:
 
 /// A world that receives webhooks, with a runner that is idle whatever they say, as GitHub knows nothing of the jobs of [`queued`].
 async fn receiving_fleet() -> Result<World> {
-    let world = receiving_world(&[&pacer_suites::BRISK[..], &PATIENT_LEASE].concat()).await?;
+    let world = brisk_world(&PATIENT_LEASE, receive_itself).await?;
     apply(&world, &deployment("web", 1)).await?;
     apply(&world, &autoscaler("web", 1, 1)).await?;
     settled(&world, 1).await?;
@@ -132,7 +132,7 @@ pub(crate) async fn operator_that_cannot_be_scraped_raises_an_alert() -> Result<
 /// The autoscaler may make no more runners, and the one that is there works for longer. The event of the second job comes late, so that nobody has to
 /// wait for 15 minutes. Nobody may list jobs here: a list that was read before would say that there is no job that old.
 pub(crate) async fn job_that_no_runner_gets_raises_an_alert() -> Result<Recording> {
-    let world = receiving_world(&pacer_suites::BRISK).await?;
+    let world = brisk_world(&[], receive_itself).await?;
     world.github.inject(Fault::new(Routes::of(RouteKind::ListRuns), Effect::Status(403)).always());
     apply(&world, &deployment("web", 1)).await?;
     apply(&world, &autoscaler("web", 1, 1)).await?;
@@ -203,7 +203,7 @@ pub(crate) async fn budget_that_is_used_up_raises_an_alert() -> Result<Recording
 }
 
 pub(crate) async fn deliveries_without_a_signature_raise_an_alert() -> Result<Recording> {
-    let world = receiving_world(&pacer_suites::BRISK).await?;
+    let world = brisk_world(&[], receive_itself).await?;
     let mut recording = Recording::begin(&world, &[Least("pacer_leading", "", 1.0)]).await?;
     let address = webhooks(&world)?;
     for _ in 0..MANY {
@@ -234,7 +234,7 @@ pub(crate) async fn deliveries_while_the_api_server_is_away_raise_an_alert() -> 
 pub(crate) async fn deliveries_that_reach_nobody_raise_an_alert_while_missing_and_when_lost() -> Result<Recording> {
     let ingress = Ingress::start().await?;
     let url = format!("--webhook-url={}", ingress.url());
-    let world = brisk_world(&["--redelivery-period=1s", "--redelivery-age=40s", &url], receive).await?;
+    let world = brisk_world(&["--redelivery-period=1s", "--redelivery-age=40s", &url], receive_itself).await?;
     world.github.add_hook(Hook { owner: Scope::repository("acme", "app").into(), url: ingress.url(), secret: SECRET.to_owned() });
     ingress.serve([webhooks(&world)?]);
     apply(&world, &deployment("web", 0)).await?;

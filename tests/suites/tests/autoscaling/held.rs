@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use kube::api::ListParams;
 use pacer_api::{JobLedger, job_ledger};
 use pacer_harness::github::{Hold, JobSpec, RouteKind};
-use pacer_suites::webhook::world_with_receivers;
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{PATIENCE, api, end, queue, settled, succeeded};
 
 use super::{autoscaler, by_polling, by_webhook, pool};
@@ -14,7 +14,7 @@ use super::{autoscaler, by_polling, by_webhook, pool};
 /// They are announced as queued although they wait, and lists of jobs are read while nobody may run them.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_wait_for_an_approval_or_for_each_other_get_runners_when_they_may_have_them() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     let mut more = by_webhook();
     more["metrics"] = by_polling()["metrics"].clone();
     pool(&world, 0, &autoscaler(0, 5, more)).await?;

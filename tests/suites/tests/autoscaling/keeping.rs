@@ -8,7 +8,7 @@ use pacer_api::JobLedger;
 use pacer_harness::controlplane::Apply;
 use pacer_harness::github::{Person, Scope};
 use pacer_harness::world::World;
-use pacer_suites::webhook::world_with_receivers;
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, delete, end, kubectl, put, queue, running, settled, succeeded, world};
 use serde_json::json;
 
@@ -110,7 +110,7 @@ async fn refuse_ledgers(world: &World) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn autoscaler_goes_on_deciding_when_its_ledgers_are_refused() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     refuse_ledgers(&world).await?;
     let mut more = by_webhook();
     more["metrics"] = by_polling()["metrics"].clone();
@@ -126,7 +126,7 @@ async fn autoscaler_goes_on_deciding_when_its_ledgers_are_refused() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fleet_keeps_its_number_when_the_ledgers_of_its_autoscaler_are_refused_from_now_on() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, 2, &autoscaler(2, 4, by_webhook())).await?;
     settled(&world, 2).await?;
     queue(&world, "web", 2, Duration::from_secs(20))?;

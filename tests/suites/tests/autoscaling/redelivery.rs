@@ -12,7 +12,7 @@ use super::*;
 async fn behind(ingress: &Ingress, change: impl FnOnce(&mut Options)) -> Result<World> {
     let url = format!("--webhook-url={}", ingress.url());
     let world = world_with(&["--redelivery-period=5s", &url], |options| {
-        receive(options);
+        receive_itself(options);
         change(options);
     })
     .await?;

@@ -15,7 +15,7 @@ use pacer_harness::github::{Hook, Scope};
 use pacer_harness::objects;
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
-use pacer_suites::webhook::{SECRET, receive};
+use pacer_suites::webhook::{SECRET, receive_itself};
 use pacer_suites::{PATIENCE, apply, autoscaler, deployment, end_as_it_is, queue, runners, running, until};
 use serde_json::json;
 
@@ -173,7 +173,7 @@ async fn take_over_from_arc(reader: &mut Reader) -> Result<()> {
 async fn operator_with_webhooks(world: &World) -> Result<Operator> {
     let mut options =
         pacer_harness::world::Options { operator: Some(pod::options(world, NAMESPACE, "pacer").await?), ..Default::default() };
-    receive(&mut options);
+    receive_itself(&mut options);
     let options = options.operator.context("no options")?;
     let operator = Operator::start(&world.plane, &world.github, &options).await?;
     operator.until_ready("leading", PATIENCE).await?;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pacer_suites::webhook::{SECRET, receiving_world};
-use pacer_suites::{apply, deployment, end_as_it_is, scale, settled};
+use pacer_suites::webhook::{SECRET, receive_itself};
+use pacer_suites::{apply, brisk_world, deployment, end_as_it_is, scale, settled};
 use ring::hmac;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -53,7 +53,7 @@ async fn slow_connection(number: u16, to: std::net::SocketAddr) -> Option<TcpStr
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signed_deliveries_are_answered_and_runners_go_on_beside_thousands_of_slow_connections() -> Result<()> {
-    let world = receiving_world(&pacer_suites::BRISK).await?;
+    let world = brisk_world(&[], receive_itself).await?;
     let operator = world.operator.as_ref().context("no operator")?;
     let address = operator.webhook_address().context("no address for webhooks")?;
     ensure!(ask(&address, &signed_ping()).await == 200);

@@ -45,7 +45,6 @@ async fn the_last_job_of_a_persistent_runner_is_known_after_a_kill_of_the_operat
 
     world.operator.as_mut().context("no operator")?.kill9().await;
     operator_again(&mut world).await?;
-    hook(&world, Scope::repository("acme", "app"))?;
     apply(&world, &autoscaler(3, 4)).await?;
     settled(&world, 3).await?;
     let told = last_jobs(&world)?;

@@ -9,15 +9,15 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
 use pacer_harness::github::{JobSpec, Person, RouteKind, Scope, View};
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::webhook::{hook, receiving_world};
-use pacer_suites::{PATIENCE, end_as_it_is, online_in, only, patient_autoscaler};
+use pacer_suites::webhook::{hook, receive};
+use pacer_suites::{PATIENCE, brisk_world, end_as_it_is, online_in, only, patient_autoscaler};
 use serde_json::{Value, json};
 
 use super::tenancy::{deployment, put};
 
-/// A world whose operator receives the webhooks of these repositories.
+/// A world that receives the webhooks of these repositories.
 async fn receiving(arguments: &[&str], repositories: &[&str]) -> Result<World> {
-    let world = receiving_world(&[&pacer_suites::BRISK[..], arguments].concat()).await?;
+    let world = brisk_world(arguments, receive).await?;
     for repository in repositories {
         let (owner, name) = repository.split_once('/').context("no owner")?;
         let scope = Scope::repository(owner, name);

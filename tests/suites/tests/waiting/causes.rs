@@ -11,7 +11,7 @@ use pacer_api::names::annotation;
 use pacer_harness::github::{GroupVisibility, JobId, JobSpec, Person, Scope};
 use pacer_harness::nodes::{Affected, Trouble};
 use pacer_harness::world::World;
-use pacer_suites::webhook::{hooked_world_with, world_with_receivers};
+use pacer_suites::webhook::{hooked_world, hooked_world_with};
 use pacer_suites::{BRISK, NAMESPACE, api, apply, autoscaler, deployment, put, queue, running, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn pods(prefix: &str) -> Affected {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_told_what_they_wait_for_when_the_pool_is_what_keeps_them() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     let nodes = world.nodes.as_ref().context("no nodes")?;
 
     nodes.inject(pods("slow-"), Trouble::SlowStart(LONG));
@@ -102,7 +102,7 @@ async fn jobs_are_told_what_they_wait_for_when_the_pool_is_what_keeps_them() -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_told_of_the_quota_that_refuses_its_runners_pod() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": NAMESPACE},
         "spec": {"hard": {"pods": "0"}},
@@ -121,7 +121,7 @@ async fn job_is_told_of_the_quota_that_refuses_its_runners_pod() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_told_that_github_refuses_the_credentials_of_its_pool() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     let app = Scope::repository("acme", "app");
     let token = world.github.add_pat(Person::admin("web").seeing([app]));
     let secret = json!({
@@ -166,7 +166,7 @@ async fn asked_at_github(world: &World, repository: &str, job: JobId) -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_that_no_autoscaler_knows_is_told_what_lacks_by_asking_github() -> Result<()> {
-    let world = world_with_receivers(&[]).await?;
+    let world = hooked_world(&[]).await?;
     pool(&world, "web", 0, 1).await?;
     let queued = |repository: &str, labels: &[&str]| {
         world.github.queue_job(JobSpec::new(repository, labels.iter().copied()).lasting(LONG))

@@ -7,10 +7,10 @@ use kube::api::{Patch, PatchParams};
 use pacer_api::HorizontalRunnerAutoscaler;
 use pacer_api::names::annotation;
 use pacer_harness::github::{
-    APP_PRIVATE_KEY, Access, CheckRun, Effect, Fault, Installation, JobId, JobSpec, RouteKind, Routes, Scope, View,
+    APP_PRIVATE_KEY, Access, CheckRun, Effect, Fault, Installation, JobId, JobSpec, RouteKind, Routes, View,
 };
 use pacer_harness::world::World;
-use pacer_suites::webhook::{hook, hooked_world};
+use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, autoscaler, delete, deployment, event, running, until};
 use serde_json::{Value, json};
 
@@ -135,7 +135,6 @@ async fn restarted_operator_closes_the_check_run_and_makes_no_second() -> Result
     operator.kill9().await;
     operator.restart().await?;
     operator.until_acting(PATIENCE).await?;
-    hook(&world, Scope::repository("acme", "app"))?;
     shows(&world, "the end", |view| check(view, job).is_some_and(|check| check.status == "completed")).await?;
     ensure!(requests(&world, RouteKind::CreateCheck) == 1, "{:#?}", world.github.view(|view| view.checks().to_vec()));
     ensure!(world.github.view(|view| view.job(job).is_some_and(|job| job.started_at.is_some())), "it waits");

@@ -5,18 +5,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::api::PostParams;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment};
-use pacer_harness::github::{Delivering, Hook, JobAction, Scope};
+use pacer_harness::github::{Delivering, JobAction, Scope};
 use pacer_harness::objects;
 use pacer_harness::world::{Options, World};
-use pacer_suites::{api, deployment, queue};
+use pacer_suites::{api, deployment, queue, webhook};
 use serde_json::json;
 
 use crate::figure::{AtMost, Figure, Page, share_of};
 use crate::fleet::{self, NAME, PATIENCE, harm, nodes};
 use crate::meter::{self, Meter};
-
-/// Secret of the webhooks.
-const SECRET: &str = "a secret of the benchmark";
 
 /// Jobs that the limits are for.
 const THOUSAND: u32 = 1_000;
@@ -46,15 +43,16 @@ pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figu
     fleet::finish(world, outcome).await
 }
 
-/// A world whose operator receives webhooks, with a prompt GitHub: its delays would hide those of the operator.
+/// A world with two replicas of `pacer webhook`, and with a prompt GitHub: its delays would hide those of the operator.
 ///
 /// # Errors
 ///
 /// When a part of it does not start.
 pub(crate) async fn start(change: impl FnOnce(&mut Options)) -> Result<World> {
-    fleet::world_with(&["--webhook-addr=127.0.0.1:0".to_owned()], |options| {
-        if let Some(operator) = &mut options.operator {
-            operator.env.push(("GITHUB_WEBHOOK_SECRET_TOKEN".to_owned(), SECRET.to_owned()));
+    fleet::world_with(&[], |options| {
+        webhook::receive(options);
+        if let Some(receivers) = &mut options.receivers {
+            "info".clone_into(&mut receivers.replica.log_level);
         }
         change(options);
     })
@@ -121,11 +119,9 @@ async fn burst(world: &World, jobs: u32, lasting: Duration, page: &mut Page<'_>)
 ///
 /// # Errors
 ///
-/// When the operator receives no webhooks.
+/// When nothing receives webhooks.
 pub(crate) fn hook(world: &World) -> Result<()> {
-    let address = world.operator.as_ref().and_then(|operator| operator.webhook_address()).context("no address for webhooks")?;
-    let owner = Scope::repository("acme", "app").into();
-    world.github.add_hook(Hook { owner, url: format!("http://{address}/"), secret: SECRET.to_owned() });
+    webhook::hook(world, Scope::repository("acme", "app"))?;
     world.github.deliver(Delivering { parallel: CONNECTIONS, ..Delivering::default() });
     Ok(())
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use pacer_api::condition::{self, ConditionType};
@@ -57,12 +56,10 @@ pub(crate) async fn world() -> Result<World> {
 ///
 /// As [`world`].
 pub(crate) async fn world_with(arguments: &[String], change: impl FnOnce(&mut Options)) -> Result<World> {
-    let env = shipped_env()?;
     pacer_suites::world(|options| {
         options.github.behaviour = Behaviour::prompt();
         if let Some(operator) = &mut options.operator {
             operator.args = arguments.to_vec();
-            operator.env.clone_from(&env);
             "info".clone_into(&mut operator.log_level);
         }
         change(options);
@@ -79,14 +76,6 @@ pub(crate) async fn finish(world: World, outcome: Result<()>) -> Result<()> {
     let outcome = world.check(outcome.map_err(|error| format!("{error:#}"))).await;
     world.stop().await;
     Ok(outcome?)
-}
-
-/// Variables that the shipped Deployment gives the operator as they stand: how much memory it keeps depends on them.
-fn shipped_env() -> Result<Vec<(String, String)>> {
-    let shipped: Deployment = serde_saphyr::from_str(include_str!("../../../../../deploy/base/deployment.yaml"))?;
-    let pod = shipped.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
-    let variables = pod.containers.into_iter().flat_map(|container| container.env.unwrap_or_default());
-    Ok(variables.filter_map(|variable| Some((variable.name, variable.value?))).collect())
 }
 
 /// Measures one size.

@@ -1,4 +1,4 @@
-//! What the operator used over a stretch of time: API server writes, GitHub calls, processor time, memory.
+//! What the operator, and the receivers beside it, used over a stretch of time: API server writes, GitHub calls, processor time, memory.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use pacer_harness::controlplane::ApiCalls;
 use pacer_harness::github::{RouteCount, RouteKind};
-use pacer_harness::operator::{Memory, Operator, Usage};
+use pacer_harness::operator::{Memory, Operator};
+use pacer_harness::receivers::Receivers;
 use pacer_harness::world::World;
 
 /// How long the operator has to have written nothing to count as done.
@@ -21,21 +22,21 @@ pub(crate) struct Meter<'a> {
     began: Instant,
     since: Timestamp,
     calls: BTreeMap<RouteKind, RouteCount>,
-    usage: Usage,
+    cpu: Duration,
 }
 
 /// What happened in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    /// The operator's writes by verb and resource.
+    /// Writes of the operator and of the receivers beside it, by verb and resource.
     pub(crate) writes: ApiCalls,
     /// Requests to GitHub by route.
     pub(crate) calls: BTreeMap<RouteKind, RouteCount>,
     /// Times the runners were listed, whatever the number of pages.
     pub(crate) listings: u64,
-    /// Processor time of the operator.
+    /// Processor time of the operator and of the receivers beside it.
     pub(crate) cpu: Duration,
-    /// Its resident memory at the end, in bytes.
+    /// Resident memory of the operator at the end, in bytes.
     pub(crate) resident: u64,
     /// How long it was.
     pub(crate) lasted: Duration,
@@ -57,8 +58,8 @@ impl<'a> Meter<'a> {
     /// When there is no operator or no `/proc`.
     pub(crate) fn start(world: &'a World) -> Result<Self> {
         let operator = world.operator.as_ref().context("a world with an operator is wanted")?;
-        let (usage, calls) = (operator.usage()?, world.github.counts());
-        Ok(Self { world, operator, began: Instant::now(), since: Timestamp::now(), calls, usage })
+        let (cpu, calls) = (processor_time(world, operator)?, world.github.counts());
+        Ok(Self { world, operator, began: Instant::now(), since: Timestamp::now(), calls, cpu })
     }
 
     /// Time since the beginning.
@@ -73,7 +74,6 @@ impl<'a> Meter<'a> {
     ///
     /// When the operator ended or the audit log can't be read.
     pub(crate) fn read(&self) -> Result<Reading> {
-        let usage = self.operator.usage()?;
         let mut calls = self.world.github.counts();
         // An agent's registration is the runner's own.
         calls.remove(&RouteKind::RegisterRunner);
@@ -94,8 +94,8 @@ impl<'a> Meter<'a> {
             writes: self.world.operator_calls(Some(self.since))?,
             listings: u64::try_from(listings.count())?,
             calls,
-            cpu: usage.cpu.saturating_sub(self.usage.cpu),
-            resident: usage.resident,
+            cpu: processor_time(self.world, self.operator)?.saturating_sub(self.cpu),
+            resident: self.operator.usage()?.resident,
             lasted: self.elapsed(),
         })
     }
@@ -122,6 +122,11 @@ impl<'a> Meter<'a> {
             status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
         Ok(kibibytes.with_context(|| format!("{path} has no VmHWM"))? * 1024)
     }
+}
+
+fn processor_time(world: &World, operator: &Operator) -> Result<Duration> {
+    let receivers = world.receivers.as_ref().map(Receivers::usage).transpose()?.unwrap_or_default();
+    Ok(operator.usage()?.cpu + receivers.iter().map(|usage| usage.cpu).sum::<Duration>())
 }
 
 /// The first page is the one that is asked for without a number, or by it.

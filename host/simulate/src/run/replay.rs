@@ -24,6 +24,10 @@ const LATE: Moment = 8_000;
 /// and on a machine that is fully used one of them is behind.
 const EARLY: Moment = 3_000;
 
+/// With more jobs than this in its ledger, a pool is looked at no more often than the operator looks at it, instead of at every fact: each look is at
+/// all of them, and thousands of facts a minute would take minutes.
+const MANY_JOBS: usize = 500;
+
 /// A number that was recorded and not decided again, or the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -294,8 +298,9 @@ impl Run<'_> {
             let due = self.agenda.peek();
             let fact = facts.peek().map(|(now, _)| *now);
             // Facts come before what was to be looked at again at the same moment.
+            let is_fact = fact.is_some_and(|now| due.is_none_or(|due| now <= due));
             let pools: Vec<usize> = match (fact, due) {
-                (Some(now), due) if due.is_none_or(|due| now <= due) => {
+                (Some(now), _) if is_fact => {
                     self.now = self.now.max(now);
                     let Some((_, fact)) = facts.next() else { return };
                     self.meet(fact, spans, &mut names).into_iter().collect()
@@ -314,7 +319,11 @@ impl Run<'_> {
                 // Where it is not known how the number came about, the recorded one holds.
                 let is_known = spans.get(pool).is_none_or(|spans| within(spans, self.now, self.now).is_none());
                 if is_known && self.pools.get(pool).is_some_and(|of| of.settings.is_autoscaled()) {
-                    self.decide(pool);
+                    if is_fact && self.pools.get(pool).is_some_and(|of| of.ledger.len() > MANY_JOBS) {
+                        self.wake(pool, self.now);
+                    } else {
+                        self.decide(pool);
+                    }
                 }
                 if let (Some(of), Some(numbers)) = (self.pools.get(pool), decided.get_mut(pool))
                     && numbers.last().is_none_or(|(_, last)| *last != of.number)

@@ -467,13 +467,13 @@ impl ControlPlane {
         output
     }
 
-    /// Counts the requests of `caller` since `since`, as far as [`Options::audit`] records them.
+    /// Counts the requests of `callers` since `since`, as far as [`Options::audit`] records them.
     ///
     /// # Errors
     ///
     /// When there is no audit log.
-    pub fn api_calls(&self, caller: &Caller, since: Option<Timestamp>) -> Result<ApiCalls, ControlPlaneError> {
-        audit::count(&self.layout.audit_log(), caller, since)
+    pub fn api_calls(&self, callers: &[Caller], since: Option<Timestamp>) -> Result<ApiCalls, ControlPlaneError> {
+        audit::count(&self.layout.audit_log(), callers, since)
     }
 
     /// Resident memory and processor time of (etcd, kube-apiserver, kube-controller-manager) are those of these processes.

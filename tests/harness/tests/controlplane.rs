@@ -78,9 +78,9 @@ async fn rbac_is_enforced(plane: &ControlPlane) {
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
 
     let caller = Caller::service_account("default", "reader");
-    let calls = plane.api_calls(&caller, None).unwrap();
+    let calls = plane.api_calls(&[caller], None).unwrap();
     assert_eq!((calls.count("create", "configmaps"), calls.total()), (1, 1), "{calls}");
-    let admin = plane.api_calls(&Caller::User(StaticUser::Admin.name().into()), None).unwrap();
+    let admin = plane.api_calls(&[Caller::User(StaticUser::Admin.name().into())], None).unwrap();
     assert_eq!(admin.count("create", "serviceaccounts/token"), 1, "{admin}");
 }
 

@@ -446,7 +446,7 @@ async fn five_hundred_pods_run_and_end() {
         plane.started_in(),
         started.elapsed()
     );
-    let calls = plane.api_calls(&Caller::User(StaticUser::Nodes.name().into()), None).unwrap();
+    let calls = plane.api_calls(&[Caller::User(StaticUser::Nodes.name().into())], None).unwrap();
     let per_pod = |verb, resource| calls.count(verb, resource).div_ceil(PODS as u64);
     // Containers are being made, run, have ended.
     assert_eq!([per_pod("create", "pods/binding"), per_pod("patch", "pods/status")], [1, 3], "{calls}");

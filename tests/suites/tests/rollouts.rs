@@ -44,19 +44,9 @@ fn exchanged(view: &View<'_>, old: &BTreeSet<String>) -> (u32, u32, u32) {
     (idle, busy, new)
 }
 
-/// As it is shipped.
-async fn shipped() -> Result<World> {
-    world(|options| {
-        if let Some(operator) = &mut options.operator {
-            operator.args.clear();
-        }
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn rollout_never_has_more_pods_than_the_surge_allows() -> Result<()> {
-    let world = shipped().await?;
+    let world = world(|_| {}).await?;
     let all = IDLE + AT_WORK;
     apply(&world, &deployment("web", all)).await?;
     runners(&world, "all online", |counts| counts.online == u64::from(all)).await?;

@@ -80,9 +80,6 @@ async fn autoscaled(most: usize, change: impl FnOnce(&mut Options)) -> Result<Wo
     let world = world(|options| {
         change(options);
         options.plane.audit = Audit::All;
-        if let Some(operator) = &mut options.operator {
-            operator.args.clear();
-        }
         receive(options);
     })
     .await?;

@@ -318,12 +318,10 @@ impl Run<'_> {
             for pool in pools {
                 // Where it is not known how the number came about, the recorded one holds.
                 let is_known = spans.get(pool).is_none_or(|spans| within(spans, self.now, self.now).is_none());
-                if is_known && self.pools.get(pool).is_some_and(|of| of.settings.is_autoscaled()) {
-                    if is_fact && self.pools.get(pool).is_some_and(|of| of.ledger.len() > MANY_JOBS) {
-                        self.wake(pool, self.now);
-                    } else {
-                        self.decide(pool);
-                    }
+                match self.pools.get(pool).filter(|of| is_known && of.settings.is_autoscaled()) {
+                    Some(of) if is_fact && of.ledger.len() > MANY_JOBS => self.wake(pool, self.now),
+                    Some(_) => self.decide(pool),
+                    None => {}
                 }
                 if let (Some(of), Some(numbers)) = (self.pools.get(pool), decided.get_mut(pool))
                     && numbers.last().is_none_or(|(_, last)| *last != of.number)

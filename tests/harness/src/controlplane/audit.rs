@@ -93,17 +93,6 @@ impl ApiCalls {
         self.counts.get(&(verb.to_owned(), resource.to_owned())).map_or(0, |answered| answered.all)
     }
 
-    /// These and others.
-    #[must_use]
-    pub(crate) fn and(mut self, others: Self) -> Self {
-        for (asked, more) in others.counts {
-            let answered = self.counts.entry(asked).or_default();
-            answered.all += more.all;
-            answered.refused += more.refused;
-        }
-        self
-    }
-
     /// All but those of one resource.
     #[must_use]
     pub(crate) fn without(mut self, resource: &str) -> Self {
@@ -171,15 +160,17 @@ struct ResponseStatus {
     code: u16,
 }
 
-/// Counts what `caller` asked at or after `since`.
-pub(super) fn count(path: &Path, caller: &Caller, since: Option<Timestamp>) -> Result<ApiCalls, ControlPlaneError> {
+/// Counts what `callers` asked at or after `since`.
+pub(super) fn count(path: &Path, callers: &[Caller], since: Option<Timestamp>) -> Result<ApiCalls, ControlPlaneError> {
     let failed = |source| ControlPlaneError::File { path: path.to_owned(), source };
     let mut calls = ApiCalls::default();
     for line in BufReader::new(std::fs::File::open(path).map_err(failed)?).lines() {
         let line = line.map_err(failed)?;
         // The last line may still be on its way.
         let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
-        if since.is_some_and(|since| entry.request_received_timestamp < since) || !caller.matches(&entry) {
+        if since.is_some_and(|since| entry.request_received_timestamp < since)
+            || !callers.iter().any(|caller| caller.matches(&entry))
+        {
             continue;
         }
         let resource = match &entry.object_ref {
@@ -219,7 +210,7 @@ mod tests {
         ];
         std::fs::write(log.path(), content.join("\n")).unwrap();
 
-        let caller = Caller::service_account("pacer-system", "pacer");
+        let caller = [Caller::service_account("pacer-system", "pacer")];
         let calls = count(log.path(), &caller, None).unwrap();
         assert_eq!((calls.count("create", "pods"), calls.count("patch", "runners/status")), (2, 1));
         assert_eq!((calls.total(), calls.refused()), (3, 1));
@@ -227,8 +218,8 @@ mod tests {
         assert_eq!((rest.total(), rest.refused()), (2, 0));
         let later = count(log.path(), &caller, Some("2030-01-01T00:00:02Z".parse().unwrap())).unwrap();
         assert_eq!(later.count("create", "pods"), 1);
-        assert_eq!(count(log.path(), &Caller::Anyone, None).unwrap().total(), 4);
-        assert_eq!(count(log.path(), &Caller::UserAgent("pacer/".into()), None).unwrap().total(), 4);
-        assert_eq!(count(log.path(), &Caller::UserAgent("kubectl".into()), None).unwrap().total(), 0);
+        assert_eq!(count(log.path(), &[Caller::Anyone], None).unwrap().total(), 4);
+        assert_eq!(count(log.path(), &[Caller::UserAgent("pacer/".into())], None).unwrap().total(), 4);
+        assert_eq!(count(log.path(), &[Caller::UserAgent("kubectl".into())], None).unwrap().total(), 0);
     }
 }

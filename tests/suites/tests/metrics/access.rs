@@ -137,7 +137,8 @@ async fn only_who_may_read_metrics_gets_them(verb: &str, account: &str) -> Resul
 
     // Any number of scrapes costs one question in a minute.
     let caller = Caller::service_account(OPERATOR, account);
-    let asked = || -> Result<u64> { Ok(world.plane.api_calls(&caller, None)?.count("create", "tokenreviews")) };
+    let asked =
+        || -> Result<u64> { Ok(world.plane.api_calls(std::slice::from_ref(&caller), None)?.count("create", "tokenreviews")) };
     let before = asked()?;
     let began = Instant::now();
     for _ in 0..20 {

@@ -51,9 +51,6 @@ pub(crate) async fn measure(jobs: u32, lasting: Duration, figures: &mut Vec<Figu
 pub(crate) async fn start(change: impl FnOnce(&mut Options)) -> Result<World> {
     fleet::world_with(&[], |options| {
         webhook::receive(options);
-        if let Some(receivers) = &mut options.receivers {
-            "info".clone_into(&mut receivers.replica.log_level);
-        }
         change(options);
     })
     .await

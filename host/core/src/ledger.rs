@@ -17,7 +17,7 @@ mod spread;
 
 pub use group::Group;
 pub use origin::Origin;
-pub use spread::{SHARDS, place};
+pub use spread::{SHARDS, Size, place};
 
 /// How far a job is; it only ever moves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

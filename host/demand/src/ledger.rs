@@ -6,7 +6,7 @@
 //!
 //! Read first: [`Ledgers::change`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -23,7 +23,8 @@ use pacer_cluster::index::Index;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_cluster::precedence::Precedence;
-use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, State, Terms};
+use pacer_cluster::seed::Seed;
+use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, Size, State, Terms};
 use serde_json::json;
 
 mod object;
@@ -138,6 +139,8 @@ impl LedgerError {
 pub struct Ledgers {
     client: Client,
     precedence: Precedence,
+    /// From which number on this process looks for one for a new object.
+    first: u16,
     stored: RwLock<Index<JobLedger, Uid>>,
     /// By UID of the autoscaler.
     books: Mutex<HashMap<Uid, Arc<Book>>>,
@@ -157,6 +160,11 @@ struct Book {
 impl Book {
     fn object(&self, shard: u16) -> Arc<Object> {
         Arc::clone(lock(&self.written).entry(shard).or_default())
+    }
+
+    /// Which objects this process made.
+    fn made(&self) -> BTreeSet<u16> {
+        lock(&self.written).iter().filter(|(_, object)| object.is_own()).map(|(shard, _)| *shard).collect()
     }
 
     /// The newest that is known of the objects, given those that the watch shows.
@@ -188,7 +196,8 @@ impl Ledgers {
     #[must_use]
     pub fn new(client: Client, precedence: Precedence, stored: Index<JobLedger, Uid>) -> Self {
         let stored = RwLock::new(stored);
-        Self { client, precedence, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
+        let first = u16::try_from(Seed::default().draw() % u64::from(SHARDS)).unwrap_or_default();
+        Self { client, precedence, first, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
     }
 
     /// From now on another store, which has to be full, shows what others wrote.
@@ -229,7 +238,7 @@ impl Ledgers {
         let owner = Owner::of(autoscaler).ok_or_else(|| LedgerError::Gone(autoscaler.name_any()))?;
         let now = Timestamp::now();
         let objects = self.objects(&owner);
-        let mut sizes = Sizes::of(&objects);
+        let mut sizes = self.sizes(&owner, &objects);
         let earlier = earlier(autoscaler);
         let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
         let mut changes = Vec::with_capacity(edits.len());
@@ -243,6 +252,17 @@ impl Ledgers {
         let _first = edits.iter().any(Edit::is_of_a_waiting_job).then(|| self.precedence.storing());
         self.write(&owner, additions).await?;
         Ok(Recorded { changes })
+    }
+
+    /// Takes note of a change of a JobLedger: where it has a job that waits and that nobody here has read of, another process, such as a replica of
+    /// `pacer webhook`, is storing jobs, and goes before what waits for that.
+    pub fn notice(&self, object: &JobLedger) {
+        let Some(book) = owner(object).first().and_then(|owner| lock(&self.books).get(owner).cloned()) else { return };
+        let view = lock(&book.view);
+        let is_waiting = |id| object.spec.job(id).is_some_and(|job| job.state == State::Queued);
+        if object.spec.ids().any(|id| !view.has(id) && is_waiting(id)) {
+            self.precedence.stored_elsewhere();
+        }
     }
 
     /// Every job of an autoscaler. Costs what its JobLedgers that have changed since the last time hold.
@@ -319,6 +339,10 @@ impl Ledgers {
         self.book(owner).latest(stored.collect())
     }
 
+    fn sizes(&self, owner: &Owner, objects: &BTreeMap<u16, Arc<JobLedger>>) -> Sizes {
+        Sizes::of(objects, &self.book(owner).made(), self.first)
+    }
+
     fn book(&self, owner: &Owner) -> Arc<Book> {
         Arc::clone(lock(&self.books).entry(owner.uid.clone()).or_default())
     }
@@ -340,7 +364,7 @@ impl Ledgers {
     async fn adopt(&self, owner: &Owner, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(), LedgerError> {
         let Some(status) = autoscaler.status.as_ref().filter(|status| !status.ledger.is_empty()) else { return Ok(()) };
         let earlier = earlier(autoscaler);
-        let mut sizes = Sizes::of(&self.objects(owner));
+        let mut sizes = self.sizes(owner, &self.objects(owner));
         let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
         for (id, job) in earlier.all() {
             additions.entry(sizes.place()).or_default().put(id, job);
@@ -463,22 +487,28 @@ fn plan(edit: &Edit, objects: &BTreeMap<u16, Arc<JobLedger>>, sizes: &mut Sizes,
 }
 
 /// How many jobs are in each object, by shard; those that are about to be written are counted.
-struct Sizes(BTreeMap<u16, usize>);
+struct Sizes {
+    objects: BTreeMap<u16, Size>,
+    /// From which number on one is looked for for a new object.
+    first: u16,
+}
 
 impl Sizes {
-    fn of(objects: &BTreeMap<u16, Arc<JobLedger>>) -> Self {
-        Self(objects.iter().map(|(shard, object)| (*shard, object.spec.jobs.len())).collect())
+    /// Of these objects, of which this process made some.
+    fn of(objects: &BTreeMap<u16, Arc<JobLedger>>, made: &BTreeSet<u16>, first: u16) -> Self {
+        let size = |shard: &u16, object: &JobLedger| Size { jobs: object.spec.jobs.len(), own: made.contains(shard) };
+        Self { objects: objects.iter().map(|(shard, object)| (*shard, size(shard, object))).collect(), first }
     }
 
     fn all(&self) -> usize {
-        self.0.values().sum()
+        self.objects.values().map(|size| size.jobs).sum()
     }
 
     /// Into which object a job goes that is in none of them.
     fn place(&mut self) -> u16 {
-        let shard = pacer_core::ledger::place(&self.0);
-        let jobs = self.0.entry(shard).or_default();
-        *jobs = jobs.saturating_add(1);
+        let shard = pacer_core::ledger::place(&self.objects, self.first);
+        let size = self.objects.entry(shard).or_insert(Size { jobs: 0, own: true });
+        size.jobs = size.jobs.saturating_add(1);
         shard
     }
 }

@@ -323,7 +323,12 @@ impl Operator {
             dispatch::pump(watches.autoscalers, cluster, gate, dispatch::autoscaler),
         );
         let (cluster, gate) = parts();
-        tasks.until_stop("the watch on JobLedgers", dispatch::pump(watches.job_ledgers, cluster, gate, dispatch::job_ledger));
+        let ledgers = self.sets.losses.ledgers.clone();
+        let job_ledger = move |cluster: Cluster, ledger| {
+            ledgers.notice(&ledger);
+            dispatch::job_ledger(cluster, ledger)
+        };
+        tasks.until_stop("the watch on JobLedgers", dispatch::pump(watches.job_ledgers, cluster, gate, job_ledger));
     }
 
     fn start_controllers(&self, tasks: &mut Tasks, alarms: Alarms) {

@@ -1,6 +1,6 @@
 //! One JobLedger: what is known of it, and the writes to it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -92,6 +92,8 @@ pub(super) struct Object {
     /// Held while a write is under way.
     writing: tokio::sync::Mutex<()>,
     written: Mutex<Written>,
+    /// Whether this process made it.
+    own: AtomicBool,
 }
 
 struct Waiting {
@@ -152,7 +154,13 @@ impl Object {
         *lock(&self.written) = Written::Answered(Instant::now(), Arc::new(answer));
     }
 
+    /// Whether this process made the object, so that others put few new jobs into it.
+    pub(super) fn is_own(&self) -> bool {
+        self.own.load(Ordering::Relaxed)
+    }
+
     pub(super) fn deleted(&self, object: &JobLedger) {
+        self.own.store(false, Ordering::Relaxed);
         *lock(&self.written) = Written::Deleted(Instant::now(), object.uid());
     }
 
@@ -218,6 +226,9 @@ impl Object {
             };
             match answer {
                 Ok(object) => {
+                    if !exists {
+                        self.own.store(true, Ordering::Relaxed);
+                    }
                     self.answered(object);
                     return Ok(());
                 }

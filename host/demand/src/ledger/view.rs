@@ -19,6 +19,11 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Whether one of the objects that were read had this job.
+    pub(super) fn has(&self, job: u64) -> bool {
+        self.holders.contains_key(&job)
+    }
+
     /// The jobs in these objects.
     pub(super) fn follow(&mut self, latest: BTreeMap<u16, Arc<JobLedger>>) -> Arc<Ledger> {
         let gone: Vec<u16> = self.objects.keys().filter(|shard| !latest.contains_key(*shard)).copied().collect();

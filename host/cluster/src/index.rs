@@ -1,7 +1,8 @@
 //! Objects of a store by something else than their names, so that a reconcile costs what its own objects cost and not what there are of the kind.
 //!
 //! The watch keeps an index: it notes each event just before the store takes it. What an index names and the store does not have yet, or no
-//! longer, is left out; whoever is to know of a change is woken after both.
+//! longer, is left out; whoever is to know of a change is woken after both. Whoever keeps something that it has read of the objects is
+//! [told](Index::changes) which of them to read again.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -10,11 +11,32 @@ use std::sync::{Arc, PoisonError, RwLock};
 use kube::Resource;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::Event;
+use tokio::sync::broadcast;
 
 /// Which keys an object is found by.
 pub type Keys<K, Key> = fn(&K) -> Vec<Key>;
 
 type Entries<K, Key> = HashMap<Key, HashSet<ObjectRef<K>>>;
+
+/// Changes that a reader may be behind before it has to read everything again.
+const BEHIND: usize = 512;
+
+/// What a store has taken.
+#[derive(Debug)]
+pub enum Changed<K, Key>
+where
+    K: Resource<DynamicType = ()>,
+{
+    /// An object that appeared, changed or vanished.
+    One {
+        /// Which.
+        object: ObjectRef<K>,
+        /// The keys it has, or had.
+        keys: Vec<Key>,
+    },
+    /// A listing: any object may have changed.
+    All,
+}
 
 /// The objects of one store by key.
 pub struct Index<K, Key>
@@ -23,6 +45,7 @@ where
 {
     store: Store<K>,
     entries: Arc<RwLock<Entries<K, Key>>>,
+    changes: broadcast::Sender<Arc<Changed<K, Key>>>,
 }
 
 impl<K, Key> Clone for Index<K, Key>
@@ -30,7 +53,7 @@ where
     K: Resource<DynamicType = ()> + 'static,
 {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), entries: self.entries.clone() }
+        Self { store: self.store.clone(), entries: self.entries.clone(), changes: self.changes.clone() }
     }
 }
 
@@ -40,7 +63,7 @@ where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
     fn default() -> Self {
-        Self { store: reflector::store().0, entries: Arc::default() }
+        Self { store: reflector::store().0, entries: Arc::default(), changes: broadcast::Sender::new(BEHIND) }
     }
 }
 
@@ -53,6 +76,12 @@ where
     #[must_use]
     pub fn store(&self) -> &Store<K> {
         &self.store
+    }
+
+    /// What the store takes from now on, after it has.
+    #[must_use]
+    pub fn changes(&self) -> broadcast::Receiver<Arc<Changed<K, Key>>> {
+        self.changes.subscribe()
     }
 
     /// The objects with this key, in no order.
@@ -81,7 +110,27 @@ where
 {
     /// Keeps an index over this store.
     pub(crate) fn new(store: Store<K>, keys: Keys<K, Key>) -> Self {
-        Self { index: Index { store, entries: Arc::default() }, keys, listed: HashMap::new() }
+        let index = Index { store, entries: Arc::default(), changes: broadcast::Sender::new(BEHIND) };
+        Self { index, keys, listed: HashMap::new() }
+    }
+
+    /// What tells of an event that the store has taken.
+    pub(crate) fn teller(&self) -> impl Fn(&Event<K>) + use<K, Key> {
+        let (changes, keys) = (self.index.changes.clone(), self.keys);
+        move |event| {
+            // Most indexes have nobody who listens.
+            if changes.receiver_count() == 0 {
+                return;
+            }
+            let changed = match event {
+                Event::Apply(object) | Event::Delete(object) => {
+                    Changed::One { object: ObjectRef::from_obj(object), keys: keys(object) }
+                }
+                Event::InitDone => Changed::All,
+                Event::Init | Event::InitApply(_) => return,
+            };
+            let _nobody = changes.send(Arc::new(changed));
+        }
     }
 
     /// For those who read.
@@ -148,6 +197,31 @@ mod tests {
         runner.metadata.name = Some(name.to_owned());
         Arc::make_mut(&mut runner.spec.config).repository = Some(repository.to_owned());
         runner
+    }
+
+    #[test]
+    fn readers_are_told_of_what_the_store_has_taken() {
+        let (store, mut writer) = reflector::store();
+        let mut indexer: Indexer<Runner, String> = Indexer::new(store, |runner| runner.metadata.name.clone().into_iter().collect());
+        let (index, tell) = (indexer.index(), indexer.teller());
+        let mut changes = index.changes();
+        let events = [
+            Event::Init,
+            Event::InitApply(runner("a", "one")),
+            Event::InitDone,
+            Event::Apply(runner("b", "one")),
+            Event::Delete(runner("a", "one")),
+        ];
+        for event in events {
+            indexer.note(&event);
+            writer.apply_watcher_event(&event);
+            tell(&event);
+        }
+        let told = std::iter::from_fn(|| changes.try_recv().ok()).map(|changed| match &*changed {
+            Changed::One { object, keys } => format!("{} {}", object.name, keys.join(",")),
+            Changed::All => "all".to_owned(),
+        });
+        assert_eq!(told.collect::<Vec<_>>(), ["all", "b b", "a a"]);
     }
 
     #[test]

@@ -94,7 +94,7 @@ where
     K::DynamicType: Default + Eq + Hash + Clone,
 {
     let (store, writer) = reflector::store();
-    let changes = fill(client, range.into(), config, trim, |_| {}, (store.clone(), writer), filled);
+    let changes = fill(client, range.into(), config, trim, (|_| {}, |_| {}), (store.clone(), writer), filled);
     (store, changes)
 }
 
@@ -113,19 +113,19 @@ where
 {
     let (store, writer) = reflector::store();
     let mut indexer = Indexer::new(store.clone(), keys);
-    let index = indexer.index();
+    let (index, tell) = (indexer.index(), indexer.teller());
     let note = move |event: &watcher::Event<K>| indexer.note(event);
-    let changes = fill(client, range.into(), config, trim, note, (store.clone(), writer), filled);
+    let changes = fill(client, range.into(), config, trim, (note, tell), (store.clone(), writer), filled);
     (store, index, changes)
 }
 
-/// The events of a watch, each of which `note` sees before it is in the store.
+/// The events of a watch, each of which `note` sees before it is in the store, and `tell` after that.
 fn fill<K>(
     client: &Client,
     Range { namespace, share }: Range<'_>,
     config: watcher::Config,
     trim: impl FnMut(&mut K) + Send + 'static,
-    mut note: impl FnMut(&watcher::Event<K>) + Send + 'static,
+    (mut note, tell): (impl FnMut(&watcher::Event<K>) + Send + 'static, impl Fn(&watcher::Event<K>) + Send + 'static),
     (store, writer): (Store<K>, Writer<K>),
     filled: &mut Filled,
 ) -> Changes<K>
@@ -143,6 +143,7 @@ where
     let ours = watched.try_filter(move |event| std::future::ready(concerns(event, share)));
     let noted = ours.modify(trim).inspect_ok(move |event| note(event));
     let events = noted.reflect(writer).inspect_ok(move |event| {
+        tell(event);
         if matches!(event, watcher::Event::InitDone) {
             is_filled.send_replace(true);
         }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -19,13 +19,15 @@ use pacer_api::autoscaler::PolledJob;
 use pacer_api::job_ledger::Additions;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, status_ledger};
 use pacer_cluster::answer::{is_conflict, is_not_found, status};
-use pacer_cluster::index::Index;
+use pacer_cluster::index::{Changed, Index};
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_cluster::precedence::Precedence;
 use pacer_cluster::seed::Seed;
 use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, Size, State, Terms};
 use serde_json::json;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::TryRecvError;
 
 mod object;
 mod view;
@@ -141,25 +143,94 @@ pub struct Ledgers {
     precedence: Precedence,
     /// From which number on this process looks for one for a new object.
     first: u16,
-    stored: RwLock<Index<JobLedger, Uid>>,
+    stored: Mutex<Stored>,
     /// By UID of the autoscaler.
     books: Mutex<HashMap<Uid, Arc<Book>>>,
     overflows: AtomicU64,
     writes: AtomicU64,
 }
 
+/// What the watch shows.
+struct Stored {
+    index: Index<JobLedger, Uid>,
+    changes: broadcast::Receiver<Arc<Changed<JobLedger, Uid>>>,
+    /// Nothing of it has been read.
+    is_new: bool,
+}
+
+impl Stored {
+    fn new(index: Index<JobLedger, Uid>) -> Self {
+        Self { changes: index.changes(), index, is_new: true }
+    }
+}
+
 /// One autoscaler.
-#[derive(Default)]
 struct Book {
+    owner: Owner,
     /// Its objects that this process has written to, by shard.
     written: Mutex<BTreeMap<u16, Arc<Object>>>,
     /// What all of them said when they were last read.
     view: Mutex<View>,
+    stale: Mutex<Stale>,
+}
+
+/// Which objects may say something else than when they were last read.
+enum Stale {
+    All,
+    Some(BTreeSet<u16>),
+}
+
+impl Stale {
+    fn add(&mut self, shard: u16) {
+        if let Self::Some(shards) = self {
+            shards.insert(shard);
+        }
+    }
 }
 
 impl Book {
+    fn new(owner: Owner) -> Self {
+        Self { owner, written: Mutex::default(), view: Mutex::default(), stale: Mutex::new(Stale::All) }
+    }
+
     fn object(&self, shard: u16) -> Arc<Object> {
         Arc::clone(lock(&self.written).entry(shard).or_default())
+    }
+
+    /// Reads again what may say something else by now.
+    fn view(&self, stored: &Mutex<Stored>) -> MutexGuard<'_, View> {
+        let mut view = lock(&self.view);
+        // Before the store is known: where it is exchanged meanwhile, everything becomes stale once more.
+        let stale = std::mem::replace(&mut *lock(&self.stale), Stale::Some(BTreeSet::new()));
+        let index = || lock(stored).index.clone();
+        let hidden: Vec<u16> = match stale {
+            Stale::Some(shards) if shards.is_empty() => return view,
+            Stale::Some(shards) => {
+                let index = index();
+                let mut is_shown = |shard: &u16| {
+                    let stored = index.store().get(&self.owner.reference(*shard));
+                    let stored = stored.filter(|object| owner(object).contains(&self.owner.uid));
+                    let Some(object) = lock(&self.written).get(shard).cloned() else {
+                        view.set(*shard, stored);
+                        return true;
+                    };
+                    view.set(*shard, object.latest(stored));
+                    object.is_shown()
+                };
+                shards.into_iter().filter(|shard| !is_shown(shard)).collect()
+            }
+            Stale::All => {
+                let stored = index().get(&self.owner.uid).into_iter();
+                let stored = stored.filter_map(|object| Some((self.owner.shard(object.metadata.name.as_deref()?)?, object)));
+                view.follow(self.latest(stored.collect()));
+                lock(&self.written).iter().filter(|(_, object)| !object.is_shown()).map(|(shard, _)| *shard).collect()
+            }
+        };
+        // The watch tells of them, but not where it was interrupted meanwhile.
+        let mut stale = lock(&self.stale);
+        hidden.into_iter().for_each(|shard| stale.add(shard));
+        drop(stale);
+        view
     }
 
     /// Which objects this process made.
@@ -195,18 +266,51 @@ impl Ledgers {
     /// Writes through this client, before what waits for that by this precedence; the store, indexed by [`owner`], shows what others wrote.
     #[must_use]
     pub fn new(client: Client, precedence: Precedence, stored: Index<JobLedger, Uid>) -> Self {
-        let stored = RwLock::new(stored);
+        let stored = Mutex::new(Stored::new(stored));
         let first = u16::try_from(Seed::default().draw() % u64::from(SHARDS)).unwrap_or_default();
         Self { client, precedence, first, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
     }
 
     /// From now on another store, which has to be full, shows what others wrote.
     pub fn read_from(&self, stored: Index<JobLedger, Uid>) {
-        *self.stored.write().unwrap_or_else(PoisonError::into_inner) = stored;
+        *lock(&self.stored) = Stored::new(stored);
     }
 
-    fn stored(&self) -> Index<JobLedger, Uid> {
-        self.stored.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What is known of an autoscaler's objects by now.
+    fn view<'a>(&self, book: &'a Book) -> MutexGuard<'a, View> {
+        self.follow();
+        book.view(&self.stored)
+    }
+
+    /// Tells every book what it has to read again of the store.
+    fn follow(&self) {
+        let (mut stored, mut books) = (lock(&self.stored), lock(&self.books));
+        let mut all = std::mem::take(&mut stored.is_new);
+        loop {
+            let changed = match stored.changes.try_recv() {
+                Ok(changed) => changed,
+                Err(TryRecvError::Lagged(_)) => {
+                    all = true;
+                    continue;
+                }
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            };
+            match &*changed {
+                Changed::All => all = true,
+                Changed::One { object, keys } => match keys.first().and_then(|uid| books.get(uid)) {
+                    Some(book) => {
+                        if let Some(shard) = book.owner.shard(&object.name) {
+                            lock(&book.stale).add(shard);
+                        }
+                    }
+                    None => stored.index.store().get(object).iter().for_each(|ledger| open(&mut books, ledger)),
+                },
+            }
+        }
+        if all {
+            books.values().for_each(|book| *lock(&book.stale) = Stale::All);
+            stored.index.store().state().iter().for_each(|ledger| open(&mut books, ledger));
+        }
     }
 
     /// Takes note of what GitHub said about a job of this autoscaler; `life` is how long a queued job counts. Returns once it is in the cluster,
@@ -237,15 +341,18 @@ impl Ledgers {
         }
         let owner = Owner::of(autoscaler).ok_or_else(|| LedgerError::Gone(autoscaler.name_any()))?;
         let now = Timestamp::now();
-        let objects = self.objects(&owner);
-        let mut sizes = self.sizes(&owner, &objects);
+        let book = self.book(&owner);
         let earlier = earlier(autoscaler);
         let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
         let mut changes = Vec::with_capacity(edits.len());
-        for edit in edits {
-            let planned = plan(edit, &objects, &mut sizes, &earlier, now);
-            planned.additions.into_iter().for_each(|(shard, more)| additions.entry(shard).or_default().extend(more));
-            changes.push(planned.change);
+        {
+            let view = self.view(&book);
+            let mut places = Places::new(&view, || book.made(), self.first);
+            for edit in edits {
+                let planned = plan(edit, &view, &mut places, &earlier, now);
+                planned.additions.into_iter().for_each(|(shard, more)| additions.entry(shard).or_default().extend(more));
+                changes.push(planned.change);
+            }
         }
         let overflows = changes.iter().filter(|change| **change == Change::Overflow).count();
         self.overflows.fetch_add(u64::try_from(overflows).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -268,30 +375,21 @@ impl Ledgers {
     /// Every job of an autoscaler. Costs what its JobLedgers that have changed since the last time hold.
     #[must_use]
     pub fn read(&self, autoscaler: &HorizontalRunnerAutoscaler) -> Arc<Ledger> {
-        let jobs =
-            Owner::of(autoscaler).map(|owner| lock(&self.book(&owner).view).follow(self.objects(&owner))).unwrap_or_default();
+        let jobs = Owner::of(autoscaler).map(|owner| self.view(&self.book(&owner)).jobs().clone()).unwrap_or_default();
         if earlier(autoscaler).is_empty() {
             return jobs;
         }
         Arc::new(with_earlier(autoscaler, jobs.all().map(|(id, job)| (id, job.clone()))))
     }
 
-    /// What the API server answered to the last writes, as far as the watch may not show it yet.
-    fn answers(&self) -> Vec<Arc<JobLedger>> {
-        let books: Vec<Arc<Book>> = lock(&self.books).values().cloned().collect();
-        let written = books.iter().flat_map(|book| lock(&book.written).values().cloned().collect::<Vec<_>>());
-        written.filter_map(|object| object.answer()).collect()
-    }
-
     /// UIDs of the autoscalers in whose ledgers a job is.
     #[must_use]
     pub fn knowing(&self, job: u64) -> Vec<Uid> {
-        let has = |ledger: &JobLedger| ledger.spec.has(job);
-        let known = self.stored().store().state_filter(has).into_iter();
-        let answered = self.answers().into_iter().filter(|answer| has(answer));
-        let mut found: Vec<Uid> = known.chain(answered).flat_map(|ledger| owner(&ledger)).collect();
+        self.follow();
+        let books: Vec<Arc<Book>> = lock(&self.books).values().cloned().collect();
+        let has = |book: &&Arc<Book>| book.view(&self.stored).has(job);
+        let mut found: Vec<Uid> = books.iter().filter(has).map(|book| book.owner.uid.clone()).collect();
         found.sort();
-        found.dedup();
         found
     }
 
@@ -304,7 +402,8 @@ impl Ledgers {
         let Some(owner) = Owner::of(autoscaler) else { return Ok(()) };
         self.adopt(&owner, autoscaler).await?;
         let now = Timestamp::now();
-        for (shard, object) in self.objects(&owner) {
+        let objects = self.view(&self.book(&owner)).objects().clone();
+        for (shard, object) in objects {
             // The first one stays: the next job would make it again.
             if shard > 0 && object.spec.all().all(|(_, job)| job.is_forgotten(now)) {
                 self.delete(&owner, shard, &object).await?;
@@ -328,23 +427,18 @@ impl Ledgers {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Keeps only what belongs to these autoscalers.
+    /// Keeps only what belongs to these autoscalers, and what still has objects: an autoscaler may be known later than those.
     pub fn retain(&self, exists: impl Fn(&Uid) -> bool) {
-        lock(&self.books).retain(|autoscaler, _| exists(autoscaler));
-    }
-
-    /// The newest that is known of an autoscaler's objects, by shard.
-    fn objects(&self, owner: &Owner) -> BTreeMap<u16, Arc<JobLedger>> {
-        let stored = self.stored().get(&owner.uid).into_iter().filter_map(|object| Some((owner.shard(&object)?, object)));
-        self.book(owner).latest(stored.collect())
-    }
-
-    fn sizes(&self, owner: &Owner, objects: &BTreeMap<u16, Arc<JobLedger>>) -> Sizes {
-        Sizes::of(objects, &self.book(owner).made(), self.first)
+        self.follow();
+        let books: Vec<Arc<Book>> = lock(&self.books).values().cloned().collect();
+        let is_over = |book: &&Arc<Book>| !exists(&book.owner.uid) && book.view(&self.stored).objects().is_empty();
+        let over: Vec<&Uid> = books.iter().filter(is_over).map(|book| &book.owner.uid).collect();
+        lock(&self.books).retain(|autoscaler, _| !over.contains(&autoscaler));
     }
 
     fn book(&self, owner: &Owner) -> Arc<Book> {
-        Arc::clone(lock(&self.books).entry(owner.uid.clone()).or_default())
+        let mut books = lock(&self.books);
+        Arc::clone(books.entry(owner.uid.clone()).or_insert_with(|| Arc::new(Book::new(owner.clone()))))
     }
 
     async fn write(&self, owner: &Owner, additions: BTreeMap<u16, Additions>) -> Result<(), LedgerError> {
@@ -355,8 +449,10 @@ impl Ledgers {
         let (book, api) = (&book, &api);
         let writes = additions.into_iter().map(|(shard, additions)| async move {
             let object = book.object(shard);
-            let stored = || self.stored().store().get(&owner.reference(shard));
-            object.write(&self.writes, api, (owner, shard), stored, additions).await
+            let stored = || lock(&self.stored).index.store().get(&owner.reference(shard));
+            let written = object.write(&self.writes, api, (owner, shard), stored, additions).await;
+            lock(&book.stale).add(shard);
+            written
         });
         join_all(writes).await.into_iter().collect()
     }
@@ -364,10 +460,14 @@ impl Ledgers {
     async fn adopt(&self, owner: &Owner, autoscaler: &HorizontalRunnerAutoscaler) -> Result<(), LedgerError> {
         let Some(status) = autoscaler.status.as_ref().filter(|status| !status.ledger.is_empty()) else { return Ok(()) };
         let earlier = earlier(autoscaler);
-        let mut sizes = self.sizes(owner, &self.objects(owner));
         let mut additions: BTreeMap<u16, Additions> = BTreeMap::new();
-        for (id, job) in earlier.all() {
-            additions.entry(sizes.place()).or_default().put(id, job);
+        {
+            let book = self.book(owner);
+            let view = self.view(&book);
+            let mut places = Places::new(&view, || book.made(), self.first);
+            for (id, job) in earlier.all() {
+                additions.entry(places.next()).or_default().put(id, job);
+            }
         }
         self.write(owner, additions).await?;
         let api: Api<HorizontalRunnerAutoscaler> = Api::namespaced(self.client.clone(), &owner.namespace);
@@ -403,7 +503,9 @@ impl Ledgers {
         self.writes.fetch_add(1, Ordering::Relaxed);
         match self.api(owner).delete(&owner.object_name(shard), &parameters).await {
             Ok(_) => {
-                self.book(owner).object(shard).deleted(object);
+                let book = self.book(owner);
+                book.object(shard).deleted(object);
+                lock(&book.stale).add(shard);
                 Ok(())
             }
             Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
@@ -418,7 +520,9 @@ impl Ledgers {
         self.writes.fetch_add(1, Ordering::Relaxed);
         match self.api(owner).patch(&owner.object_name(shard), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(answer) => {
-                self.book(owner).object(shard).answered(answer);
+                let book = self.book(owner);
+                book.object(shard).answered(answer);
+                lock(&book.stale).add(shard);
                 Ok(())
             }
             Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
@@ -457,15 +561,22 @@ fn with_earlier(autoscaler: &HorizontalRunnerAutoscaler, jobs: impl Iterator<Ite
     Ledger::from_jobs(jobs.chain(earlier(autoscaler).all().map(|(id, job)| (id, job.clone()))))
 }
 
+/// An object that was made by another process may be the first of its autoscaler.
+fn open(books: &mut HashMap<Uid, Arc<Book>>, ledger: &JobLedger) {
+    if let Some(owner) = Owner::of_ledger(ledger) {
+        books.entry(owner.uid.clone()).or_insert_with(|| Arc::new(Book::new(owner)));
+    }
+}
+
 /// What an edit comes to, given what is known of the autoscaler's objects.
-fn plan(edit: &Edit, objects: &BTreeMap<u16, Arc<JobLedger>>, sizes: &mut Sizes, earlier: &Ledger, now: Timestamp) -> Planned {
+fn plan(edit: &Edit, view: &View, places: &mut Places<'_>, earlier: &Ledger, now: Timestamp) -> Planned {
     let id = edit.job();
-    let holders: Vec<_> = objects.iter().filter_map(|(shard, object)| Some((*shard, object.spec.job(id)?))).collect();
+    let holders = view.said(id);
     let known = holders.iter().map(|(_, job)| job).chain(earlier.get(id)).map(|job| (id, Job::clone(job)));
     let mut ledger = Ledger::from_jobs(known);
     let is_new = ledger.is_empty();
     let change = edit.apply(&mut ledger, now);
-    if is_new && change != Change::None && sizes.all() >= LIMIT {
+    if is_new && change != Change::None && places.jobs() >= LIMIT {
         return Planned { change: Change::Overflow, additions: Vec::new() };
     }
     let addition = |shard: u16| {
@@ -480,35 +591,46 @@ fn plan(edit: &Edit, objects: &BTreeMap<u16, Arc<JobLedger>>, sizes: &mut Sizes,
         (Change::None | Change::Overflow, _) => Vec::new(),
         (Change::Added | Change::Advanced, None) => holders.iter().map(|(shard, _)| addition(*shard)).collect(),
         (Change::Added | Change::Advanced, Some(_)) => {
-            vec![addition(holders.first().map_or_else(|| sizes.place(), |(shard, _)| *shard))]
+            vec![addition(holders.first().map_or_else(|| places.next(), |(shard, _)| *shard))]
         }
     };
     Planned { change, additions }
 }
 
-/// How many jobs are in each object, by shard; those that are about to be written are counted.
-struct Sizes {
-    objects: BTreeMap<u16, Size>,
+/// Into which objects new jobs go.
+struct Places<'a> {
+    view: &'a View,
+    /// Which objects this process made.
+    made: Box<dyn Fn() -> BTreeSet<u16> + 'a>,
     /// From which number on one is looked for for a new object.
     first: u16,
+    /// Of each object, with the jobs that are about to be written; most events are of jobs that are known, and need none of it.
+    sizes: Option<BTreeMap<u16, Size>>,
+    /// Jobs that are about to be written.
+    placed: usize,
 }
 
-impl Sizes {
-    /// Of these objects, of which this process made some.
-    fn of(objects: &BTreeMap<u16, Arc<JobLedger>>, made: &BTreeSet<u16>, first: u16) -> Self {
-        let size = |shard: &u16, object: &JobLedger| Size { jobs: object.spec.jobs.len(), own: made.contains(shard) };
-        Self { objects: objects.iter().map(|(shard, object)| (*shard, size(shard, object))).collect(), first }
+impl<'a> Places<'a> {
+    fn new(view: &'a View, made: impl Fn() -> BTreeSet<u16> + 'a, first: u16) -> Self {
+        Self { view, made: Box::new(made), first, sizes: None, placed: 0 }
     }
 
-    fn all(&self) -> usize {
-        self.objects.values().map(|size| size.jobs).sum()
+    /// How many there are.
+    fn jobs(&self) -> usize {
+        self.view.jobs().len().saturating_add(self.placed)
     }
 
-    /// Into which object a job goes that is in none of them.
-    fn place(&mut self) -> u16 {
-        let shard = pacer_core::ledger::place(&self.objects, self.first);
-        let size = self.objects.entry(shard).or_insert(Size { jobs: 0, own: true });
+    /// Into which object the next job goes that is in none of them.
+    fn next(&mut self) -> u16 {
+        let sizes = self.sizes.get_or_insert_with(|| {
+            let made = (self.made)();
+            let size = |shard: &u16, object: &JobLedger| Size { jobs: object.spec.jobs.len(), own: made.contains(shard) };
+            self.view.objects().iter().map(|(shard, object)| (*shard, size(shard, object))).collect()
+        });
+        let shard = pacer_core::ledger::place(sizes, self.first);
+        let size = sizes.entry(shard).or_insert(Size { jobs: 0, own: true });
         size.jobs = size.jobs.saturating_add(1);
+        self.placed = self.placed.saturating_add(1);
         shard
     }
 }

@@ -13,6 +13,7 @@ use pacer_api::job_ledger::{self, Additions};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger};
 use pacer_cluster::answer::{is_already_exists, is_not_found};
 use pacer_cluster::object::Uid;
+use pacer_cluster::owner::controller;
 use pacer_core::ledger::SHARDS;
 use tokio::sync::oneshot;
 
@@ -46,8 +47,18 @@ pub(super) struct Owner {
 impl Owner {
     /// None when the object was never created.
     pub(super) fn of(autoscaler: &HorizontalRunnerAutoscaler) -> Option<Self> {
-        let (uid, owner) = (Uid::of(autoscaler).ok()?, autoscaler.controller_owner_ref(&())?);
-        let (namespace, name) = (autoscaler.namespace().unwrap_or_default(), autoscaler.name_any());
+        Self::new(autoscaler.namespace().unwrap_or_default(), autoscaler.controller_owner_ref(&())?)
+    }
+
+    /// None when no autoscaler owns the object.
+    pub(super) fn of_ledger(ledger: &JobLedger) -> Option<Self> {
+        let uid = controller::<HorizontalRunnerAutoscaler>(ledger)?.uid;
+        let owner = ledger.owner_references().iter().find(|owner| owner.uid == uid)?;
+        Self::new(ledger.namespace().unwrap_or_default(), owner.clone())
+    }
+
+    fn new(namespace: String, owner: OwnerReference) -> Option<Self> {
+        let (uid, name) = (Uid::new(&*owner.uid)?, owner.name.clone());
         let prefix = job_ledger::prefix(&name, uid.as_str());
         Some(Self { namespace, name, uid, owner, prefix })
     }
@@ -56,9 +67,9 @@ impl Owner {
         job_ledger::name(&self.name, self.uid.as_str(), shard)
     }
 
-    /// Which of its objects one is, by the name; none where somebody else made it.
-    pub(super) fn shard(&self, object: &JobLedger) -> Option<u16> {
-        let number = object.metadata.name.as_deref()?.strip_prefix(self.prefix.as_str())?;
+    /// Which of its objects has this name; none where somebody else made it.
+    pub(super) fn shard(&self, name: &str) -> Option<u16> {
+        let number = name.strip_prefix(self.prefix.as_str())?;
         u16::from_str_radix(number, 16).ok().filter(|shard| *shard < SHARDS)
     }
 
@@ -139,14 +150,6 @@ impl Object {
                 }
                 None
             }
-        }
-    }
-
-    /// The answer to the last write, while it counts.
-    pub(super) fn answer(&self) -> Option<Arc<JobLedger>> {
-        match &*lock(&self.written) {
-            Written::Answered(at, answer) if at.elapsed() <= WATCH_LAG => Some(answer.clone()),
-            Written::Answered(..) | Written::Deleted(..) | Written::Nothing => None,
         }
     }
 

@@ -2,6 +2,8 @@ use pacer_core::ledger::{LAST_JOB, State, TOMBSTONE};
 
 use super::*;
 
+mod following;
+
 const LIFE: Duration = Duration::from_secs(600);
 
 fn at(second: i64) -> Timestamp {
@@ -61,14 +63,20 @@ fn object(edits: &[Edit]) -> Arc<JobLedger> {
     Arc::new(object)
 }
 
-/// Of objects that this process made, which gives new ones the numbers from nine on.
-fn sizes(objects: &BTreeMap<u16, Arc<JobLedger>>) -> Sizes {
-    Sizes::of(objects, &objects.keys().copied().collect(), 9)
+fn view(objects: &[(u16, Arc<JobLedger>)]) -> View {
+    let mut view = View::default();
+    view.follow(objects.iter().cloned().collect());
+    view
+}
+
+/// In objects that this process made, which gives new ones the numbers from nine on.
+fn places(view: &View) -> Places<'_> {
+    Places::new(view, || view.objects().keys().copied().collect(), 9)
 }
 
 fn planned(edit: &Edit, objects: &[(u16, Arc<JobLedger>)]) -> (Change, Vec<u16>) {
-    let objects = objects.iter().cloned().collect();
-    let planned = plan(edit, &objects, &mut sizes(&objects), &Ledger::default(), at(60));
+    let view = view(objects);
+    let planned = plan(edit, &view, &mut places(&view), &Ledger::default(), at(60));
     (planned.change, planned.additions.into_iter().map(|(shard, _)| shard).collect())
 }
 
@@ -91,8 +99,9 @@ fn job_stays_in_the_object_that_has_it() {
 
 #[test]
 fn many_jobs_at_once_fill_one_object_after_the_other() {
-    let mut sizes = sizes(&BTreeMap::from([(0, object(&[event(7, State::Queued, 0)]))]));
-    let mut shards: Vec<u16> = (0..200).map(|_| sizes.place()).collect();
+    let view = view(&[(0, object(&[event(7, State::Queued, 0)]))]);
+    let mut places = places(&view);
+    let mut shards: Vec<u16> = (0..200).map(|_| places.next()).collect();
     assert_eq!(shards[..16], [[0; 15].as_slice(), &[9]].concat());
     shards.dedup();
     assert_eq!(shards, [[0].as_slice(), &(9..21).collect::<Vec<u16>>()].concat());
@@ -109,8 +118,8 @@ fn job_is_forgotten_in_each_object_that_has_it() {
 fn job_of_an_earlier_version_moves_on() {
     let mut earlier = Ledger::default();
     event(1, State::InProgress, 5).apply(&mut earlier, at(6));
-    let none = BTreeMap::new();
-    let plan = |edit: &Edit| plan(edit, &none, &mut sizes(&none), &earlier, at(60)).change;
+    let none = View::default();
+    let plan = |edit: &Edit| plan(edit, &none, &mut places(&none), &earlier, at(60)).change;
     assert_eq!(plan(&event(1, State::Queued, 0)), Change::None);
     assert_eq!(plan(&event(1, State::Completed, 20)), Change::Advanced);
 }

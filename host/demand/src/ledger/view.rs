@@ -19,26 +19,48 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Whether one of the objects that were read had this job.
+    /// The jobs in all of the objects.
+    pub(super) fn jobs(&self) -> &Arc<Ledger> {
+        &self.jobs
+    }
+
+    /// The objects, by shard.
+    pub(super) fn objects(&self) -> &BTreeMap<u16, Arc<JobLedger>> {
+        &self.objects
+    }
+
+    /// Whether one of the objects has this job.
     pub(super) fn has(&self, job: u64) -> bool {
         self.holders.contains_key(&job)
     }
 
-    /// The jobs in these objects.
-    pub(super) fn follow(&mut self, latest: BTreeMap<u16, Arc<JobLedger>>) -> Arc<Ledger> {
+    /// What each object that has a job says about it, by shard.
+    pub(super) fn said(&self, job: u64) -> Vec<(u16, Job)> {
+        let mut said: Vec<_> = self.holders.get(&job).into_iter().flatten().copied().collect();
+        said.sort_unstable();
+        said.into_iter().filter_map(|shard| Some((shard, self.objects.get(&shard)?.spec.job(job)?))).collect()
+    }
+
+    /// From now on these are all objects.
+    pub(super) fn follow(&mut self, latest: BTreeMap<u16, Arc<JobLedger>>) {
         let gone: Vec<u16> = self.objects.keys().filter(|shard| !latest.contains_key(*shard)).copied().collect();
-        for shard in gone {
-            let held = self.objects.remove(&shard);
-            self.take(shard, held.as_deref(), HashMap::new());
-        }
-        for (shard, object) in latest {
-            if self.objects.get(&shard).is_some_and(|known| is_same(known, &object)) {
-                continue;
+        gone.into_iter().for_each(|shard| self.set(shard, None));
+        latest.into_iter().for_each(|(shard, object)| self.set(shard, Some(object)));
+    }
+
+    /// From now on this is the object of a shard.
+    pub(super) fn set(&mut self, shard: u16, latest: Option<Arc<JobLedger>>) {
+        match latest {
+            Some(object) if self.objects.get(&shard).is_some_and(|known| is_same(known, &object)) => {}
+            Some(object) => {
+                let held = self.objects.insert(shard, object.clone());
+                self.take(shard, held.as_deref(), object.spec.all().collect());
             }
-            let held = self.objects.insert(shard, object.clone());
-            self.take(shard, held.as_deref(), object.spec.all().collect());
+            None => {
+                let held = self.objects.remove(&shard);
+                self.take(shard, held.as_deref(), HashMap::new());
+            }
         }
-        self.jobs.clone()
     }
 
     /// An object that held something else before has these jobs now.
@@ -131,7 +153,9 @@ mod tests {
             (BTreeMap::from([(0, queued)]), Some(State::Queued)),
             (BTreeMap::new(), None),
         ] {
-            assert_eq!(view.follow(objects).get(7).map(|job| job.state), state);
+            view.follow(objects);
+            assert_eq!(view.jobs().get(7).map(|job| job.state), state);
+            assert_eq!(view.has(7), state.is_some());
         }
         assert!(view.holders.is_empty(), "{:?}", view.holders);
     }
@@ -139,8 +163,10 @@ mod tests {
     #[test]
     fn earlier_answer_stays_as_it_was() {
         let mut view = View::default();
-        let before = view.follow(BTreeMap::from([(0, object(1, &[(1, State::Queued)]))]));
-        let after = view.follow(BTreeMap::from([(0, object(2, &[(2, State::Queued)]))]));
+        view.follow(BTreeMap::from([(0, object(1, &[(1, State::Queued)]))]));
+        let before = view.jobs().clone();
+        view.set(0, Some(object(2, &[(2, State::Queued)])));
+        let after = view.jobs();
         assert_eq!((before.get(1).is_some(), before.len(), after.get(2).is_some(), after.len()), (true, 1, true, 1));
     }
 
@@ -161,8 +187,10 @@ mod tests {
                     (shard, object(generations, &jobs.into_iter().collect::<Vec<_>>()))
                 }).collect();
                 let expected = anew(&objects);
-                prop_assert_eq!(&*view.follow(objects.clone()), &expected);
-                prop_assert_eq!(&*view.follow(objects), &expected, "nothing changed");
+                view.follow(objects.clone());
+                prop_assert_eq!(&**view.jobs(), &expected);
+                objects.into_iter().for_each(|(shard, object)| view.set(shard, Some(object)));
+                prop_assert_eq!(&**view.jobs(), &expected, "nothing changed");
                 prop_assert_eq!(view.holders.len(), expected.len());
             }
         }

@@ -263,7 +263,8 @@ pub(crate) async fn ledger_that_is_full_raises_an_alert() -> Result<Recording> {
     let owner = api::<HorizontalRunnerAutoscaler>(&world).get("web").await?;
     let uid = owner.metadata.uid.clone().context("no UID")?;
     let reference = owner.controller_owner_ref(&()).context("no reference")?;
-    let (ledgers, jobs) = (pacer_core::ledger::SHARDS, 1 + pacer_core::ledger::LIMIT / usize::from(pacer_core::ledger::SHARDS));
+    let ledgers: u16 = 256;
+    let jobs = 1 + pacer_core::ledger::LIMIT / usize::from(ledgers - 1);
     let until = Time(now + jiff::SignedDuration::from_hours(20));
     let ledger = |shard: u16| {
         let job = |number: usize| {

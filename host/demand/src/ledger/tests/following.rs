@@ -1,0 +1,215 @@
+//! Ledgers keep up with what the watch shows, and with what they wrote themselves.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use kube::Resource;
+use kube::client::Body;
+use kube::runtime::watcher;
+use pacer_cluster::watch::{Changes, Filled, trim, watch_with_index};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::*;
+
+type Answer = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>;
+
+/// JobLedgers as an API server has them. Its watch shows what a test says, and no more.
+#[derive(Default)]
+struct Server {
+    objects: Mutex<HashMap<String, JobLedger>>,
+    watches: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
+}
+
+impl Server {
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
+        let whole = |value: &Value| {
+            let bytes = Bytes::from(value.to_string());
+            StreamBody::new(futures::stream::once(async { Ok(Frame::data(bytes)) }).boxed())
+        };
+        let mut objects = lock(&self.objects);
+        match *method {
+            Method::GET if path.contains("watch=true") => {
+                let (watch, events) = mpsc::unbounded_channel();
+                lock(&self.watches).push(watch);
+                let events = futures::stream::unfold(events, |mut events| async {
+                    let event = events.recv().await?;
+                    Some((Ok(Frame::data(event)), events))
+                });
+                StreamBody::new(events.boxed())
+            }
+            Method::GET => {
+                let items: Vec<&JobLedger> = objects.values().collect();
+                whole(&json!({
+                    "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "JobLedgerList",
+                    "metadata": {"resourceVersion": "1"}, "items": items,
+                }))
+            }
+            Method::POST => {
+                let mut object: JobLedger = serde_json::from_slice(body).unwrap();
+                object.metadata.namespace = Some("default".to_owned());
+                object.metadata.uid = Some(format!("uid of {}", object.name_any()));
+                object.metadata.generation = Some(1);
+                objects.insert(object.name_any(), object.clone());
+                whole(&serde_json::to_value(object).unwrap())
+            }
+            Method::PATCH => {
+                let name = path.split(['/', '?']).rev().nth(1).unwrap();
+                let object = objects.get_mut(name).unwrap();
+                let mut value = serde_json::to_value(&*object).unwrap();
+                json_patch::merge(&mut value, &serde_json::from_slice(body).unwrap());
+                *object = serde_json::from_value(value.clone()).unwrap();
+                object.metadata.generation = object.metadata.generation.map(|generation| generation + 1);
+                whole(&serde_json::to_value(&*object).unwrap())
+            }
+            _ => panic!("{method} {path}"),
+        }
+    }
+
+    /// The watch tells of an object.
+    fn show(&self, kind: &str, object: &JobLedger) {
+        let mut line = json!({"type": kind, "object": object});
+        line["object"]["metadata"]["resourceVersion"] = json!("2");
+        let line = Bytes::from(format!("{line}\n"));
+        lock(&self.watches).retain(|watch| watch.send(line.clone()).is_ok());
+    }
+
+    fn only(&self) -> JobLedger {
+        lock(&self.objects).values().next().unwrap().clone()
+    }
+}
+
+async fn started(server: &Arc<Server>) -> (Ledgers, Changes<JobLedger>) {
+    let server = server.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let server = server.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+            Ok::<_, std::io::Error>(Response::new(server.answer(&head.method, &head.uri.to_string(), &body)))
+        }
+    });
+    let client = Client::new(service, "default");
+    let mut filled = Filled::default();
+    let listed = watcher::Config::default();
+    let (_, index, changes) = watch_with_index(&client, None, listed, trim, owner, &mut filled);
+    (Ledgers::new(client, Precedence::default(), index), changes)
+}
+
+fn autoscaler() -> HorizontalRunnerAutoscaler {
+    let mut autoscaler = HorizontalRunnerAutoscaler::default();
+    autoscaler.metadata.name = Some("web".to_owned());
+    autoscaler.metadata.namespace = Some("default".to_owned());
+    autoscaler.metadata.uid = Some("7".to_owned());
+    autoscaler
+}
+
+/// The object of the autoscaler with this number, as another process made it.
+fn made_elsewhere(shard: u16, generation: i64, edits: &[Edit]) -> JobLedger {
+    let mut made = JobLedger::clone(&object(edits));
+    let owner = Owner::of(&autoscaler()).unwrap();
+    let name = owner.object_name(shard);
+    made.metadata.owner_references = autoscaler().controller_owner_ref(&()).map(|owner| vec![owner]);
+    made.metadata.namespace = Some("default".to_owned());
+    made.metadata.uid = Some(format!("uid of {name}"));
+    made.metadata.generation = Some(generation);
+    made.metadata.name = Some(name);
+    made
+}
+
+fn known(ledgers: &Ledgers) -> Vec<u64> {
+    let read = ledgers.read(&autoscaler());
+    let jobs: Vec<u64> = read.all().map(|(id, _)| id).collect();
+    for job in &jobs {
+        assert_eq!(ledgers.knowing(*job), [Uid::new("7").unwrap()]);
+    }
+    jobs
+}
+
+#[tokio::test]
+async fn what_others_write_is_known_when_the_watch_shows_it() {
+    let server = Arc::new(Server::default());
+    let first = made_elsewhere(0, 1, &[event(1, State::Queued, 0)]);
+    lock(&server.objects).insert(first.name_any(), first.clone());
+    let (ledgers, mut changes) = started(&server).await;
+    assert_eq!(ledgers.knowing(1), []);
+    changes.next().await.unwrap().unwrap();
+    assert_eq!(ledgers.knowing(1), [Uid::new("7").unwrap()], "nobody has read of the autoscaler before");
+    assert_eq!(known(&ledgers), [1]);
+    let steps = [
+        ("MODIFIED", made_elsewhere(0, 2, &[event(1, State::Queued, 0), event(2, State::Queued, 0)]), &[1, 2][..]),
+        ("ADDED", made_elsewhere(300, 1, &[event(3, State::Queued, 0)]), &[1, 2, 3]),
+        ("DELETED", made_elsewhere(0, 2, &[]), &[3]),
+        ("DELETED", made_elsewhere(300, 1, &[]), &[]),
+    ];
+    let mut changes = {
+        // The watch begins with the next poll.
+        let mut changes = changes;
+        while lock(&server.watches).is_empty() {
+            let _none = futures::poll!(changes.next());
+            tokio::task::yield_now().await;
+        }
+        changes
+    };
+    for (kind, object, expected) in steps {
+        server.show(kind, &object);
+        changes.next().await.unwrap().unwrap();
+        assert_eq!(known(&ledgers), expected, "{kind}");
+    }
+    assert_eq!(ledgers.knowing(1), []);
+    ledgers.retain(|_| false);
+    assert!(lock(&ledgers.books).is_empty(), "of an autoscaler that is gone, and has no objects");
+}
+
+#[tokio::test]
+async fn own_writes_are_known_before_the_watch_shows_them() {
+    let server = Arc::new(Server::default());
+    let (ledgers, mut changes) = started(&server).await;
+    while lock(&server.watches).is_empty() {
+        let _none = futures::poll!(changes.next());
+        tokio::task::yield_now().await;
+    }
+    for (id, expected) in [(1, &[1][..]), (2, &[1, 2])] {
+        let recorded = ledgers.change(&autoscaler(), &[event(id, State::Queued, 0)]).await.unwrap();
+        assert_eq!((recorded.changes, known(&ledgers)), (vec![Change::Added], expected.to_vec()));
+    }
+    let again = ledgers.change(&autoscaler(), &[event(2, State::Queued, 0)]).await.unwrap();
+    assert_eq!(again.changes, [Change::None]);
+    // An old state that the watch shows late undoes nothing, and what another process adds after the own writes does not get lost.
+    server.show("ADDED", &made_elsewhere(0, 1, &[event(1, State::Queued, 0)]));
+    changes.next().await.unwrap().unwrap();
+    assert_eq!(known(&ledgers), [1, 2]);
+    let mut next = server.only();
+    assert_eq!(next.metadata.generation, Some(2));
+    next.spec = object(&[1, 2, 3].map(|id| event(id, State::Queued, 0))).spec.clone();
+    next.metadata.generation = Some(3);
+    server.show("MODIFIED", &next);
+    changes.next().await.unwrap().unwrap();
+    assert_eq!(known(&ledgers), [1, 2, 3]);
+    ledgers.retain(|_| false);
+    assert_eq!(lock(&ledgers.books).len(), 1, "it still has objects");
+}
+
+#[tokio::test]
+async fn ledgers_that_fell_behind_read_everything_again() {
+    let server = Arc::new(Server::default());
+    let (ledgers, mut changes) = started(&server).await;
+    while lock(&server.watches).is_empty() {
+        let _none = futures::poll!(changes.next());
+        tokio::task::yield_now().await;
+    }
+    assert!(known(&ledgers).is_empty());
+    // More than the store remembers the changes of.
+    for generation in 1..2_000 {
+        let jobs = [event(1, State::Queued, 0), event(2, State::Queued, 0)];
+        server.show("MODIFIED", &made_elsewhere(u16::from(generation == 1), generation, &jobs[..1 + usize::from(generation > 1)]));
+        changes.next().await.unwrap().unwrap();
+    }
+    assert_eq!(known(&ledgers), [1, 2]);
+    assert_eq!(lock(&lock(&ledgers.books)[&Uid::new("7").unwrap()].view).objects().len(), 2);
+}

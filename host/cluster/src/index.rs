@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn readers_are_told_of_what_the_store_has_taken() {
         let (store, mut writer) = reflector::store();
-        let mut indexer: Indexer<Runner, String> = Indexer::new(store, |runner| runner.metadata.name.clone().into_iter().collect());
+        let mut indexer: Indexer<Runner, String> =
+            Indexer::new(store, |runner| runner.metadata.name.clone().into_iter().collect());
         let (index, tell) = (indexer.index(), indexer.teller());
         let mut changes = index.changes();
         let events = [

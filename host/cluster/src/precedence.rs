@@ -202,7 +202,8 @@ mod tests {
     async fn creations_do_not_give_way_for_ever() {
         let precedence = Precedence::default();
         let began = Instant::now();
-        let is_full = || (0..=MEANWHILE).map(|_| precedence.turn().now_or_never()).collect::<Vec<_>>().iter().any(Option::is_none);
+        let is_full =
+            || (0..=MEANWHILE).map(|_| precedence.turn().now_or_never()).collect::<Vec<_>>().iter().any(Option::is_none);
         let storing = precedence.storing();
         while began.elapsed() < LONGEST {
             assert!(is_full(), "{:?}", began.elapsed());

@@ -268,7 +268,15 @@ impl Ledgers {
     pub fn new(client: Client, precedence: Precedence, stored: Index<JobLedger, Uid>) -> Self {
         let stored = Mutex::new(Stored::new(stored));
         let first = u16::try_from(Seed::default().draw() % u64::from(SHARDS)).unwrap_or_default();
-        Self { client, precedence, first, stored, books: Mutex::default(), overflows: AtomicU64::new(0), writes: AtomicU64::new(0) }
+        Self {
+            client,
+            precedence,
+            first,
+            stored,
+            books: Mutex::default(),
+            overflows: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
     }
 
     /// From now on another store, which has to be full, shows what others wrote.

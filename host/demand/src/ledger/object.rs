@@ -58,7 +58,7 @@ impl Owner {
     }
 
     fn new(namespace: String, owner: OwnerReference) -> Option<Self> {
-        let (uid, name) = (Uid::new(&*owner.uid)?, owner.name.clone());
+        let (uid, name) = (Uid::new(&owner.uid)?, owner.name.clone());
         let prefix = job_ledger::prefix(&name, uid.as_str());
         Some(Self { namespace, name, uid, owner, prefix })
     }

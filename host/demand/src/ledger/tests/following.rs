@@ -207,7 +207,8 @@ async fn ledgers_that_fell_behind_read_everything_again() {
     // More than the store remembers the changes of.
     for generation in 1..2_000 {
         let jobs = [event(1, State::Queued, 0), event(2, State::Queued, 0)];
-        server.show("MODIFIED", &made_elsewhere(u16::from(generation == 1), generation, &jobs[..1 + usize::from(generation > 1)]));
+        server
+            .show("MODIFIED", &made_elsewhere(u16::from(generation == 1), generation, &jobs[..1 + usize::from(generation > 1)]));
         changes.next().await.unwrap().unwrap();
     }
     assert_eq!(known(&ledgers), [1, 2]);

@@ -11,7 +11,6 @@ use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::{api, change_template, queue, scale};
 use serde_json::json;
-use tokio::time::{Instant, sleep_until};
 
 use crate::figure::{AtMost, Figure, Page};
 use crate::fleet::{self, NAME, PATIENCE, harm, nodes, online, world};
@@ -22,9 +21,6 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 /// Longer than the listing takes to show the jobs and than the rollout of the idle runners should take.
 const JOB: Duration = Duration::from_secs(75);
-
-/// Longer than `--idle-confirmation`. Of a fleet that has just come online no runner may be removed yet; one that is changed has been online for longer.
-const CONFIRMED: Duration = Duration::from_secs(11);
 
 /// Seconds until all idle runners have the new template.
 const ROLLOUT: f64 = 27.0;
@@ -45,9 +41,7 @@ pub(crate) async fn scale_down(figures: &mut Vec<Figure>) -> Result<()> {
 
 async fn shrink(world: &World, page: &mut Page<'_>) -> Result<()> {
     online(world, NAME, 100, None).await?;
-    let confirmed = Instant::now() + CONFIRMED;
     busy(world, 30, LONG).await?;
-    sleep_until(confirmed).await;
     let refused = world.github.busy_deletes_refused();
     let meter = Meter::start(world)?;
     scale(world, NAME, 40).await?;
@@ -76,9 +70,7 @@ pub(crate) async fn rollout(figures: &mut Vec<Figure>) -> Result<()> {
 
 async fn roll(world: &World, page: &mut Page<'_>) -> Result<()> {
     online(world, NAME, 120, None).await?;
-    let confirmed = Instant::now() + CONFIRMED;
     busy(world, 20, JOB).await?;
-    sleep_until(confirmed).await;
     let old: BTreeSet<String> = world.github.registrations(&scope()).into_iter().map(|runner| runner.name).collect();
     let meter = Meter::start(world)?;
     change_template(world, NAME, &json!({"env": [{"name": "REVISION", "value": "2"}]})).await?;

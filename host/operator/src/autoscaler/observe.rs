@@ -28,6 +28,8 @@ pub(super) struct Fleet {
     pub(super) live: Option<u32>,
     /// By phase.
     pub(super) counts: Counts,
+    /// Names of those that `counts` has and that are not on their way out, for each RunnerReplicaSet.
+    pub(super) unfinished: Vec<Arc<[String]>>,
     /// Those that wait for room in the cluster.
     pub(super) no_room: NoRoom,
     /// Finished runners that the target's number still includes.
@@ -58,6 +60,7 @@ impl Autoscalers {
             runners: demand::Fleet::default(),
             live: Some(0),
             counts: Counts::default(),
+            unfinished: Vec::new(),
             no_room: NoRoom::default(),
             finished_unaccounted: 0,
             sets: Vec::new(),
@@ -88,6 +91,7 @@ impl Autoscalers {
         let unaccounted = accounted.map_or(0, |accounted| summary.finished.saturating_sub(accounted.finished));
         fleet.finished_unaccounted = fleet.finished_unaccounted.saturating_add(unaccounted);
         add(&mut fleet.counts, &summary.counts);
+        fleet.unfinished.push(summary.unfinished);
         fleet.no_room = fleet.no_room.and(summary.no_room);
         fleet.sets.push(Finished { set: uid, count: summary.finished });
     }

@@ -1,11 +1,10 @@
 //! How many more runners of a pool the nodes take, where a policy reads that.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
-use kube::runtime::reflector::ObjectRef;
 use pacer_api::Runner;
-use pacer_cluster::survey::Survey;
 use pacer_core::policy::Attributes;
 use pacer_core::reads::{Fact, Reads};
 
@@ -22,23 +21,16 @@ impl Autoscalers {
         }
         let Some(pod) = next_pod(target, &self.settings.pod) else { return Attributes::new() };
         let Some(survey) = self.decisions.surveyor.survey().await else { return Attributes::new() };
-        let claims = || self.claims(&survey, target.namespace(), fleet);
+        let claims = || claims(&fleet.unfinished, |name| survey.counts(target.namespace(), name));
         survey.room(&pod).map(|room| room.attributes(claims())).unwrap_or_default()
     }
+}
 
-    /// Runners that need room which the nodes do not show yet: their pods had no node when these were listed, and are not over.
-    fn claims(&self, survey: &Survey, namespace: &str, fleet: &Fleet) -> u32 {
-        let waits = |runner: &Runner| {
-            let name = runner.name_any();
-            let pod = self.cluster.stores.pods.get(&ObjectRef::new(&name).within(namespace));
-            let phase = pod.as_deref().and_then(|pod| pod.status.as_ref()?.phase.clone());
-            let over = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
-            let going = pod.is_none() && runner.metadata.deletion_timestamp.is_some();
-            !over && !going && !survey.counts(namespace, &name)
-        };
-        let claims = fleet.objects.iter().filter(|runner| waits(runner)).count();
-        u32::try_from(claims).unwrap_or(u32::MAX)
-    }
+/// How many of these runners need room that the nodes do not show yet: their pods had no node when these were listed. They are the runners that the
+/// pool's counts have, because a policy subtracts one from the other: a runner that has ended since then is still in both.
+fn claims(unfinished: &[Arc<[String]>], has_node: impl Fn(&str) -> bool) -> u32 {
+    let claims = unfinished.iter().flat_map(|names| names.iter()).filter(|name| !has_node(name)).count();
+    u32::try_from(claims).unwrap_or(u32::MAX)
 }
 
 /// What the pod of one more runner would be; none where none can be built.
@@ -61,6 +53,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn runners_without_a_node_claim_room_and_those_of_all_sets_count() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Arc<[String]>>();
+        let unfinished = [names(&["web-1", "web-2"]), names(&[]), names(&["web-3"])];
+        assert_eq!(claims(&unfinished, |_| false), 3);
+        assert_eq!(claims(&unfinished, |name| name == "web-2"), 2);
+        assert_eq!(claims(&[], |_| false), 0);
+    }
+
+    #[test]
     fn the_next_pod_asks_for_what_the_template_says() {
         let defaults = PodDefaults {
             runner_image: "runner".to_owned(),
@@ -79,7 +80,7 @@ mod tests {
                 "resources": {"requests": {"cpu": "2"}},
             }}},
         });
-        let target = Target::Deployment(std::sync::Arc::new(serde_json::from_value(deployment).unwrap()));
+        let target = Target::Deployment(Arc::new(serde_json::from_value(deployment).unwrap()));
         let pod = next_pod(&target, &defaults).unwrap();
         assert_eq!(pod.node_selector.unwrap()["pool"], "ci");
         let requests = pod.containers[0].resources.clone().unwrap().requests.unwrap();

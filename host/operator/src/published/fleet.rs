@@ -34,6 +34,8 @@ pub struct FleetSummary {
     pub present: u32,
     /// By phase.
     pub counts: Counts,
+    /// Names of those that `counts` has and that are not on their way out.
+    pub unfinished: Arc<[String]>,
     /// Those that wait for room in the cluster.
     pub no_room: NoRoom,
     /// Ephemeral runners that finished, since this process started.

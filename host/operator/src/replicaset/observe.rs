@@ -47,6 +47,12 @@ impl Fleet {
         count(self.members.iter().filter(|(_, assessment)| assessment.phase != Phase::Stopping)).saturating_add(self.in_flight)
     }
 
+    /// Names of runners that are neither over nor on their way out.
+    fn unfinished(&self) -> Arc<[String]> {
+        let alive = self.members.iter().filter(|(_, assessment)| assessment.phase.is_alive());
+        alive.map(|(facts, _)| facts.name.clone()).collect()
+    }
+
     /// Pods of runners on their way out.
     fn leaving(&self, now: Timestamp) -> impl Iterator<Item = Leaving> {
         let stopping = self.members.iter().filter(|(_, assessment)| assessment.phase == Phase::Stopping);
@@ -76,6 +82,7 @@ impl Fleet {
             dead: count(assessments().filter(|assessment| assessment.phase == Phase::Dead)),
             present: count(assessments()).saturating_add(self.in_flight),
             counts: phase::counts(assessments().map(|assessment| assessment.phase)),
+            unfinished: self.unfinished(),
             no_room: NoRoom::among(assessments()),
             finished: hold.finished(),
             accounted: hold.current(),

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -79,6 +79,14 @@ impl Server {
         lock(&self.watches).retain(|watch| watch.send(line.clone()).is_ok());
     }
 
+    /// Drives the watch until it has begun; nothing has changed by then.
+    async fn watched(&self, changes: &mut Changes<JobLedger>) {
+        while lock(&self.watches).is_empty() {
+            assert!(futures::poll!(changes.next()).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn only(&self) -> JobLedger {
         lock(&self.objects).values().next().unwrap().clone()
     }
@@ -147,15 +155,7 @@ async fn what_others_write_is_known_when_the_watch_shows_it() {
         ("DELETED", made_elsewhere(0, 2, &[]), &[3]),
         ("DELETED", made_elsewhere(300, 1, &[]), &[]),
     ];
-    let mut changes = {
-        // The watch begins with the next poll.
-        let mut changes = changes;
-        while lock(&server.watches).is_empty() {
-            let _none = futures::poll!(changes.next());
-            tokio::task::yield_now().await;
-        }
-        changes
-    };
+    server.watched(&mut changes).await;
     for (kind, object, expected) in steps {
         server.show(kind, &object);
         changes.next().await.unwrap().unwrap();
@@ -170,10 +170,7 @@ async fn what_others_write_is_known_when_the_watch_shows_it() {
 async fn own_writes_are_known_before_the_watch_shows_them() {
     let server = Arc::new(Server::default());
     let (ledgers, mut changes) = started(&server).await;
-    while lock(&server.watches).is_empty() {
-        let _none = futures::poll!(changes.next());
-        tokio::task::yield_now().await;
-    }
+    server.watched(&mut changes).await;
     for (id, expected) in [(1, &[1][..]), (2, &[1, 2])] {
         let recorded = ledgers.change(&autoscaler(), &[event(id, State::Queued, 0)]).await.unwrap();
         assert_eq!((recorded.changes, known(&ledgers)), (vec![Change::Added], expected.to_vec()));
@@ -199,10 +196,7 @@ async fn own_writes_are_known_before_the_watch_shows_them() {
 async fn ledgers_that_fell_behind_read_everything_again() {
     let server = Arc::new(Server::default());
     let (ledgers, mut changes) = started(&server).await;
-    while lock(&server.watches).is_empty() {
-        let _none = futures::poll!(changes.next());
-        tokio::task::yield_now().await;
-    }
+    server.watched(&mut changes).await;
     assert!(known(&ledgers).is_empty());
     // More than the store remembers the changes of.
     for generation in 1..2_000 {
@@ -213,4 +207,31 @@ async fn ledgers_that_fell_behind_read_everything_again() {
     }
     assert_eq!(known(&ledgers), [1, 2]);
     assert_eq!(lock(&lock(&ledgers.books)[&Uid::new("7").unwrap()].view).objects().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_give_way_when_another_process_stores_a_job_that_waits() {
+    let server = Arc::new(Server::default());
+    let (ledgers, mut changes) = started(&server).await;
+    server.watched(&mut changes).await;
+    let is_quiet = || {
+        let turns: Vec<_> = (0..100).map(|_| ledgers.precedence.turn().now_or_never()).collect();
+        turns.iter().all(Option::is_some)
+    };
+    assert!(known(&ledgers).is_empty());
+    for (generation, edits, expected, why) in [
+        (1, &[event(1, State::Queued, 0)][..], false, "a job that waits"),
+        (2, &[event(1, State::InProgress, 5)], true, "the same job, which was read meanwhile"),
+        (3, &[event(1, State::Completed, 9), event(2, State::InProgress, 9)], true, "no job waits"),
+        (4, &[event(3, State::Queued, 9)], false, "another job that waits"),
+    ] {
+        let object = made_elsewhere(0, generation, edits);
+        server.show("MODIFIED", &object);
+        changes.next().await.unwrap().unwrap();
+        ledgers.notice(&object);
+        assert_eq!(is_quiet(), expected, "{why}");
+        ledgers.read(&autoscaler());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(is_quiet(), "{why}");
+    }
 }

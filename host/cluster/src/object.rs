@@ -61,9 +61,9 @@ impl fmt::Display for Uid {
 /// Namespace and name of a namespaced object, whatever its kind and whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Its namespace.
+    /// `metadata.namespace` of the object.
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name` of the object.
     pub name: String,
 }
 

@@ -43,7 +43,7 @@ impl Purpose {
 /// What a call costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Points.
+    /// Points that count against GitHub's secondary limit per minute.
     pub points: u32,
     /// Requests that create something.
     pub creations: u32,

@@ -149,7 +149,7 @@ pub struct Decision {
 /// Why a number is what it is. Holds nothing that moves by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The minimum.
+    /// The minimum: nothing asks for more, or the ceiling is below it.
     Minimum {
         /// It is one of a scheduled override.
         scheduled: bool,

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 /// One claim of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// Its name.
+    /// Name of the PersistentVolumeClaim.
     pub name: &'a str,
     /// Revision of the claim template that it was made from.
     pub revision: Option<&'a str>,

@@ -111,7 +111,7 @@ pub struct PodFacts {
     pub resource_version: String,
     /// When it was made.
     pub created: Timestamp,
-    /// Its phase.
+    /// `status.phase` of the pod.
     pub phase: PodPhase,
     /// Node it is bound to.
     pub node: Option<String>,
@@ -295,7 +295,7 @@ pub struct RunnerFacts {
     pub awaited: bool,
     /// A pod has existed for it, whether or not one exists now.
     pub had_pod: bool,
-    /// Its pod.
+    /// What is known of its pod; none while it has none.
     pub pod: Option<PodFacts>,
     /// Why there is no pod, when the API server refuses it.
     pub refusal: Option<Refusal>,

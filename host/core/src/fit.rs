@@ -32,11 +32,11 @@ pub enum Effect {
 /// What keeps pods away from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taint {
-    /// Its key.
+    /// Key that a toleration has to have, unless it has none.
     pub key: String,
     /// Its value; empty for none.
     pub value: String,
-    /// Its effect.
+    /// Whether it keeps away new pods only, or those that run as well.
     pub effect: Effect,
 }
 
@@ -109,11 +109,11 @@ pub struct Wish {
 /// What policies are told of a node's kind; none of what its labels do not say, or may not be passed on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
-    /// Its instance type.
+    /// Value of the node's label `node.kubernetes.io/instance-type`.
     pub instance_type: Option<String>,
     /// `spot` or `on-demand`.
     pub capacity_type: Option<String>,
-    /// Its zone.
+    /// Value of the node's label `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
 }
 
@@ -124,9 +124,9 @@ pub struct Host {
     pub shape: Shape,
     /// It takes no new pods, or is about to go.
     pub closed: bool,
-    /// Its labels.
+    /// Labels of the node, which the selector and the affinity of a pod are compared with.
     pub labels: BTreeMap<String, String>,
-    /// Its taints.
+    /// Taints that keep pods away; those that only advise are left out.
     pub taints: Vec<Taint>,
     /// What its pods may use.
     pub allocatable: Amounts,

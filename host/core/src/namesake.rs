@@ -6,9 +6,9 @@ use jiff::Timestamp;
 /// A Runner, as one of those with a name in a scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namesake {
-    /// Its namespace.
+    /// Namespace of the Runner; namesakes are in different ones.
     pub namespace: String,
-    /// Its UID.
+    /// UID of the Runner; decides between Runners that were made at the same time.
     pub uid: String,
     /// GitHub's id of it, where it is known to have registered.
     pub known_id: Option<u64>,

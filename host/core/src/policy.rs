@@ -53,11 +53,11 @@ pub struct ApiBudget {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Pool {
-    /// Its namespace.
+    /// Namespace of the object whose runners these are.
     pub namespace: String,
-    /// Its name.
+    /// Name of that object.
     pub name: String,
-    /// Its kind.
+    /// `RunnerReplicaSet`, `RunnerDeployment`, `RunnerSet` or `Runner`.
     pub kind: String,
     /// Runner labels.
     pub labels: Vec<String>,
@@ -93,7 +93,7 @@ pub struct Pool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Node {
-    /// Its name.
+    /// Name of the Node object.
     pub name: String,
     /// Runners of the pool on it.
     pub runners: u32,
@@ -111,7 +111,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the Runner object, of its pod and at GitHub.
     pub name: String,
     /// Seconds for which it has been proved idle.
     pub idle: u32,
@@ -135,9 +135,9 @@ pub struct ScaleDownRequest {
     pub now: f64,
     /// JSON from the policy set.
     pub settings: String,
-    /// The pool.
+    /// The pool that the candidates belong to.
     pub pool: Pool,
-    /// Its nodes.
+    /// Nodes that candidates refer to by index.
     pub nodes: Vec<Node>,
     /// Who may be removed.
     pub candidates: Vec<Candidate>,
@@ -163,7 +163,7 @@ pub struct Choice {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Subject {
-    /// Its name.
+    /// Name of the Runner object, of its pod and at GitHub.
     pub name: String,
     /// See the contract.
     pub situation: String,
@@ -203,9 +203,9 @@ pub struct RestartRequest {
     pub now: f64,
     /// JSON from the policy set.
     pub settings: String,
-    /// The pool.
+    /// The pool that the subjects belong to.
     pub pool: Pool,
-    /// Its nodes.
+    /// Nodes that subjects refer to by index.
     pub nodes: Vec<Node>,
     /// Who needs a decision.
     pub subjects: Vec<Subject>,
@@ -283,7 +283,7 @@ pub struct CapacityRequest {
     pub now: f64,
     /// JSON from the policy set.
     pub settings: String,
-    /// The pool.
+    /// The pool that the reservations are for.
     pub pool: Pool,
     /// Jobs known.
     pub jobs: Vec<Job>,
@@ -349,9 +349,9 @@ pub struct RecoverRequest {
     pub now: f64,
     /// JSON from the policy set.
     pub settings: String,
-    /// The pool.
+    /// The pool that the jobs' runners belonged to.
     pub pool: Pool,
-    /// Its nodes.
+    /// Nodes that the jobs refer to by index.
     pub nodes: Vec<Node>,
     /// Jobs that died with their runners.
     pub jobs: Vec<DeadJob>,

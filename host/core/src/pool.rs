@@ -48,7 +48,7 @@ pub const OTHERS: usize = 32;
 pub struct OtherPool {
     /// `RunnerDeployment` or `RunnerSet`: a name may be that of one of each.
     pub kind: &'static str,
-    /// Its name.
+    /// Name of the RunnerDeployment or RunnerSet.
     pub name: String,
     /// Runners that it is to have.
     pub desired: u32,

@@ -175,7 +175,7 @@ pub struct Victim {
     pub job: u64,
     /// What the ledger knows of it.
     pub known: Job,
-    /// The runner.
+    /// Name of the runner that the job died with.
     pub runner: String,
     /// What ended it.
     pub proof: Proof,
@@ -418,7 +418,7 @@ pub enum Ending {
 /// What GitHub says of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSeen {
-    /// Its run.
+    /// GitHub's id of the workflow run that the job is part of.
     pub run: u64,
     /// The runner that has or had it.
     pub runner: Option<String>,

@@ -73,7 +73,7 @@ pub enum Worth {
 /// One attempt to deliver, as GitHub lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt<'a> {
-    /// Its id.
+    /// GitHub's id of the attempt; the event is asked for again by it.
     pub id: u64,
     /// Identity of the event.
     pub guid: &'a str,

@@ -40,7 +40,7 @@ impl AcceptedDemand {
         self.numbers.push(number);
     }
 
-    /// The numbers.
+    /// The numbers that were announced and are remembered, the newest last.
     #[must_use]
     pub fn numbers(&self) -> &[Accounted] {
         &self.numbers

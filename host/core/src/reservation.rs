@@ -15,7 +15,7 @@ use crate::scale_down::since;
 pub struct Held {
     /// When it was made; its times count from then.
     pub made: Timestamp,
-    /// The reservation.
+    /// The reservation as the capacity policy answered it.
     pub reservation: Reservation,
 }
 

@@ -17,7 +17,7 @@ pub struct Bounds {
 /// A receipt that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held<K> {
-    /// Its kind.
+    /// Kind of receipt: the kind with the most receipts or bytes loses its oldest ones first.
     pub kind: K,
     /// Names it; grows with time.
     pub id: String,

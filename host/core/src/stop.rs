@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use crate::facts::{PodFacts, Remote, RunnerFacts, Worker};
 
-/// Limits of a stop.
+/// Durations that bound the steps of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopLimits {
     /// How long a runner whose removal was asked for may go on with its job; after that its pod is deleted with the job. GitHub itself ends a
@@ -101,13 +101,13 @@ pub enum Step {
         /// GitHub's id.
         id: u64,
     },
-    /// Delete the pod.
+    /// Delete the pod in this way.
     DeletePod(PodDeletion),
     /// Take ARC's finalizers from the pod, which is being deleted: what they waited for is done.
     FreePod,
     /// Nothing to do until something changes or this long has passed.
     Wait {
-        /// Why.
+        /// What it waits for; the reason of the Runner's condition.
         why: WaitReason,
         /// Requeue after.
         recheck: Duration,

@@ -32,7 +32,7 @@ pub struct Wanted<'a> {
     pub owner_is_user: bool,
     /// Slug of the enterprise that the owner belongs to.
     pub enterprise: Option<&'a str>,
-    /// Labels.
+    /// Labels that the job asks for in `runs-on`.
     pub labels: Vec<&'a str>,
 }
 
@@ -41,7 +41,7 @@ pub struct Wanted<'a> {
 pub struct Candidate<'a> {
     /// Namespace of the autoscaler.
     pub namespace: &'a str,
-    /// Its name.
+    /// Name of the autoscaler.
     pub name: &'a str,
     /// When it was made.
     pub created: Timestamp,

@@ -54,7 +54,7 @@ pub struct Entry {
 /// A namespace that wants something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace<'a> {
-    /// Its name.
+    /// Name of the namespace, which [`Entry::names`] may list.
     pub name: &'a str,
     /// Its labels; none while nobody knows them.
     pub labels: Option<&'a BTreeMap<String, String>>,

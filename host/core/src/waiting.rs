@@ -78,7 +78,7 @@ pub enum Standing {
 /// One runner of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// Its name.
+    /// Name of the Runner object.
     pub name: String,
     /// Where it stands.
     pub standing: Standing,
@@ -93,7 +93,7 @@ pub struct Pool {
     pub wanted: u32,
     /// None where people set the number.
     pub autoscaler: Option<Autoscaler>,
-    /// Its runners.
+    /// Runners that exist for the pool.
     pub runners: Vec<Runner>,
     /// When the first of the places of runners that failed to start is filled again, and how many failed in a row.
     pub backoff: Option<(Timestamp, u32)>,

@@ -63,7 +63,7 @@ pub enum WhyNot {
     NoJob,
     /// The simulation of the policies in force is too far from what happened to tell of others.
     Uncalibrated {
-        /// The figure.
+        /// Name of the figure that is too far off, such as `wait.p50` or `runner-minutes`.
         figure: &'static str,
         /// As it was.
         recorded: f64,

@@ -54,7 +54,7 @@ pub enum Edit {
     Complete(u64),
     /// A job is still queued and counts for another while.
     Renew {
-        /// Its id.
+        /// GitHub's id of the job.
         id: u64,
         /// How long.
         life: Duration,

@@ -151,7 +151,7 @@ type Key = (String, Option<ClientId>, Webhook);
 pub struct Origin {
     /// The credentials.
     pub github: GitHub,
-    /// The scope.
+    /// Where the runners of the autoscalers register.
     pub scope: Scope,
 }
 

@@ -33,7 +33,7 @@ pub enum Credentials {
     Basic {
         /// User name.
         username: String,
-        /// Password.
+        /// Password of that user; see [`CredentialParts::basic_password`].
         password: Secret,
     },
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 pub struct RunnerGroup {
     /// GitHub's id.
     pub id: u64,
-    /// Its name.
+    /// Name by which `spec.group` of a runner names it.
     pub name: String,
     /// Whether it is the group that runners are in unless they name another.
     pub default: bool,

@@ -13,7 +13,7 @@ use crate::jobs::Repository;
 /// Who has webhooks that can be listed. Those of enterprises cannot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HookOwner {
-    /// A repository.
+    /// A repository, by its owner and name.
     Repository(Repository),
     /// An organization, by its login.
     Organization(String),

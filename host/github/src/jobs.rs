@@ -142,7 +142,7 @@ pub struct RunCounts {
 /// The jobs of a repository's queued and running workflow runs at one time.
 #[derive(Clone, Debug)]
 pub struct QueueListing {
-    /// The repository.
+    /// The repository that the jobs belong to.
     pub repository: Repository,
     /// When the first request of this listing was about to be sent: anything later may not be reflected.
     pub fetched_at: Instant,
@@ -156,7 +156,7 @@ pub struct QueueListing {
     pub changed: bool,
     /// The jobs, completed ones of runs that go on included, by id, each once.
     pub jobs: Arc<[RemoteJob]>,
-    /// The runs.
+    /// How many workflow runs it has, by state.
     pub runs: RunCounts,
     /// Runs that changed since their jobs were read last, and whose jobs this listing left to the next because there are so many.
     pub left: u32,

@@ -91,7 +91,7 @@ pub struct Listing {
 /// A token that lets runners register for a scope, valid for an hour.
 #[derive(Clone, Debug)]
 pub struct RegistrationToken {
-    /// The token.
+    /// What an agent registers with.
     pub token: Secret,
     /// When GitHub stops accepting it.
     pub expires_at: Timestamp,

@@ -39,7 +39,7 @@ pub struct Compared {
     pub at: Timestamp,
     /// Whose runners it is about: what the policies were told.
     pub pool: Pool,
-    /// Which decision.
+    /// The decision that both policies were asked for.
     pub decision: Decision,
     /// Who decided: `default@sha256:0123456789ab`, or `native`.
     pub in_force: String,

@@ -47,7 +47,7 @@ pub enum Module {
     Builtin,
     /// A key of `binaryData`, or of `data` where it is text.
     Component {
-        /// The key.
+        /// What the entry names in `module`: the key, or a reference to a registry.
         key: String,
         /// The component: decompressed, and made of a core module where that is what lay there. Or the module of a text, see [`crate::text`].
         bytes: Arc<[u8]>,

@@ -32,7 +32,7 @@ impl Source {
 /// One attempt to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The decision.
+    /// The decision that was asked for.
     pub decision: Decision,
     /// Who was asked.
     pub source: Source,
@@ -53,7 +53,7 @@ pub struct Observation {
 /// A policy in shadow answered what another one had decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// The decision.
+    /// The decision that both were asked for.
     pub decision: Decision,
     /// Whether its answer would have had the same effect.
     pub agreed: bool,

@@ -135,7 +135,7 @@ pub enum Request {
     },
     /// Has a loaded policy check settings. Answered by [`Reply::Done`].
     Validate {
-        /// Which policy.
+        /// Digest that names the loaded policy.
         policy: Digest,
         /// JSON.
         settings: String,
@@ -144,9 +144,9 @@ pub enum Request {
     },
     /// Puts ordinary requests of one decision to a loaded policy. Answered by [`Reply::Done`].
     Rehearse {
-        /// Which policy.
+        /// Digest that names the loaded policy.
         policy: Digest,
-        /// Which decision.
+        /// Decision whose requests are put to it.
         decision: Decision,
         /// JSON.
         settings: String,
@@ -155,9 +155,9 @@ pub enum Request {
     },
     /// The body is the request of a decision (postcard). Answered by [`Reply::Answered`] and the answer (postcard).
     Ask {
-        /// Which policy.
+        /// Digest that names the loaded policy.
         policy: Digest,
-        /// Which decision.
+        /// Decision whose request the body is.
         decision: Decision,
         /// JSON.
         settings: String,

@@ -75,7 +75,7 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Receipt {
-    /// Which decision.
+    /// Which of the contract's four decisions it records.
     pub decision: Decision,
     /// Short form of who decided: `default@sha256:0123456789ab`, or `native`.
     pub policy: String,

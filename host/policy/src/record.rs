@@ -54,11 +54,11 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Pool {
-    /// Its kind.
+    /// `RunnerDeployment`, `RunnerSet`, `RunnerReplicaSet` or `Runner`.
     pub kind: String,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -145,7 +145,7 @@ pub enum Done {
     NotRerun {
         /// GitHub's id of the job.
         job: u64,
-        /// Why.
+        /// Why the operator refuses to run it again, for people.
         why: String,
     },
     /// Nothing for now.
@@ -210,7 +210,7 @@ impl Record {
         !self.receipt.attempts.is_empty()
     }
 
-    /// Its decision.
+    /// The decision that its receipt names.
     #[must_use]
     pub fn decision(&self) -> Decision {
         self.receipt.decision

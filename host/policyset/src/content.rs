@@ -30,7 +30,7 @@ impl Pulled {
     }
 }
 
-/// A content.
+/// The ConfigMap of a policy set, and the modules that it names in registries.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) object: Arc<ConfigMap>,

@@ -231,9 +231,9 @@ pub struct Receipts {
 pub struct Written {
     /// Whose runners it is about.
     pub pool: Pool,
-    /// Which decision.
+    /// Which of the contract's four decisions it records.
     pub decision: Decision,
-    /// Its id.
+    /// Id of the receipt; see [`pacer_policy::record::id`].
     pub id: String,
     /// When it was decided.
     pub at: Timestamp,

@@ -32,7 +32,7 @@ pub(crate) struct Signed {
 /// An artifact that has to be signed.
 #[derive(Clone, Copy)]
 pub(crate) struct Artifact<'a> {
-    /// Its manifest.
+    /// Bytes of its manifest. A signature without an envelope signs them.
     pub(crate) manifest: &'a [u8],
     /// The 64 digits of its digest.
     pub(crate) digits: &'a str,

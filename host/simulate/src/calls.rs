@@ -52,12 +52,11 @@ impl Scopes {
         Self { names, of_pools }
     }
 
-    /// That of a pool.
     fn of_pool(&self, pool: usize) -> Option<usize> {
         self.of_pools.get(pool).copied().flatten()
     }
 
-    /// Their names.
+    /// Names of the scopes, each once, in the order in which pools first name them.
     pub(crate) fn names(&self) -> &[Arc<str>] {
         &self.names
     }

@@ -120,7 +120,7 @@ impl Metric {
 /// A figure over all seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// Mean.
+    /// Arithmetic mean; 0 without runs.
     pub mean: f64,
     /// Least.
     pub min: f64,
@@ -136,7 +136,7 @@ pub struct Spread {
 pub struct Contender {
     /// What it is called.
     pub name: String,
-    /// Its runs.
+    /// What its simulations came to, one for each seed.
     pub runs: Vec<Outcome>,
     /// Questions that another policy had to answer.
     pub faults: u64,

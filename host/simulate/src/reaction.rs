@@ -26,7 +26,7 @@ enum Step {
 /// What calls for a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
-    /// A job.
+    /// A job was queued.
     Job,
     /// Another runner is gone.
     End,

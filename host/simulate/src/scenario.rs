@@ -28,7 +28,7 @@ pub enum ScenarioError {
         "the trace has no settings of any pool: record where RunnerDeployments or RunnerSets with HorizontalRunnerAutoscalers are"
     )]
     NoPool,
-    /// No job.
+    /// No job was queued after the beginning of the trace.
     #[error("the trace has no job that was queued after its beginning: record for longer, or while jobs run")]
     NoJob,
 }
@@ -49,7 +49,7 @@ impl Start {
     }
 }
 
-/// A job.
+/// A job of the trace, as it is simulated.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) id: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Job {
     pub(crate) counts: bool,
 }
 
-/// A pool.
+/// A pool of the trace: its settings over time, and the durations that were recorded of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) name: Arc<str>,

@@ -170,7 +170,7 @@ struct Lines<'a> {
     number: usize,
     /// The line that has not ended.
     begun: Vec<u8>,
-    /// Bytes of all.
+    /// Bytes of all pieces taken so far.
     bytes: u64,
 }
 

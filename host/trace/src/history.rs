@@ -10,7 +10,7 @@ use crate::Trace;
 use crate::record::{About, End, PoolSettings, What};
 use crate::surroundings::Surroundings;
 
-/// A job.
+/// The life of a job, from queued to completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobLife {
     /// What it is.
@@ -25,7 +25,7 @@ pub struct JobLife {
     pub completed: Option<Timestamp>,
 }
 
-/// A runner.
+/// The life of a runner, from the creation of its Runner object until that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerLife {
     /// `namespace/name` of its pool.
@@ -40,7 +40,7 @@ pub struct RunnerLife {
     pub ended: Option<(Timestamp, End)>,
 }
 
-/// A pool.
+/// The settings of a pool over time, and how often its number changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolLife {
     /// Settings, each with the moment from which it was in force.

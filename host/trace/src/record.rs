@@ -17,9 +17,9 @@ pub const VERSION: u32 = 1;
 /// First line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`FORMAT`].
+    /// [`FORMAT`]; a reader refuses any other value.
     pub format: String,
-    /// [`VERSION`].
+    /// Version of the format: [`VERSION`] in what this program writes.
     pub version: u32,
     /// Since when everything is recorded; what records say of earlier moments was learned afterwards.
     pub started: Timestamp,
@@ -116,7 +116,7 @@ pub enum What {
     RunnerEnded {
         /// Its name.
         runner: Arc<str>,
-        /// Why.
+        /// Why it is gone; [`End::Unknown`] where nothing says so.
         why: End,
     },
     /// An autoscaler's number changed.

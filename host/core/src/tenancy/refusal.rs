@@ -24,7 +24,7 @@ pub enum Refusal {
     Scope {
         /// Its name.
         namespace: String,
-        /// The scope.
+        /// Scope that the runners would register to.
         scope: Scope,
         /// Of its entry, from 0.
         place: usize,
@@ -37,7 +37,7 @@ pub enum Refusal {
     Group {
         /// Its name.
         namespace: String,
-        /// The group.
+        /// Runner group that the runners would join.
         group: String,
         /// Of its entry, from 0.
         place: usize,
@@ -50,7 +50,7 @@ pub enum Refusal {
     Host {
         /// Its name.
         namespace: String,
-        /// The host.
+        /// GitHub host that the credentials name.
         host: String,
         /// Of its entry, from 0.
         place: usize,

@@ -7,7 +7,7 @@ use http::StatusCode;
 /// Status, text and, where the same request may succeed later, when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status.
+    /// HTTP status of the response.
     pub status: StatusCode,
     /// The body, plain text.
     pub text: String,

@@ -30,7 +30,7 @@ const PROOF_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// What watches show of them: the receiver's own, or those of the operator that acts in the same process.
 #[derive(Clone)]
 pub struct Stores {
-    /// Autoscalers.
+    /// All autoscalers that are watched, with a trigger or without.
     pub autoscalers: Store<HorizontalRunnerAutoscaler>,
     /// What they scale.
     pub deployments: Store<RunnerDeployment>,

@@ -13,7 +13,6 @@ pub(super) enum Effect {
     Record(JobEvent),
     /// It ends a job that never ran: it goes into the ledger that has the job, if one has.
     RecordIfKnown(JobEvent),
-    /// Nothing.
     Nothing,
 }
 

@@ -37,7 +37,7 @@ const LENGTH: usize = 100;
 pub enum JobLabel {
     /// Labels that the job asks for, with commas between them.
     RunsOn,
-    /// Name of the job.
+    /// Name of the job; empty where GitHub does not say.
     JobName,
     /// Login of the organization; empty for a person's repository.
     Organization,
@@ -47,9 +47,9 @@ pub enum JobLabel {
     RepositoryFullName,
     /// Login of the repository's owner.
     Owner,
-    /// Name of the workflow.
+    /// Name of the workflow; empty where GitHub does not say.
     WorkflowName,
-    /// Branch.
+    /// Branch of the job's run; empty where GitHub does not say.
     HeadBranch,
 }
 

@@ -18,7 +18,7 @@ const PAGE: usize = 100;
 pub struct ReportedJob {
     /// Where the job is in its life.
     pub state: JobState,
-    /// Its name.
+    /// Name of the job, from which the name of its report is made.
     pub name: String,
     /// The commit that it runs on; always a hash in hexadecimal.
     pub commit: String,
@@ -38,7 +38,7 @@ pub struct CheckRun<'a> {
 /// Which check run it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckName<'a> {
-    /// The commit.
+    /// Hash of the commit that the check run is on.
     pub commit: &'a str,
     /// What people see.
     pub name: &'a str,

@@ -76,7 +76,7 @@ pub enum JobAction {
     Other,
 }
 
-/// A repository.
+/// The repository that a job belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
     /// Login of the owner.
@@ -94,7 +94,7 @@ pub struct Repository {
 pub enum Account {
     /// A person, who has no runners beyond those of repositories.
     User,
-    /// An organization.
+    /// An organization; also where GitHub says anything but `User`.
     Organization,
 }
 

@@ -22,7 +22,7 @@ pub struct Brief {
     pub at: Timestamp,
     /// Whose runners it was about.
     pub pool: Pool,
-    /// Which decision.
+    /// Which of the contract's four decisions it was.
     pub decision: Decision,
     /// Who decided: `default@sha256:0123456789ab`, `native`, or `none` where no policy was asked.
     pub policy: String,

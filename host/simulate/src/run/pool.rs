@@ -82,7 +82,7 @@ pub(super) struct Pool {
 /// What the capacity policy was asked last.
 #[derive(Debug)]
 pub(super) struct Answered {
-    /// The jobs.
+    /// GitHub's ids of the jobs that counted, and their states.
     pub(super) jobs: Vec<(u64, State)>,
     /// Until when the answer holds if these stay as they are.
     pub(super) until: Option<Timestamp>,

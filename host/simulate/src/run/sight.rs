@@ -34,7 +34,7 @@ pub struct Story {
 pub struct Numbered {
     /// When.
     pub at: Moment,
-    /// Of which pool.
+    /// Index of the pool whose number it is; see [`Sight::pool`].
     pub pool: usize,
     /// The number before.
     pub from: u32,
@@ -57,7 +57,7 @@ pub struct Removed {
     pub at: Moment,
     /// Which one.
     pub runner: usize,
-    /// Its name.
+    /// Name of the runner, as its receipt has it.
     pub name: Arc<str>,
     /// Why, as its receipt says.
     pub done: Done,
@@ -70,7 +70,7 @@ pub struct Decided {
     pub at: Moment,
     /// The question.
     pub inquiry: Inquiry,
-    /// The answer.
+    /// What the policy answered.
     pub answer: Answer,
     /// What became of each runner.
     pub items: Vec<Item>,
@@ -83,7 +83,7 @@ pub struct Sight<'a> {
 
 /// A runner, whether it still exists or not.
 pub struct RunnerSeen<'a> {
-    /// Its name.
+    /// Name of the runner, recorded or made up by the simulation.
     pub name: &'a str,
     /// When it was made.
     pub created: Timestamp,

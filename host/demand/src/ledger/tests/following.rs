@@ -230,7 +230,7 @@ async fn creations_give_way_when_another_process_stores_a_job_that_waits() {
         changes.next().await.unwrap().unwrap();
         ledgers.notice(&object);
         assert_eq!(is_quiet(), expected, "{why}");
-        ledgers.read(&autoscaler());
+        let _read = ledgers.read(&autoscaler());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(is_quiet(), "{why}");
     }

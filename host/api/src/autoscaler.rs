@@ -76,7 +76,7 @@ pub struct HorizontalRunnerAutoscalerSpec {
 }
 
 impl HorizontalRunnerAutoscalerSpec {
-    /// Kind of the target.
+    /// Kind of the target; RunnerDeployment where none is given.
     #[must_use]
     pub fn target_kind(&self) -> ScaleTargetKind {
         self.scale_target_ref.as_ref().and_then(|target| target.kind).unwrap_or_default()

@@ -55,11 +55,11 @@ impl ConditionType {
 /// The value of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
-    /// `True`.
+    /// `True`: the condition holds.
     True,
-    /// `False`.
+    /// `False`: the condition does not hold.
     False,
-    /// `Unknown`.
+    /// `Unknown`: it is not known yet whether the condition holds.
     Unknown,
 }
 

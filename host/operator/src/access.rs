@@ -114,7 +114,7 @@ impl Access {
         &self.github
     }
 
-    /// The scope.
+    /// The organization, repository or enterprise whose runners are listed.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.shared.scope

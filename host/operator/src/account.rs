@@ -40,11 +40,11 @@ pub enum AccountError {
          own in serviceAccountName"
     )]
     Taken {
-        /// Its kind.
+        /// Kind of the object that has the name: ServiceAccount, Role or RoleBinding.
         kind: String,
-        /// Its namespace.
+        /// Namespace of that object.
         namespace: String,
-        /// Its name.
+        /// Name of that object.
         name: String,
     },
     /// The right to read every Secret of a namespace would be one to read the operator's.

@@ -58,7 +58,7 @@ pub struct AboutPool<'a> {
     pub spec: &'a RunnerSpec,
     /// What its annotation says of its priority.
     pub priority: Option<&'a str>,
-    /// Its namespace.
+    /// Namespace of the pool, and of the other pools that policies are told of.
     pub namespace: &'a str,
     /// The RunnerDeployment or RunnerSet that it is; none of a RunnerReplicaSet or Runner that stands alone.
     pub target: Option<&'a TargetRef>,
@@ -98,7 +98,7 @@ impl FactSources {
         }
     }
 
-    /// Of a pool.
+    /// Attributes of a pool, as far as `reads` asks for them.
     #[must_use]
     pub fn pool(&self, reads: &Reads, about: &AboutPool<'_>, now: Timestamp) -> Attributes {
         let AboutPool { spec, priority, namespace, target } = *about;

@@ -16,7 +16,7 @@ pub struct Cluster {
     pub client: Client,
     /// What the watches know.
     pub stores: Stores,
-    /// Events.
+    /// Publishes Kubernetes Events; a lost one is only logged.
     pub events: Events,
     /// Which objects are reconciled soon.
     pub wake: Wake,

@@ -60,7 +60,7 @@ mod housekeeping;
 
 /// What GitHub's listings have to say, by kind.
 pub struct News {
-    /// Of runners.
+    /// Runners to look at because of a new runner list.
     pub runner_lists: mpsc::Receiver<RunnerListNews>,
     /// Of jobs.
     pub queues: mpsc::Receiver<QueueNews>,
@@ -84,9 +84,9 @@ pub struct Parts {
     pub summaries: Owned<Uid, FleetSummary>,
     /// What the controller of autoscalers will say of the jobs of pools.
     pub history: Owned<Uid, JobHistory>,
-    /// Settings.
+    /// Settings from flags and the environment, the same for all controllers.
     pub settings: Arc<Settings>,
-    /// Metrics.
+    /// Metrics of this process, in which the controllers count.
     pub metrics: Arc<Metrics>,
     /// Who may act.
     pub fence: Fence,

@@ -28,7 +28,7 @@ use crate::target::TargetRef;
 /// Asks policies.
 #[derive(Clone)]
 pub struct Decisions {
-    /// The policies.
+    /// The policy sets of all pools.
     pub policies: Arc<PolicySets>,
     /// The cluster's nodes.
     pub nodes: Arc<Nodes>,
@@ -36,7 +36,7 @@ pub struct Decisions {
     pub surveyor: Arc<Surveyor>,
     /// Further facts, for policies that read them.
     pub facts: Arc<FactSources>,
-    /// Receipts.
+    /// Takes the receipts of decisions, and never waits.
     pub receipts: Arc<Receipts>,
     /// Events about faults.
     pub events: Events,
@@ -63,7 +63,7 @@ pub struct RestartQuestion<'a> {
     pub generation: &'a Generation,
     /// See [`PolicySets::awaits`]: nobody is asked but about runners that did their job.
     pub awaits_policies: bool,
-    /// Their pool.
+    /// Pool of these runners, as the policies are told of it.
     pub pool: Pool,
     /// What its runners are made of.
     pub spec: &'a RunnerSpec,

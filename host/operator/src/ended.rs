@@ -28,7 +28,7 @@ const LIMIT: usize = 1_000;
 /// The pod of a runner that something else ended.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedPod {
-    /// The runner.
+    /// Name of the Runner that owns the pod.
     pub(crate) runner: String,
     /// Its pod, as it was last seen.
     pub(crate) pod: PodFacts,

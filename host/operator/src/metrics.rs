@@ -108,7 +108,7 @@ pub enum Leading {
 
 /// Where figures come from that are read at the scrape. In a process that acts for several shards there is one of each.
 pub struct Sources {
-    /// Of which shard.
+    /// Shard whose figures these are; 0 in a process without shards.
     pub shard: u16,
     /// Objects.
     pub stores: Stores,
@@ -134,7 +134,7 @@ pub struct Sources {
     pub decisions: Recent,
     /// How GitHub is listed.
     pub accesses: Arc<Accesses>,
-    /// Nodes.
+    /// Reads the nodes that runners are on, for their prices.
     pub nodes: Arc<Nodes>,
     /// What nodes cost; empty where nobody says so.
     pub prices: Prices,

@@ -174,9 +174,9 @@ const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Where facts about a runner come from, beside its own object.
 #[derive(Clone, Debug)]
 pub struct Sources<'a> {
-    /// Its UID.
+    /// UID of the Runner.
     pub uid: &'a Uid,
-    /// Its pod.
+    /// Pod with the Runner's name, if there is one; it counts only if this Runner owns it.
     pub pod: Option<&'a Pod>,
     /// Its node was looked at just now; none when there was no reason to.
     pub node: Option<NodeState>,

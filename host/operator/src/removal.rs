@@ -46,7 +46,7 @@ struct PodDeleted {
 /// A runner whose registration is to go.
 #[derive(Clone, Copy, Debug)]
 pub struct Registered<'a> {
-    /// Its UID.
+    /// UID of the Runner.
     pub uid: &'a Uid,
     /// GitHub's id of it.
     pub id: u64,

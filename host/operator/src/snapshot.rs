@@ -180,7 +180,7 @@ pub enum Role {
 pub struct Operator {
     /// What it is doing.
     pub role: Role,
-    /// Its version.
+    /// Version of pacer that this process runs.
     pub version: String,
     /// Failed webhook deliveries that are still to be delivered again.
     pub missing_webhooks: u64,
@@ -218,9 +218,9 @@ pub struct LeftOut {
 pub struct Pool {
     /// Kind of the object.
     pub kind: String,
-    /// Its namespace.
+    /// Namespace of the object, and of its runners.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object; one of another kind may have the same.
     pub name: String,
     /// Labels of its runners.
     pub labels: Vec<String>,
@@ -268,7 +268,7 @@ pub struct Counts {
 /// A word of a closed set, and a sentence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The word.
+    /// Reason of a condition or of a refusal, or why a job waits, in one CamelCase word; empty where there is no word.
     pub word: String,
     /// The sentence.
     pub text: String,
@@ -277,9 +277,9 @@ pub struct Reason {
 /// One runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runner {
-    /// Its namespace.
+    /// Namespace of the Runner object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Runner object, of its pod and at GitHub.
     pub name: String,
     /// Key of its pool; none where it stands alone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -603,7 +603,7 @@ pub struct Failure {
 /// Failures of one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// The cause.
+    /// The contract's word for the cause, such as `unschedulable`.
     pub cause: String,
     /// Runners that are in that trouble now.
     pub now: usize,

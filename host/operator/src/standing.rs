@@ -94,9 +94,9 @@ pub struct Tally {
 /// Whose standing is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// Its UID.
+    /// UID of the Runner.
     pub uid: &'a Uid,
-    /// Its namespace.
+    /// Namespace of the Runner.
     pub namespace: &'a str,
     /// Its RunnerReplicaSet, if it has one.
     pub set: Option<&'a str>,

@@ -22,22 +22,22 @@ use pacer_demand::receiver;
 use crate::pod::{GeneratedAccess, SharedAccount, is_registration_only};
 use crate::target::{Target, TargetRef, owner_of};
 
-/// The stores.
+/// One store per watched kind, and indexes of its objects.
 #[derive(Clone)]
 pub struct Stores {
-    /// Runners.
+    /// Runners; parts of specs that many of them have in common are kept once.
     pub runners: Store<Runner>,
     /// Runner pods, without the parts nobody reads.
     pub pods: Store<Pod>,
-    /// Sets.
+    /// RunnerReplicaSets, owned by a target or not.
     pub sets: Store<RunnerReplicaSet>,
-    /// Deployments.
+    /// RunnerDeployments.
     pub deployments: Store<RunnerDeployment>,
     /// RunnerSets.
     pub runner_sets: Store<RunnerSet>,
     /// Claims of RunnerSets, without the parts nobody reads.
     pub claims: Store<PersistentVolumeClaim>,
-    /// Autoscalers.
+    /// HorizontalRunnerAutoscalers, whether their targets exist or not.
     pub autoscalers: Store<HorizontalRunnerAutoscaler>,
     /// Jobs of autoscalers.
     pub job_ledgers: Store<JobLedger>,
@@ -70,7 +70,7 @@ pub enum RunnerKey {
     Scope(Scope),
     /// Its name, whatever its namespace.
     Name(String),
-    /// Its namespace.
+    /// Namespace of the Runner object.
     Namespace(String),
 }
 
@@ -86,9 +86,9 @@ pub enum SetKey {
 /// A RunnerSet that objects name by their labels, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunnerSetKey {
-    /// Its namespace.
+    /// Namespace that the objects share with the RunnerSet.
     pub namespace: String,
-    /// Its name.
+    /// Name of the RunnerSet: the value of the label [`label::RUNNER_SET_NAME`].
     pub name: String,
 }
 

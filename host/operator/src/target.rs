@@ -37,9 +37,9 @@ pub enum Target {
 pub struct TargetRef {
     /// Its kind; objects of both kinds may have the same name.
     pub kind: ScaleTargetKind,
-    /// Its namespace.
+    /// Namespace of the target, and of each autoscaler or RunnerReplicaSet that refers to it.
     pub namespace: String,
-    /// Its name.
+    /// Name of the RunnerDeployment or RunnerSet.
     pub name: String,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for TargetRef {
 /// The target that owns a RunnerReplicaSet, whether that exists or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwningTarget {
-    /// Its UID.
+    /// UID of the target, from the owner reference.
     pub uid: Uid,
     /// Which one it is.
     pub target: TargetRef,
@@ -107,7 +107,7 @@ pub fn owner_of(set: &RunnerReplicaSet) -> Option<OwningTarget> {
 }
 
 impl Target {
-    /// Its kind.
+    /// Kind of the target, as `spec.scaleTargetRef.kind` of an autoscaler names it.
     #[must_use]
     pub fn kind(&self) -> ScaleTargetKind {
         match self {
@@ -125,13 +125,13 @@ impl Target {
         }
     }
 
-    /// Its name.
+    /// Name of the target; empty when its metadata has none.
     #[must_use]
     pub fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace.
+    /// Namespace of the target; empty when its metadata has none.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.meta().namespace.as_deref().unwrap_or_default()

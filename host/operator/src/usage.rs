@@ -21,7 +21,7 @@ use crate::target::{TargetRef, owner_of};
 /// Runners of one template, or those that stand alone in a namespace, by names that people know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Pool {
-    /// Its namespace.
+    /// Namespace of the runners.
     pub(crate) namespace: String,
     /// Its name; none of runners that stand alone.
     pub(crate) name: String,

@@ -68,7 +68,7 @@ struct Report {
 pub(crate) struct Item {
     /// Kind, namespace and name.
     pub(crate) what: String,
-    /// Why.
+    /// Why it is to be done, in a few words.
     pub(crate) why: String,
     /// How; empty where nothing is to be done.
     pub(crate) command: String,

@@ -95,7 +95,7 @@ pub struct Damaged {
 pub struct Input(Vec<u8>);
 
 impl Input {
-    /// Its bytes.
+    /// What the decoder is to read.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0

@@ -75,7 +75,7 @@ pub enum ControlPlaneError {
     /// A component ended, or was not ready in time.
     #[error("{component} {problem}; the end of its log:\n{log}")]
     NotReady {
-        /// Which component.
+        /// Name of the process, such as `etcd`.
         component: String,
         /// What happened to it.
         problem: String,
@@ -93,7 +93,7 @@ pub enum ControlPlaneError {
     /// kubectl failed.
     #[error("kubectl {arguments} failed: {stderr}")]
     Kubectl {
-        /// Its arguments.
+        /// Arguments of kubectl, separated by spaces.
         arguments: String,
         /// What it wrote to standard error.
         stderr: String,

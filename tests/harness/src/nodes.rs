@@ -138,9 +138,9 @@ pub enum NodesError {
     /// No such pod is on a node.
     #[error("no runner pod {namespace}/{name} is on a simulated node")]
     UnknownPod {
-        /// Its namespace.
+        /// Namespace of the pod that was asked for.
         namespace: String,
-        /// Its name.
+        /// Name of the pod that was asked for.
         name: String,
     },
     /// A state was not reached in time.

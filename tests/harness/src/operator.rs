@@ -97,7 +97,7 @@ pub struct Usage {
 pub struct Memory {
     /// Of the operator itself.
     pub operator: u64,
-    /// Of its children.
+    /// Of the processes that run its policies.
     pub children: u64,
 }
 

@@ -57,7 +57,7 @@ impl Default for Options {
 /// Why the world could not be started, or what went wrong in it.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// The control plane.
+    /// The control plane could not be started or used.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
     /// The simulated GitHub.
@@ -66,7 +66,7 @@ pub enum WorldError {
     /// The simulated nodes.
     #[error(transparent)]
     Nodes(#[from] NodesError),
-    /// The operator.
+    /// The operator could not be run or asked.
     #[error(transparent)]
     Operator(#[from] OperatorError),
     /// A check of a test failed; see [`World::check`].
@@ -88,7 +88,7 @@ pub struct World {
     pub receivers: Option<Receivers>,
     /// The nodes, if there are any.
     pub nodes: Option<Nodes>,
-    /// GitHub.
+    /// The simulated GitHub.
     pub github: SimGitHub,
     /// The control plane.
     pub plane: ControlPlane,

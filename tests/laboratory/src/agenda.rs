@@ -55,7 +55,7 @@ pub enum Key {
     Target,
     /// A RunnerReplicaSet.
     Set(u32),
-    /// A Runner.
+    /// A Runner, by its number.
     Runner(RunnerId),
 }
 
@@ -84,7 +84,7 @@ pub enum Stage {
     Gone,
 }
 
-/// The agenda.
+/// Events that are planned, in the order of their times.
 #[derive(Debug, Default)]
 pub struct Agenda {
     heap: BinaryHeap<Reverse<(At, u64, Event)>>,

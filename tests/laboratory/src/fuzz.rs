@@ -18,7 +18,7 @@ pub struct Report {
     pub seeds: u64,
     /// What did not hold, by seed.
     pub failures: Vec<(u64, Violation)>,
-    /// Jobs.
+    /// Jobs of all runs together.
     pub jobs: u64,
     /// Jobs that went with their registration before anybody could know of them.
     pub unlucky: u64,

@@ -53,7 +53,7 @@ pub struct Set {
     pub version: u64,
 }
 
-/// A Runner.
+/// A Runner; its name is made from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runner {
     /// Its RunnerReplicaSet.
@@ -70,10 +70,10 @@ pub struct Runner {
     pub version: u64,
 }
 
-/// A pod.
+/// A pod; it has the name of its Runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Its UID.
+    /// UID of the pod: a number that no other pod of the run has.
     pub uid: u32,
     /// When it was made.
     pub created: At,

@@ -53,7 +53,7 @@ pub struct Faults {
     pub crash: Option<u32>,
 }
 
-/// A node.
+/// What is wrong with a node; by default nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Node {
     /// Its machine is gone since then.
@@ -97,7 +97,7 @@ pub struct Outside {
     pub clock: Clock,
     /// Chance.
     pub draw: Draw,
-    /// The setting.
+    /// What does not change in the run.
     pub setting: Setting,
     /// What is to happen.
     pub agenda: Agenda,
@@ -105,7 +105,7 @@ pub struct Outside {
     pub targets: Stream<(), Target>,
     /// RunnerReplicaSets.
     pub sets: Stream<u32, Set>,
-    /// Runners.
+    /// Runners by their number.
     pub runners: Stream<RunnerId, Runner>,
     /// Pods by the name that they share with their Runners.
     pub pods: Stream<RunnerId, Pod>,
@@ -113,17 +113,17 @@ pub struct Outside {
     pub scalers: Stream<(), Scaler>,
     /// The autoscaler's JobLedgers, as one.
     pub ledgers: Stream<(), Jobs>,
-    /// GitHub.
+    /// Registrations at GitHub, and the requests that count against its limits.
     pub github: GitHub,
     /// What runs in pods, by the pod's UID.
     pub lives: BTreeMap<u32, Life>,
-    /// Jobs.
+    /// All jobs of the run; the index of a job is its number.
     pub jobs: Vec<Job>,
-    /// Nodes.
+    /// The nodes of the cluster; the index of a node is its number.
     pub nodes: Vec<Node>,
-    /// Faults.
+    /// What goes wrong, and until when.
     pub faults: Faults,
-    /// Checks.
+    /// What the checks have found, and what they need to remember.
     pub checks: Checks,
     /// Removals of other fleets that are left.
     pub others: u32,

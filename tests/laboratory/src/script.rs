@@ -16,7 +16,7 @@ use crate::draw::Draw;
 pub struct Script {
     /// What everything is drawn from that is not written down.
     pub seed: u64,
-    /// The setting.
+    /// What does not change in the run.
     pub setting: Setting,
     /// What happens, and when; in order.
     pub steps: Vec<(At, Operation)>,
@@ -39,7 +39,7 @@ pub struct Setting {
     pub wild_policy: bool,
 }
 
-/// An autoscaler.
+/// Spec of the HorizontalRunnerAutoscaler, and how it learns of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Autoscaler {
     /// `minReplicas`.
@@ -85,9 +85,9 @@ pub enum Kind {
     Target,
     /// RunnerReplicaSets.
     Set,
-    /// Runners.
+    /// Runner objects, as opposed to their pods.
     Runner,
-    /// Pods.
+    /// Pods of Runners.
     Pod,
     /// HorizontalRunnerAutoscalers.
     Scaler,

@@ -108,7 +108,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Its name.
+    /// Name of the RunnerDeployment or RunnerSet.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

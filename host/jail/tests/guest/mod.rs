@@ -179,7 +179,7 @@ impl Guest {
         module
     }
 
-    /// The component.
+    /// The module as a component, validated and encoded.
     pub(crate) fn component(&self) -> Vec<u8> {
         ComponentEncoder::default().validate(true).module(&self.module()).unwrap().encode().unwrap()
     }

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 pub enum HttpServer {
     /// Metrics and health.
     Metrics,
-    /// Webhooks.
+    /// GitHub's webhooks, in the operator or in `pacer webhook`.
     Webhook,
     /// The page for people.
     Page,

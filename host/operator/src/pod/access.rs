@@ -25,7 +25,7 @@ pub struct GeneratedAccess {
 /// A set whose runners share an account: they are granted the same, and none of them can be told from the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedAccount {
-    /// Namespace.
+    /// Namespace of the set, of its runners and of their account.
     pub namespace: String,
     /// Kind of the set.
     pub kind: &'static str,

@@ -21,19 +21,19 @@ pub enum PodWarning {
     ClaimTemplatesUnused,
     /// A variable of the runner image's contract with a value of the user's.
     EnvReplaced {
-        /// The container.
+        /// Name of the container that has the variable in its `env`.
         container: String,
-        /// The variable.
+        /// Name of the variable, such as `RUNNER_LABELS`.
         variable: String,
     },
     /// A lifecycle of the user's on the docker sidecar.
     LifecycleReplaced {
-        /// The container.
+        /// Name of the sidecar.
         container: String,
     },
     /// `privileged: false` on a container that runs dockerd.
     PrivilegeForced {
-        /// The container.
+        /// Name of the container that is made privileged.
         container: String,
     },
 }

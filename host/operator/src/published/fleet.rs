@@ -73,7 +73,7 @@ impl FinishedRunners {
         !self.ends.is_empty()
     }
 
-    /// By name.
+    /// When each runner was seen to have finished, by its name.
     #[must_use]
     pub fn ends_by_name(&self) -> BTreeMap<Arc<str>, Timestamp> {
         self.ends.clone()

@@ -27,7 +27,7 @@ pub(super) fn known(sources: &Sources) -> Vec<Known> {
 pub(super) struct RunningJobs(HashMap<String, HashMap<String, RunningJob>>);
 
 impl RunningJobs {
-    /// Of all ledgers.
+    /// Running jobs of all these ledgers; those whose runner is not known are left out.
     pub(super) fn of_ledgers(autoscalers: &[Known]) -> Self {
         let mut all = Self::default();
         for (autoscaler, ledger) in autoscalers {

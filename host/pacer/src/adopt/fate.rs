@@ -21,11 +21,11 @@ use super::reading::Objects;
 /// What becomes of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Fate {
-    /// Its kind.
+    /// Kind of the object: a kind of ARC's API, StatefulSet or Pod.
     pub(super) kind: String,
-    /// Its namespace.
+    /// Namespace of the object; empty when its metadata has none.
     pub(super) namespace: String,
-    /// Its name.
+    /// Name of the object within its namespace.
     pub(super) name: String,
     /// In a sentence.
     pub(super) outcome: String,

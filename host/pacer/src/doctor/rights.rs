@@ -18,7 +18,7 @@ use crate::reader::Reader;
 /// Roles as they are installed; the only list of what is needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Roles {
-    /// Of the operator.
+    /// Of the operator: `deploy/base/rbac.yaml`.
     Operator,
     /// Of the webhook server, where it is a process of its own.
     Webhook,

@@ -54,9 +54,7 @@ pub(crate) enum IdentityError {
     /// Certificate and key don't belong together, or are of an unknown kind.
     #[error("the certificate in {} can't be served with the key in {}: {cause}", certificate.display(), key.display())]
     Pair {
-        /// Certificate.
         certificate: PathBuf,
-        /// Key.
         key: PathBuf,
         /// What is wrong.
         cause: rustls::Error,

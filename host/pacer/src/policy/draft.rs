@@ -16,7 +16,7 @@ use super::sheet::{Entry, Sheet, module_of};
 pub(super) enum NewModule {
     /// The one in the operator.
     Builtin,
-    /// A file.
+    /// A component or a text, for a key of the ConfigMap.
     File {
         /// The key that it would like to have.
         key: String,

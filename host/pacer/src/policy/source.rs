@@ -17,7 +17,7 @@ use crate::table;
 /// A file, or the policy in this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// `builtin`.
+    /// `builtin`: the policy that is part of pacer.
     Builtin,
     /// A component: plain, gzip or zstd; or a text that ends in `.js`.
     File(PathBuf),

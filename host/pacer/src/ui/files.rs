@@ -4,7 +4,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 
-/// A file.
+/// A file of the page, with its name and content type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct File {
     name: &'static str,

@@ -38,7 +38,7 @@ impl Call {
 /// How often a route was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteCount {
-    /// Requests.
+    /// All requests of the route since the start or the last reset.
     pub requests: u64,
     /// Of these: answered 304.
     pub not_modified: u64,

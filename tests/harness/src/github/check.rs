@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::place::PlaceId;
 
-/// A check run.
+/// A check run, with its latest status and output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckRun {
     /// GitHub's number.

@@ -74,7 +74,7 @@ pub enum Effect {
     SlowBody {
         /// Number of pieces, at least 1.
         pieces: u32,
-        /// The pause.
+        /// Time before each piece.
         pause: Duration,
     },
 }

@@ -148,11 +148,11 @@ impl JobState {
 pub struct JobRunner {
     /// Its number.
     pub id: RunnerId,
-    /// Its name.
+    /// Name that the runner registered with.
     pub name: String,
     /// Number of its group.
     pub group: GroupId,
-    /// Name of its group.
+    /// Name of its runner group at the time it was given the job.
     pub group_name: String,
 }
 
@@ -161,7 +161,7 @@ pub struct JobRunner {
 pub struct Job {
     /// Its number.
     pub id: JobId,
-    /// Its run.
+    /// Number of the workflow run that the job is part of.
     pub run: RunId,
     /// What was queued.
     pub spec: Arc<JobSpec>,

@@ -100,11 +100,11 @@ pub(super) enum DeletionRefused {
 pub struct Registered {
     /// Its number.
     pub id: RunnerId,
-    /// Its name.
+    /// Name that the runner registered with.
     pub name: String,
     /// Where it is registered.
     pub scope: Scope,
-    /// Its group.
+    /// Number of its runner group.
     pub group: GroupId,
     /// Labels it asked for, without the implicit ones.
     pub labels: Vec<String>,
@@ -123,7 +123,7 @@ pub struct Registered {
 /// A job that its agent cancelled because its registration was removed under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Killed {
-    /// The job.
+    /// Number of the job that was cancelled.
     pub job: JobId,
     /// Name of the runner.
     pub runner: String,

@@ -42,7 +42,7 @@ pub struct BusyKill {
     pub uid: String,
     /// Node of the pod.
     pub node: String,
-    /// The job.
+    /// Job that was cut short.
     pub job: JobId,
     /// Why.
     pub cause: Cause,

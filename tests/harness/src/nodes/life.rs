@@ -32,11 +32,11 @@ pub enum Stage {
 /// The life of one pod. A stage that was entered again keeps its first time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLife {
-    /// Namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Name.
+    /// Name of the pod; a later pod may have the same.
     pub name: String,
-    /// UID.
+    /// UID of the pod; no other life has the same.
     pub uid: String,
     /// Its stage now.
     pub stage: Stage,

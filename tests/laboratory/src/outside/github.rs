@@ -22,7 +22,6 @@ const CONTACT: At = MINUTE;
 /// A lost runner is busy for so long (github-behaviour 5.7).
 pub(super) const LEASE: At = 10 * MINUTE;
 
-/// A registration.
 #[derive(Clone, Debug)]
 struct Registration {
     runner: RunnerId,

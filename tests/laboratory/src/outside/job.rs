@@ -15,7 +15,7 @@ use crate::script::Kind;
 /// How long a queued job counts: `scaleUpTriggers[].duration`.
 const LIFE: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// A job.
+/// A job of the run: when it was queued, began and ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// When it was queued.
@@ -24,7 +24,7 @@ pub struct Job {
     pub lasts: At,
     /// When it began.
     pub began: Option<At>,
-    /// Its runner.
+    /// Runner that it was given to; it stays when the job is over.
     pub runner: Option<RunnerId>,
     /// When it ended.
     pub over: Option<At>,

@@ -23,7 +23,7 @@ pub struct Life {
     pub registered: Option<u64>,
     /// It has registered once.
     pub enrolled: bool,
-    /// Its job.
+    /// Number of the job that its agent runs; none without one.
     pub job: Option<u32>,
     /// Since when the operator has been shown that by the pod.
     pub shown: Option<At>,

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unit {
-    /// Seconds.
+    /// Seconds; printed with two decimal places.
     Seconds,
-    /// Mebibytes.
+    /// Mebibytes; printed with one decimal place.
     Mebibytes,
     /// Things, possibly per something.
     Count,
@@ -34,7 +34,7 @@ pub(crate) struct Figure {
     pub(crate) scene: String,
     /// What was measured.
     pub(crate) name: String,
-    /// The value.
+    /// The result of the measurement, in `unit`.
     pub(crate) value: f64,
     /// What it counts.
     pub(crate) unit: Unit,

@@ -158,8 +158,8 @@ DECODER ?=
 fuzz-decoders: setup ## Every decoder of foreign bytes with libFuzzer, SECONDS=180 each; DECODER=word for some. `make unit` gives each a thousand inputs.
 	LOCKED="$(LOCKED)" tests/fuzz/run.sh "$(SECONDS)" "$(DECODER)"
 
-# After `make test` has built everything, a build of the program alone would compile most crates once more, with fewer features.
-policies: $(if $(BUILT),build,program) ## The policy library as components in target/policies, each checked and tested.
+# `make test` builds everything anyway; a build of the program alone would compile most crates once more, with fewer features.
+policies: $(if $(filter test,$(MAKECMDGOALS)),build,program) ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies
 	for policy in $(POLICIES); do
 	  module="target/policies/$(WASM_TARGET)/policy/pacer_policy_$${policy//-/_}.wasm"
@@ -171,10 +171,7 @@ policies: $(if $(BUILT),build,program) ## The policy library as components in ta
 example-policies: build ## The example policy in every language whose toolchain is here.
 	examples/policies/build.sh "$(BIN)/pacer" target/example-policies
 
-# The policies take one core each, the suites all of the machine.
-test: check unit ## Everything that has to hold.
-	$(MAKE) --jobs=2 --output-sync=target BUILT=1 policies example-policies
-	$(MAKE) suites
+test: check unit policies example-policies suites ## Everything that has to hold.
 
 demo: setup ## The operator at work, in a terminal. ARGS=--keep leaves it running.
 	@echo "1 of 3: the control plane of the tests, which is built once (five to ten minutes on two cores) and kept in ~/.cache/pacer"

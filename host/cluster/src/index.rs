@@ -61,9 +61,10 @@ where
 impl<K, Key> Default for Index<K, Key>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
+    Key: Eq + Hash,
 {
     fn default() -> Self {
-        Self { store: reflector::store().0, entries: Arc::default(), changes: broadcast::Sender::new(BEHIND) }
+        Self::of(reflector::store().0)
     }
 }
 
@@ -72,6 +73,11 @@ where
     K: Resource<DynamicType = ()> + Clone + 'static,
     Key: Eq + Hash,
 {
+    /// Of the objects of this store, none of which has been noted.
+    fn of(store: Store<K>) -> Self {
+        Self { store, entries: Arc::default(), changes: broadcast::Sender::new(BEHIND) }
+    }
+
     /// All objects, by name.
     #[must_use]
     pub fn store(&self) -> &Store<K> {
@@ -110,8 +116,7 @@ where
 {
     /// Keeps an index over this store.
     pub(crate) fn new(store: Store<K>, keys: Keys<K, Key>) -> Self {
-        let index = Index { store, entries: Arc::default(), changes: broadcast::Sender::new(BEHIND) };
-        Self { index, keys, listed: HashMap::new() }
+        Self { index: Index::of(store), keys, listed: HashMap::new() }
     }
 
     /// What tells of an event that the store has taken.

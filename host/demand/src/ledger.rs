@@ -202,50 +202,39 @@ impl Book {
         let mut view = lock(&self.view);
         // Before the store is known: where it is exchanged meanwhile, everything becomes stale once more.
         let stale = std::mem::replace(&mut *lock(&self.stale), Stale::Some(BTreeSet::new()));
-        let index = || lock(stored).index.clone();
-        let hidden: Vec<u16> = match stale {
-            Stale::Some(shards) if shards.is_empty() => return view,
-            Stale::Some(shards) => {
-                let index = index();
-                let mut is_shown = |shard: &u16| {
-                    let stored = index.store().get(&self.owner.reference(*shard));
-                    let stored = stored.filter(|object| owner(object).contains(&self.owner.uid));
-                    let Some(object) = lock(&self.written).get(shard).cloned() else {
-                        view.set(*shard, stored);
-                        return true;
-                    };
-                    view.set(*shard, object.latest(stored));
-                    object.is_shown()
-                };
-                shards.into_iter().filter(|shard| !is_shown(shard)).collect()
-            }
+        if matches!(&stale, Stale::Some(shards) if shards.is_empty()) {
+            return view;
+        }
+        let index = lock(stored).index.clone();
+        let shards = match stale {
+            Stale::Some(shards) => shards,
             Stale::All => {
-                let stored = index().get(&self.owner.uid).into_iter();
-                let stored = stored.filter_map(|object| Some((self.owner.shard(object.metadata.name.as_deref()?)?, object)));
-                view.follow(self.latest(stored.collect()));
-                lock(&self.written).iter().filter(|(_, object)| !object.is_shown()).map(|(shard, _)| *shard).collect()
+                let shard = |object: Arc<JobLedger>| self.owner.shard(object.metadata.name.as_deref()?);
+                let stored = index.get(&self.owner.uid).into_iter().filter_map(shard);
+                let written = lock(&self.written);
+                stored.chain(view.objects().keys().copied()).chain(written.keys().copied()).collect()
             }
         };
-        // The watch tells of them, but not where it was interrupted meanwhile.
-        let mut stale = lock(&self.stale);
-        hidden.into_iter().for_each(|shard| stale.add(shard));
-        drop(stale);
+        for shard in shards {
+            let stored = index.store().get(&self.owner.reference(shard));
+            let stored = stored.filter(|object| owner(object).contains(&self.owner.uid));
+            let written = lock(&self.written).get(&shard).cloned();
+            let Some(object) = written else {
+                view.set(shard, stored);
+                continue;
+            };
+            view.set(shard, object.latest(stored));
+            // The watch tells of it, but not where it was interrupted meanwhile.
+            if !object.is_shown() {
+                lock(&self.stale).add(shard);
+            }
+        }
         view
     }
 
-    /// Which objects this process made.
-    fn made(&self) -> BTreeSet<u16> {
-        lock(&self.written).iter().filter(|(_, object)| object.is_own()).map(|(shard, _)| *shard).collect()
-    }
-
-    /// The newest that is known of the objects, given those that the watch shows.
-    fn latest(&self, mut stored: BTreeMap<u16, Arc<JobLedger>>) -> BTreeMap<u16, Arc<JobLedger>> {
-        for (shard, object) in lock(&self.written).iter().filter(|(_, object)| !object.is_shown()) {
-            if let Some(latest) = object.latest(stored.remove(shard)) {
-                stored.insert(*shard, latest);
-            }
-        }
-        stored
+    /// Whether this process made the object with this number.
+    fn is_own(&self, shard: u16) -> bool {
+        lock(&self.written).get(&shard).is_some_and(|object| object.is_own())
     }
 }
 
@@ -355,7 +344,8 @@ impl Ledgers {
         let mut changes = Vec::with_capacity(edits.len());
         {
             let view = self.view(&book);
-            let mut places = Places::new(&view, || book.made(), self.first);
+            let is_own = |shard| book.is_own(shard);
+            let mut places = Places::new(&view, &is_own, self.first);
             for edit in edits {
                 let planned = plan(edit, &view, &mut places, &earlier, now);
                 planned.additions.into_iter().for_each(|(shard, more)| additions.entry(shard).or_default().extend(more));
@@ -472,7 +462,8 @@ impl Ledgers {
         {
             let book = self.book(owner);
             let view = self.view(&book);
-            let mut places = Places::new(&view, || book.made(), self.first);
+            let is_own = |shard| book.is_own(shard);
+            let mut places = Places::new(&view, &is_own, self.first);
             for (id, job) in earlier.all() {
                 additions.entry(places.next()).or_default().put(id, job);
             }
@@ -608,8 +599,8 @@ fn plan(edit: &Edit, view: &View, places: &mut Places<'_>, earlier: &Ledger, now
 /// Into which objects new jobs go.
 struct Places<'a> {
     view: &'a View,
-    /// Which objects this process made.
-    made: Box<dyn Fn() -> BTreeSet<u16> + 'a>,
+    /// Whether this process made an object.
+    is_own: &'a dyn Fn(u16) -> bool,
     /// From which number on one is looked for for a new object.
     first: u16,
     /// Of each object, with the jobs that are about to be written; most events are of jobs that are known, and need none of it.
@@ -619,8 +610,8 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn new(view: &'a View, made: impl Fn() -> BTreeSet<u16> + 'a, first: u16) -> Self {
-        Self { view, made: Box::new(made), first, sizes: None, placed: 0 }
+    fn new(view: &'a View, is_own: &'a dyn Fn(u16) -> bool, first: u16) -> Self {
+        Self { view, is_own, first, sizes: None, placed: 0 }
     }
 
     /// How many there are.
@@ -631,9 +622,8 @@ impl<'a> Places<'a> {
     /// Into which object the next job goes that is in none of them.
     fn next(&mut self) -> u16 {
         let sizes = self.sizes.get_or_insert_with(|| {
-            let made = (self.made)();
-            let size = |shard: &u16, object: &JobLedger| Size { jobs: object.spec.jobs.len(), own: made.contains(shard) };
-            self.view.objects().iter().map(|(shard, object)| (*shard, size(shard, object))).collect()
+            let size = |shard, object: &JobLedger| Size { jobs: object.spec.jobs.len(), own: (self.is_own)(shard) };
+            self.view.objects().iter().map(|(shard, object)| (*shard, size(*shard, object))).collect()
         });
         let shard = pacer_core::ledger::place(sizes, self.first);
         let size = sizes.entry(shard).or_insert(Size { jobs: 0, own: true });

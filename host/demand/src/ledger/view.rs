@@ -41,13 +41,6 @@ impl View {
         said.into_iter().filter_map(|shard| Some((shard, self.objects.get(&shard)?.spec.job(job)?))).collect()
     }
 
-    /// From now on these are all objects.
-    pub(super) fn follow(&mut self, latest: BTreeMap<u16, Arc<JobLedger>>) {
-        let gone: Vec<u16> = self.objects.keys().filter(|shard| !latest.contains_key(*shard)).copied().collect();
-        gone.into_iter().for_each(|shard| self.set(shard, None));
-        latest.into_iter().for_each(|(shard, object)| self.set(shard, Some(object)));
-    }
-
     /// From now on this is the object of a shard.
     pub(super) fn set(&mut self, shard: u16, latest: Option<Arc<JobLedger>>) {
         match latest {
@@ -138,6 +131,13 @@ mod tests {
         Arc::new(object)
     }
 
+    /// From now on these are all objects.
+    fn follow(view: &mut View, latest: BTreeMap<u16, Arc<JobLedger>>) {
+        let gone: Vec<u16> = view.objects.keys().filter(|shard| !latest.contains_key(*shard)).copied().collect();
+        gone.into_iter().for_each(|shard| view.set(shard, None));
+        latest.into_iter().for_each(|(shard, object)| view.set(shard, Some(object)));
+    }
+
     fn anew(objects: &BTreeMap<u16, Arc<JobLedger>>) -> Ledger {
         job_ledger::read(objects.values().map(|object| &object.spec))
     }
@@ -153,7 +153,7 @@ mod tests {
             (BTreeMap::from([(0, queued)]), Some(State::Queued)),
             (BTreeMap::new(), None),
         ] {
-            view.follow(objects);
+            follow(&mut view, objects);
             assert_eq!(view.jobs().get(7).map(|job| job.state), state);
             assert_eq!(view.has(7), state.is_some());
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn earlier_answer_stays_as_it_was() {
         let mut view = View::default();
-        view.follow(BTreeMap::from([(0, object(1, &[(1, State::Queued)]))]));
+        view.set(0, Some(object(1, &[(1, State::Queued)])));
         let before = view.jobs().clone();
         view.set(0, Some(object(2, &[(2, State::Queued)])));
         let after = view.jobs();
@@ -187,7 +187,7 @@ mod tests {
                     (shard, object(generations, &jobs.into_iter().collect::<Vec<_>>()))
                 }).collect();
                 let expected = anew(&objects);
-                view.follow(objects.clone());
+                follow(&mut view, objects.clone());
                 prop_assert_eq!(&**view.jobs(), &expected);
                 objects.into_iter().for_each(|(shard, object)| view.set(shard, Some(object)));
                 prop_assert_eq!(&**view.jobs(), &expected, "nothing changed");

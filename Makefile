@@ -12,7 +12,7 @@ WASM_TARGET := wasm32-unknown-unknown
 LOCKED := $(if $(CI),--locked,)
 # Tests of a suite at a time, and suites at a time: each test has a control plane of its own, and waits for most of its time.
 SUITE_THREADS := 2
-SUITES_AT_ONCE := 5
+SUITES_AT_ONCE := 6
 BIN := $(CURDIR)/target/debug
 # Platform of the image and of the release, by the names that images have: ARCH=arm64 is built on amd64 with Debian's gcc-aarch64-linux-gnu, and run
 # where qemu-aarch64-static is installed.
@@ -54,8 +54,9 @@ COSIGN_VERSION := v3.1.3
 SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # The longest begin first, so that none of them is left to run alone.
 LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover rollouts flows runnersets modes recover doctor alerts
-# They bound seconds and requests: they run one after the other when all the others are over.
-QUIETEST := limits scale shards
+# They bound seconds and requests: they run when all the others are over, one without another, and then two that leave the machine idle side by side.
+ALONE := limits
+QUIETEST := scale shards
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
@@ -144,8 +145,8 @@ suites: build controlplane helm registry ## Flows, faults, demand, webhooks, pol
 	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
 	# Of all suites together; one alone may have nothing to compare.
 	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
-	export QUIETEST="$(filter $(SUITES),$(QUIETEST))"
-	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIETEST),$(SUITES))
+	export ALONE="$(filter $(SUITES),$(ALONE))" QUIETEST="$(filter $(SUITES),$(QUIETEST))"
+	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(ALONE) $(QUIETEST),$(SUITES))
 
 SCENE ?= burst
 SEEDS ?= 100000

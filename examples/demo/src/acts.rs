@@ -432,7 +432,7 @@ fn desired(autoscaler: &HorizontalRunnerAutoscaler) -> Option<i32> {
     autoscaler.status.as_ref().and_then(|status| status.desired_replicas)
 }
 
-/// Everything is deleted.
+/// Deletes all manifests and waits until no registration, RunnerReplicaSet, Runner or pod is left.
 pub(crate) async fn departure(stage: &Stage<'_>, manifests: &Manifests, proofs: &mut Proofs) -> Result<()> {
     let begun = Instant::now();
     stage.kubectl_on(&["delete", "--wait=false"], &on_demand(manifests), ON_DEMAND_FILE).await?;

@@ -65,7 +65,7 @@ impl Manifests {
         Ok(policy.to_owned())
     }
 
-    /// Their directory.
+    /// The directory that the manifests were read from.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }

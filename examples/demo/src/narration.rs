@@ -33,7 +33,7 @@ pub(crate) struct Narration {
 }
 
 impl Narration {
-    /// Starts to narrate.
+    /// Starts a task that prints to the terminal how runner pods and jobs change, and the Events of pacer.
     pub(crate) fn start(world: &World, tally: watch::Receiver<Tally>, terminal: &Arc<Terminal>) -> Self {
         let stop = CancellationToken::new();
         let narrator = Narrator {

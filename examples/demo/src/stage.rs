@@ -156,7 +156,7 @@ impl Stage<'_> {
         self.world.github.view(|view| progress(view, jobs))
     }
 
-    /// The fleet's registrations.
+    /// Registrations of the runners of [`FLEET`], as the simulated GitHub has them now.
     pub(crate) fn fleet(&self) -> Vec<Registered> {
         self.world.github.view(fleet)
     }
@@ -179,7 +179,7 @@ pub(crate) fn progress(view: &View<'_>, jobs: &[JobId]) -> (usize, usize) {
     (running, succeeded)
 }
 
-/// The fleet's registrations.
+/// Registrations of the runners of [`FLEET`].
 pub(crate) fn fleet(view: &View<'_>) -> Vec<Registered> {
     registered(view, FLEET)
 }

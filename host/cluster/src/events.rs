@@ -36,7 +36,7 @@ pub enum Reason {
     SpecIgnored,
     /// No runner can use a claim any more.
     ClaimUnusable,
-    /// No registration token.
+    /// GitHub gave no registration token for a runner's pod.
     FailedUpdateRegistrationToken,
     /// GitHub can't be used with these credentials.
     GitHubUnavailable,

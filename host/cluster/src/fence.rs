@@ -16,7 +16,7 @@ use tower::{BoxError, Layer, Service};
 #[derive(Clone, Debug)]
 pub struct Fence {
     origin: Instant,
-    /// Milliseconds after `origin`.
+    /// End of the right, in milliseconds after `origin`; 0 when closed.
     until: Arc<AtomicU64>,
 }
 

@@ -29,7 +29,7 @@ where
 {
     /// An object that appeared, changed or vanished.
     One {
-        /// Which.
+        /// The object, by name and namespace.
         object: ObjectRef<K>,
         /// The keys it has, or had.
         keys: Vec<Key>,
@@ -57,7 +57,7 @@ where
     }
 }
 
-/// Of no objects.
+/// An index of a store that stays empty.
 impl<K, Key> Default for Index<K, Key>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,

@@ -43,7 +43,7 @@ pub struct LeaseConfig {
     pub name: String,
     /// Unique per process.
     pub identity: String,
-    /// Clocks.
+    /// How long the lease lasts, and how often it is renewed or asked for.
     pub timing: LeaseTiming,
 }
 

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long nodes are not asked for after that was forbidden.
 const FORBIDDEN: Duration = Duration::from_secs(600);
 
-/// Reads nodes.
+/// Reads nodes for policies, and keeps what it read for a short time.
 pub struct Nodes {
     client: Client,
     allowed: Arc<Allowed>,

@@ -41,7 +41,7 @@ pub enum ProxyRules {
     /// `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case, read when the client is made.
     #[default]
     Environment,
-    /// None at all.
+    /// No proxy, whatever the environment says.
     Direct,
     /// One proxy for everything but the exceptions.
     Given {
@@ -58,7 +58,7 @@ pub enum ConnectError {
     /// The file with additional certificate authorities cannot be used.
     #[error("cannot read certificate authorities from {path}: {reason}; it must be a PEM file with at least one certificate", path = path.display())]
     Authorities {
-        /// The file.
+        /// Path of the file with additional certificate authorities.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -66,7 +66,7 @@ pub enum ConnectError {
     /// There is nothing to verify a server's certificate with.
     #[error("no certificate authorities are installed here ({reason}): install ca-certificates, or name a CA file")]
     NoRoots {
-        /// What was tried.
+        /// The first error in reading the system's certificate authorities; `none found` without one.
         reason: String,
     },
     /// TLS cannot be set up.

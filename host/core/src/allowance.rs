@@ -60,7 +60,7 @@ pub struct Grant {
 /// An amount for each purpose.
 type Amounts = [u32; Purpose::ALL.len()];
 
-/// GitHub's minute.
+/// Time over which GitHub's secondary limits count.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Points of an account: 60 of GitHub's 900 are left to whoever else uses the credentials.

@@ -71,7 +71,7 @@ impl Turned {
         &self.to
     }
 
-    /// Since when.
+    /// Since when the runner has done what `to` says.
     #[must_use]
     pub fn since(&self) -> Timestamp {
         self.since

@@ -28,9 +28,9 @@ pub mod telling;
 /// `spec.minReplicas` and `spec.maxReplicas`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Fewest runners.
+    /// Fewest runners; 1 where `spec.minReplicas` is negative.
     pub min: u32,
-    /// Most runners.
+    /// Most runners; 0 where `spec.maxReplicas` is negative.
     pub max: u32,
 }
 
@@ -86,11 +86,11 @@ pub struct Demand<'a> {
     pub spec_reserved: u32,
     /// Lower maximum of the capacity policy.
     pub ceiling: Option<u32>,
-    /// `status.desiredReplicas`.
+    /// The number of the last decision, `status.desiredReplicas`; none where the status has none.
     pub previous: Option<u32>,
     /// Runners of the target that exist and have not ended.
     pub live: u32,
-    /// `status.lastSuccessfulScaleOutTime`.
+    /// When the number was last raised, `status.lastSuccessfulScaleOutTime`; none where the status does not say.
     pub last_scale_out: Option<Timestamp>,
     /// How long after it the number is not lowered.
     pub delay: Duration,
@@ -100,7 +100,7 @@ pub struct Demand<'a> {
     pub now: Timestamp,
 }
 
-/// What [`Ramp::per_minute`] counts.
+/// Time within which [`Ramp::per_minute`] limits new runners.
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 
 /// How fast a number may rise.
@@ -140,7 +140,7 @@ pub struct Decision {
     pub computed: u32,
     /// How many new runners this allows, beyond those that exist or were asked for before. Counts against the limit per minute.
     pub raised: u32,
-    /// Why.
+    /// Why `desired` is this number.
     pub reason: Reason,
     /// When a brake lets go of the number, if one holds it.
     pub next: Option<Timestamp>,
@@ -169,14 +169,14 @@ pub enum Reason {
     },
     /// More is wanted than the maximum allows.
     Maximum {
-        /// The maximum.
+        /// Most runners that the autoscaler's bounds allow.
         max: u32,
-        /// What is wanted.
+        /// Runners that were wanted before the maximum was applied.
         wanted: u32,
     },
     /// More is wanted than the capacity policy allows.
     Ceiling {
-        /// The policy's ceiling.
+        /// Most runners that the capacity policy allows.
         ceiling: u32,
         /// What is wanted within the bounds.
         wanted: u32,
@@ -190,14 +190,14 @@ pub enum Reason {
     },
     /// More is wanted than may be made in a minute.
     Ramp {
-        /// The limit.
+        /// Most new runners within a minute, as [`Ramp::per_minute`] says.
         per_minute: NonZeroU32,
-        /// What is wanted.
+        /// Runners that are wanted without the limit; [`Decision::computed`].
         wanted: u32,
     },
 }
 
-/// Makes the decision.
+/// Decides how many runners the target is to have.
 #[must_use]
 pub fn decide(demand: &Demand<'_>) -> Decision {
     let min = demand.override_min.unwrap_or(demand.bounds.min);

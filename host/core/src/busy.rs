@@ -13,17 +13,17 @@ use crate::autoscale::Suggestion;
 /// What `spec.metrics[]` says about the metric, as written. Empty texts and an adjustment of 0 count as absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// `scaleUpThreshold`.
+    /// `scaleUpThreshold`: share of busy runners from which the fleet grows; 0.8 when absent.
     pub scale_up_threshold: Option<&'a str>,
-    /// `scaleDownThreshold`.
+    /// `scaleDownThreshold`: share of busy runners below which the fleet shrinks; 0.3 when absent.
     pub scale_down_threshold: Option<&'a str>,
-    /// `scaleUpFactor`.
+    /// `scaleUpFactor`: what a growing fleet is multiplied by; 1.3 when neither it nor the adjustment is given.
     pub scale_up_factor: Option<&'a str>,
-    /// `scaleDownFactor`.
+    /// `scaleDownFactor`: what a shrinking fleet is multiplied by; 0.7 when neither it nor the adjustment is given.
     pub scale_down_factor: Option<&'a str>,
-    /// `scaleUpAdjustment`.
+    /// `scaleUpAdjustment`: runners that a growing fleet gets more, in place of the factor.
     pub scale_up_adjustment: Option<i32>,
-    /// `scaleDownAdjustment`.
+    /// `scaleDownAdjustment`: runners that a shrinking fleet gets fewer, in place of the factor.
     pub scale_down_adjustment: Option<i32>,
 }
 
@@ -34,9 +34,9 @@ pub struct Rules {
     pub up_threshold: Decimal,
     /// Share of busy runners below which the fleet shrinks.
     pub down_threshold: Decimal,
-    /// How it grows.
+    /// By how much the fleet grows at `up_threshold` or above.
     pub up: Change,
-    /// How it shrinks.
+    /// By how much the fleet shrinks below `down_threshold`.
     pub down: Change,
 }
 
@@ -45,11 +45,11 @@ pub struct Rules {
 pub enum Change {
     /// By multiplication; rounded up when the fleet grows, cut off when it shrinks.
     Factor(Decimal),
-    /// By so many.
+    /// By adding or taking away this number of runners.
     Adjustment(u32),
 }
 
-/// What was counted.
+/// Numbers of runners that the metric is computed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// The target's number of runners so far.
@@ -65,22 +65,22 @@ pub struct Count {
 /// A field that does not make sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// No number.
+    /// The text of a threshold or factor can't be read as a decimal number.
     #[error("spec.metrics[].{field} is {text:?}, which {cause}")]
     Number {
         /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Text of the field.
         text: String,
         /// What is wrong with it.
         cause: DecimalError,
     },
-    /// Less than nothing.
+    /// An adjustment is below 0.
     #[error("spec.metrics[].{field} is {value}: it must not be negative")]
     Negative {
         /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Value of the field.
         value: i32,
     },
     /// Two ways to change at once.
@@ -200,7 +200,7 @@ pub struct Decimal {
 /// A text that is no decimal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecimalError {
-    /// Something else.
+    /// The text does not have the form of a decimal number.
     #[error("is no decimal number such as 0.8")]
     Malformed,
     /// More digits than are kept.

@@ -15,7 +15,7 @@ pub struct Claim<'a> {
     pub name: &'a str,
     /// Revision of the claim template that it was made from.
     pub revision: Option<&'a str>,
-    /// Who has it.
+    /// Who has it, seen from the runner that asks for a claim.
     pub held: Held,
     /// What can be done with it.
     pub condition: Condition,

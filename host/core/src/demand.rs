@@ -69,14 +69,14 @@ pub enum Finding {
     Expired(u64),
 }
 
-/// What is open.
+/// The open jobs of a fleet, and what the ledger has to take note of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Jobs that need a runner or have one of this fleet, by id. Expired ones are among them until somebody has found out.
     pub jobs: BTreeMap<u64, Arc<Job>>,
     /// Those that wait and that listings alone tell of, those that wait longest first: no webhook is wanted for them, or none came.
     pub polled: Vec<Polled>,
-    /// For the ledger.
+    /// Changes for the ledger, and jobs that GitHub has to be asked about.
     pub findings: Vec<Finding>,
     /// Runners that ended without a job that is known; so many queued jobs are not among `jobs`.
     pub unexplained: u32,
@@ -89,7 +89,7 @@ pub struct Demand {
 /// Jobs that wait for a runner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// How many.
+    /// Number of queued jobs.
     pub jobs: u32,
     /// When the first of them was queued; none where none waits.
     pub since: Option<Timestamp>,

@@ -56,14 +56,14 @@ pub struct Estimate {
 pub enum Outcome {
     /// The job had started by [`Estimate::likely`].
     Likely,
-    /// By [`Estimate::latest`].
+    /// The job had started by [`Estimate::latest`], but not by [`Estimate::likely`].
     Latest,
-    /// Later than that.
+    /// The job started after [`Estimate::latest`].
     Later,
 }
 
 impl Outcome {
-    /// All there are.
+    /// All outcomes, for metrics by outcome.
     pub const ALL: [Self; 3] = [Self::Likely, Self::Latest, Self::Later];
 
     /// As metrics name it.

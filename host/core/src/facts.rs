@@ -46,19 +46,19 @@ pub enum Container {
     /// The kubelet has not reported it yet.
     #[default]
     Unreported,
-    /// Not started.
+    /// The container has not started.
     Waiting {
         /// Kubelet's reason, for instance `ErrImagePull`.
         reason: String,
         /// Kubelet's message.
         message: String,
     },
-    /// Started.
+    /// The container runs.
     Running {
-        /// When.
+        /// When it started; none where the kubelet does not say.
         since: Option<Timestamp>,
     },
-    /// Ended.
+    /// The container has ended.
     Terminated {
         /// Exit code; the entry points of ARC's images always exit with 0 (arc-behaviour: the code is masked).
         exit_code: i32,
@@ -82,7 +82,7 @@ pub enum Worker {
     /// or the node is silent.
     #[default]
     Unknown,
-    /// There is none.
+    /// The kubelet found no worker process in the pod.
     Absent {
         /// Since when, where that is known.
         since: Option<Timestamp>,
@@ -102,7 +102,7 @@ pub enum Disruption {
     Preempted,
 }
 
-/// A runner's pod.
+/// What is known of a runner's pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
     /// UID, for preconditions.
@@ -129,7 +129,7 @@ pub struct PodFacts {
     pub silent_since: Option<Timestamp>,
     /// Since when, and why, no node takes it.
     pub unschedulable: Option<(Timestamp, String)>,
-    /// The `runner` container.
+    /// State of the `runner` container.
     pub container: Container,
     /// What the pod itself says about a job.
     pub worker: Worker,
@@ -137,7 +137,7 @@ pub struct PodFacts {
     pub disruption: Option<Disruption>,
     /// `status.reason`, for instance `Evicted`.
     pub reason: String,
-    /// `status.message`.
+    /// `status.message` of the pod; empty when absent.
     pub message: String,
 }
 
@@ -197,7 +197,7 @@ pub enum Remote {
     /// No listing that proves anything.
     #[default]
     Unknown,
-    /// Not listed.
+    /// The listing does not have the runner.
     Absent {
         /// For how long it has been missing in consecutive listings.
         since: Duration,
@@ -208,7 +208,7 @@ pub enum Remote {
         id: u64,
         /// GitHub believes that it runs a job.
         busy: bool,
-        /// For how long.
+        /// For how long every listing has had it offline.
         since: Duration,
     },
     /// Listed and connected.
@@ -262,15 +262,15 @@ pub enum Refuser {
 /// Why a runner's pod can't be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Who refuses.
+    /// Who or what refuses the pod.
     pub by: Refuser,
     /// What the API server, the pod builder or GitHub said.
     pub message: String,
-    /// First refusal.
+    /// When the pod was first refused; further refusals leave this as it is.
     pub since: Timestamp,
 }
 
-/// One runner.
+/// What is known of one runner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunnerFacts {
     /// Name of the Runner object, of its pod and at GitHub.
@@ -299,7 +299,7 @@ pub struct RunnerFacts {
     pub pod: Option<PodFacts>,
     /// Why there is no pod, when the API server refuses it.
     pub refusal: Option<Refusal>,
-    /// What GitHub says.
+    /// What GitHub's listing says about the runner.
     pub remote: Remote,
     /// There is no listing that was asked for after the pod last changed.
     pub unlisted_since: bool,

@@ -26,7 +26,7 @@ pub fn is_told(cause: Cause) -> bool {
 /// A runner failed and was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When.
+    /// When the runner was given up.
     pub at: Timestamp,
     /// Its node, where it had one.
     pub node: Option<Arc<str>>,

@@ -62,13 +62,13 @@ impl Toleration {
 /// What a label of a node has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// One of these.
+    /// The label has one of these values.
     In(Vec<String>),
     /// None of these; a node without the label is as good.
     NotIn(Vec<String>),
-    /// There.
+    /// The node has the label, whatever its value.
     Exists,
-    /// Not there.
+    /// The node does not have the label.
     DoesNotExist,
     /// A whole number above this one.
     Above(i64),
@@ -98,7 +98,7 @@ pub type Term = Vec<(String, Demand)>;
 pub struct Wish {
     /// What it requests; one of [`PODS`] among it.
     pub requests: Amounts,
-    /// Its node selector.
+    /// Its node selector: labels that the node has to have, with their values.
     pub selector: BTreeMap<String, String>,
     /// Its required node affinity: one of these terms has to hold; none where it has none.
     pub terms: Option<Vec<Term>>,
@@ -120,7 +120,7 @@ pub struct Shape {
 /// A node as the scheduler sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Its kind.
+    /// Its instance type, capacity type and zone, as policies are told.
     pub shape: Shape,
     /// It takes no new pods, or is about to go.
     pub closed: bool,
@@ -130,7 +130,7 @@ pub struct Host {
     pub taints: Vec<Taint>,
     /// What its pods may use.
     pub allocatable: Amounts,
-    /// What they request.
+    /// What the pods on it request, all together.
     pub requested: Amounts,
 }
 
@@ -170,14 +170,14 @@ impl Host {
 /// Room for pods of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FreeRoom {
-    /// On all nodes.
+    /// How many such pods fit on all nodes together, [`MOST`] at most.
     pub pods: u32,
     /// By shape, where there is some.
     pub shapes: BTreeMap<Shape, u32>,
 }
 
 impl FreeRoom {
-    /// On these nodes.
+    /// Counts how many pods like `wish` these nodes still take.
     #[must_use]
     pub fn on<'a>(hosts: impl IntoIterator<Item = &'a Host>, wish: &Wish) -> Self {
         let mut room = Self::default();

@@ -7,7 +7,7 @@ use crate::phase::Phase;
 /// One runner of the set, as far as counting goes. Order does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where it stands.
+    /// Phase of the runner; one that is [`Phase::Stopping`] no longer counts as part of the set.
     pub phase: Phase,
     /// Made from the template that the set has now.
     pub current: bool,
@@ -34,9 +34,9 @@ pub struct Fleet<'a> {
 /// What to do, exactly one of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing.
+    /// Neither make runners nor give any up.
     Settled,
-    /// Make so many.
+    /// Make this number of runners.
     Create(u32),
     /// Make none although some are missing: they finished.
     Held {
@@ -48,7 +48,7 @@ pub enum Plan {
         /// How many are missing.
         missing: u32,
     },
-    /// Give some up.
+    /// Give up runners that are surplus or outdated.
     Shrink(Shrink),
 }
 
@@ -77,7 +77,7 @@ pub struct Shrink {
     pub outdated_only: bool,
 }
 
-/// Makes the plan.
+/// Decides whether the set makes runners or gives some up now, and how many.
 #[must_use]
 pub fn plan(fleet: &Fleet<'_>) -> Plan {
     let held = |member: &&Member| member.phase != Phase::Stopping;

@@ -56,7 +56,7 @@ pub enum GateError {
     TooMany {
         /// What was returned, in the plural.
         what: &'static str,
-        /// How many.
+        /// How many items were returned.
         count: usize,
         /// How many were allowed.
         most: usize,

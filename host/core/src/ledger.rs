@@ -24,9 +24,9 @@ pub use spread::{SHARDS, Size, place};
 pub enum State {
     /// Waits for a runner.
     Queued,
-    /// Runs.
+    /// Runs on a runner.
     InProgress,
-    /// Is over.
+    /// Is over, whatever its result.
     Completed,
 }
 
@@ -55,7 +55,7 @@ pub struct JobEvent {
     pub origin: Arc<Origin>,
 }
 
-/// One job.
+/// What the ledger knows of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// How far it is.
@@ -243,7 +243,7 @@ impl Ledger {
         self.jobs.iter().map(|(id, job)| (*id, &**job))
     }
 
-    /// One job.
+    /// The job with this id, tombstones included; none where the ledger does not have it.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Job> {
         self.jobs.get(&id).map(|job| &**job)

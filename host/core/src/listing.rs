@@ -34,7 +34,7 @@ pub struct Entry {
 /// The newest listing, as far as one runner is concerned. GitHub has not stopped to answer since; where it has, nothing is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The runner's entry.
+    /// The runner's entry; none where the listing lacks the runner.
     pub entry: Option<Entry>,
     /// Its pages fit together, as far as their numbers tell, and none is missing.
     pub complete: bool,

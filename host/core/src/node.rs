@@ -26,7 +26,7 @@ const LEAVING: [&str; 10] = [
 /// The taint of a cordoned node.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-/// One node.
+/// What is known of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// When it was made.

@@ -67,7 +67,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    /// The contract's word.
+    /// Name of the situation in the contract of policies, such as `never-registered`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,13 +87,13 @@ pub enum Cause {
     /// Exit 0 after it was registered: an ephemeral runner did its job. It need not have been seen where others of its template were: jobs
     /// may be shorter than the time between two listings.
     Completed,
-    /// Another exit code.
+    /// The container ended with an exit code other than 0.
     Exit,
     /// Exit 0 without ever registering: configuration failed and the image's entry point masked the code.
     UnregisteredExit,
     /// The kubelet evicted the pod.
     Evicted,
-    /// Out of memory.
+    /// The container used more memory than it may (`OOMKilled`).
     OomKilled,
     /// The node is gone or silent.
     NodeLost,
@@ -116,7 +116,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All there are.
+    /// All causes, for metrics by cause.
     pub const ALL: [Self; 14] = [
         Self::Completed,
         Self::Exit,
@@ -134,7 +134,7 @@ impl Cause {
         Self::Unknown,
     ];
 
-    /// The contract's word.
+    /// Name of the cause in the contract of policies, such as `oom-killed`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -198,11 +198,11 @@ pub fn counts(phases: impl Iterator<Item = Phase>) -> Counts {
 /// A runner that needs a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What happened.
+    /// What happened to the runner.
     pub situation: Situation,
-    /// Why.
+    /// Why it happened, as far as the cluster says.
     pub cause: Cause,
-    /// Since when.
+    /// Since when the runner has been in this situation, as exactly as known.
     pub since: Timestamp,
     /// Exit code of the `runner` container.
     pub exit_code: Option<i32>,
@@ -213,7 +213,7 @@ pub struct Trouble {
 /// The opinion about one runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assessment {
-    /// Where it stands.
+    /// Where the runner stands.
     pub phase: Phase,
     /// What is wrong, if anything.
     pub trouble: Option<Trouble>,
@@ -254,7 +254,7 @@ pub fn wants_listing(runner: &RunnerFacts, assessment: &Assessment, told_by: Tol
     })
 }
 
-/// Forms the opinion.
+/// Judges from facts alone where a runner stands, and whether it is in trouble.
 #[must_use]
 pub fn assess(runner: &RunnerFacts, now: Timestamp) -> Assessment {
     if runner.deleting.is_some() {

@@ -43,7 +43,7 @@ pub struct Quantiles {
 pub struct ApiBudget {
     /// Calls per window.
     pub limit: u32,
-    /// Calls left.
+    /// Calls left in this window.
     pub remaining: u32,
     /// Seconds until it is full again.
     pub resets_in: u32,
@@ -59,7 +59,7 @@ pub struct Pool {
     pub name: String,
     /// `RunnerReplicaSet`, `RunnerDeployment`, `RunnerSet` or `Runner`.
     pub kind: String,
-    /// Runner labels.
+    /// Labels that the spec gives its runners.
     pub labels: Vec<String>,
     /// Lower bound, when an autoscaler sets one.
     pub min_replicas: Option<u32>,
@@ -77,7 +77,7 @@ pub struct Pool {
     pub revision: String,
     /// Whether its runners take one job each.
     pub ephemeral: bool,
-    /// GitHub's rate limit.
+    /// GitHub's rate limit for the pool's credentials; none before GitHub's first answer.
     pub budget: Option<ApiBudget>,
     /// Pod created to runner online.
     pub start_time: Option<Quantiles>,
@@ -85,7 +85,7 @@ pub struct Pool {
     pub run_time: Option<Quantiles>,
     /// Jobs per minute, newest first.
     pub arrivals: Vec<u32>,
-    /// Further facts.
+    /// Further facts about the pool, such as `unschedulable` and `image`; the contract lists the keys.
     pub attributes: Attributes,
 }
 
@@ -103,7 +103,7 @@ pub struct Node {
     pub draining: bool,
     /// Seconds since it was made.
     pub age: Option<u32>,
-    /// Further facts.
+    /// Further facts about the node, such as `capacity-type` and `price-per-hour`; the contract lists the keys.
     pub attributes: Attributes,
 }
 
@@ -123,7 +123,7 @@ pub struct Candidate {
     pub current: bool,
     /// Seconds since its last job.
     pub last_job_end: Option<u32>,
-    /// Further facts.
+    /// Further facts about the runner, such as its labels and its last job; the contract lists the keys.
     pub attributes: Attributes,
 }
 
@@ -143,7 +143,7 @@ pub struct ScaleDownRequest {
     pub candidates: Vec<Candidate>,
     /// How many at most.
     pub surplus: u32,
-    /// Further facts.
+    /// Further facts: `waiting-jobs` and `waiting-seconds`, for policies that read them.
     pub attributes: Attributes,
 }
 
@@ -153,9 +153,9 @@ pub struct ScaleDownRequest {
 pub struct Choice {
     /// Index into the candidates.
     pub index: u32,
-    /// Why.
+    /// Why the runner goes: one line for people, cut to 256 bytes.
     pub reason: String,
-    /// Further facts.
+    /// Further facts; the contract defines no keys for answers yet.
     pub attributes: Attributes,
 }
 
@@ -165,9 +165,9 @@ pub struct Choice {
 pub struct Subject {
     /// Name of the Runner object, of its pod and at GitHub.
     pub name: String,
-    /// See the contract.
+    /// What happened to the runner: a word of [`crate::phase::Situation::as_str`].
     pub situation: String,
-    /// See the contract.
+    /// Why it happened: a word of [`crate::phase::Cause::as_str`].
     pub cause: String,
     /// Of the runner container.
     pub exit_code: Option<i32>,
@@ -191,7 +191,7 @@ pub struct Subject {
     pub current: bool,
     /// Index into the request's nodes.
     pub node: Option<u32>,
-    /// Further facts.
+    /// Further facts about the runner: its labels and annotations, for policies that read them.
     pub attributes: Attributes,
 }
 
@@ -209,7 +209,7 @@ pub struct RestartRequest {
     pub nodes: Vec<Node>,
     /// Who needs a decision.
     pub subjects: Vec<Subject>,
-    /// Further facts.
+    /// Further facts; the contract defines no keys for this request yet.
     pub attributes: Attributes,
 }
 
@@ -223,9 +223,9 @@ pub struct Verdict {
     pub action: String,
     /// Seconds to wait first.
     pub after: Option<u32>,
-    /// Why.
+    /// Why this action: one line for people, cut to 256 bytes.
     pub reason: String,
-    /// Further facts.
+    /// Further facts; the contract defines no keys for answers yet.
     pub attributes: Attributes,
 }
 
@@ -251,7 +251,7 @@ pub struct Job {
     pub attempt: u32,
     /// Runner it was given to.
     pub runner: Option<String>,
-    /// Further facts.
+    /// Further facts about the job, such as `run`, `branch` and `actor`; the contract lists the keys.
     pub attributes: Attributes,
 }
 
@@ -263,15 +263,15 @@ pub struct Reservation {
     pub id: String,
     /// Jobs it is for.
     pub jobs: Vec<u64>,
-    /// Runners it holds.
+    /// Runners that are to exist because of it while it is in force.
     pub replicas: u32,
-    /// Seconds from now; negative when in force.
+    /// Seconds from now; 0 or negative when it is in force.
     pub effective: i32,
-    /// Seconds from now.
+    /// Seconds from now until it ends; every reservation ends.
     pub expires: u32,
-    /// Why.
+    /// Why it is made: one line for people, cut to 256 bytes.
     pub reason: String,
-    /// Further facts.
+    /// Further facts; the contract defines no keys for reservations yet.
     pub attributes: Attributes,
 }
 
@@ -285,15 +285,15 @@ pub struct CapacityRequest {
     pub settings: String,
     /// The pool that the reservations are for.
     pub pool: Pool,
-    /// Jobs known.
+    /// Open jobs of the pool; the attribute `omitted-jobs` says how many are left out.
     pub jobs: Vec<Job>,
-    /// Reservations in force.
+    /// Reservations of the last answer that have not expired, those that begin later included.
     pub reservations: Vec<Reservation>,
-    /// Further facts.
+    /// Further facts: `reservation-seconds`, and `omitted-jobs` where jobs are left out.
     pub attributes: Attributes,
 }
 
-/// A policy's plan.
+/// Answer of a capacity policy: what to reserve, and the most runners that there may be for now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct CapacityPlan {
@@ -303,7 +303,7 @@ pub struct CapacityPlan {
     pub ceiling: Option<u32>,
     /// Seconds until the policy wants to be asked again.
     pub look_again: Option<u32>,
-    /// Further facts.
+    /// Further facts; the contract defines no keys for answers yet.
     pub attributes: Attributes,
 }
 
@@ -337,7 +337,7 @@ pub struct DeadJob {
     pub recoveries: u32,
     /// Index into the request's nodes.
     pub node: Option<u32>,
-    /// Further facts.
+    /// Further facts about the job, such as `run`, `branch` and `actor`; the contract lists the keys.
     pub attributes: Attributes,
 }
 
@@ -355,7 +355,7 @@ pub struct RecoverRequest {
     pub nodes: Vec<Node>,
     /// Jobs that died with their runners.
     pub jobs: Vec<DeadJob>,
-    /// Further facts.
+    /// Further facts; the contract defines no keys for this request yet.
     pub attributes: Attributes,
 }
 
@@ -369,8 +369,8 @@ pub struct Recovery {
     pub action: String,
     /// Seconds to wait first.
     pub after: Option<u32>,
-    /// Why.
+    /// Why this action: one line for people, cut to 256 bytes.
     pub reason: String,
-    /// Further facts.
+    /// Further facts; the contract defines no keys for answers yet.
     pub attributes: Attributes,
 }

@@ -10,7 +10,7 @@ use crate::scope::Scope;
 pub struct PoolOrigin<'a> {
     /// Where its runners register; none while its spec names no such place.
     pub scope: Option<Scope>,
-    /// Their runner group.
+    /// Runner group that the spec names; none or empty where it names none.
     pub group: Option<&'a str>,
     /// Image of their `runner` container.
     pub image: &'a str,
@@ -65,7 +65,7 @@ pub struct OtherPool {
 /// Runners of a pool that are connected to GitHub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workforce {
-    /// All of them.
+    /// Runners that are connected, with or without a job.
     pub online: u32,
     /// Of these, those that run a job.
     pub busy: u32,

@@ -19,7 +19,7 @@ pub enum PriceError {
     NotAPrice {
         /// Key of the entry.
         instance_type: String,
-        /// What it says.
+        /// The price that the entry gives.
         price: f64,
     },
     /// There are too many.

@@ -65,10 +65,10 @@ pub enum Proof {
 }
 
 impl Proof {
-    /// All there are.
+    /// All proofs, for instance for metrics by cause.
     pub const ALL: [Self; 4] = [Self::NodeLost, Self::Evicted, Self::Preempted, Self::OomKilled];
 
-    /// The contract's word.
+    /// Name of the cause in the contract of policies, such as `node-lost`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -177,11 +177,11 @@ pub struct Victim {
     pub known: Job,
     /// Name of the runner that the job died with.
     pub runner: String,
-    /// What ended it.
+    /// What ended the runner.
     pub proof: Proof,
     /// What the cluster says.
     pub message: String,
-    /// When.
+    /// When the runner ended, by [`died`].
     pub died: Timestamp,
 }
 
@@ -240,12 +240,12 @@ pub enum Refused {
     Known,
     /// Its run has had as many attempts as it may have.
     Run {
-        /// How many.
+        /// Attempt of the run in which the job died.
         attempts: u32,
     },
     /// The pool has had as many reruns as an hour may have.
     Hour {
-        /// How many.
+        /// Reruns that a pool may have within an hour: [`Budget::per_hour`].
         most: u32,
     },
     /// More are under way than are remembered.
@@ -276,7 +276,7 @@ pub enum Stage {
     Waits,
     /// GitHub runs the job again.
     Done,
-    /// It stays failed.
+    /// The job stays failed; [`Rerun::reason`] says why.
     GivenUp,
 }
 
@@ -294,7 +294,7 @@ pub struct Rerun {
     pub runner: String,
     /// What ended the runner.
     pub cause: Proof,
-    /// When that was.
+    /// When the runner ended, by [`died`].
     pub died: Timestamp,
     /// When it was decided.
     pub decided: Timestamp,
@@ -304,7 +304,7 @@ pub struct Rerun {
     pub looks: u32,
     /// How often GitHub was, or was about to be, asked.
     pub asks: u32,
-    /// Where it is.
+    /// How far the rerun is.
     pub stage: Stage,
     /// Why it is there, for people.
     pub reason: String,
@@ -429,7 +429,7 @@ pub struct JobSeen {
 /// What GitHub says of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSeen {
-    /// Its newest attempt.
+    /// Number of its newest attempt.
     pub attempt: u32,
     /// How that ended; none while it goes on.
     pub ended: Option<Ending>,
@@ -438,13 +438,13 @@ pub struct RunSeen {
 /// What is to be done about a rerun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing until then.
+    /// Look again later: the job or its run has not ended.
     Wait,
     /// Ask GitHub to run the job again.
     Ask,
     /// The run has a newer attempt.
     Done,
-    /// Leave the job.
+    /// Leave the job failed; the text says why.
     GiveUp(String),
 }
 

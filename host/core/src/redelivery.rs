@@ -24,7 +24,7 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(60);
 /// How long an attempt may be under way that GitHub was asked for: newer events go ahead, and it lists only what it has tried.
 const UNDER_WAY: SignedDuration = SignedDuration::from_secs(30);
 
-/// Bounds.
+/// How long, how often and how many at a time GitHub is asked to deliver failed events again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Events whose first failure is older are given up: GitHub itself ends a queued job after a day, and lists deliveries for three.
@@ -92,7 +92,7 @@ pub struct Attempt<'a> {
 pub struct Due {
     /// Id of its latest attempt.
     pub id: u64,
-    /// Its identity.
+    /// GUID of the event, which all of its attempts share.
     pub guid: Arc<str>,
 }
 

@@ -77,7 +77,7 @@ impl Reference {
         format!("sha256:{}", self.digest)
     }
 
-    /// The 64 digits.
+    /// The 64 hexadecimal digits of the digest, without `sha256:`.
     #[must_use]
     pub fn digits(&self) -> &str {
         &self.digest

@@ -27,7 +27,7 @@ pub struct Fleet<'a> {
     pub registrations: &'a [Registration],
 }
 
-/// What to do.
+/// Which registrations a fleet makes and removes now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// One has to be made.

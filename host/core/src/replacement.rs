@@ -50,7 +50,7 @@ impl AcceptedDemand {
 /// A RunnerReplicaSet as far as the hold goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// `spec.effectiveTime`.
+    /// `spec.effectiveTime`: when the desired number was set; none where the spec does not say.
     pub effective: Option<Timestamp>,
     /// Its runners are ephemeral.
     pub ephemeral: bool,

@@ -106,9 +106,9 @@ pub struct Report {
     pub repository: String,
     /// The commit that it is on.
     pub commit: String,
-    /// Its name there.
+    /// Its name on the commit, as people see it.
     pub name: String,
-    /// What it is.
+    /// Whether it is a check run or a commit status.
     pub form: Form,
     /// The [essence](Saying::essence) of what it says.
     pub said: String,
@@ -131,7 +131,7 @@ pub struct Waiting {
     pub place: u32,
 }
 
-/// The next step.
+/// What is to be done next about the reports of an autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// None before something happens, or before this moment.
@@ -222,7 +222,7 @@ impl Reports {
         Self(kept)
     }
 
-    /// All of them.
+    /// All open reports of the autoscaler.
     pub fn iter(&self) -> impl Iterator<Item = &Report> {
         self.0.iter()
     }

@@ -54,7 +54,7 @@ pub struct RestartLimits {
     pub look_max: Duration,
     /// First delay before a failed runner's place is filled again; doubles per failed attempt. ARC made 46 pods in 15 s without one.
     pub backoff_base: Duration,
-    /// Longest such delay.
+    /// Longest delay before a failed runner's place is filled again, however many attempts failed.
     pub backoff_max: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Default for RestartLimits {
 pub enum Remedy {
     /// Nothing; look again after this.
     Wait {
-        /// At most `look_max`.
+        /// How long until the next look, between `look_min` and `look_max`.
         recheck: Duration,
         /// When its pod is made again or its place is filled again, if nothing changes; none where the policy only looks again.
         acts: Option<Timestamp>,

@@ -21,7 +21,7 @@ pub struct Held<K> {
     pub kind: K,
     /// Names it; grows with time.
     pub id: String,
-    /// Its size.
+    /// Size of the receipt as it is stored, in bytes.
     pub bytes: usize,
 }
 

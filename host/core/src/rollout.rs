@@ -43,7 +43,7 @@ impl Leaving {
 /// One replica set of the deployment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Set {
-    /// `spec.replicas`.
+    /// Runners that it is asked for now: `spec.replicas`.
     pub wanted: u32,
     /// Runners that exist and are not on their way out.
     pub alive: u32,

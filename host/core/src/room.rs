@@ -20,7 +20,7 @@ pub struct NoRoom {
 }
 
 impl NoRoom {
-    /// Counts them.
+    /// Counts the pending runners whose pods no node takes or a quota forbids.
     #[must_use]
     pub fn among<'a>(runners: impl IntoIterator<Item = &'a Assessment>) -> Self {
         runners.into_iter().filter(|assessment| assessment.phase == Phase::Pending).fold(Self::default(), |found, assessment| {

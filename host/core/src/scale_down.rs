@@ -155,7 +155,7 @@ pub fn since(then: Timestamp, now: Timestamp) -> u32 {
     u32::try_from(now.duration_since(then).as_secs().max(0)).unwrap_or(u32::MAX)
 }
 
-/// Whole seconds.
+/// Whole seconds of a duration; [`u32::MAX`] where there are more.
 #[must_use]
 pub fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)

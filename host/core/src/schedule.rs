@@ -83,7 +83,7 @@ pub struct Schedule {
     frequency.longest()
 )]
 pub struct ScheduleError {
-    /// Which override.
+    /// Index of the override in the list `scheduledOverrides`.
     pub index: usize,
     /// How often it is to repeat.
     pub frequency: Frequency,

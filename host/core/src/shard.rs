@@ -23,7 +23,7 @@ impl Shards {
         NonZeroU16::new(count).filter(|count| count.get() <= Self::MOST).map(Self)
     }
 
-    /// How many.
+    /// How many shards there are.
     #[must_use]
     pub fn count(self) -> u16 {
         self.0.get()
@@ -46,7 +46,7 @@ impl Shards {
 pub struct Share {
     /// How many there are.
     pub shards: Shards,
-    /// Which it is.
+    /// Number of this shard, from 0.
     pub shard: u16,
 }
 

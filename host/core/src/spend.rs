@@ -23,9 +23,9 @@ const WHOLE: SignedDuration = SignedDuration::from_secs(1);
 /// What a runner does, as far as its time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Its pod is there and GitHub has not seen it.
+    /// It is not registered yet; its pod may be missing.
     Coming,
-    /// It could take a job.
+    /// It has no job: it is online, or registered and not connected.
     Idle,
     /// It has one, or can't be proved not to.
     Busy,
@@ -36,9 +36,9 @@ pub enum Doing {
 /// A runner at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sight {
-    /// What it does.
+    /// What the runner does at that moment.
     pub doing: Doing,
-    /// Since when.
+    /// Since when it does that.
     pub since: Timestamp,
     /// Repository of the job that it has; none where that is not known.
     pub repository: Option<Arc<str>>,
@@ -59,7 +59,7 @@ pub enum Whose {
     Nobody,
 }
 
-/// What was spent.
+/// Jobs, time and money that were spent on somebody.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// Jobs that began.
@@ -108,7 +108,7 @@ pub struct Elapsed {
 }
 
 impl Elapsed {
-    /// Both together.
+    /// Adds the times of another count to these.
     pub fn add(&mut self, other: Self) {
         self.coming += other.coming;
         self.idle += other.idle;

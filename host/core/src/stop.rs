@@ -109,7 +109,7 @@ pub enum Step {
     Wait {
         /// What it waits for; the reason of the Runner's condition.
         why: WaitReason,
-        /// Requeue after.
+        /// How long to wait at most until the next step is decided.
         recheck: Duration,
     },
     /// Nothing is left at GitHub or in the cluster: remove the finalizer.

@@ -62,14 +62,14 @@ pub enum Search {
     Found(Choice),
     /// It depends on which runner groups the repository may use: search again with a [`Visibility`].
     Ask,
-    /// There is none.
+    /// No autoscaler was found.
     None(Why),
 }
 
 /// The autoscaler that was found, as an index into the candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The one.
+    /// Index of the autoscaler that was found.
     pub index: usize,
     /// How it was reached.
     pub reach: Reach,
@@ -86,7 +86,7 @@ pub enum Why {
     Labels {
         /// The one that lacks the fewest.
         nearest: usize,
-        /// What it lacks.
+        /// Labels that the job asks for and its runners lack.
         missing: Vec<String>,
     },
     /// Some have the labels, but the repository may not use their group.

@@ -60,12 +60,12 @@ pub struct Namespace<'a> {
     pub labels: Option<&'a BTreeMap<String, String>>,
 }
 
-/// What it wants.
+/// What a namespace wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Register runners there with the operator's credentials.
     Register {
-        /// Where.
+        /// Scope that the runners would register to.
         scope: &'a Scope,
         /// In which group; the default one when none.
         group: Option<&'a str>,

@@ -20,7 +20,7 @@ pub struct Queued {
 /// What keeps an autoscaler's number lower than what is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Brake {
-    /// Nothing.
+    /// Nothing keeps it lower.
     #[default]
     None,
     /// `maxReplicas`.
@@ -80,9 +80,9 @@ pub enum Standing {
 pub struct Runner {
     /// Name of the Runner object.
     pub name: String,
-    /// Where it stands.
+    /// How near the runner is to taking a job, or why it takes none.
     pub standing: Standing,
-    /// Since when.
+    /// Since when it stands there; none where that is not known.
     pub since: Option<Timestamp>,
 }
 
@@ -110,7 +110,7 @@ pub enum Unmatched {
     Labels {
         /// The pool that lacks the fewest.
         nearest: String,
-        /// What it lacks.
+        /// Labels that the job asks for and that pool lacks.
         missing: Vec<String>,
     },
     /// Some have the labels, in a group that the repository may not use.
@@ -133,7 +133,7 @@ pub enum Cause {
     MetricUnavailable(String),
     /// GitHub can't be used for the pool.
     GitHubUnavailable(String),
-    /// `maxReplicas`.
+    /// `maxReplicas` limits the number of runners; the text is the autoscaler's message.
     MaximumReached(String),
     /// The ceiling of the capacity policy.
     PolicyCeiling(String),
@@ -151,7 +151,7 @@ pub enum Cause {
     Backoff {
         /// When the first one is at the latest: a runner that comes online ends the back-off.
         until: Timestamp,
-        /// How many failed.
+        /// How many runners failed to start in a row.
         attempts: u32,
     },
     /// Places of the pool are held by runners that are set aside.
@@ -175,7 +175,7 @@ pub enum Cause {
 /// A cause, and since when it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// What for.
+    /// What the job waits for.
     pub cause: Cause,
     /// Since when it is that; the job's queueing where nothing later is known.
     pub since: Timestamp,

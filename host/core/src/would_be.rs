@@ -46,7 +46,7 @@ pub struct Misses {
 pub struct WouldBe {
     /// Jobs whose waits count.
     pub jobs: u64,
-    /// As it was.
+    /// The fleet as it was recorded.
     pub recorded: FleetFigures,
     /// As it is simulated with the policies in force.
     pub in_force: FleetFigures,
@@ -65,7 +65,7 @@ pub enum WhyNot {
     Uncalibrated {
         /// Name of the figure that is too far off, such as `wait.p50` or `runner-minutes`.
         figure: &'static str,
-        /// As it was.
+        /// Value of the figure as it was recorded.
         recorded: f64,
         /// As it is simulated.
         simulated: f64,
@@ -86,7 +86,7 @@ pub enum WhyNot {
     },
     /// As many pools are simulated as may be.
     Crowded {
-        /// So many.
+        /// Most pools that are simulated at the same time.
         pools: usize,
     },
     /// The simulation ended by a defect of its own.

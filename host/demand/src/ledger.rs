@@ -43,7 +43,7 @@ const UNUSED_WORKFLOWS: usize = 16;
 pub enum Edit {
     /// GitHub said something about a job.
     Event {
-        /// What.
+        /// What GitHub said about the job.
         event: JobEvent,
         /// How long a queued job counts without a further event.
         life: Duration,
@@ -56,7 +56,7 @@ pub enum Edit {
     Renew {
         /// GitHub's id of the job.
         id: u64,
-        /// How long.
+        /// How long the job counts from now on, unless a further event of it comes.
         life: Duration,
     },
     /// What became of a job can't be found out: its ID.
@@ -164,7 +164,7 @@ impl Stored {
     }
 }
 
-/// One autoscaler.
+/// The ledger of one autoscaler, as this process knows it.
 struct Book {
     owner: Owner,
     /// Its objects that this process has written to, by shard.
@@ -247,7 +247,7 @@ pub fn owner(ledger: &JobLedger) -> Vec<Uid> {
 /// What an edit comes to.
 struct Planned {
     change: Change,
-    /// By shard.
+    /// What is to be added to which JobLedger of the autoscaler, by shard.
     additions: Vec<(u16, Additions)>,
 }
 

@@ -55,7 +55,7 @@ const PROVED: Duration = Duration::from_secs(10);
 /// Autoscalers that an answer or a log line names at most.
 const NAMED: usize = 5;
 
-/// Answers deliveries.
+/// Takes GitHub's webhook deliveries, writes their jobs into ledgers, and answers.
 pub struct Receiver {
     verifier: Verifier,
     autoscalers: Autoscalers,
@@ -69,7 +69,7 @@ pub struct Receiver {
 
 /// What a receiver is made of.
 pub struct Parts {
-    /// Who may deliver.
+    /// Checks the signatures of deliveries with the webhook secrets.
     pub verifier: Verifier,
     /// Autoscalers and their targets.
     pub autoscalers: Autoscalers,
@@ -81,7 +81,7 @@ pub struct Parts {
     pub ledgers: Ledgers,
     /// Deliveries that are worked on at a time (`--queue-limit`); more are refused until one is done.
     pub limit: u16,
-    /// Counts.
+    /// Metrics of deliveries and of the jobs in them.
     pub metrics: ReceiverMetrics,
     /// What is counted about jobs.
     pub job_metrics: JobMetricsSettings,

@@ -77,7 +77,7 @@ const OUTCOMES: [&str; 4] = ["delivered", "given_up", "asked", "refused"];
 pub struct Totals {
     /// Times that GitHub was asked to deliver one again.
     pub asked: u64,
-    /// Delivered then.
+    /// Missed events that a receiver took after GitHub had been asked to deliver them again.
     pub delivered: u64,
     /// GitHub does not deliver them again.
     pub refused: u64,
@@ -93,7 +93,7 @@ pub struct RedeliveryMetrics {
 }
 
 impl RedeliveryMetrics {
-    /// Registers them.
+    /// Registers the series of missed deliveries.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self { events: Family::default(), waiting: Gauge::default() };
         let help = "Failed webhook deliveries: asked for again, delivered then, refused by GitHub, given up";
@@ -149,7 +149,7 @@ type Key = (String, Option<ClientId>, Webhook);
 /// Where autoscalers with a trigger expect jobs from: the scope of their runners, and its credentials.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The credentials.
+    /// Client with the credentials of these runners.
     pub github: GitHub,
     /// Where the runners of the autoscalers register.
     pub scope: Scope,

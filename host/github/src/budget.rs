@@ -67,7 +67,7 @@ pub(crate) struct Deferral {
 }
 
 impl Deferral {
-    /// From now on.
+    /// A deferral that ends `wait` from now.
     pub(crate) fn of(wait: Duration) -> Self {
         let now = Timestamp::now();
         Self { until: now.saturating_add(wait).unwrap_or(now), wait }
@@ -146,7 +146,7 @@ impl Ledger {
         self.registries.store(registries.max(1), Ordering::Relaxed);
     }
 
-    /// See [`Self::share`].
+    /// How many registries of listings use the same credentials, as set by [`Self::share`]; 1 at first.
     pub(crate) fn registries(&self) -> u32 {
         self.registries.load(Ordering::Relaxed)
     }

@@ -217,7 +217,7 @@ impl GitHub {
         Self(Arc::clone(&self.0), payer)
     }
 
-    /// Who pays.
+    /// Who pays for the calls of this client, as set by [`Self::paid_by`]; none where nobody does.
     #[must_use]
     pub fn payer(&self) -> Option<&Arc<dyn Payer>> {
         self.1.as_ref()
@@ -233,7 +233,7 @@ impl GitHub {
         &self.0.id
     }
 
-    /// The instance's URLs.
+    /// Base URLs of the GitHub instance that calls go to.
     #[must_use]
     pub fn endpoints(&self) -> &Endpoints {
         &self.0.endpoints
@@ -441,7 +441,7 @@ const ACCEPTED: &str = "application/vnd.github+json";
 /// Pages of one listing that are followed.
 const PAGES: usize = 100;
 
-/// What was read.
+/// The answer to a GET request, with what tells whether it is new and where the next page is.
 pub(crate) struct Read {
     /// Equal versions mean equal content.
     pub(crate) version: Option<Version>,

@@ -56,9 +56,9 @@ impl Outcome {
 /// Calls of one kind that ended one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallCount {
-    /// What was called.
+    /// What the calls were for.
     pub endpoint: Endpoint,
-    /// How it ended.
+    /// How each of the calls ended.
     pub outcome: Outcome,
     /// How often, since the client was made.
     pub calls: u64,

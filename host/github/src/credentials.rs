@@ -31,7 +31,7 @@ pub enum Credentials {
     },
     /// User name and password, for proxies in front of the API that authenticate on their own.
     Basic {
-        /// User name.
+        /// Name of the user that the proxy authenticates.
         username: String,
         /// Password of that user; see [`CredentialParts::basic_password`].
         password: Secret,
@@ -92,7 +92,7 @@ pub enum CredentialsError {
     /// Not an App id.
     #[error("github_app_id {value:?} is neither a decimal App id nor a client id (Iv...): copy it from the App's settings page")]
     AppId {
-        /// What was given.
+        /// Value of the setting; its length alone where it is too long to be an id, or contains a token.
         value: String,
     },
     /// Not an installation id.
@@ -100,15 +100,15 @@ pub enum CredentialsError {
         "github_app_installation_id {value:?} is not a decimal number: copy it from the end of the installation's URL, or leave it out to have it looked up"
     )]
     InstallationId {
-        /// What was given.
+        /// Value of the setting; its length alone where it is too long to be an id, or contains a token.
         value: String,
     },
     /// The key's file cannot be read.
     #[error("cannot read github_app_private_key from the file {path}: {source}", path = path.display())]
     KeyFile {
-        /// The file.
+        /// Path that the setting gives.
         path: PathBuf,
-        /// Why not.
+        /// What the file system said.
         source: io::Error,
     },
     /// The key cannot be used.
@@ -171,7 +171,7 @@ impl Credentials {
         Ok(Self::App { app_id, installation_id, private_key })
     }
 
-    /// The kind alone.
+    /// The kind of these credentials, without anything secret.
     #[must_use]
     pub fn kind(&self) -> CredentialKind {
         match self {

@@ -126,7 +126,7 @@ impl Error {
         self.0.status.map(|status| status.as_u16())
     }
 
-    /// GitHub's message, shortened.
+    /// Message of GitHub's refusal, shortened; what this client says itself where GitHub refused nothing.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         self.0.message.as_deref()

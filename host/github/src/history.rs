@@ -20,7 +20,7 @@ const HOSTED_LABELS: [&str; 3] = ["ubuntu-", "windows-", "macos-"];
 /// A part of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// At most 100.
+    /// Items of this page, at most 100.
     pub items: Vec<T>,
     /// As many are in the whole listing, where GitHub tells.
     pub total: Option<u64>,
@@ -32,7 +32,7 @@ pub struct Page<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageCursor(String);
 
-/// A workflow run.
+/// A workflow run as a listing of past runs shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastRun {
     /// GitHub's id.

@@ -26,7 +26,7 @@ pub enum Webhook {
     App,
     /// One of a repository or organization.
     Of {
-        /// Whose it is.
+        /// Repository or organization that the webhook belongs to.
         owner: HookOwner,
         /// GitHub's id; see [`GitHub::hooks`].
         hook: u64,
@@ -79,7 +79,7 @@ impl RemoteDelivery {
 /// Deliveries, the newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryPage {
-    /// At most 100.
+    /// Deliveries of this page, at most 100.
     pub deliveries: Vec<RemoteDelivery>,
     /// Where older ones go on; none at the end.
     pub next: Option<DeliveryCursor>,

@@ -62,7 +62,7 @@ impl Reading {
         Self { interval, patience: interval, activity: Activity::AtRest }
     }
 
-    /// What satisfies both.
+    /// The reading that satisfies both: the shorter interval, the shorter patience, and at work if either is.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             interval: self.interval.min(other.interval),
@@ -95,7 +95,7 @@ pub enum JobState {
     Completed,
 }
 
-/// One workflow job.
+/// A workflow job as GitHub's API shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteJob {
     /// GitHub's id, never used again: an attempt to run it again has another.
@@ -133,9 +133,9 @@ pub struct RunCounts {
     pub queued: u32,
     /// Have a job that started.
     pub in_progress: u32,
-    /// Over.
+    /// Have ended while the listing was read.
     pub completed: u32,
-    /// Anything else.
+    /// Are held back, or in a state that is new; see [`JobState::Other`].
     pub other: u32,
 }
 
@@ -179,7 +179,7 @@ struct RunsPage {
     version: Option<Version>,
     total: u64,
     runs: Arc<[Run]>,
-    /// Of the runs.
+    /// Memory that `runs` is counted with; none where nobody counts.
     _room: Room,
 }
 
@@ -204,7 +204,7 @@ struct Known {
     /// When they were last asked for.
     asked: Instant,
     jobs: Arc<[RemoteJob]>,
-    /// Of the jobs.
+    /// Memory that `jobs` is counted with, for each page.
     room: Vec<Room>,
 }
 

@@ -29,7 +29,7 @@ pub enum Resource {
     Core,
     /// Registration of runners: 10,000 calls an hour.
     RunnerRegistration,
-    /// Anything else.
+    /// Any budget that GitHub calls by another name.
     Other,
 }
 

@@ -87,7 +87,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// More room.
+    /// Takes room for so many more bytes.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         self.of.take(bytes)?;
         self.bytes = self.bytes.saturating_add(bytes);

@@ -31,9 +31,9 @@ pub(crate) struct Payers(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By name.
+    /// Everybody who shares the listing, ordered by name.
     all: Vec<Arc<dyn Payer>>,
-    /// Who paid last.
+    /// Name of the one that was chosen last; none before the first time.
     last: Option<String>,
 }
 

@@ -42,7 +42,7 @@ struct Registry {
 pub struct QueueNews {
     /// Whose credentials read it.
     pub client: ClientId,
-    /// Which it is.
+    /// Repository whose jobs wait in the queue.
     pub repository: Repository,
 }
 

@@ -90,7 +90,7 @@ pub struct Health {
 pub enum Changes {
     /// Any of them: at first, and when a subscriber fell behind.
     All,
-    /// These.
+    /// Only runners of these names.
     Named(Arc<[Arc<str>]>),
 }
 

@@ -60,7 +60,7 @@ pub struct JustInTime {
 /// What GitHub says to a [`JitRequest`].
 #[derive(Clone, Debug)]
 pub enum JitAnswer {
-    /// It is registered.
+    /// GitHub has registered the runner.
     Registered(JustInTime),
     /// A runner with that name is registered already; perhaps by a request whose answer was lost.
     NameTaken,
@@ -100,13 +100,13 @@ pub struct RegistrationToken {
 /// What became of an attempt to remove a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Removed now.
+    /// GitHub has removed the registration by this request.
     Removed,
     /// It was not registered any more; proved by a second look, since GitHub says 404 as well to those who may not see the scope.
     Absent,
     /// It runs a job: GitHub refused, and it stays registered.
     Busy {
-        /// What GitHub said.
+        /// Message of GitHub's refusal.
         message: String,
     },
 }
@@ -126,6 +126,6 @@ struct Page {
     paid: bool,
     /// Size of the answer.
     bytes: usize,
-    /// Of the runners.
+    /// Memory that `runners` is counted with; none where nobody counts.
     _room: Room,
 }

@@ -26,7 +26,7 @@ pub(crate) struct Fresh<'a> {
 
 /// A request that knows how to be put to a component.
 pub(crate) trait Question: DeserializeOwned {
-    /// What is answered.
+    /// The answer of the policy: choices, verdicts, a capacity plan or recoveries.
     type Answer: Serialize + Clone + PartialEq;
     const DECISION: Decision;
 

@@ -6,7 +6,7 @@ use wasmparser::Parser;
 
 use crate::{component, encode, packing};
 
-/// A component.
+/// Compressed component of an example policy for version 0.1.0 of the contract.
 const COMPONENT: &[u8] = include_bytes!("../tests/fixtures/0.1.0/newest-first-in-wat.wasm.gz");
 
 /// The text of a module.

@@ -16,7 +16,7 @@ mod first {
     );
 }
 
-/// Version 0.2.0.
+/// Version 0.2.0 of the contract.
 pub(crate) mod next {
     /// Under the names that the SDK gives its twins.
     mod capacity_named {

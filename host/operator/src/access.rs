@@ -85,13 +85,13 @@ pub struct Access {
 pub struct ScopeListing {
     /// Names the credentials, not their value: see [`credentials_key`].
     pub credentials: Arc<str>,
-    /// The client.
+    /// Client with these credentials.
     pub github: GitHub,
-    /// What is listed.
+    /// The organization, repository or enterprise whose runners are listed.
     pub scope: Scope,
     /// The last good listing.
     pub view: Option<Arc<RunnerListView>>,
-    /// How listing goes.
+    /// Whether listing fails: failures since the last good listing, and the last error.
     pub health: Health,
 }
 
@@ -108,7 +108,7 @@ struct Shared {
 }
 
 impl Access {
-    /// The client.
+    /// Client with these credentials; the namespace of the object pays for its calls.
     #[must_use]
     pub fn github(&self) -> &GitHub {
         &self.github
@@ -132,7 +132,7 @@ impl Access {
         &self.key
     }
 
-    /// The newest listing.
+    /// The newest good listing; none before the first.
     #[must_use]
     pub fn view(&self) -> Option<Arc<RunnerListView>> {
         self.shared.runner_list.latest().borrow().clone()
@@ -180,7 +180,7 @@ const SLOW: Duration = Duration::from_secs(2);
 /// Reconciles that wait for GitHub with the same credentials.
 #[derive(Debug)]
 struct Permits {
-    /// How many may.
+    /// How many reconciles may wait at once while GitHub is not slow.
     most: usize,
     waits: Mutex<Waits>,
 }
@@ -256,7 +256,7 @@ pub const NEXT_PERMIT: Duration = Duration::from_secs(2);
 /// A client made from a Secret.
 struct FromSecret {
     github: GitHub,
-    /// Its namespace.
+    /// Namespace that the Secret was read from.
     place: String,
     version: Option<String>,
     read: Instant,

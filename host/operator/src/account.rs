@@ -53,7 +53,7 @@ pub enum AccountError {
          operator's own: move these runners to another namespace, or name a service account of your own in serviceAccountName"
     )]
     OwnNamespace {
-        /// The operator's.
+        /// The operator's namespace, in which the runners are.
         namespace: String,
     },
     /// The operator lacks the right.

@@ -41,7 +41,7 @@ pub struct FactSources {
 /// The runners that a policy is asked about, and what it reads.
 #[derive(Clone, Copy)]
 pub struct Audience<'a> {
-    /// What it reads.
+    /// The facts that the policy reads.
     pub reads: &'a Reads,
     /// Namespace of the pool.
     pub namespace: &'a str,
@@ -65,7 +65,7 @@ pub struct AboutPool<'a> {
 }
 
 impl FactSources {
-    /// From these.
+    /// Makes facts from these sources.
     #[must_use]
     pub fn new(
         allowed: Arc<Allowed>,

@@ -50,7 +50,7 @@ const LOOK: Duration = Duration::from_millis(500);
 struct Taking {
     /// Name of the runner.
     runner: String,
-    /// When.
+    /// When it did so.
     at: Instant,
     /// It waits for the claim and does not have it.
     waits: bool,

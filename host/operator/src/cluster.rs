@@ -12,7 +12,7 @@ use crate::wake::Wake;
 /// The API server, what the watches know of it, and who is told of changes.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Kubernetes.
+    /// Client of the API server.
     pub client: Client,
     /// What the watches know.
     pub stores: Stores,

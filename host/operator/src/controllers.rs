@@ -62,13 +62,13 @@ mod housekeeping;
 pub struct News {
     /// Runners to look at because of a new runner list.
     pub runner_lists: mpsc::Receiver<RunnerListNews>,
-    /// Of jobs.
+    /// Repositories whose job lists have changed, or began or ceased to fail.
     pub queues: mpsc::Receiver<QueueNews>,
 }
 
 /// What the controllers are made from.
 pub struct Parts {
-    /// Kubernetes.
+    /// The API server, the stores of the watches, and who is told of changes.
     pub cluster: Cluster,
     /// GitHub, per credentials.
     pub github: Arc<Accesses>,
@@ -78,7 +78,7 @@ pub struct Parts {
     pub ledgers: Arc<Ledgers>,
     /// GitHub's job lists.
     pub queues: Arc<Queues>,
-    /// Policies.
+    /// Asks the policies, and keeps receipts of what they decide.
     pub decisions: Decisions,
     /// What the controller of RunnerReplicaSets will say of its fleets.
     pub summaries: Owned<Uid, FleetSummary>,
@@ -88,7 +88,7 @@ pub struct Parts {
     pub settings: Arc<Settings>,
     /// Metrics of this process, in which the controllers count.
     pub metrics: Arc<Metrics>,
-    /// Who may act.
+    /// Holds while this process may change anything.
     pub fence: Fence,
 }
 
@@ -199,7 +199,7 @@ impl Operator {
         }
     }
 
-    /// Claims, for metrics.
+    /// What the pods of runners need; metrics count its claims.
     #[must_use]
     pub fn supplies(&self) -> Arc<Supplies> {
         self.supplies.clone()
@@ -415,7 +415,7 @@ impl Failures {
         *count
     }
 
-    /// A reconcile succeeded.
+    /// Forgets the failures of an object whose reconcile succeeded.
     fn reset(&self, object: &Uid) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
     }

@@ -30,7 +30,7 @@ use crate::target::TargetRef;
 pub struct Decisions {
     /// The policy sets of all pools.
     pub policies: Arc<PolicySets>,
-    /// The cluster's nodes.
+    /// Reads the nodes that runners are on.
     pub nodes: Arc<Nodes>,
     /// Room on all nodes, for policies that read it.
     pub surveyor: Arc<Surveyor>,
@@ -49,9 +49,9 @@ pub struct Decisions {
 pub struct RestartDecision {
     /// Index of the runner in the members given.
     pub member: usize,
-    /// What to do.
+    /// What the operator does about the runner.
     pub remedy: Remedy,
-    /// Why, for people.
+    /// Why: the policy's words, or the cluster's where no policy answered about the runner.
     pub reason: String,
     /// Who decided: `default@sha256:ab12`.
     pub policy: String,

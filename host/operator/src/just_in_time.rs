@@ -57,7 +57,7 @@ pub struct Configurations {
 }
 
 impl Configurations {
-    /// Of this cluster.
+    /// Reads and writes Secrets through this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client }

@@ -110,21 +110,21 @@ pub enum Leading {
 pub struct Sources {
     /// Shard whose figures these are; 0 in a process without shards.
     pub shard: u16,
-    /// Objects.
+    /// What the watches know of the cluster's objects.
     pub stores: Stores,
     /// The operator's own client, when it has credentials.
     pub github: Option<GitHub>,
-    /// Policy evaluations.
+    /// Counts of policy evaluations and faults since the process began.
     pub policies: Arc<PolicyCounters>,
-    /// Policy sets.
+    /// The policy sets, for their phases and totals.
     pub sets: Arc<PolicySets>,
-    /// Receipts of decisions.
+    /// Counts of receipts that were written or dropped since the process began.
     pub receipts: Arc<ReceiptCounters>,
     /// Claims of RunnerSets.
     pub supplies: Arc<Supplies>,
     /// What is remembered about autoscalers.
     pub autoscalers: Published<Uid, AutoscalerMemo>,
-    /// Demand.
+    /// JobLedgers: the jobs of each autoscaler.
     pub ledgers: Arc<Ledgers>,
     /// Which tenancy is in force.
     pub tenancies: Arc<Tenancies>,
@@ -303,7 +303,7 @@ impl<S> Layer<S> for MeterLayer {
     }
 }
 
-/// A counted service.
+/// A service whose requests are counted.
 #[derive(Clone, Debug)]
 pub struct Metered<S> {
     inner: S,

@@ -131,7 +131,7 @@ impl Known {
 /// A runner's facts, and what comes with them.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// What is known.
+    /// What decisions about the runner are made from.
     pub facts: RunnerFacts,
     /// How long ago a pod was created that the watch has not shown.
     pub pod_sent: Option<Duration>,

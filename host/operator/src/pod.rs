@@ -104,7 +104,7 @@ pub struct PodDefaults {
 /// It lives in the namespace of the pod. The pod refers to it; its value is never part of a pod spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenSource {
-    /// What it holds.
+    /// Whether it is a registration token or a just-in-time configuration.
     pub holds: Held,
     /// Name of the Secret.
     pub name: String,

@@ -56,7 +56,7 @@ pub struct Registered<'a> {
     pub facts: &'a RunnerFacts,
 }
 
-/// Removes runners.
+/// Removes runners: their registrations at GitHub and their Runner objects.
 pub struct Removals {
     client: Client,
     fence: Fence,

@@ -72,9 +72,9 @@ pub(crate) struct RunnerMemory {
 
 /// What the controller is told of jobs.
 pub(crate) struct Told {
-    /// By runner.
+    /// What job events say of runners, by UID of the Runner.
     pub(crate) jobs: Published<Uid, RunnerJob>,
-    /// By pool.
+    /// What was seen of the jobs of pools, by UID of the scale target, or of the RunnerReplicaSet that none owns.
     pub(crate) pools: Published<Uid, JobHistory>,
 }
 

@@ -41,7 +41,7 @@ pub struct Settings {
     pub claim_patience: Duration,
     /// Limits of a stop.
     pub stop: StopLimits,
-    /// Limits of restarts.
+    /// Shortest and longest delays of restarts, which no policy can leave.
     pub restart: RestartLimits,
     /// How many jobs that died with their runners may run again (`--recover-jobs`); none where all of them stay failed.
     pub recovery: Option<Budget>,

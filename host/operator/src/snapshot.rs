@@ -37,7 +37,7 @@ pub const RUNNERS: usize = 5_000;
 /// Jobs in a snapshot at most, those that have waited longest first; how many are left out is told.
 pub const JOBS: usize = 2_000;
 
-/// Things by key.
+/// Things of one kind by their key, which the sections of [`Snapshot`] describe.
 pub type Section<T> = BTreeMap<String, Arc<T>>;
 
 /// Makes the snapshot, what changed of its parts, and what is gone from them from one list of parts.
@@ -141,7 +141,7 @@ pub struct Delta {
     /// What is new or differs.
     #[serde(default)]
     pub changed: Changed,
-    /// What is gone.
+    /// Keys of the things that are gone.
     #[serde(default)]
     pub removed: Removed,
 }
@@ -196,7 +196,7 @@ pub struct Operator {
 pub struct Redeliveries {
     /// Times that GitHub was asked to deliver one again.
     pub asked: u64,
-    /// Delivered then.
+    /// Missed events that a receiver took after GitHub had been asked to deliver them again.
     pub delivered: u64,
     /// GitHub does not deliver them again.
     pub refused: u64,
@@ -207,9 +207,9 @@ pub struct Redeliveries {
 /// How many things are not in a snapshot, for lack of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// See [`RUNNERS`].
+    /// Runners beyond the [`RUNNERS`] that there is room for.
     pub runners: usize,
-    /// See [`JOBS`].
+    /// Jobs beyond the [`JOBS`] that there is room for.
     pub jobs: usize,
 }
 
@@ -232,7 +232,7 @@ pub struct Pool {
     pub desired: u32,
     /// Runners that exist and are not on their way out.
     pub actual: u32,
-    /// By state.
+    /// Its runners by state.
     pub counts: Counts,
     /// Its autoscaler; none where people set the number.
     pub autoscaler: Option<String>,
@@ -253,11 +253,11 @@ pub struct Counts {
     pub starting: u32,
     /// Without a job.
     pub idle: u32,
-    /// With a job.
+    /// Running a job, or not proved not to.
     pub busy: u32,
-    /// Without contact.
+    /// Registered, not connected, without a job.
     pub offline: u32,
-    /// Over.
+    /// Over, or about to be after their only job, and not decided on yet.
     pub ended: u32,
     /// Kept for people to look at.
     pub quarantined: u32,
@@ -270,7 +270,7 @@ pub struct Counts {
 pub struct Reason {
     /// Reason of a condition or of a refusal, or why a job waits, in one CamelCase word; empty where there is no word.
     pub word: String,
-    /// The sentence.
+    /// The reason in words for people.
     pub text: String,
 }
 
@@ -287,7 +287,7 @@ pub struct Runner {
     /// Node of its pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Where it stands.
+    /// What it is doing, such as `idle` or `busy`.
     pub state: State,
     /// Since when, as far as this process can tell.
     pub since: Timestamp,
@@ -321,13 +321,13 @@ pub struct RunningJob {
 /// What is wrong with a runner, in the words that policies are given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
-    /// What happened.
+    /// The contract's word for what happened, such as `not-starting`.
     pub situation: String,
-    /// Why.
+    /// The contract's word for the cause, such as `unschedulable`.
     pub cause: String,
     /// What the cluster says.
     pub message: String,
-    /// Since when.
+    /// When the trouble began.
     pub since: Timestamp,
 }
 
@@ -337,7 +337,7 @@ pub struct Trouble {
 pub enum JobState {
     /// Waits for a runner.
     Queued,
-    /// Runs.
+    /// A runner runs it.
     Running,
 }
 
@@ -385,13 +385,13 @@ pub struct Job {
 /// A decision in a few words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When.
+    /// When it was decided.
     pub at: Timestamp,
     /// Key of the pool.
     pub pool: String,
-    /// Which decision: `scale-down`, `restart` or `capacity`.
+    /// Which decision: `scale-down`, `restart`, `capacity` or `recover`.
     pub decision: String,
-    /// Who decided.
+    /// Who decided: `default@sha256:0123456789ab`, `native`, or `none` where no policy was asked.
     pub policy: String,
     /// What was done.
     pub summary: String,
@@ -404,7 +404,7 @@ pub struct Decision {
 /// What became of a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// Its name.
+    /// Name of the runner.
     pub runner: String,
     /// The rest of a sentence that begins with it.
     pub text: String,
@@ -419,7 +419,7 @@ pub struct Comparison {
     pub pool: String,
     /// Which decision: `scale-down`, `restart`, `capacity` or `recover`.
     pub decision: String,
-    /// Who decided.
+    /// Who decided: `default@sha256:0123456789ab`, or `native`.
     pub in_force: String,
     /// Who was asked in shadow.
     pub shadow: String,
@@ -456,7 +456,7 @@ pub struct Figure {
     pub metric: String,
     /// `s`, `min` or nothing.
     pub unit: String,
-    /// As it was.
+    /// Its value in what really happened.
     pub recorded: f64,
     /// As it is simulated with the policies in force.
     pub in_force: f64,
@@ -517,7 +517,7 @@ pub enum Payer {
 /// What runners cost a repository: see `pacer_core::spend`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expense {
-    /// Whom.
+    /// Whom these runners cost something; where that is a repository, the key is its name.
     pub payer: Payer,
     /// Jobs that began.
     pub jobs: u64,
@@ -552,7 +552,7 @@ pub struct Credentials {
 /// One of GitHub's hourly budgets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Which: GitHub's word.
+    /// What the budget is for, in GitHub's word for it, such as `core`.
     pub resource: String,
     /// Whose installation is charged; none where the credentials have one budget.
     pub owner: Option<String>,
@@ -575,7 +575,7 @@ pub struct Listing {
     pub at: Option<Timestamp>,
     /// Runners in it, of this installation or not.
     pub runners: usize,
-    /// Failed ones since.
+    /// Failed listings since the last good one.
     pub failures: u32,
     /// What GitHub, or the way to it, said to the last one that failed.
     pub error: Option<String>,
@@ -584,17 +584,17 @@ pub struct Listing {
 /// Something went wrong with a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Since when.
+    /// When the trouble began.
     pub at: Timestamp,
     /// Namespace of the runner.
     pub namespace: String,
-    /// Its name.
+    /// Name of the runner.
     pub runner: String,
     /// Key of its pool; empty where it stands alone or its set is gone.
     pub pool: String,
-    /// What happened.
+    /// The contract's word for what happened, such as `not-starting`.
     pub situation: String,
-    /// Why.
+    /// The contract's word for the cause, such as `unschedulable`.
     pub cause: String,
     /// What the cluster says.
     pub message: String,

@@ -59,7 +59,7 @@ impl State {
 /// Where one runner stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Where.
+    /// What it is doing.
     pub state: State,
     /// Since when, as far as this process can tell.
     pub since: Timestamp,
@@ -74,11 +74,11 @@ pub struct Failure {
     pub number: u64,
     /// Namespace of the runner.
     pub namespace: String,
-    /// Its name.
+    /// Name of the runner.
     pub runner: String,
     /// Its RunnerReplicaSet, if it has one.
     pub set: Option<String>,
-    /// What.
+    /// What happened, why and since when.
     pub trouble: Arc<Trouble>,
 }
 
@@ -102,7 +102,7 @@ pub struct Subject<'a> {
     pub set: Option<&'a str>,
 }
 
-/// Where runners stand.
+/// Where all runners stand, and their newest failures.
 #[derive(Debug, Default)]
 pub struct Standings(Mutex<Inner>);
 

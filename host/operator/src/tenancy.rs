@@ -31,7 +31,7 @@ pub(crate) use room::Rooms;
 pub enum Standing {
     /// None is asked for.
     Off,
-    /// The file's.
+    /// The one that the file has now.
     Active,
     /// An earlier one, since the file is broken or gone.
     LastGood,
@@ -95,7 +95,7 @@ impl Tenancies {
         self.settled.subscribe()
     }
 
-    /// How things are.
+    /// Whether a tenancy is in force, and which one.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let state = self.read();

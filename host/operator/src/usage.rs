@@ -83,7 +83,7 @@ impl Look {
 /// Times of runners, seconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
-    /// Of each pool.
+    /// What the runners of each pool did with their time.
     pub(crate) by_pool: Vec<(Pool, Elapsed)>,
     /// For how long they were online, by for whom that was.
     pub(crate) by_repository: Vec<(Whose, f64)>,

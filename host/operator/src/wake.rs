@@ -14,7 +14,7 @@ use crate::target::TargetRef;
 /// Requests waiting per kind. Each is a name; controllers drain them into their own de-duplicating queues at once.
 const QUEUE: usize = 1024;
 
-/// Sending ends.
+/// Queues of objects to be reconciled soon, one per controller: the ends that send.
 #[derive(Clone, Debug)]
 pub struct Wake {
     runners: mpsc::Sender<ObjectRef<Runner>>,
@@ -39,7 +39,7 @@ pub struct Alarms {
     pub autoscalers: mpsc::Receiver<ObjectRef<HorizontalRunnerAutoscaler>>,
 }
 
-/// Makes both ends.
+/// Makes a queue for each controller: the ends that send and those that receive.
 #[must_use]
 pub fn channel() -> (Wake, Alarms) {
     let (runners, runner_alarms) = mpsc::channel(QUEUE);

@@ -63,7 +63,7 @@ struct Report {
     unread: Vec<String>,
 }
 
-/// Something to do.
+/// Something of ARC in the cluster, and what the user has to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Item {
     /// Kind, namespace and name.
@@ -74,7 +74,7 @@ pub(crate) struct Item {
     pub(crate) command: String,
 }
 
-/// Looks and reports.
+/// `pacer adopt`: prints what becomes of each object, and what the user has to do before and afterwards.
 pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.dry_run {
         bail!(

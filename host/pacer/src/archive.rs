@@ -10,17 +10,19 @@ use pacer_policy::{Decision, Record};
 
 use crate::cluster::Cluster;
 
-/// The receipts of a namespace.
+/// The receipts of a namespace, or of all.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
-    /// By pool.
+    /// What these are the receipts of, in words: `namespace ci`, or `all namespaces`.
+    pub(crate) of: String,
+    /// Receipts of each pool, in the order of kind and name.
     pub(crate) shelves: Vec<Shelf>,
 }
 
 /// The receipts of one pool.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    /// Kind and name: `RunnerDeployment/web`.
+    /// Kind, namespace and name: `RunnerDeployment ci/web`.
     pub(crate) pool: String,
     /// What it may hold, in words.
     pub(crate) bound: String,
@@ -44,16 +46,13 @@ impl Archive {
             true => Api::all(cluster.client.clone()),
             false => Api::namespaced(cluster.client.clone(), &cluster.namespace),
         };
+        let of = if all { "all namespaces".to_owned() } else { format!("namespace {}", cluster.namespace) };
         let listed = api.list(&ListParams::default().labels(label::RECEIPTS_OF_KIND)).await;
-        let listed = listed.with_context(|| {
-            format!(
-                "the receipts of namespace {} can't be read: that takes the right to list ConfigMaps there",
-                cluster.namespace
-            )
-        })?;
+        let listed = listed
+            .with_context(|| format!("the receipts of {of} can't be read: that takes the right to list ConfigMaps there"))?;
         let mut shelves: Vec<Shelf> = listed.items.iter().map(Shelf::read).collect();
         shelves.sort_by(|one, other| one.pool.cmp(&other.pool));
-        Ok(Self { shelves })
+        Ok(Self { of, shelves })
     }
 
     /// All of them, the oldest first.
@@ -64,11 +63,12 @@ impl Archive {
     }
 
     /// Why something that is looked for may not be there.
-    pub(crate) fn gaps(&self, namespace: &str, now: Timestamp) -> String {
+    pub(crate) fn gaps(&self, now: Timestamp) -> String {
         if self.shelves.is_empty() {
             return format!(
-                "there are no receipts in namespace {namespace} at all: nothing has been decided there, it is the wrong namespace (-n), or the \
-                 operator keeps none (--receipts-per-pool=0, or without the role pacer-receipts)"
+                "there are no receipts of {}: nothing has been decided there, it is the wrong namespace (-n), or the operator keeps none \
+                 (--receipts-per-pool=0, or without the role pacer-receipts)",
+                self.of
             );
         }
         let count: usize = self.shelves.iter().map(|shelf| shelf.records.len()).sum();
@@ -96,7 +96,7 @@ impl Shelf {
         let kind = object.labels().get(label::RECEIPTS_OF_KIND).cloned().unwrap_or_default();
         let name = of(annotation::RECEIPTS_OF).unwrap_or_else(|| object.name_any());
         let mut shelf = Self {
-            pool: format!("{kind}/{name}"),
+            pool: format!("{kind} {}/{name}", object.namespace().unwrap_or_default()),
             bound: of(annotation::RECEIPTS_BOUND).unwrap_or_default(),
             gone: of(annotation::RECEIPTS_GONE).and_then(|count| count.parse().ok()).unwrap_or(0),
             ..Self::default()
@@ -180,11 +180,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_explained() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        let none = Archive::default().gaps("default", now);
-        assert!(none.contains("--receipts-per-pool=0") && none.contains("-n"), "{none}");
+        let none = Archive { of: "namespace ci".into(), ..Archive::default() }.gaps(now);
+        assert!(none.starts_with("there are no receipts of namespace ci: ") && none.contains("--receipts-per-pool=0"), "{none}");
         let shelf =
-            Shelf { pool: "RunnerDeployment/web".into(), bound: "2 receipts, 9 bytes".into(), gone: 7, ..Shelf::default() };
-        let full = Archive { shelves: vec![shelf] }.gaps("default", now);
-        assert!(full.contains("RunnerDeployment/web had room for 2 receipts, 9 bytes, so 7 older ones are gone"), "{full}");
+            Shelf { pool: "RunnerDeployment ci/web".into(), bound: "2 receipts, 9 bytes".into(), gone: 7, ..Shelf::default() };
+        let full = Archive { shelves: vec![shelf], ..Archive::default() }.gaps(now);
+        assert!(full.contains("RunnerDeployment ci/web had room for 2 receipts, 9 bytes, so 7 older ones are gone"), "{full}");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a connection is kept that nobody uses.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What sends requests.
+/// Type of the service with which a client sends requests to the API server.
 pub(crate) type Sender = BoxService<http::Request<Body>, Response<Box<DynBody>>, BoxError>;
 
 /// The way to the API server: `--kubeconfig`, or what kubectl would use, or the pod's service account.

@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
 }
 
-/// What was found.
+/// What all checks found, for printing.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     findings: Vec<Finding>,

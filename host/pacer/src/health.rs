@@ -53,7 +53,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Nothing is ready.
+    /// State of a process that starts and is not ready.
     pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { phase: AtomicU8::new(Phase::Starting as u8), receiving: AtomicBool::new(true), metrics })
     }

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
 }
 
-/// One pool.
+/// A pool as `pacer status` shows it.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {

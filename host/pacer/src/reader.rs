@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 /// HTTP status of what does not exist.
 const NOT_FOUND: u16 = 404;
 
-/// Reads lists.
+/// Lists objects of one namespace or of all, and notes what can't be read.
 pub(crate) struct Reader {
     pub(crate) client: Client,
     namespace: Option<String>,

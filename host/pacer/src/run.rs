@@ -59,7 +59,7 @@ mod shards;
 
 pub(crate) use settings::settings;
 
-/// Runs until SIGTERM.
+/// `pacer run`: runs the operator until a signal or an error ends it.
 pub(crate) fn main(arguments: RunArguments) -> anyhow::Result<()> {
     telemetry::start(&arguments.log_level, arguments.log_format)?;
     for (flag, why) in arguments.obsolete.given() {

@@ -71,7 +71,7 @@ struct Page {
 /// Where what is shown comes from.
 #[derive(Clone)]
 enum Source {
-    /// The operator.
+    /// Snapshots of the operator that serves the page.
     Live(Feed),
     /// A trace, and what `pacer simulate` made of it.
     Past(Arc<Past>, Option<Report>),
@@ -121,12 +121,12 @@ impl Server {
         Ok(Self { listener, address: bound, access })
     }
 
-    /// Where it serves.
+    /// The address that it is bound to.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`.
+    /// Serves the page of a running operator until `stop`.
     pub(crate) async fn run(self, health: Arc<Health>, metrics: Arc<Metrics>, stop: CancellationToken) -> anyhow::Result<()> {
         let connections = metrics.connections(HttpServer::Page);
         let builder = Builder::new(metrics, env!("CARGO_PKG_VERSION"));

@@ -90,7 +90,7 @@ async fn run(arguments: WebhookArguments) -> anyhow::Result<()> {
 
 /// What a server is made from.
 pub(crate) struct Setting<'a> {
-    /// Where it listens.
+    /// Address and port to listen on; `:PORT` stands for every address.
     pub(crate) address: &'a str,
     /// Namespace of the autoscalers. Empty: all namespaces.
     pub(crate) namespace: &'a str,
@@ -106,9 +106,9 @@ pub(crate) struct Setting<'a> {
     pub(crate) client: Client,
     /// What goes before the storing of jobs, and what after it.
     pub(crate) precedence: Precedence,
-    /// Counts.
+    /// Metrics of deliveries and jobs.
     pub(crate) metrics: ReceiverMetrics,
-    /// Counts of connections.
+    /// Metrics of dropped connections.
     pub(crate) connections: ConnectionMetrics,
 }
 
@@ -146,7 +146,7 @@ struct Front {
 }
 
 impl Server {
-    /// Listens.
+    /// Binds the address; fails without a webhook secret, unless unsigned webhooks are allowed.
     pub(crate) async fn new(setting: Setting<'_>) -> anyhow::Result<Self> {
         let verifier = verifier(setting.receiver)?;
         if !verifier.checks() {

@@ -32,7 +32,7 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Whether a policy may decide now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is asked.
+    /// The policy is asked, and its answer is used.
     Ask,
     /// The shipped policy decides.
     Bypass,
@@ -121,7 +121,7 @@ impl Breaker {
         Some(Change::Opened)
     }
 
-    /// A probe ended.
+    /// Notes how a probe ended; returns a change when the breaker closes by it.
     pub(crate) fn probed(&mut self, outcome: Probe, now: Instant) -> Option<Change> {
         let State::Open { pause, next, probing, clean, .. } = &mut self.state else { return None };
         *probing = false;

@@ -80,7 +80,7 @@ pub enum BundleError {
         line: u64,
         /// From 1; 0 when nobody knows.
         column: u64,
-        /// What is wrong.
+        /// Message of the YAML parser, at most 1 KiB.
         message: String,
     },
     /// A value in it makes no sense.
@@ -88,7 +88,7 @@ pub enum BundleError {
     Field {
         /// From 1; 0 when nobody knows.
         line: u64,
-        /// Which one: `scale-down.limits`.
+        /// Name of the field: `scale-down.limits`.
         field: String,
         /// What is wrong with it and what to do.
         message: String,
@@ -98,9 +98,9 @@ pub enum BundleError {
     NoModule {
         /// From 1; 0 when nobody knows.
         line: u64,
-        /// Which one: `scale-down.module`.
+        /// Name of the field: `scale-down.module`.
         field: String,
-        /// What it names.
+        /// The missing key that the field names.
         key: String,
         /// Where it has to be: `data` for a text, `binaryData` for anything else.
         place: &'static str,
@@ -112,9 +112,9 @@ pub enum BundleError {
     NotPulled {
         /// From 1; 0 when nobody knows.
         line: u64,
-        /// Which one: `scale-down.module`.
+        /// Name of the field: `scale-down.module`.
         field: String,
-        /// Its whole name.
+        /// The reference as the field has it: `oci://`, registry, repository and digest.
         reference: String,
     },
     /// A module is refused.

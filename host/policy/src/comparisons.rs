@@ -45,7 +45,7 @@ pub struct Compared {
     pub in_force: String,
     /// Who was asked in shadow.
     pub shadow: String,
-    /// What was decided.
+    /// The answer of the policy that decides, in a few words.
     pub answered: String,
     /// What the policy in shadow answered, or why that could not have been used.
     pub would: String,

@@ -43,7 +43,7 @@ impl fmt::Display for Mode {
 /// Where a policy comes from.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Module {
-    /// The operator itself.
+    /// The shipped policy, which the entry names as `builtin`.
     Builtin,
     /// A key of `binaryData`, or of `data` where it is text.
     Component {
@@ -51,7 +51,7 @@ pub enum Module {
         key: String,
         /// The component: decompressed, and made of a core module where that is what lay there. Or the module of a text, see [`crate::text`].
         bytes: Arc<[u8]>,
-        /// See [`crate::text::identity`].
+        /// Digest of the bytes, and of the interpreter as well where they are a text: see [`crate::text::identity`].
         digest: Digest,
     },
 }

@@ -17,7 +17,7 @@ pub enum Level {
 /// A line of a policy, scrubbed and shortened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// Its importance.
+    /// For whom the policy wrote it.
     pub level: Level,
     /// One line without control characters, at most 1 KiB.
     pub message: String,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::decision::{Decision, PerDecision};
 use crate::fault::Fault;
 
-/// Where a policy comes from; with [`Decision`] and [`Fault::KINDS`] the only labels, so their number is bounded.
+/// Where a policy comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A policy of a user.
@@ -17,24 +17,12 @@ pub enum Source {
     Native,
 }
 
-impl Source {
-    /// Name for metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Custom => "custom",
-            Self::Shipped => "shipped",
-            Self::Native => "native",
-        }
-    }
-}
-
 /// One attempt to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// The decision that was asked for.
     pub decision: Decision,
-    /// Who was asked.
+    /// Where the policy that was asked comes from.
     pub source: Source,
     /// One of [`Fault::KINDS`]; none when the answer was used.
     pub fault: Option<&'static str>,

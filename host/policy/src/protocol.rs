@@ -54,7 +54,7 @@ pub enum Role {
 pub const LINGER: Duration = Duration::from_secs(30);
 
 impl Role {
-    /// All of them.
+    /// Every role.
     pub const ALL: [Self; 5] = [Self::Runner, Self::SurplusRunner, Self::Stager, Self::Interpreter, Self::Probe];
 
     /// The word on the command line.
@@ -98,7 +98,7 @@ impl Locks {
 /// What a probe could do although it must not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
-    /// What it tried.
+    /// Each action that was tried, in a few words.
     pub tried: Vec<String>,
     /// Those of them that worked.
     pub possible: Vec<String>,
@@ -123,14 +123,14 @@ pub enum Request {
     Interpret {
         /// What later requests call the policy.
         policy: Digest,
-        /// Who runs it.
+        /// Digest of the interpreter that runs the text.
         interpreter: Digest,
     },
     /// The same of a text that was tried in another process. Answered by [`Reply::Done`].
     Recite {
         /// What later requests call the policy.
         policy: Digest,
-        /// Who runs it.
+        /// Digest of the interpreter that runs the text.
         interpreter: Digest,
     },
     /// Has a loaded policy check settings. Answered by [`Reply::Done`].
@@ -180,7 +180,7 @@ pub enum Preparation {
 /// What a child answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// It was done.
+    /// Of [`Request::Adopt`], [`Request::Recite`], [`Request::Validate`] and [`Request::Rehearse`].
     Done,
     /// Of [`Request::Probe`].
     Probed(Probed),

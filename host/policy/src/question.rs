@@ -22,7 +22,7 @@ use crate::wire;
 
 /// A request that knows how to be put to a component and to the linked policy.
 pub(crate) trait Question: Serialize + Send + Sync + 'static {
-    /// What is answered.
+    /// The answer to the request: choices, verdicts, a capacity plan or recoveries.
     type Answer: Serialize + DeserializeOwned + Clone + Debug + PartialEq + Into<Answer> + Send + 'static;
     /// Which decision this is.
     const DECISION: Decision;

@@ -16,7 +16,7 @@ use crate::text::Interpreted;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecidedBy {
-    /// A component.
+    /// A policy of a user, or the shipped one as a component.
     Policy {
         /// Name from its description.
         name: String,
@@ -65,7 +65,7 @@ pub struct Attempt {
     pub peak_memory: usize,
     /// What it said, at most 32 lines.
     pub log: Vec<LogLine>,
-    /// Lines beyond those.
+    /// Log lines beyond those 32, which were dropped.
     pub log_dropped: u32,
     /// Why its answer was not used.
     pub fault: Option<Fault>,

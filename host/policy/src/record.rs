@@ -30,7 +30,7 @@ pub struct Record {
     pub version: u32,
     /// Names it; grows with time. See [`id`].
     pub id: String,
-    /// When.
+    /// When it was decided.
     pub at: Timestamp,
     /// Whose runners it was about: what the user made, where the request speaks of one of its sets.
     pub pool: Pool,
@@ -72,9 +72,9 @@ impl std::fmt::Display for Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Item {
-    /// The runner.
+    /// Name of the runner.
     pub name: String,
-    /// What was done.
+    /// What the operator did about it, or why it did nothing.
     #[serde(flatten)]
     pub done: Done,
     /// Where it failed, when it was given up for a failure that its node or its image may be to blame for.
@@ -115,7 +115,7 @@ pub enum Done {
     },
     /// GitHub could not be asked to remove it: it stays until that was tried again.
     NotUnregistered {
-        /// Why.
+        /// Why its registration could not be removed.
         error: String,
     },
     /// Fewer were wanted and it did nothing: it was deleted before any policy was asked.
@@ -148,7 +148,7 @@ pub enum Done {
         /// Why the operator refuses to run it again, for people.
         why: String,
     },
-    /// Nothing for now.
+    /// Nothing is done yet; it is looked at again later.
     Waits {
         /// It is looked at again after this.
         seconds: u32,
@@ -156,7 +156,7 @@ pub enum Done {
 }
 
 impl Done {
-    /// Whether anything changed.
+    /// Whether the operator changed something in the cluster or at GitHub.
     #[must_use]
     pub fn acted(&self) -> bool {
         match self {
@@ -174,9 +174,9 @@ impl Done {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Change {
-    /// What it was.
+    /// Wanted number of runners before the decision.
     pub from: u32,
-    /// What it is.
+    /// Wanted number of runners after it.
     pub to: u32,
     /// Why, when everything that is not the policy's is reckoned in: bounds, schedules, delays.
     pub reason: String,

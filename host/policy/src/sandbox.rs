@@ -36,13 +36,13 @@ pub const QUEUE: usize = 64;
 pub struct Evaluation<T> {
     /// The answer, checked by [`pacer_core::gate`].
     pub answer: T,
-    /// Who gave it.
+    /// The policy that gave the answer.
     pub decided_by: DecidedBy,
     /// Why the policy that was asked first did not; none when it did.
     pub fault: Option<Fault>,
     /// The record of it.
     pub receipt: Receipt,
-    /// What was asked.
+    /// The request that was answered.
     pub input: Input,
 }
 

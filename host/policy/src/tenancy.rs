@@ -34,7 +34,7 @@ const MESSAGE_BYTES: usize = 512;
 /// Why a tenancy file is refused. One line that names the place and says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenancyError {
-    /// There is none.
+    /// The ConfigMap has no key `tenancy.yaml`.
     #[error("the ConfigMap has no key {FILE} in data; put the tenancy there")]
     NoFile,
     /// It is too large.
@@ -47,13 +47,13 @@ pub enum TenancyError {
         line: u64,
         /// From 1; 0 when nobody knows.
         column: u64,
-        /// What is wrong.
+        /// Message of the YAML parser, at most 512 bytes.
         message: String,
     },
     /// A value in it makes no sense.
     #[error("{FILE}: {path}: {message}")]
     Field {
-        /// Which one: `namespaces[0].quotas.runners`.
+        /// Path of the value: `namespaces[0].quotas.runners`.
         path: String,
         /// What is wrong with it and what to do.
         message: String,

@@ -24,7 +24,7 @@ pub struct Outcome {
     pub inside: Duration,
     /// Most linear memory held at once, in bytes.
     pub peak_memory: usize,
-    /// What it said.
+    /// Log lines of the policy that are kept.
     pub log: Vec<LogLine>,
     /// Lines beyond those that are kept.
     pub log_dropped: u32,

@@ -74,11 +74,11 @@ pub(super) struct Entry {
 /// Whether this version of the operator has staged an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// It has not.
+    /// It has not tried to.
     Never,
     /// It began to, and did not come to an end.
     InVain,
-    /// It has.
+    /// It has staged it.
     Well,
 }
 
@@ -146,7 +146,7 @@ fn modules(object: &ConfigMap, pulled: &BTreeMap<Reference, Vec<u8>>) -> BTreeMa
 /// A content that was active once, as people may have it back.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// Identifies it.
+    /// Digest of the content, which identifies it.
     pub digest: String,
     /// Why it was rolled back; none for a good one.
     pub rejected: Option<String>,
@@ -293,7 +293,7 @@ impl History {
         Ok(())
     }
 
-    /// Removes all.
+    /// Deletes all entries of this policy set, unless they are another process's.
     pub(super) async fn forget(&self) -> Result<(), kube::Error> {
         if self.is_anothers {
             return Ok(());

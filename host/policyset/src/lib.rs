@@ -170,7 +170,7 @@ impl View {
 pub struct Cluster {
     /// Watches their ConfigMaps; writes their status and history.
     pub client: Client,
-    /// Events about them.
+    /// Publishes Events about them.
     pub events: Events,
     /// Learns of each policy set whose contribution has changed, so that whatever depends on it is reconciled.
     pub changed: mpsc::Sender<ObjectKey>,
@@ -277,7 +277,7 @@ impl PolicySets {
         kept
     }
 
-    /// The engine.
+    /// The host that loads policies and holds the generation in force.
     #[must_use]
     pub fn host(&self) -> &Arc<PolicyHost> {
         &self.host

@@ -22,7 +22,7 @@ const PLACES: usize = 8;
 /// The first pause after a pull that failed.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The longest one.
+/// The longest pause after a pull that failed; pauses double up to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// What Kubernetes calls a Secret with credentials of registries, and its key.

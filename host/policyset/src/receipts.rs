@@ -237,7 +237,7 @@ pub struct Written {
     pub id: String,
     /// When it was decided.
     pub at: Timestamp,
-    /// Who decided.
+    /// Who decided: `default@sha256:0123456789ab`, `native`, or `none` where no policy was asked.
     pub policy: String,
     /// What was done.
     pub summary: String,

@@ -159,10 +159,10 @@ impl Subject {
 /// That a content is tried, or was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What.
+    /// Which content is tried, by which version of the operator.
     #[serde(flatten)]
     pub subject: Subject,
-    /// Since when.
+    /// When that was written down, before the content is staged.
     pub at: Timestamp,
 }
 
@@ -213,7 +213,7 @@ pub struct LastError {
 pub(crate) enum Detail {
     /// Without them: differs only when something happened.
     Essence,
-    /// With them.
+    /// All that the status says, these numbers included.
     Whole,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Login {
 /// Why there are no credentials. Says nothing of what is in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// Too long.
+    /// It has more than 256 KiB.
     #[error("it has more than {LARGEST} bytes")]
     Long,
     /// Not the JSON that it must be.

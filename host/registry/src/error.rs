@@ -7,7 +7,7 @@ use crate::manifest::ManifestError;
 /// Why a module was not pulled. Messages name what the policy set names, say what to do, and have no word of the registry's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullError {
-    /// No answer.
+    /// The registry gave no whole answer, or its name makes no address.
     #[error("{registry} can't be reached ({why}); check the name, the network and the registry's certificate")]
     Unreachable {
         /// The host that was called.
@@ -93,7 +93,7 @@ pub enum PullError {
         /// What was asked for.
         what: &'static str,
     },
-    /// No policy.
+    /// The manifest of the artifact is not that of a policy.
     #[error(
         "the artifact is no policy: {0}; push the policy alone: oras push REGISTRY/REPOSITORY:TAG policy.wasm:application/wasm, or \
          policy.js:text/javascript"

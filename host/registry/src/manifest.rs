@@ -46,7 +46,7 @@ const SIGNATURES: usize = 16;
 /// Why an artifact is no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// No manifest.
+    /// The bytes are no JSON of a manifest.
     #[error("its manifest can't be read (line {line}, column {column})")]
     Unreadable {
         /// From 1.
@@ -54,10 +54,10 @@ pub enum ManifestError {
         /// From 1.
         column: usize,
     },
-    /// It names others.
+    /// It is an index, which names other manifests.
     #[error("it is an index of artifacts, and the digest must be that of one of them")]
     Index,
-    /// Not one layer.
+    /// So many of its layers are modules of a policy, and not exactly one.
     #[error("it has {0} layers of type application/wasm or text/javascript, and must have one")]
     Layers(usize),
     /// A digest that is none.
@@ -68,7 +68,7 @@ pub enum ManifestError {
 /// Bytes in a registry, by their digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blob {
-    /// 64 digits.
+    /// SHA-256 as 64 hexadecimal digits, without `sha256:`.
     pub(crate) digest: String,
     pub(crate) size: u64,
 }

@@ -34,7 +34,7 @@ pub enum KeyError {
     /// No PEM, or none of public keys.
     #[error("it has no public key in PEM (-----BEGIN PUBLIC KEY-----); cosign writes one as cosign.pub")]
     None,
-    /// Of another kind.
+    /// The key of this number, from 1, is not ECDSA on P-256.
     #[error("its key number {0} is not ECDSA on P-256, which is what cosign generate-key-pair makes")]
     Kind(usize),
 }

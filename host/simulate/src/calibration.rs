@@ -31,14 +31,14 @@ impl Default for Bound {
     }
 }
 
-/// One figure.
+/// One figure as it was recorded, beside the same of the simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Deviation {
     /// Of this pool; of all when none.
     pub pool: Option<String>,
     /// What it is called.
     pub metric: &'static str,
-    /// As it was.
+    /// Its value in the trace.
     pub recorded: f64,
     /// As it is simulated, the mean over all seeds.
     pub simulated: f64,
@@ -53,7 +53,7 @@ pub struct Deviation {
 pub struct Calibration {
     /// How far they may be off.
     pub bound: Bound,
-    /// The figures.
+    /// Those of all pools together first, then those of each pool that is judged by itself.
     pub deviations: Vec<Deviation>,
 }
 

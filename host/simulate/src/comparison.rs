@@ -122,9 +122,9 @@ impl Metric {
 pub struct Spread {
     /// Arithmetic mean; 0 without runs.
     pub mean: f64,
-    /// Least.
+    /// Smallest value of a run.
     pub min: f64,
-    /// Greatest.
+    /// Largest value of a run.
     pub max: f64,
     /// Standard deviation from run to run; 0 of a single one.
     #[serde(skip)]

@@ -20,11 +20,11 @@ const MAX: u32 = 6;
 #[derive(Clone, Debug)]
 struct Day {
     delay: u64,
-    /// What happened.
+    /// Decisions about the number of runners, as the simulation took them.
     numbers: Vec<Numbered>,
     /// Runner, when its job started, when it was over.
     worked: Vec<(usize, i64, i64)>,
-    /// What was said.
+    /// Texts of the Events about changes of the number.
     events: Vec<String>,
     receipts: Vec<(String, String)>,
     removals: Vec<(i64, usize, String)>,

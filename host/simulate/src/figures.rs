@@ -24,7 +24,7 @@ pub struct Figures {
     pub wait_p50: f64,
     /// 95th percentile.
     pub wait_p95: f64,
-    /// Longest.
+    /// Longest wait, seconds.
     pub wait_max: f64,
     /// Minutes for which runners existed, summed.
     pub runner_minutes: f64,

@@ -19,7 +19,7 @@ struct Class {
 #[derive(Debug)]
 pub(crate) struct GitHub {
     classes: Vec<Class>,
-    /// By job.
+    /// By index of the job, the index of its class.
     class_of: Vec<usize>,
     /// By pool, the classes that its runners fit.
     fitting: Vec<Vec<usize>>,

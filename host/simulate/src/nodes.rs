@@ -171,7 +171,7 @@ pub(crate) fn recorded(
 pub(crate) struct Nodes {
     nodes: Vec<RecordedNode>,
     usual_slots: usize,
-    /// By runner.
+    /// By index of the runner, the index of its node.
     placed: BTreeMap<usize, usize>,
     occupancy: Occupancy,
 }

@@ -33,7 +33,7 @@ pub use sight::{Decided, JobSeen, Numbered, Removed, RunnerSeen, Sight, Story};
 /// What a run comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// By pool.
+    /// Figures of each pool, by its name.
     pub pools: BTreeMap<String, Figures>,
     /// All pools together.
     pub total: Figures,

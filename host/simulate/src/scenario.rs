@@ -23,7 +23,7 @@ const VERDICT: Moment = 3_000;
 /// Why a trace can't be simulated.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// No pool.
+    /// The trace has no settings of any pool.
     #[error(
         "the trace has no settings of any pool: record where RunnerDeployments or RunnerSets with HorizontalRunnerAutoscalers are"
     )]
@@ -90,7 +90,7 @@ pub(crate) struct Pool {
     pub(crate) initial: Vec<(Arc<str>, bool)>,
 }
 
-/// What is simulated.
+/// A trace as it is simulated: its jobs, pools and nodes, and how long things took.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub(crate) begins: Moment,

@@ -36,7 +36,7 @@ impl Use {
 #[derive(Debug, Default)]
 pub(crate) struct Volumes {
     kept: Vec<Kept>,
-    /// Names so far.
+    /// Number of names that were given so far; each claim is named by its number.
     named: u64,
     pub(crate) used: Use,
 }

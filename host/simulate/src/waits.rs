@@ -24,7 +24,7 @@ pub struct Waits {
     pub p50: f64,
     /// 95th percentile.
     pub p95: f64,
-    /// Longest.
+    /// Longest wait.
     pub max: f64,
 }
 

@@ -138,7 +138,7 @@ pub fn read(path: &Path) -> Result<Contents, FileError> {
     whole.ok_or_else(|| FileError::Empty { path: path.to_owned() })
 }
 
-/// Sorts by time.
+/// Name of a file that begins now. Names sort by time.
 fn name(now: Timestamp) -> String {
     format!("{}{}{}", NAME.0, now.strftime("%Y%m%dT%H%M%S%.3fZ"), NAME.1)
 }

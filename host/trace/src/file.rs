@@ -34,9 +34,9 @@ pub enum FileError {
     /// The file system refuses.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system, or of making a line of JSON.
         source: io::Error,
     },
     /// A directory without traces.
@@ -60,7 +60,7 @@ pub enum FileError {
     Version {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The version that its header names.
         found: u32,
     },
     /// A line is no record.
@@ -70,7 +70,7 @@ pub enum FileError {
         path: PathBuf,
         /// From 1.
         line: usize,
-        /// What is wrong.
+        /// Message of the JSON parser, at most 300 characters.
         message: String,
     },
     /// A line is too long to be a record.
@@ -96,7 +96,7 @@ pub fn is_compressed(path: &Path) -> bool {
 /// A trace, and how much of its file is whole.
 #[derive(Debug)]
 pub struct Contents {
-    /// What it says.
+    /// The header, and the records of all whole lines.
     pub trace: Trace,
     /// Bytes of its lines, uncompressed.
     pub lines: u64,

@@ -13,13 +13,13 @@ use crate::surroundings::Surroundings;
 /// The life of a job, from queued to completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobLife {
-    /// What it is.
+    /// Repository, workflow, labels and attempt.
     pub about: About,
     /// When it was queued.
     pub queued: Timestamp,
-    /// When it started.
+    /// When it started; none where the trace does not say so.
     pub started: Option<Timestamp>,
-    /// On which runner.
+    /// Name of the runner that it was given to; none where the trace does not say so.
     pub runner: Option<Arc<str>>,
     /// When it was over.
     pub completed: Option<Timestamp>,
@@ -76,12 +76,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All lives.
+/// Lives of all jobs, runners and pools of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
     /// Since when everything is recorded.
     pub started: Timestamp,
-    /// Until when.
+    /// Time of the newest record.
     pub ended: Timestamp,
     /// By GitHub's id.
     pub jobs: BTreeMap<u64, JobLife>,
@@ -102,7 +102,7 @@ pub struct History {
 }
 
 impl History {
-    /// Of a trace.
+    /// Puts the lives together from the records of a trace.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let started = trace.header.started;

@@ -27,9 +27,9 @@ use record::Standing;
 /// The header, and the records in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// First line.
+    /// First line of the file.
     pub header: Header,
-    /// All others.
+    /// All other lines.
     pub records: Vec<Record>,
 }
 

@@ -8,9 +8,9 @@ const RUNNER_SET: &str = "runnerset";
 /// What a pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolKind {
-    /// A RunnerDeployment.
+    /// Called `namespace/name` in traces.
     RunnerDeployment,
-    /// A RunnerSet.
+    /// Called `namespace/runnerset/name` in traces.
     RunnerSet,
 }
 
@@ -28,11 +28,11 @@ impl PoolKind {
 /// The name of a pool: `namespace/name` of a RunnerDeployment, `namespace/runnerset/name` of a RunnerSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolName<'a> {
-    /// What it is.
+    /// Whether it is a RunnerDeployment or a RunnerSet.
     pub kind: PoolKind,
     /// Its namespace; empty in a name that has none.
     pub namespace: &'a str,
-    /// Its own name.
+    /// Name of the object in its namespace.
     pub name: &'a str,
 }
 

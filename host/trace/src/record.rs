@@ -39,17 +39,17 @@ impl Header {
     }
 }
 
-/// Any other line.
+/// Any line of a trace but the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// When it happened, as exactly as known.
     pub at: Timestamp,
-    /// What happened.
+    /// The kind of the record, and its fields.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What happened.
+/// What happened, or how something is from now on; `kind` in JSON says which.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum What {
@@ -59,7 +59,7 @@ pub enum What {
     JobQueued {
         /// GitHub's id of the job.
         job: u64,
-        /// What it is.
+        /// Repository, workflow, labels and attempt.
         #[serde(flatten)]
         about: About,
     },
@@ -70,7 +70,7 @@ pub enum What {
         /// Name of the runner.
         runner: Arc<str>,
     },
-    /// A job runs.
+    /// A job began to run.
     JobStarted {
         /// GitHub's id of the job.
         job: u64,
@@ -85,36 +85,36 @@ pub enum What {
     },
     /// A Runner object was made.
     RunnerCreated {
-        /// Its name.
+        /// Name of the runner.
         runner: Arc<str>,
         /// `namespace/name` of its pool.
         pool: Arc<str>,
     },
     /// It became known which node a runner's pod is on.
     RunnerPlaced {
-        /// Its name.
+        /// Name of the runner.
         runner: Arc<str>,
         /// Name of the node.
         node: Arc<str>,
     },
     /// A runner came online for the first time.
     RunnerRegistered {
-        /// Its name.
+        /// Name of the runner.
         runner: Arc<str>,
     },
     /// A runner has a job.
     RunnerBusy {
-        /// Its name.
+        /// Name of the runner.
         runner: Arc<str>,
     },
     /// A runner has no job any more.
     RunnerIdle {
-        /// Its name.
+        /// Name of the runner.
         runner: Arc<str>,
     },
     /// A Runner object is gone.
     RunnerEnded {
-        /// Its name.
+        /// Name of the runner.
         runner: Arc<str>,
         /// Why it is gone; [`End::Unknown`] where nothing says so.
         why: End,
@@ -123,9 +123,9 @@ pub enum What {
     Decision {
         /// `namespace/name` of the pool.
         pool: Arc<str>,
-        /// The number before.
+        /// Wanted number of runners before the change.
         from: u32,
-        /// The number after.
+        /// Wanted number of runners after it.
         to: u32,
         /// Why, for people.
         #[serde(default)]

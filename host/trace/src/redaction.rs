@@ -15,7 +15,7 @@ const DIGITS: usize = 16;
 pub struct Redaction(hmac::Key);
 
 impl Redaction {
-    /// With this key.
+    /// Makes a redaction; the same key gives the same hashes in every trace.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))

@@ -29,7 +29,7 @@ pub enum NodeState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeFacts {
-    /// Its name.
+    /// Name of the node.
     pub node: Arc<str>,
     /// How it is from now on.
     pub state: NodeState,
@@ -68,7 +68,7 @@ pub struct Listings {
     pub credentials: Arc<str>,
     /// By scope; those that failed or were torn first.
     pub scopes: Vec<ScopeListings>,
-    /// Scopes beyond these.
+    /// Number of further scopes, which are left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u32,
 }
@@ -93,7 +93,7 @@ pub struct ScopeListings {
     /// How long it took.
     #[serde(default)]
     pub milliseconds: u64,
-    /// Runners in it.
+    /// Number of runners in the last good listing.
     #[serde(default)]
     pub runners: u64,
     /// Failed ones since then.
@@ -120,20 +120,20 @@ pub struct Budget {
     pub secondary_until: Option<Timestamp>,
 }
 
-/// One hourly budget.
+/// One hourly budget of calls to GitHub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// Which: GitHub's word.
+    /// GitHub's name of the budget, such as `core`.
     pub resource: Arc<str>,
     /// Whose installation is charged; none where the credentials have one budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Arc<str>>,
-    /// Calls per window.
+    /// Calls that GitHub allows per window.
     pub limit: u32,
     /// Calls charged in this window.
     pub used: u32,
-    /// Calls left.
+    /// Calls left in this window.
     pub remaining: u32,
     /// When the window ends.
     pub resets_at: Timestamp,
@@ -171,7 +171,7 @@ pub struct CredentialsLife {
     pub held_back: u64,
 }
 
-/// All of it.
+/// What a trace says of nodes, of room for runners, and of listings and limits at GitHub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Nodes by name: what was said of each, and from when on.

@@ -10,9 +10,9 @@ const MOMENT: SignedDuration = SignedDuration::from_nanos(1);
 /// How much of a trace is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Most records.
+    /// Most records that are held.
     pub records: usize,
-    /// For how long.
+    /// How far back records are held.
     pub time: SignedDuration,
 }
 
@@ -81,7 +81,7 @@ impl Window {
         self.trace.cut(self.started().max(earliest(time)), now)
     }
 
-    /// Begins later.
+    /// Drops what is before this moment, and all checkpoints.
     fn begin(&mut self, from: Timestamp) {
         self.trace = self.trace.cut(from.max(self.started()), Timestamp::MAX);
         self.trace.records.retain(|record| record.what != What::Checkpoint {});

@@ -32,7 +32,7 @@ pub struct Case<R> {
     pub about: String,
     /// Settings as JSON, when the case has its own.
     pub settings: Option<String>,
-    /// What is asked.
+    /// Request that the policy is given.
     pub request: R,
     /// What must come of it.
     pub expected: Expected,

@@ -15,7 +15,7 @@ pub trait Restart: Policy {
 /// What shall happen to a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Leave it.
+    /// Leave the runner as it is.
     Keep,
     /// Decide again after so many seconds.
     LookAgain(u32),

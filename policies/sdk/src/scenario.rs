@@ -32,7 +32,7 @@ pub struct Scenario {
 /// A runner that a policy chose to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picked {
-    /// Of the candidate.
+    /// Name of the chosen candidate.
     pub name: String,
     /// What the people on call will read.
     pub reason: String,
@@ -41,7 +41,7 @@ pub struct Picked {
 /// What a policy decided about a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// Of the subject.
+    /// Name of the subject that was decided about.
     pub name: String,
     /// The contract's name of the action.
     pub action: String,
@@ -54,7 +54,7 @@ pub struct Decided {
 /// What a policy decided about a job that died with its runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Of the job.
+    /// Id of the job that was decided about.
     pub id: u64,
     /// The contract's name of the action.
     pub action: String,

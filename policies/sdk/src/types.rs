@@ -1,4 +1,4 @@
-//! What all three decisions are told: the pool, its nodes, further facts.
+//! What all decisions are told: the pool, its nodes, further facts.
 
 pub use crate::bindings::pacer::policy::types::{ApiBudget, Attribute, Counts, Node, Pool, Quantiles};
 
@@ -11,7 +11,7 @@ pub fn attribute<'a>(attributes: &'a [Attribute], key: &str) -> Option<&'a str> 
 /// Runners of a pool that wait because the cluster has no room for them: no node takes their pods, or a quota is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// How many.
+    /// Number of runners that wait, for a node or for a quota.
     pub runners: u32,
     /// For how long the first of them has been waiting.
     pub seconds: u32,

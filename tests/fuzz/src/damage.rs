@@ -109,7 +109,7 @@ impl fmt::Debug for Input {
 }
 
 impl Damaged {
-    /// Of these messages.
+    /// Makes its inputs from these messages.
     #[must_use]
     pub fn new(messages: Vec<Vec<u8>>) -> Self {
         Self { messages }

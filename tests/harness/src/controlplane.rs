@@ -30,7 +30,7 @@ mod template;
 /// How long each component has until it is ready. Two cores that also compile make a start of four seconds last long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// etcd's directory.
+/// Name of etcd's data directory, below the directory of the control plane.
 const DATA: &str = "etcd";
 
 /// How often a start is tried when another process takes one of the chosen ports.
@@ -64,7 +64,7 @@ pub enum ControlPlaneError {
     /// A file of it could not be read or written.
     #[error("cannot use {path}: {source}")]
     File {
-        /// Which file.
+        /// File or directory that could not be used.
         path: PathBuf,
         /// What the file system said.
         source: io::Error,
@@ -125,7 +125,7 @@ pub struct ControlPlane {
     directory: TempDir,
 }
 
-/// Where everything is.
+/// Directory of a control plane's files, and where its API server listens.
 #[derive(Clone, Debug)]
 struct Layout {
     root: PathBuf,

@@ -115,7 +115,7 @@ impl View<'_> {
         self.0.jobs.counts
     }
 
-    /// One job.
+    /// The job of that number, if there is one.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.0.jobs.all.get(&id)
@@ -185,7 +185,7 @@ impl View<'_> {
         self.0.calls.count(route)
     }
 
-    /// All requests.
+    /// Number of requests of all kinds, those that GitHub does not know included.
     #[must_use]
     pub fn total_calls(&self) -> u64 {
         self.0.calls.total()
@@ -476,7 +476,7 @@ impl SimGitHub {
     }
 }
 
-/// What goes wrong.
+/// Faults, listings that deviate from the truth, a wrong clock, and rate limits.
 impl SimGitHub {
     /// Injects a fault. Of several that meet a request, the oldest acts.
     pub fn inject(&self, fault: Fault) -> FaultId {
@@ -581,7 +581,7 @@ impl SimGitHub {
     }
 }
 
-/// What happened.
+/// The true state, to look at and to wait for.
 impl SimGitHub {
     /// Looks at the truth.
     pub fn view<T>(&self, look: impl FnOnce(&View<'_>) -> T) -> T {
@@ -616,7 +616,7 @@ impl SimGitHub {
         self.view(|view| view.jobs())
     }
 
-    /// One job.
+    /// The job of that number, if there is one.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<Job> {
         self.view(|view| view.job(id).cloned())

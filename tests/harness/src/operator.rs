@@ -68,7 +68,7 @@ pub enum OperatorError {
     /// It ended or did not become ready.
     #[error("the operator {problem}; the end of its log:\n{log}")]
     NotReady {
-        /// What happened.
+        /// What went wrong: it ended early, or was not ready in time.
         problem: String,
         /// The last lines of its output.
         log: String,
@@ -76,7 +76,7 @@ pub enum OperatorError {
     /// Its HTTP endpoint or files of /proc could not be read.
     #[error("cannot read {what} of the operator: {source}")]
     Read {
-        /// What was read.
+        /// What could not be read: a path of its HTTP endpoint, a file of /proc, or an address.
         what: String,
         /// What the system said.
         source: io::Error,

@@ -14,7 +14,7 @@ use crate::operator::{self, Operator, OperatorError, Usage};
 /// How long each has until it receives.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What receives.
+/// How many replicas receive webhooks, and how they are started.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How each is started.

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is known to those who may read and write, where somebody has to know something.
 pub const USER: &str = "tests";
-/// Its password.
+/// Password of [`USER`].
 pub const PASSWORD: &str = "a password of the tests";
 
 /// What the DER of a public key on P-256 begins with.
@@ -52,7 +52,7 @@ pub enum RegistryError {
     Push {
         /// What it was to take.
         what: String,
-        /// What it said.
+        /// Status of its answer, or why there is none.
         answer: String,
     },
     /// A key could not be made or used.

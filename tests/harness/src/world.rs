@@ -25,7 +25,7 @@ const LIFE: &str = "NAME:.metadata.name,UID:.metadata.uid,DELETED:.metadata.dele
 pub struct Options {
     /// The control plane. The definitions of [`Options::definitions`] are added to its own.
     pub plane: controlplane::Options,
-    /// The simulated GitHub.
+    /// Settings of the simulated GitHub.
     pub github: Settings,
     /// The simulated nodes; none when absent.
     pub nodes: Option<nodes::Options>,
@@ -60,10 +60,10 @@ pub enum WorldError {
     /// The control plane could not be started or used.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
-    /// The simulated GitHub.
+    /// The simulated GitHub could not be started.
     #[error("cannot start the simulated GitHub: {0}")]
     GitHub(io::Error),
-    /// The simulated nodes.
+    /// The simulated nodes could not be started or used.
     #[error(transparent)]
     Nodes(#[from] NodesError),
     /// The operator could not be run or asked.
@@ -72,7 +72,7 @@ pub enum WorldError {
     /// A check of a test failed; see [`World::check`].
     #[error("{what}\n{report}")]
     Check {
-        /// What failed.
+        /// The error of the check.
         what: String,
         /// The state of the world then.
         report: String,

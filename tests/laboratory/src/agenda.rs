@@ -53,7 +53,7 @@ pub enum Key {
     Scaler,
     /// The RunnerDeployment.
     Target,
-    /// A RunnerReplicaSet.
+    /// A RunnerReplicaSet, by its number.
     Set(u32),
     /// A Runner, by its number.
     Runner(RunnerId),

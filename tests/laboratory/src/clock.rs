@@ -8,9 +8,9 @@ use jiff::Timestamp;
 /// Milliseconds since the beginning of a run.
 pub type At = u64;
 
-/// A second.
+/// Milliseconds in a second.
 pub const SECOND: At = 1_000;
-/// A minute.
+/// Milliseconds in a minute.
 pub const MINUTE: At = 60 * SECOND;
 
 /// The wall clock shows this at the beginning of a run: a whole second.
@@ -19,7 +19,7 @@ const BEGINNING: i64 = 1_767_225_600_000;
 /// Both clocks of the operator at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Virtual time.
+    /// Milliseconds since the beginning of the run.
     pub at: At,
     /// As the wall clock shows it.
     pub now: Timestamp,
@@ -49,7 +49,7 @@ pub fn moment(wall: Timestamp) -> At {
     u64::try_from(wall.as_millisecond().saturating_sub(BEGINNING)).unwrap_or(0)
 }
 
-/// Milliseconds, rounded up.
+/// The duration in milliseconds, rounded up.
 #[must_use]
 pub fn millis(duration: Duration) -> At {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(At::MAX)

@@ -22,13 +22,13 @@ pub struct Report {
     pub jobs: u64,
     /// Jobs that went with their registration before anybody could know of them.
     pub unlucky: u64,
-    /// Runners made.
+    /// Runner objects that the operator made, in all runs together.
     pub made: u64,
     /// The most points of any minute.
     pub points: u32,
-    /// Virtual time.
+    /// Virtual milliseconds that all runs lasted together.
     pub lasted: At,
-    /// Time.
+    /// Real time that the whole search took.
     pub took: Duration,
 }
 

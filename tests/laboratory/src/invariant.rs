@@ -57,11 +57,11 @@ impl Invariant {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant that did not hold.
     pub invariant: Invariant,
-    /// When.
+    /// When in the run the check found it.
     pub at: At,
-    /// What was found.
+    /// What the check found, in words.
     pub what: String,
 }
 

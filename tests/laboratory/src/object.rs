@@ -56,7 +56,7 @@ pub struct Set {
 /// A Runner; its name is made from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// Its RunnerReplicaSet.
+    /// Number of its RunnerReplicaSet.
     pub set: u32,
     /// When it was made.
     pub created: At,
@@ -77,7 +77,7 @@ pub struct Pod {
     pub uid: u32,
     /// When it was made.
     pub created: At,
-    /// Where it runs.
+    /// Number of its node; none until it is scheduled.
     pub node: Option<u32>,
     /// When its container started.
     pub started: Option<At>,

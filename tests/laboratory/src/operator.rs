@@ -59,7 +59,7 @@ impl From<Unanswered> for Halt {
     }
 }
 
-/// A process.
+/// A process of the operator, with all that it remembers.
 pub struct Operator {
     rules: Rules,
     stop: StopLimits,

@@ -29,23 +29,23 @@ const NODES: u32 = 3;
 /// What goes wrong, and until when.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// GitHub refuses.
+    /// How GitHub refuses requests, and until when.
     pub refusal: Option<(Refusal, At)>,
     /// Since when GitHub last refused the credentials, and until when.
     pub revoked: Option<(At, At)>,
-    /// Listings are torn.
+    /// Until when listings of runners are torn.
     pub torn: At,
     /// The registration that the last torn listing lacked.
     pub missed: Option<u64>,
-    /// Changes fail.
+    /// Until when changes at the API server fail, or their answers get lost.
     pub api: At,
     /// The flag is late by so much, for jobs that begin before the second time.
     pub flag: (At, At),
     /// When the flag of jobs that run is false.
     pub drops: Vec<(At, At)>,
-    /// Webhooks are lost.
+    /// Until when webhooks are lost.
     pub webhooks: At,
-    /// Pods start slowly.
+    /// Until when pods start slowly.
     pub slow: At,
     /// Agents do not register.
     pub bad: At,
@@ -67,11 +67,11 @@ pub struct Node {
 /// What the checks need to remember.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    /// What was found.
+    /// The first violation that was found.
     pub violation: Option<Violation>,
     /// The largest number that was ever wanted.
     pub wanted: u32,
-    /// Changes that the operator made, and when the last one was.
+    /// How many changes the operator made.
     pub writes: u64,
     /// When the operator changed anything last.
     pub last_write: At,
@@ -81,21 +81,21 @@ pub struct Checks {
     pub unlucky: u32,
     /// Registrations that were left to GitHub, which refused the credentials.
     pub left_behind: Vec<RunnerId>,
-    /// Runners made.
+    /// Runner objects that the operator made.
     pub made: u32,
     /// When a container last ended that had not registered, or was killed.
     pub last_failure: Option<At>,
     /// Since when a set has a runner that is known to have registered.
     pub registering: BTreeMap<u32, At>,
-    /// Names drawn.
+    /// Number of the last name that [`Outside::fresh_name`] gave.
     pub named: u32,
 }
 
 /// Everything that is not the operator.
 pub struct Outside {
-    /// Now.
+    /// The present moment of the run.
     pub clock: Clock,
-    /// Chance.
+    /// Draws from the script's seed what the script does not say.
     pub draw: Draw,
     /// What does not change in the run.
     pub setting: Setting,
@@ -103,7 +103,7 @@ pub struct Outside {
     pub agenda: Agenda,
     /// RunnerDeployments; there is one.
     pub targets: Stream<(), Target>,
-    /// RunnerReplicaSets.
+    /// RunnerReplicaSets by their number.
     pub sets: Stream<u32, Set>,
     /// Runners by their number.
     pub runners: Stream<RunnerId, Runner>,
@@ -181,7 +181,7 @@ impl Outside {
         }
     }
 
-    /// What was noted.
+    /// Takes the notes of the run; empty where it is not traced.
     #[must_use]
     pub fn take_trace(&mut self) -> Vec<String> {
         self.trace.take().unwrap_or_default()
@@ -196,7 +196,7 @@ impl Outside {
         }
     }
 
-    /// Plans something.
+    /// Plans an event for a moment, or for now where that has passed.
     pub fn plan(&mut self, at: At, event: Event) {
         self.agenda.plan(at.max(self.clock.at), event);
     }
@@ -215,7 +215,7 @@ impl Outside {
         self.clock.at + self.draw.between("watch", version, kind as u64, (5, 400))
     }
 
-    /// Writes the RunnerDeployment.
+    /// Writes the RunnerDeployment, or removes it where there is none; the operator's watch shows it later.
     pub fn put_target(&mut self, target: Option<Target>) {
         let version = self.version();
         let shown = self.shown(Kind::Target, version);
@@ -223,7 +223,7 @@ impl Outside {
         self.plan(due, Event::Shown(Kind::Target));
     }
 
-    /// Writes a RunnerReplicaSet.
+    /// Writes a RunnerReplicaSet, or removes it where there is none; the operator's watch shows it later.
     pub fn put_set(&mut self, id: u32, set: Option<Set>) {
         let version = self.version();
         let shown = self.shown(Kind::Set, version);
@@ -231,7 +231,7 @@ impl Outside {
         self.plan(due, Event::Shown(Kind::Set));
     }
 
-    /// Writes a Runner.
+    /// Writes a Runner, or removes it where there is none; the operator's watch shows it later.
     pub fn put_runner(&mut self, id: RunnerId, runner: Option<Runner>) {
         let version = self.version();
         let shown = self.shown(Kind::Runner, version);
@@ -239,7 +239,7 @@ impl Outside {
         self.plan(due, Event::Shown(Kind::Runner));
     }
 
-    /// Writes a pod.
+    /// Writes a pod, or removes it where there is none; the operator's watch shows it later.
     pub fn put_pod(&mut self, id: RunnerId, pod: Option<Pod>) {
         let version = self.version();
         let shown = self.shown(Kind::Pod, version);
@@ -247,7 +247,7 @@ impl Outside {
         self.plan(due, Event::Shown(Kind::Pod));
     }
 
-    /// Writes the autoscaler.
+    /// Writes the HorizontalRunnerAutoscaler; the operator's watch shows it later.
     pub fn put_scaler(&mut self, scaler: Scaler) {
         let version = self.version();
         let shown = self.shown(Kind::Scaler, version);
@@ -255,7 +255,7 @@ impl Outside {
         self.plan(due, Event::Shown(Kind::Scaler));
     }
 
-    /// Writes the ledger.
+    /// Writes the autoscaler's JobLedgers; the operator's watch shows it later.
     pub fn put_ledger(&mut self, jobs: Jobs) {
         let version = self.version();
         let shown = self.shown(Kind::Ledger, version);
@@ -263,7 +263,7 @@ impl Outside {
         self.plan(due, Event::Shown(Kind::Ledger));
     }
 
-    /// Interrupts a watch.
+    /// Interrupts the operator's watch of a kind until then.
     pub fn stall(&mut self, kind: Kind, until: At) {
         match kind {
             Kind::Target => self.targets.stall(until),

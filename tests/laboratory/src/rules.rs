@@ -67,7 +67,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// All of them.
+    /// Every defect that can be put back.
     pub const ALL: [Self; 18] = [
         Self::FlagOverEvent,
         Self::FlagOverPod,
@@ -265,7 +265,7 @@ impl Rules {
         allowance.ask(who, purpose, cost, now).map(Some)
     }
 
-    /// What a runner that no listing names is, where the listing's pages do not fit together.
+    /// Whether a listing proves that runners that it does not name are gone; `complete` says that its pages fit together.
     #[must_use]
     pub fn proves_absence(self, complete: bool) -> bool {
         complete || self.has(Defect::TornProvesAbsence)

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::clock::{At, MINUTE, SECOND};
 use crate::draw::Draw;
 
-/// A run.
+/// All that determines a run: its seed, its setting and its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     /// What everything is drawn from that is not written down.
@@ -57,11 +57,11 @@ pub struct Autoscaler {
 /// What an agent does with its job when its registration is gone; GitHub's sources disagree (github-behaviour 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancels {
-    /// It finishes it.
+    /// Every agent finishes the job.
     Never,
     /// Every other one cancels it.
     Half,
-    /// It cancels it.
+    /// Every agent cancels the job.
     Always,
 }
 
@@ -96,7 +96,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// Every kind whose watch can be interrupted.
     pub const ALL: [Self; 6] = [Self::Target, Self::Set, Self::Runner, Self::Pod, Self::Scaler, Self::Ledger];
 
     fn word(self) -> &'static str {
@@ -141,7 +141,7 @@ pub enum Operation {
     Invalid(At),
     /// The operator's process dies at its so-manieth call from here on.
     Crash(u32),
-    /// GitHub refuses.
+    /// GitHub refuses requests in this way for so long.
     Refuse(Refusal, At),
     /// Listings are torn by churn.
     Torn(At),
@@ -153,9 +153,9 @@ pub enum Operation {
     FlagLate(At, At),
     /// GitHub's busy flag of jobs that run turns false.
     FlagDrops(At),
-    /// Webhooks get lost.
+    /// Webhooks that GitHub sends within so long get lost.
     WebhooksLost(At),
-    /// Pods start slowly.
+    /// Pods that are scheduled within so long start slowly.
     SlowStarts(At),
     /// Agents end without registering.
     BadStarts(At),

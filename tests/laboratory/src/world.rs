@@ -32,13 +32,13 @@ pub struct Outcome {
     pub jobs: usize,
     /// Jobs that were killed with their registration, before anybody could know of them.
     pub unlucky: u32,
-    /// Runners made.
+    /// Runner objects that the operator made.
     pub made: u32,
     /// The most points that a minute had.
     pub points: u32,
-    /// Virtual time.
+    /// Virtual milliseconds that the run lasted.
     pub lasted: At,
-    /// What happened.
+    /// What happened, a line for each note; empty unless the run was traced.
     pub trace: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ struct World<'a> {
     deaths: u64,
 }
 
-/// Runs a script.
+/// Runs a script until its fleet is deleted, or an invariant does not hold; `traced` notes what happens.
 #[must_use]
 pub fn run(script: &Script, rules: Rules, traced: bool) -> Outcome {
     let outside = Outside::new(script.setting, Draw::new(script.seed), traced);

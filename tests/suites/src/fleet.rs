@@ -59,7 +59,7 @@ impl Kind {
         Fleet { kind: self, name: name.to_owned(), manifest }
     }
 
-    /// The word itself.
+    /// The kind as manifests name it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ pub fn with_volumes(set: Value) -> Value {
     put(set, "/spec", "volumeClaimTemplates", json!([claim]))
 }
 
-/// One of them.
+/// A RunnerDeployment or RunnerSet with its name and its manifest.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     kind: Kind,

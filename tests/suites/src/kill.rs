@@ -10,7 +10,7 @@ use crate::PATIENCE;
 /// After so long without a change of any pod there is nothing left to interrupt.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Repeatable chance (SplitMix64).
+/// Random numbers, the same for the same seed (SplitMix64).
 #[derive(Clone, Copy, Debug)]
 pub struct Dice(u64);
 

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::{NAMESPACE, apply};
 
-/// One of them.
+/// An organization with a token, a Secret and a RunnerDeployment of its own.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// Of the organization, of its user at GitHub, of the Secret and of the RunnerDeployment.
     pub name: String,
-    /// The organization.
+    /// The tenant's organization at the simulated GitHub.
     pub scope: Scope,
     /// Its personal access token.
     pub token: String,
@@ -67,7 +67,7 @@ impl Tenant {
         world.github.add_pat(Person::admin(&self.name).seeing([self.scope.clone()]))
     }
 
-    /// Its RunnerDeployment.
+    /// Manifest of its RunnerDeployment, whose runners use the tenant's Secret.
     #[must_use]
     pub fn deployment(&self, replicas: u32) -> Value {
         json!({

@@ -15,7 +15,7 @@ use pacer_suites::webhook::promptly_hooked_world;
 use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, patient_autoscaler, put, queue, runners, succeeded, with_spec};
 use serde_json::{Value, json};
 
-/// The page.
+/// Path of the generated page about metrics.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
 
 const HEADER: &str = "# Metrics\n\nThis page is generated from `/metrics` of a running operator; `make golden` regenerates it. Names are as in \
@@ -49,7 +49,7 @@ struct Metric {
     labels: BTreeSet<String>,
 }
 
-/// Metrics by name.
+/// Metrics that were scraped, by their names in queries.
 #[derive(Default)]
 struct Exported(BTreeMap<String, Metric>);
 

@@ -602,6 +602,14 @@ async fn opinions_decide(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// How many answers did not come in time. The deadline is real time: a machine that is busy elsewhere can use it up first, and then the shipped policy
+/// decides.
+async fn deadlines_missed(world: &World) -> Result<u64> {
+    let metrics = world.operator.as_ref().context("no operator")?.metrics().await?;
+    let of_kind = |line: &str| line.strip_prefix("pacer_policy_faults_total{kind=\"deadline\"}")?.trim().parse::<u64>().ok();
+    metrics.lines().find_map(of_kind).context("no count of deadlines that were missed")
+}
+
 /// Keeps one runner for each job, and says of which branch it is.
 const BRANCHES: &str = r#"
 export const name = "branches";
@@ -690,16 +698,28 @@ async fn a_policy_that_reads_how_much_room_there_is_makes_no_more_pods_than_fit(
     let (since, began) = (Timestamp::now(), Instant::now());
 
     // Four nodes take two pods each. One more runner waits, and three jobs have none.
-    queue(&world, "web", 12, Duration::from_secs(20))?;
-    let mut most = 0;
-    until::<Runner>(&world, "nine runners, of which eight have a node", |all| {
-        most = most.max(all.len());
-        let placed = all.iter().filter(|runner| runner.status.as_ref().is_some_and(|status| status.node_name.is_some()));
-        all.len() == 9 && placed.count() == 8
-    })
-    .await?;
-    succeeded(&world, 13).await?;
-    ensure!(most <= 9, "{most} runners at once");
+    let mut jobs = 1;
+    loop {
+        let missed = deadlines_missed(&world).await?;
+        queue(&world, "web", 12, Duration::from_secs(20))?;
+        jobs += 12;
+        let mut most = 0;
+        until::<Runner>(&world, "runners of which eight have a node", |all| {
+            most = most.max(all.len());
+            let placed = all.iter().filter(|runner| runner.status.as_ref().is_some_and(|status| status.node_name.is_some()));
+            most >= 9 && placed.count() == 8
+        })
+        .await?;
+        let by_another = deadlines_missed(&world).await? > missed;
+        succeeded(&world, jobs).await?;
+        if !by_another {
+            ensure!(most == 9, "{most} runners at once");
+            break;
+        }
+        println!("{most} runners at once, and the policy missed its deadline: once more");
+        ensure!(jobs < 100, "it always missed its deadline");
+        until::<Runner>(&world, "no runner", |all| all.is_empty()).await?;
+    }
     let room = || {
         let told = newest(&world, "capacity").ok()?;
         let facts: BTreeMap<String, String> =
@@ -741,6 +761,7 @@ async fn a_pool_is_told_of_the_others_of_its_namespace_and_leaves_room_for_a_mor
     })
     .await?;
     queue(&world, "web", 6, Duration::from_secs(1))?;
+    let missed = deadlines_missed(&world).await?;
     let (mut most, mut met) = (0, BTreeSet::new());
     until::<Runner>(&world, "three runners of the other pool, one after the other", |all| {
         let alive = all.iter().filter(|runner| runner.metadata.deletion_timestamp.is_none()).map(|runner| runner.name_any());
@@ -750,7 +771,8 @@ async fn a_pool_is_told_of_the_others_of_its_namespace_and_leaves_room_for_a_mor
         met.len() >= 3
     })
     .await?;
-    ensure!(most == 1, "{most} runners of the pool that is less important at once");
+    let by_another = deadlines_missed(&world).await? > missed;
+    ensure!(most == 1 || by_another, "{most} runners of the pool that is less important at once");
     succeeded(&world, 10).await?;
 
     let told = || {

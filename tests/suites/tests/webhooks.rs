@@ -37,7 +37,7 @@ async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {
     .await
 }
 
-/// `pacer webhook`, ready.
+/// Starts `pacer webhook`, and waits until it receives.
 async fn receiver(world: &World, arguments: &[&str]) -> Result<Operator> {
     let options = operator::Options {
         verb: "webhook".to_owned(),

@@ -26,9 +26,9 @@ pub(super) enum Standing {
     Ours(Lease),
     /// It was given back, or has not changed for its duration since this process first saw it like this. In the second case that is who held it.
     Free(Lease),
-    /// It is another's.
+    /// Another process holds it, and its duration has not passed since it was last seen to change.
     Held {
-        /// Who holds it.
+        /// Identity of the process that holds it.
         holder: String,
         /// After this it is free, unless it changes.
         left: Duration,
@@ -48,7 +48,7 @@ impl Seat {
         }
     }
 
-    /// Reads it.
+    /// Reads the Lease from the API server and says how it stands.
     pub(super) async fn look(&mut self) -> Result<Standing, kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else { return Ok(Standing::Missing) };
         let holder = holder(&lease);

@@ -310,7 +310,7 @@ impl ShardElection {
         });
     }
 
-    /// Gives everything back.
+    /// Gives the Leases of all shards back, and leaves the group, before this process ends.
     async fn resign(&mut self, told: &watch::Sender<Mandate>) {
         let held: Vec<u16> = self.held.keys().copied().collect();
         for held in self.held.values() {

@@ -16,7 +16,7 @@ pub struct Entry {
     pub effective: Option<Timestamp>,
     /// When it stops to.
     pub expires: Timestamp,
-    /// How many.
+    /// Number of runners that it asks for.
     pub replicas: u32,
 }
 

@@ -17,7 +17,7 @@ pub enum Metric {
 /// Metrics that cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetricsError {
-    /// More than two.
+    /// There are more than two metrics; holds how many.
     #[error("too many autoscaling metrics configured: It must be 0 to 2, but got {0}")]
     TooMany(usize),
     /// A type that is none; an absent one is empty.

@@ -11,7 +11,7 @@ pub const LOWER_PACE: Duration = Duration::from_secs(1);
 /// What an autoscaler knows when it has made its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// The number.
+    /// The number that the autoscaler has decided on.
     pub desired: u32,
     /// The number that the target has.
     pub current: u32,
@@ -30,11 +30,11 @@ pub struct Number {
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
-    /// Nothing.
+    /// Send nothing: the target has the number, or it was sent already.
     Settled,
     /// Nothing yet; decide again after this.
     Later(Duration),
-    /// Send it.
+    /// Send the number now.
     Now,
 }
 

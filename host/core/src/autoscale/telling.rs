@@ -10,9 +10,9 @@ pub const PACE: Duration = Duration::from_secs(30);
 /// A change of the number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The number before.
+    /// Number of runners before the change.
     pub from: u32,
-    /// The number after.
+    /// Number of runners after the change.
     pub to: u32,
     /// Why it is this one.
     pub reason: String,
@@ -32,7 +32,7 @@ impl Step {
 /// The way in one direction, and the way back where that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Story {
-    /// The first way.
+    /// The changes in the first direction, joined into one.
     pub there: Step,
     /// The other one, from where the first one ended.
     pub back: Option<Step>,

@@ -181,7 +181,7 @@ fn outdated_members_are_exchanged_within_the_surge() {
     assert_eq!(plan(&Fleet { surge: u32::MAX, ..fleet(1, &one) }), Plan::Create(1));
 }
 
-/// Reproducible chance.
+/// A pseudo-random generator: the same seed rolls the same numbers.
 struct Dice(u64);
 
 impl Dice {

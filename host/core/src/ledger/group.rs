@@ -17,7 +17,7 @@ pub struct Group {
     pub queued: Timestamp,
     /// When they are forgotten or looked up.
     pub expires: Timestamp,
-    /// What they are.
+    /// Repository, workflow, labels and run attempt of the jobs.
     pub about: Arc<About>,
     /// GitHub's ids, ascending, each with the runner it was given to.
     pub jobs: Vec<(u64, Option<Arc<str>>)>,

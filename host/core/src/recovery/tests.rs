@@ -235,7 +235,7 @@ enum Event {
     DiesAfter,
     /// GitHub's answer is lost.
     Loses,
-    /// Nothing special.
+    /// The process lives on, and GitHub's answers arrive.
     None,
 }
 

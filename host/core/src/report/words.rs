@@ -69,7 +69,7 @@ impl Saying {
 pub enum Ending {
     /// The job started, so long after it was queued.
     Started {
-        /// When.
+        /// When the job started.
         at: Timestamp,
         /// How long it had waited.
         waited: SignedDuration,

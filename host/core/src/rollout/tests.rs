@@ -213,7 +213,6 @@ impl Runners {
         }
     }
 
-    /// One reconcile.
     fn reconcile(&mut self, dice: &mut Dice) {
         let members: Vec<Member> =
             self.members.iter().map(|(phase, _)| Member { phase: *phase, current: true, age: 1 }).collect();

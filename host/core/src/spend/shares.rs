@@ -45,7 +45,7 @@ impl Use {
 }
 
 impl Shares {
-    /// More was spent.
+    /// Adds what was spent to the sum of the repository, or to that of the others where the repository is not told by name.
     pub(super) fn add(&mut self, whose: Whose, spent: Spent) {
         let whose = match whose {
             Whose::Repository(name) => self.whose(&name, spent.online()),

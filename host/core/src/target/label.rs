@@ -8,11 +8,11 @@ const IMPLICIT: [&str; 2] = ["self-hosted", "linux"];
 /// What runners run on, as GitHub knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Architecture {
-    /// `X64`.
+    /// GitHub's label `X64`; `amd64` in `kubernetes.io/arch`.
     X64,
-    /// `ARM64`.
+    /// GitHub's label `ARM64`; `arm64` in `kubernetes.io/arch`.
     Arm64,
-    /// `ARM`.
+    /// GitHub's label `ARM`; `arm` in `kubernetes.io/arch`.
     Arm,
     /// One without a label.
     Other,

@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// In words.
+    /// The reach in words for people, such as `default group of the organization`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -42,10 +42,10 @@ pub enum Level {
     Enterprise,
 }
 
-/// A runner group.
+/// A runner group of an organization or an enterprise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group {
-    /// Who has it.
+    /// Whether it is a group of the organization or of the enterprise.
     pub level: Level,
     /// Its name; none for the default group.
     pub name: Option<String>,

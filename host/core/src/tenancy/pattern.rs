@@ -27,15 +27,15 @@ pub enum ScopePattern {
 /// What can't be read as a scope or a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// No scope.
+    /// The text is no scope.
     #[error(
         "{0:?} is no scope: write an organization (acme), a repository (acme/app), all of an owner (acme/*) or enterprise:corp"
     )]
     Scope(String),
-    /// No host.
+    /// The text is no GitHub host.
     #[error("{0:?} is no host: write it as in a URL, without scheme and path: ghe.example.com, or ghe.example.com:8443")]
     Host(String),
-    /// No registry.
+    /// The text is no registry.
     #[error(
         "{0:?} is no registry: write its host with the port, if it has one, and may be the beginning of a repository: registry.example:5000/team"
     )]

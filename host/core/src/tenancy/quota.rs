@@ -42,7 +42,7 @@ impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Runners => "runners",
-            Self::Fleets => "fleets (RunnerDeployments and RunnerSets)",
+            Self::Fleets => "fleets (RunnerDeployments, RunnerSets and stand-alone RunnerReplicaSets)",
             Self::PolicySets => "policy sets",
         })
     }

@@ -12,7 +12,7 @@ pub enum Refusal {
         "namespace {namespace} is not listed in the tenancy file, which is strict: whoever runs the operator can add it to `namespaces`"
     )]
     Unlisted {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
     },
     /// The scope is not among those of its entry.
@@ -22,7 +22,7 @@ pub enum Refusal {
         ScopePattern::of(.scope)
     )]
     Scope {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
         /// Scope that the runners would register to.
         scope: Scope,
@@ -35,7 +35,7 @@ pub enum Refusal {
          let whoever runs the operator add it to namespaces[{place}].groups of the tenancy file"
     )]
     Group {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
         /// Runner group that the runners would join.
         group: String,
@@ -48,7 +48,7 @@ pub enum Refusal {
          namespaces[{place}].hosts of the tenancy file"
     )]
     Host {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
         /// GitHub host that the credentials name.
         host: String,
@@ -61,7 +61,7 @@ pub enum Refusal {
          namespaces[{place}].registries of the tenancy file"
     )]
     Registry {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
         /// The registry and the repository.
         registry: String,
@@ -75,11 +75,11 @@ pub enum Refusal {
         .quota.key()
     )]
     Quota {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
-        /// Of what.
+        /// The quota that is used up.
         quota: Quota,
-        /// The limit.
+        /// The most that the quota allows.
         most: u32,
     },
     /// GitHub calls had to wait.
@@ -89,9 +89,9 @@ pub enum Refusal {
          namespace in the tenancy file"
     )]
     Calls {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
-        /// The limit.
+        /// GitHub calls that the namespace may make in a minute.
         most: u32,
     },
     /// The entry of the namespace depends on labels that can't be read.
@@ -100,7 +100,7 @@ pub enum Refusal {
          and watch on namespaces, or list namespaces by name"
     )]
     Labels {
-        /// Its name.
+        /// Name of the namespace.
         namespace: String,
     },
     /// A file is asked for, and there never was a good one.

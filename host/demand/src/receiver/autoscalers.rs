@@ -32,9 +32,9 @@ const PROOF_TIME: SignedDuration = SignedDuration::from_secs(60);
 pub struct Stores {
     /// All autoscalers that are watched, with a trigger or without.
     pub autoscalers: Store<HorizontalRunnerAutoscaler>,
-    /// What they scale.
+    /// RunnerDeployments, which autoscalers may scale.
     pub deployments: Store<RunnerDeployment>,
-    /// What they scale.
+    /// RunnerSets, which autoscalers may scale.
     pub runner_sets: Store<RunnerSet>,
     /// Their jobs, by their UID.
     pub job_ledgers: Index<JobLedger, Uid>,
@@ -112,7 +112,7 @@ pub(super) struct Pool {
     pub(super) members: Vec<Member>,
     /// Their scopes are about to be proved or refused.
     pub(super) pending: Vec<Member>,
-    /// One sentence each.
+    /// For each autoscaler that gets no jobs, its name and what is wrong with it.
     pub(super) broken: Vec<String>,
 }
 

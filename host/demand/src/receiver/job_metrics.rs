@@ -100,7 +100,7 @@ impl JobLabel {
     }
 }
 
-/// What is counted.
+/// Which labels the series of jobs have, and how many series there may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobMetricsSettings {
     /// Labels, each once.
@@ -147,7 +147,7 @@ struct Memory {
 type Event = (u64, u32, u8);
 
 impl JobMetrics {
-    /// Registers them.
+    /// Registers the series of jobs.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let duration: fn() -> Histogram = || Histogram::new(BUCKETS);
         let durations = || Durations::new_with_constructor(duration);

@@ -105,7 +105,7 @@ pub struct ReceiverMetrics {
 }
 
 impl ReceiverMetrics {
-    /// Registers them.
+    /// Registers the receiver's series, those of jobs included.
     pub fn register(registry: &mut Registry) -> Self {
         let wait: fn() -> Histogram = || Histogram::new(WAITS);
         let metrics = Self {
@@ -131,7 +131,7 @@ impl ReceiverMetrics {
         metrics
     }
 
-    /// Those of jobs.
+    /// The series of ARC's actions-metrics-server.
     pub(super) fn jobs(&self) -> &JobMetrics {
         &self.jobs
     }

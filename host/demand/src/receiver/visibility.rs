@@ -121,7 +121,6 @@ mod tests {
         }
     }
 
-    /// 3.8, step 4.
     #[test]
     fn group_level_and_name_follow_from_what_github_lists() {
         for (default, inherited, expected) in [

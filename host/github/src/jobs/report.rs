@@ -27,7 +27,7 @@ pub struct ReportedJob {
 /// What a check run says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckRun<'a> {
-    /// In one line.
+    /// Title of the check run's output, in one line.
     pub title: &'a str,
     /// In full, as Markdown.
     pub summary: &'a str,
@@ -40,7 +40,7 @@ pub struct CheckRun<'a> {
 pub struct CheckName<'a> {
     /// Hash of the commit that the check run is on.
     pub commit: &'a str,
-    /// What people see.
+    /// Name under which GitHub shows the check run.
     pub name: &'a str,
     /// What tells it from others of the same name.
     pub external_id: &'a str,

@@ -18,7 +18,7 @@ struct Fake(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    /// Status by id.
+    /// Status of each workflow run by its id.
     runs: Mutex<BTreeMap<u64, &'static str>>,
     /// When the runs were created, as they say.
     created: Mutex<Option<jiff::Timestamp>>,

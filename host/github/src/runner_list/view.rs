@@ -114,7 +114,7 @@ impl RunnerListView {
         (view, changes)
     }
 
-    /// The listing itself.
+    /// The listing that this view was made from.
     #[must_use]
     pub fn listing(&self) -> &Listing {
         &self.listing

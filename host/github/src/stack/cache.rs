@@ -77,7 +77,7 @@ impl Cache {
         Self { entries: Arc::new(entries), versions: Arc::default() }
     }
 
-    /// Numbers for metrics.
+    /// Answers and bytes that the cache holds, and the most bytes that it may hold; for metrics.
     pub(crate) fn usage(&self) -> CacheUse {
         CacheUse { entries: self.entries.len() as u64, bytes: self.entries.weight(), capacity: self.entries.capacity() }
     }

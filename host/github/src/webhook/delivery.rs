@@ -19,7 +19,7 @@ pub struct Delivery {
     pub guid: String,
     /// Id of the webhook (`X-GitHub-Hook-ID`); empty where the sender gives none.
     pub hook: String,
-    /// What it tells.
+    /// The event that is delivered.
     pub event: Event,
 }
 
@@ -54,7 +54,7 @@ pub enum Refusal {
     Payload {
         /// Name of the event.
         event: &'static str,
-        /// What is wrong.
+        /// Why the payload could not be read.
         source: Misread,
     },
 }

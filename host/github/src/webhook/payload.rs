@@ -8,7 +8,7 @@ use crate::json::{self, Misread};
 /// A job was queued, started, completed, or waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowJob {
-    /// What happened.
+    /// What happened to the job; [`JobAction::Waiting`] also where GitHub announces a held job as queued.
     pub action: JobAction,
     /// GitHub's id of the job.
     pub id: u64,
@@ -28,19 +28,19 @@ pub struct WorkflowJob {
     pub environment: String,
     /// Labels that it asks for, as written.
     pub labels: Vec<String>,
-    /// How it ended.
+    /// How it ended, in GitHub's word, such as `failure`; none while it has not ended.
     pub conclusion: Option<String>,
     /// The runner's id; 0 for a job that was cancelled before it had one.
     pub runner_id: Option<u64>,
-    /// The runner's name.
+    /// Name of the runner; none where GitHub names none.
     pub runner_name: Option<String>,
     /// When it was made.
     pub created_at: Option<Timestamp>,
-    /// When it started.
+    /// When it started; none where GitHub gives no time.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it ended; none where GitHub gives no time.
     pub completed_at: Option<Timestamp>,
-    /// Where it belongs.
+    /// Repository that the job belongs to.
     pub repository: Repository,
     /// Slug of the enterprise that the repository's owner belongs to.
     pub enterprise: Option<String>,
@@ -67,7 +67,7 @@ pub enum JobAction {
     Queued,
     /// A runner has it.
     InProgress,
-    /// It is over.
+    /// It has ended, in whatever way.
     Completed,
     /// It waits for an approval, and needs no runner yet.
     Waiting,

@@ -5,7 +5,7 @@ use ring::hmac;
 
 use crate::secret::Secret;
 
-/// GitHub's signature header.
+/// Name of the header with GitHub's HMAC-SHA256 signature, and what its value begins with.
 const SHA256: (&str, &str) = ("x-hub-signature-256", "sha256=");
 /// The one that it sends beside it for receivers from before 2020.
 const SHA1: (&str, &str) = ("x-hub-signature", "sha1=");
@@ -107,7 +107,7 @@ impl Verifier {
 pub struct Check(Option<Expected>);
 
 struct Expected {
-    /// One per secret.
+    /// For each secret its key, and the HMAC of what has arrived of the body.
     bodies: Vec<(hmac::Key, hmac::Context)>,
     tag: Vec<u8>,
 }

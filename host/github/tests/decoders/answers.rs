@@ -15,7 +15,7 @@ const TOKEN: &str = "ghp_TokenThatMustNeverBeShown";
 
 const KEY: &str = include_str!("../keys/app-pkcs1.pem");
 
-/// Ends an answer.
+/// Byte that separates the answers of a script.
 const END: u8 = 0x1e;
 
 /// Most answers that a script has; then it begins anew.

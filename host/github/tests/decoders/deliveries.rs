@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const SECRET: &str = "swordfish";
 
-/// GitHub's own examples.
+/// Event and payload of each example in `tests/deliveries/examples.json`.
 fn examples() -> Vec<(String, String)> {
     let all: Vec<Value> = serde_json::from_str(include_str!("../deliveries/examples.json")).unwrap();
     all.iter().map(|example| (example["event"].as_str().unwrap().to_owned(), example["payload"].to_string())).collect()

@@ -28,7 +28,7 @@ use crate::target::Target;
 /// The number, and what else a reconcile goes on with.
 pub(super) struct Decided {
     pub(super) decision: Decision,
-    /// The number before.
+    /// The number of runners before this decision.
     pub(super) from: u32,
     /// When the answer changes by itself.
     pub(super) next: Option<Timestamp>,

@@ -28,14 +28,14 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::pool::Scaled;
 
-/// About one autoscaler.
+/// What is remembered about one autoscaler.
 #[derive(Default)]
 pub struct AutoscalerMemo {
-    /// Passes over it.
+    /// When it was reconciled, as far as that delays the next time.
     pub(super) passes: Passes,
     /// Jobs that the last one counted.
     pub(super) jobs: u32,
-    /// Jobs that run.
+    /// Its jobs that run, followed until their end is known.
     pub(super) running: Running,
     /// Since when queued jobs have been within the maximum.
     pub(super) within: Counted,
@@ -86,7 +86,7 @@ pub struct AutoscalerMemo {
 /// What the status says that the next decision goes on from. It is written later than it is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The number.
+    /// The number of runners, as `status.desiredReplicas` has it; none before the first.
     pub(super) desired: Option<i32>,
     /// When it was raised last.
     pub(super) raised: Option<Time>,
@@ -121,7 +121,7 @@ pub(super) struct Effective {
 pub struct MetricGauges {
     /// Values of the seven-label series by the end of their names.
     pub values: Vec<(&'static str, i64)>,
-    /// enterprise, organization, repository.
+    /// Enterprise, organization and repository in the target's spec; empty where it names none.
     pub scope: [String; 3],
     /// Kind of the target.
     pub kind: ScaleTargetKind,

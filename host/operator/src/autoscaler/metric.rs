@@ -12,7 +12,7 @@ use super::queue::Queues;
 use super::spec::Spec;
 use super::{Autoscalers, MetricGauges, Observation, Problem, Subject};
 
-/// What was suggested.
+/// What the metrics of an autoscaler suggest.
 #[derive(Default)]
 pub(super) struct Metrics {
     pub(super) suggestion: Option<Suggestion>,
@@ -20,7 +20,7 @@ pub(super) struct Metrics {
     pub(super) jobs_counted: bool,
     /// GitHub did not tell everything: the number must not fall for that reason.
     pub(super) incomplete: bool,
-    /// Why not.
+    /// Why GitHub did not tell everything.
     pub(super) trouble: Option<String>,
 }
 

@@ -20,13 +20,13 @@ use crate::observe::Known;
 use crate::published::FinishedRunners;
 use crate::target::Target;
 
-/// What there is.
+/// The runners of a target.
 pub(super) struct Fleet {
-    /// For [`demand::assess`].
+    /// Names of its runners, for [`demand::assess`].
     pub(super) runners: demand::Fleet,
     /// Runners that exist and are not on their way out; none while a RunnerReplicaSet has not been counted yet.
     pub(super) live: Option<u32>,
-    /// By phase.
+    /// Runners of all its RunnerReplicaSets by phase.
     pub(super) counts: Counts,
     /// Names of those that `counts` has and that are not on their way out, for each RunnerReplicaSet.
     pub(super) unfinished: Vec<Arc<[String]>>,

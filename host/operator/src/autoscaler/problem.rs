@@ -11,7 +11,7 @@ use crate::target::TargetRef;
 /// What is wrong with it; the target keeps its number meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// No name.
+    /// `spec.scaleTargetRef` names no target.
     #[error("spec.scaleTargetRef.name is not set: name the RunnerDeployment or RunnerSet to scale")]
     NoTarget,
     /// It is not there.
@@ -26,9 +26,9 @@ pub enum Problem {
     /// A time zone that is none.
     #[error("spec.scheduledOverrides[{index}].timeZone {name:?} is no IANA time zone, such as Europe/Berlin")]
     TimeZone {
-        /// Which override.
+        /// Index of the override in `spec.scheduledOverrides`, from 0.
         index: usize,
-        /// What it says.
+        /// The time zone that it names.
         name: String,
     },
     /// A duration that is none.
@@ -40,7 +40,7 @@ pub enum Problem {
     /// A field of a metric.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// ARC's words.
+    /// A metric of an organization's runs names no repositories; the text is ARC's.
     #[error(
         "validating autoscaling metrics: spec.autoscaling.metrics[].repositoryNames is required and must have one more more entries for \
          organizational runner deployment"

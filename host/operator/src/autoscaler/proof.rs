@@ -18,7 +18,7 @@ use crate::target::TargetRef;
 /// How soon to look again for the first listing.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// What is known.
+/// Whether the scope of the target's runners is proved.
 pub(super) enum Proof {
     /// Nobody asks: the operator's credentials without a tenancy, or no trigger.
     NotNeeded,
@@ -80,7 +80,7 @@ impl Proof {
 }
 
 impl Autoscalers {
-    /// Looks for it.
+    /// Finds out whether the runners of the autoscaler's target may be in their scope.
     pub(super) async fn proof(&self, of: Subject<'_>) -> Proof {
         if of.object.spec.workflow_job_trigger().is_none() {
             return Proof::NotNeeded;

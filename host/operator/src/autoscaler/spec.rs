@@ -20,7 +20,7 @@ use crate::target::{Target, TargetRef};
 /// work on goes on being followed then.
 pub(super) struct Sources {
     pub(super) target: Target,
-    /// Webhooks count.
+    /// Whether the spec has a `workflowJob` trigger, so that jobs known from webhooks count.
     pub(super) has_trigger: bool,
     /// How long a queued job counts when no other event of it comes.
     pub(super) life: SignedDuration,

@@ -32,13 +32,13 @@ const EVENT_PACE: Duration = Duration::from_secs(10);
 
 /// What a pass came to.
 pub(super) enum Outcome {
-    /// A number.
+    /// The number of runners was decided.
     Decided {
         decided: Decided,
         /// For the Schedule column.
         summary: Option<String>,
     },
-    /// None.
+    /// No number was decided, for this reason.
     Problem(Problem),
 }
 

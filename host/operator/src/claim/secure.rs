@@ -34,18 +34,18 @@ pub(crate) enum Secured {
     Ready(Vec<ClaimedVolume>),
     /// One can't be made.
     Refused {
-        /// Who refused it.
+        /// Who refuses the claim.
         by: Refuser,
-        /// Why.
+        /// Why the claim can't be made.
         message: String,
     },
-    /// Not now.
+    /// They are not all there yet; try again after this.
     Later(Duration),
 }
 
 /// What came of asking for one claim.
 enum Found {
-    /// Its name.
+    /// Name of the runner's claim.
     Claim(String),
     /// None, for this reason.
     Not(Secured),

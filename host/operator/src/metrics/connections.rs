@@ -51,7 +51,7 @@ struct Labels {
 pub(super) struct Connections(Family<Labels, Counter>);
 
 impl Connections {
-    /// Registers them.
+    /// Registers the series of dropped connections.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let connections = Self::default();
         registry.register("pacer_http_connections_dropped", "Connections that were not kept", connections.0.clone());

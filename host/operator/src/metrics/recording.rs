@@ -12,7 +12,7 @@ pub struct RecordingMetrics {
 }
 
 impl RecordingMetrics {
-    /// Registers them.
+    /// Registers the series of the trace of `--record`.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Records that were written into the trace of --record";

@@ -20,10 +20,10 @@ pub enum NodeState {
     Gone,
     /// It does not report. What its kubelet found last is old.
     Silent {
-        /// Since when.
+        /// When its Ready condition became Unknown.
         since: Timestamp,
     },
-    /// It reports.
+    /// It reports: its Ready condition is not Unknown.
     Reporting,
 }
 

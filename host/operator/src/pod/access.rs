@@ -36,7 +36,7 @@ pub struct SharedAccount {
 /// Who a runner is at the API server, and what it may do there: objects that have to exist before its pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// The identity.
+    /// The ServiceAccount of the runner's pod.
     pub account: ServiceAccount,
     /// The right to report on one Runner; that of job pods is a ClusterRole of the installation.
     pub role: Option<Role>,

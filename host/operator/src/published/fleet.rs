@@ -20,7 +20,7 @@ pub struct FleetSummary {
     pub generation: i64,
     /// Runners that exist and are not on their way out.
     pub alive: u32,
-    /// Connected to GitHub.
+    /// Runners that GitHub can hand a job, or has handed one.
     pub online: u32,
     /// Of these, those that run a job.
     pub busy: u32,
@@ -32,7 +32,7 @@ pub struct FleetSummary {
     pub dead: u32,
     /// Runner objects of any state.
     pub present: u32,
-    /// By phase.
+    /// Runners by phase, without those that are over.
     pub counts: Counts,
     /// Names of those that `counts` has and that are not on their way out.
     pub unfinished: Arc<[String]>,

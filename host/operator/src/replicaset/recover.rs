@@ -49,7 +49,7 @@ pub(crate) struct Losses {
     pub(crate) ledgers: Arc<Ledgers>,
     /// Pods that the cluster took away.
     pub(crate) ended: EndedPods,
-    /// Their number.
+    /// Counts the jobs, each once.
     pub(crate) counted: LostJobs,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Losses {
 pub(crate) struct JobRecovery {
     /// Who may ask GitHub.
     pub(crate) fence: Fence,
-    /// How many jobs.
+    /// How many jobs may run again: per workflow run, and per pool within an hour.
     pub(crate) budget: Budget,
 }
 

@@ -38,11 +38,11 @@ const TURN: Duration = Duration::from_secs(5);
 
 /// What came of asking the policy and GitHub.
 struct Asked {
-    /// Who is unregistered.
+    /// Indexes of the members that are unregistered at GitHub, so that their Runners can be deleted.
     gone: Vec<usize>,
     /// When to ask again.
     retry: Duration,
-    /// The receipt.
+    /// Receipt of the policy's decision, which is kept before any Runner is deleted.
     draft: Option<Draft>,
 }
 

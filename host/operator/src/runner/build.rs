@@ -35,13 +35,13 @@ use crate::token::Tokens;
 
 /// What pods need that is no part of them.
 pub struct Supplies {
-    /// Registration tokens.
+    /// Makes and renews Secrets with registration tokens.
     pub tokens: Tokens,
-    /// Just-in-time configurations.
+    /// Secrets with the just-in-time configurations of runners.
     pub configurations: Configurations,
-    /// Service accounts.
+    /// Makes and removes the ServiceAccounts of runners.
     pub accounts: Accounts,
-    /// Claims of RunnerSets.
+    /// Gives runners their claims of RunnerSets.
     pub claims: Claims,
 }
 
@@ -97,7 +97,7 @@ impl<E: Into<Error>> From<E> for Hindrance {
 
 /// What the API server did with a pod.
 enum Made {
-    /// It made it.
+    /// The API server created it.
     Created,
     /// It was made by an earlier try whose answer was lost, or the watch is late.
     Existed,

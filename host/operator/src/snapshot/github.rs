@@ -11,7 +11,7 @@ use crate::access::{Accesses, ScopeListing};
 /// Longest error that is told, in characters.
 const ERROR: usize = 300;
 
-/// Credentials and listings.
+/// Budgets and calls of all credentials, and how the runners of each scope are listed.
 pub(super) fn health(accesses: &Accesses, own: Option<&GitHub>) -> (Section<Credentials>, Section<Listing>) {
     let all = accesses.listings();
     let of_objects = all.iter().map(|one| (one.credentials.to_string(), &one.github));

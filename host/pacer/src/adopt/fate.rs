@@ -27,7 +27,7 @@ pub(super) struct Fate {
     pub(super) namespace: String,
     /// Name of the object within its namespace.
     pub(super) name: String,
-    /// In a sentence.
+    /// What becomes of the object, in a sentence.
     pub(super) outcome: String,
 }
 
@@ -75,7 +75,7 @@ struct World<'a> {
     of_stateful_sets: Vec<&'a Pod>,
 }
 
-/// Objects by UID.
+/// Objects by UID; an object without one is left out.
 fn by_uid<K: Resource>(objects: &[K]) -> HashMap<String, &K> {
     objects.iter().filter_map(|object| Some((object.uid()?, object))).collect()
 }

@@ -44,7 +44,7 @@ enum Program {
     MetricsServer,
 }
 
-/// Everything found.
+/// What was found of an installation of ARC in the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Installation {
     programs: Vec<(Program, Deployment)>,

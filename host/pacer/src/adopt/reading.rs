@@ -19,7 +19,7 @@ pub(super) struct Objects {
     pub(super) pods: Vec<Pod>,
 }
 
-/// Reads them.
+/// Lists them from the API server; of StatefulSets and Pods only those that are labelled as a runner's.
 pub(super) async fn objects(reader: &mut Reader) -> Objects {
     Objects {
         deployments: reader.namespaced("").await,

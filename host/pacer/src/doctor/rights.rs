@@ -45,7 +45,7 @@ struct Optional {
     value: &'static str,
 }
 
-/// All of them.
+/// The roles that an installation may leave out.
 const OPTIONAL: [Optional; 5] = [
     Optional {
         role: "pacer-policies",

@@ -273,7 +273,7 @@ struct Said {
     pool: String,
     /// The line of `pacer status`.
     status: String,
-    /// By name.
+    /// Name of each runner, and what `pacer explain` says about it.
     runners: Vec<(String, String)>,
 }
 
@@ -297,7 +297,7 @@ fn say(sight: &Sight<'_>, receipts: &[Record]) -> Said {
         sets: vec![objects.set.clone()],
         runners: objects.runners.clone(),
         pods: Some(objects.pods.iter().map(|pod| (key(pod), pod.clone())).collect()),
-        receipts: Some(Archive { shelves: vec![shelf] }),
+        receipts: Some(Archive { shelves: vec![shelf], ..Archive::default() }),
     };
     let rows = overview::rows(&place.targets, &place.autoscalers, &place.job_ledgers, &place.sets);
     let status = overview::screen(&rows, false, "ci", now);

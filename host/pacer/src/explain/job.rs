@@ -42,7 +42,7 @@ pub(super) struct Hints {
     pub(super) github: Option<GitHub>,
 }
 
-/// One job.
+/// What is told about a job.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Story {

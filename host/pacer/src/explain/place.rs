@@ -25,7 +25,7 @@ use pacer_policy::Record;
 use crate::archive::Archive;
 use crate::cluster::Cluster;
 
-/// What is read.
+/// What is read of a namespace, or of all, to explain its jobs.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) autoscalers: Vec<HorizontalRunnerAutoscaler>,

@@ -93,7 +93,7 @@ pub(super) struct Story {
     why: Vec<String>,
     /// What is not done although it could be, and why.
     held: Vec<String>,
-    /// Who decides.
+    /// Lines that say which policy set applies, and which policy takes each decision.
     policies: Vec<String>,
     /// The newest first.
     decisions: Vec<Told>,
@@ -130,7 +130,7 @@ pub(super) async fn explain(
         Format::Text => story.text(now),
     };
     let notes = match (format, records.is_empty()) {
-        (Format::Text, true) => format!("no receipts of {pool}: {}\n", archive.gaps(&cluster.namespace, now)),
+        (Format::Text, true) => format!("no receipts of {pool}: {}\n", archive.gaps(now)),
         _ => String::new(),
     };
     Ok(Report { text, notes, failure: None })
@@ -361,7 +361,7 @@ fn is_online(runner: &Runner) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// An autoscaler's reasons.
+/// Lines about an autoscaler: its number, the reason, what hinders it, and the jobs that it knows.
 fn autoscaler(autoscaler: &HorizontalRunnerAutoscaler, jobs: &Ledger) -> Vec<String> {
     let name = autoscaler.name_any();
     let number = |number: Option<i32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());

@@ -76,6 +76,15 @@ pub(super) struct Said {
     note: String,
 }
 
+impl Said {
+    /// What an Event says. One that was repeated counts from its last time: the API server keeps one object for all of them.
+    fn of(event: Event) -> Self {
+        let repeated = event.series.map(|series| series.last_observed_time.0);
+        let first = event.event_time.map(|time| time.0).or_else(|| event.metadata.creation_timestamp.map(|time| time.0));
+        Self { at: repeated.or(first), reason: event.reason.unwrap_or_default(), note: event.note.unwrap_or_default() }
+    }
+}
+
 /// Reads the cluster and tells.
 pub(super) async fn explain(cluster: &Cluster, name: &str, format: Format) -> Result<Report> {
     let archive = Archive::read(cluster).await?;
@@ -89,7 +98,7 @@ pub(super) async fn explain(cluster: &Cluster, name: &str, format: Format) -> Re
         format!(
             "nothing is known about a runner {name} in namespace {}: there is no such Runner, no receipt speaks of it, and no Event does. {}",
             cluster.namespace,
-            archive.gaps(&cluster.namespace, now)
+            archive.gaps(now)
         )
     });
     let text = match (format, &failure) {
@@ -107,19 +116,8 @@ async fn events(cluster: &Cluster, name: &str) -> Vec<Said> {
     let names = |object: &Option<k8s_openapi::api::core::v1::ObjectReference>| {
         object.as_ref().is_some_and(|object| object.name.as_deref() == Some(name) && object.kind.as_deref() == Some("Runner"))
     };
-    let mut said: Vec<Said> = listed
-        .into_iter()
-        .filter(|event| names(&event.regarding) || names(&event.related))
-        .map(|event| Said {
-            at: event
-                .event_time
-                .as_ref()
-                .map(|time| time.0)
-                .or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0)),
-            reason: event.reason.unwrap_or_default(),
-            note: event.note.unwrap_or_default(),
-        })
-        .collect();
+    let mut said: Vec<Said> =
+        listed.into_iter().filter(|event| names(&event.regarding) || names(&event.related)).map(Said::of).collect();
     said.sort_by_key(|said| std::cmp::Reverse(said.at));
     said
 }
@@ -269,10 +267,21 @@ impl Now {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::events::v1::EventSeries;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use pacer_policy::record::{Done, Item};
 
     use super::*;
     use crate::policy::sample;
+
+    #[test]
+    fn event_that_was_repeated_counts_from_its_last_time() {
+        let at = |second| MicroTime(Timestamp::from_second(second).unwrap());
+        let once = Event { event_time: Some(at(100)), ..Event::default() };
+        let series = Some(EventSeries { count: 2, last_observed_time: at(160) });
+        assert_eq!(Said::of(once.clone()).at, Some(at(100).0));
+        assert_eq!(Said::of(Event { series, ..once }).at, Some(at(160).0));
+    }
 
     #[test]
     fn a_runner_that_is_gone_is_told_about_in_whole_sentences() {

@@ -48,7 +48,7 @@ pub(super) struct Scrapers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Allowed,
-    /// Nobody's token.
+    /// The API server does not know this token: it has expired, or is of another cluster.
     Unknown,
     /// The token of this user, who may not.
     Forbidden(String),

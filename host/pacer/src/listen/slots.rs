@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Most connections at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Of everybody.
+    /// From all addresses together.
     pub(crate) all: usize,
     /// From one address; behind an ingress that is the ingress's.
     pub(crate) per_address: usize,
@@ -75,7 +75,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// None taken.
+    /// Begins with no open connection.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self { bounds, taken: BTreeMap::new(), next: 0 }
     }

@@ -44,7 +44,7 @@ pub(crate) enum IdentityError {
     /// A file can't be read, or has no such PEM section.
     #[error("{} has no usable {what}: {cause}", file.display())]
     File {
-        /// Which.
+        /// The file with the certificate or the key.
         file: PathBuf,
         /// What was looked for.
         what: &'static str,
@@ -56,7 +56,7 @@ pub(crate) enum IdentityError {
     Pair {
         certificate: PathBuf,
         key: PathBuf,
-        /// What is wrong.
+        /// Why rustls refuses the pair.
         cause: rustls::Error,
     },
     /// No certificate could be made.
@@ -101,7 +101,7 @@ impl Tls {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), current, identity })
     }
 
-    /// Makes connections.
+    /// What makes the TLS handshake of a connection, with the certificate that is current then.
     pub(super) fn acceptor(&self) -> &TlsAcceptor {
         &self.acceptor
     }

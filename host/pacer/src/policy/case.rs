@@ -18,7 +18,7 @@ pub(crate) struct Case {
     pub(crate) path: PathBuf,
     /// What it shows, in words.
     pub(crate) about: String,
-    /// What is asked.
+    /// The request that is put to the policy.
     pub(crate) inquiry: Inquiry,
     /// Settings of its own, as JSON.
     pub(crate) settings: Option<String>,

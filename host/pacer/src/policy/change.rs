@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 5;
 /// How often the operator's word is looked for.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// HTTP statuses.
+/// HTTP status of a write when somebody else has changed or made the object meanwhile.
 const CONFLICT: u16 = 409;
 
 /// Which set, and how it is changed.
@@ -205,7 +205,7 @@ struct Target {
     key: ObjectKey,
 }
 
-/// What was written.
+/// A ConfigMap that was changed, and what the user is told about the change.
 struct Written {
     object: ConfigMap,
     /// Of the set; none where only a switch changed.

@@ -126,7 +126,7 @@ fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
             let whole = records.iter().filter(|record| record.input.is_some());
             let path = |id: &str| PathBuf::from(format!("receipt {id}"));
             let cases = whole.map(|record| Case::of_record(&path(&record.id), record)).collect::<Result<Vec<_>>>()?;
-            ensure!(!cases.is_empty(), "no receipt is as wanted: {}", archive.gaps(&cluster.namespace, jiff::Timestamp::now()));
+            ensure!(!cases.is_empty(), "no receipt is as wanted: {}", archive.gaps(jiff::Timestamp::now()));
             Ok(cases)
         })
         .context("reading receipts"),

@@ -28,9 +28,9 @@ pub(super) enum NewModule {
 /// What becomes of an entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Setting {
-    /// Stays when absent.
+    /// The new module; the entry keeps its own when this is absent.
     pub(super) module: Option<NewModule>,
-    /// Stay when absent.
+    /// The new settings, an empty object to remove them; the entry keeps its own when this is absent.
     pub(super) settings: Option<Value>,
 }
 
@@ -203,7 +203,7 @@ impl Draft {
         }
     }
 
-    /// What changes.
+    /// Entries that are not the same in this draft as in an earlier one.
     pub(super) fn differences(&self, before: &Self) -> Vec<Difference> {
         let all = Decision::ALL.into_iter().flat_map(|decision| [(decision, Mode::Enforce), (decision, Mode::Shadow)]);
         let told = |draft: &Self, decision, mode| draft.sheet.entry(decision, mode).map(|entry| told(&entry, &draft.content));

@@ -48,17 +48,16 @@ pub(crate) struct Arguments {
 
 /// `pacer policy receipts`.
 pub(crate) fn receipts(arguments: &Arguments, tell: impl Fn(&Report) -> Result<()>) -> Result<Report> {
-    let (archive, namespace) = cluster::with(&arguments.cluster, async |cluster| {
+    let archive = cluster::with(&arguments.cluster, async |cluster| {
         if arguments.watch {
             follow(&cluster, arguments, &tell).await?;
         }
-        let archive = Archive::read_from(&cluster, arguments.all_namespaces).await?;
-        Ok((archive, cluster.namespace))
+        Archive::read_from(&cluster, arguments.all_namespaces).await
     })?;
     let now = Timestamp::now();
     let records = arguments.wanted(&archive, now);
     if records.is_empty() {
-        let failure = format!("no receipt in namespace {namespace} is as wanted: {}", archive.gaps(&namespace, now));
+        let failure = format!("none of the receipts of {} is as wanted: {}", archive.of, archive.gaps(now));
         return Ok(Report { failure: Some(failure), ..Report::default() });
     }
     let mut text = String::new();

@@ -63,7 +63,7 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
     } else {
         cluster::with(&arguments.cluster, async |cluster| {
             let archive = Archive::read(&cluster).await?;
-            let record = named(&archive, &arguments.receipt, &cluster.namespace)?;
+            let record = named(&archive, &arguments.receipt)?;
             asked = asked.take().or_else(|| at_hand(&record));
             if asked.is_none() {
                 asked = find(&cluster, &record, &arguments.operator_namespace).await?;
@@ -99,15 +99,14 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
     compare(&record, asked, Timestamp::now())
 }
 
-fn named(archive: &Archive, name: &str, namespace: &str) -> Result<Record> {
+fn named(archive: &Archive, name: &str) -> Result<Record> {
     let records = archive.records();
     let found: Vec<&&Record> = records.iter().filter(|record| record.id.starts_with(name)).collect();
     match found.as_slice() {
         [record] => Ok((**record).clone()),
-        [] => bail!(
-            "there is no receipt {name:?} in namespace {namespace}, and no file of that name: {}",
-            archive.gaps(namespace, Timestamp::now())
-        ),
+        [] => {
+            bail!("there is no receipt {name:?} of {}, and no file of that name: {}", archive.of, archive.gaps(Timestamp::now()))
+        }
         several => bail!("{} receipts begin with {name:?}: say more of its name", several.len()),
     }
 }

@@ -57,7 +57,7 @@ impl Content {
         self.data.values().map(String::len).chain(self.modules.values().map(Vec::len)).sum()
     }
 
-    /// `policies.yaml`.
+    /// Parses `policies.yaml`, as an empty file where the set has none.
     pub(super) fn sheet(&self) -> Result<Sheet> {
         Sheet::read(self.data.get(FILE).map_or("", String::as_str))
     }
@@ -120,7 +120,7 @@ impl Refused {
         Self { reason: reason.to_owned(), message, cure: cure::of_reason(reason) }
     }
 
-    /// In words.
+    /// Reason, message and what to do about it, for people.
     pub(super) fn text(&self) -> String {
         let cure = self.cure.map_or_else(String::new, |cure| format!("\n  what to do: {cure}"));
         let reason = if self.message.contains(&self.reason) { String::new() } else { format!("{}: ", self.reason) };

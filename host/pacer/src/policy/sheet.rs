@@ -21,7 +21,7 @@ impl Sheet {
         Ok(Self { text: text.to_owned(), decisions })
     }
 
-    /// The file.
+    /// The text of the file, with every change so far.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
 }
 
-/// What is found.
+/// Policy sets, and pools with the sets that they ask for.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {

@@ -101,7 +101,7 @@ pub(super) struct Chronicle {
     /// When a pool's number was lowered last.
     lowered: BTreeMap<Arc<str>, Timestamp>,
     jobs: BTreeMap<u64, State>,
-    /// Those that exist.
+    /// Runners that exist, by name.
     runners: BTreeMap<Arc<str>, KnownRunner>,
     /// What was recorded of the room for a pool, and when.
     rooms: BTreeMap<Arc<str>, (Timestamp, Room)>,

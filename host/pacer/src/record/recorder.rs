@@ -77,11 +77,11 @@ pub(crate) struct Recorder {
 
 /// What the thread is told.
 enum News {
-    /// An object changed.
+    /// Name of an object that was made, changed or deleted.
     Changed(Change),
     /// How nodes of runners are.
     Nodes(ReadNodes),
-    /// How GitHub is.
+    /// Limits and listings at GitHub of each set of credentials.
     GitHub(Vec<Reading>),
     /// A decision left a receipt.
     Receipt(Written),
@@ -120,7 +120,7 @@ impl Inbox {
     }
 }
 
-/// The thread.
+/// What the recording thread works with.
 struct Clerk {
     setting: Setting,
     stores: Stores,

@@ -69,7 +69,7 @@ struct Attention {
     missed: AtomicBool,
 }
 
-/// The task.
+/// The task that simulates pools as if their policies in shadow decided.
 pub(crate) struct WhatIf {
     plan: Plan,
     stores: Stores,

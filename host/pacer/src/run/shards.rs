@@ -26,7 +26,7 @@ struct Tenure {
     is_full: bool,
 }
 
-/// All of them.
+/// The shards that this process acts for, and what runs for them.
 struct Tenures {
     shards: Shards,
     running: JoinSet<(u16, anyhow::Result<()>)>,

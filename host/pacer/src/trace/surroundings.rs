@@ -77,7 +77,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", number(count), plural(count))
 }
 
-/// For programs.
+/// Nodes, pools without room and GitHub's limits for the JSON of `pacer trace summary`.
 pub(super) fn json(history: &History) -> Value {
     let (all, left) = nodes(history);
     let pools: serde_json::Map<String, Value> = shortages(history)

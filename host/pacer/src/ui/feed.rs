@@ -98,7 +98,7 @@ struct Told {
 }
 
 impl Feed {
-    /// Nobody looks yet.
+    /// A feed without viewers.
     pub(super) fn new(metrics: ConnectionMetrics) -> Self {
         Self { shared: Arc::default(), metrics }
     }

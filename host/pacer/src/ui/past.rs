@@ -34,18 +34,18 @@ const THINGS: usize = 500_000;
 #[derive(Debug)]
 pub(super) struct Past {
     by: String,
-    /// In their order.
+    /// All records, in the order of time.
     records: Vec<Record>,
     /// What the records before some of them came to; the first is the beginning.
     checkpoints: Checkpoints,
-    /// Its first moment.
+    /// When the trace begins.
     pub(super) from: Timestamp,
-    /// Its last.
+    /// When the trace ends: the time of its last record, rounded up to a millisecond.
     pub(super) to: Timestamp,
 }
 
 impl Past {
-    /// Of a trace.
+    /// Sorts the records of a trace and makes its checkpoints.
     pub(super) fn of(trace: Trace) -> Self {
         let Trace { header, mut records } = trace;
         // What was learned afterwards is about an earlier moment.
@@ -406,7 +406,7 @@ impl Scene {
     }
 }
 
-/// Keeps the newest.
+/// Adds one, and drops the oldest where there are `NEWEST` already.
 fn keep<T>(kept: &mut VecDeque<(u64, Arc<T>)>, number: u64, one: T) {
     if kept.len() >= NEWEST {
         kept.pop_front();

@@ -69,7 +69,7 @@ struct Calibration {
 }
 
 impl Report {
-    /// Reads one.
+    /// Reads a file with the output of `pacer simulate --output json`.
     pub(super) fn read(file: &Path) -> Result<Self> {
         let place = || format!("--report {}", file.display());
         let mut json = Vec::new();
@@ -89,7 +89,7 @@ impl Report {
         Ok(Self(json.into()))
     }
 
-    /// Its bytes.
+    /// The bytes of the file, unchanged.
     pub(super) fn json(self) -> Bytes {
         self.0
     }

@@ -22,7 +22,7 @@ pub(super) struct Written {
     pub(super) limits: (LimitRequest, u64),
 }
 
-/// The whole file.
+/// What `policies.yaml` says.
 #[derive(Default)]
 pub(super) struct Manifest {
     /// For each decision that it names, its entries.
@@ -31,7 +31,7 @@ pub(super) struct Manifest {
     pub(super) pull_secret: Option<String>,
 }
 
-/// Reads the file.
+/// Parses the text of `policies.yaml`.
 pub(super) fn read(text: &str) -> Result<Manifest, BundleError> {
     // A file of nothing but comments is a set that says nothing.
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::protocol::Locks;
 
-/// What holds.
+/// How much of the isolation of policies holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IsolationLevel {
     /// Nothing that must be impossible was possible, and both of the kernel's locks hold.
@@ -16,7 +16,7 @@ pub enum IsolationLevel {
 }
 
 impl IsolationLevel {
-    /// All of them.
+    /// Every level, the best first.
     pub const ALL: [Self; 3] = [Self::Full, Self::Partial, Self::None];
 
     /// The word for logs, metrics and conditions.
@@ -33,7 +33,7 @@ impl IsolationLevel {
 /// How well policies are isolated on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// In a word.
+    /// How much of the isolation holds, in a word.
     pub level: IsolationLevel,
     /// Locks that are missing, and what could be done although it must be impossible; empty when [`IsolationLevel::Full`].
     pub missing: Vec<String>,

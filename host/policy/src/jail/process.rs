@@ -25,7 +25,7 @@ pub(crate) enum Lost {
     /// It did not answer in time and was killed.
     #[error("the process did not answer in time")]
     Late,
-    /// It ended.
+    /// It ended or closed its socket before it answered; the text says how.
     #[error("the process ended: {0}")]
     Died(String),
     /// What it said is no answer.

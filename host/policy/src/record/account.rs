@@ -24,7 +24,7 @@ pub enum Fate {
     Recreated,
     /// It is kept as evidence.
     Quarantined,
-    /// It stayed.
+    /// Nothing was done to it, at least for now.
     Kept,
 }
 
@@ -119,7 +119,7 @@ impl Record {
         Account { fate, summary, reason: answered.map(|(_, reason)| reason), gate, facts }
     }
 
-    /// Who was chosen.
+    /// Names of the runners that the policy chose, at most three of them; `nobody` where it chose none.
     fn chosen(&self) -> String {
         let names: Vec<&str> = self.items.iter().map(|item| item.name.as_str()).collect();
         list(&names, "nobody")

@@ -18,7 +18,7 @@ const RUNNERS: usize = 20;
 pub struct Brief {
     /// Grows with every decision of this process.
     pub number: u64,
-    /// When.
+    /// When it was decided.
     pub at: Timestamp,
     /// Whose runners it was about.
     pub pool: Pool,

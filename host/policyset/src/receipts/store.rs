@@ -35,7 +35,6 @@ impl Packed {
 /// What a ConfigMap holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Whether it exists.
     exists: bool,
     held: Vec<Held<Decision>>,
     /// Receipts that are no longer there.
@@ -126,7 +125,7 @@ fn content(owner: &Owner, name: &str, annotations: &Value, new: &[Packed], next:
     }
 }
 
-/// What is there.
+/// Reads which receipts the pool's ConfigMap holds.
 async fn look(client: &Client, owner: &Owner, name: &str) -> Result<Index, kube::Error> {
     let found = live::object::<ConfigMap>(client, &owner.pool.namespace, name).await?;
     let Some(found) = found else { return Ok(Index::default()) };

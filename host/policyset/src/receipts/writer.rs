@@ -44,7 +44,7 @@ const FORGET: Duration = Duration::from_secs(900);
 /// Turns of a pool's number that are told from each other before they are written; of more, the last stands for those after it.
 const TURNS: usize = 8;
 
-/// Writes at once.
+/// Writes that may be under way at once, each of another pool.
 const FLIGHTS: usize = 4;
 
 /// Bytes of packed receipts that wait over all pools; more are dropped and counted.
@@ -53,7 +53,7 @@ const WAITING: usize = 8 << 20;
 /// How long the last receipts of a process that ends may take.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Writes receipts.
+/// Packs receipts, collects them per pool, and writes them into ConfigMaps.
 pub struct Writer {
     client: Client,
     bounds: Bounds,

@@ -33,7 +33,7 @@ pub(super) struct Pool {
     pub(super) settings: PoolSettings,
     pub(super) ledger: Ledger,
     pub(super) fleet: Fleet,
-    /// Runners that exist.
+    /// Indexes of the runners that exist.
     pub(super) members: Vec<usize>,
     /// Of these, those that are over and not decided upon.
     pub(super) dead: Vec<usize>,
@@ -161,7 +161,7 @@ impl Pool {
         Terms { queued: Duration::from_secs(self.settings.job_life_seconds), limit: LIMIT }
     }
 
-    /// A webhook.
+    /// Applies an event of a job to the pool's ledger, as if a webhook had come.
     pub(super) fn receive(&mut self, event: &JobEvent, now: Timestamp) {
         let terms = self.terms();
         self.ledger.apply(event, &terms, now);

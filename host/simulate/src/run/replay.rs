@@ -31,7 +31,7 @@ const MANY_JOBS: usize = 500;
 /// A number that was recorded and not decided again, or the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// When.
+    /// When the number was recorded; when it was decided, where that was not recorded.
     pub at: Timestamp,
     /// `namespace/name`.
     pub pool: String,
@@ -106,7 +106,7 @@ fn within(spans: &[Span], from: Moment, until: Moment) -> Option<Uncompared> {
     spans.iter().find(|span| span.from <= until && from < span.until).map(|span| span.why)
 }
 
-/// A recorded fact.
+/// What the trace says of a pool, a job or a runner at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fact {
     Settings { pool: usize, index: usize },

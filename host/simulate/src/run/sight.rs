@@ -32,30 +32,30 @@ pub struct Story {
 /// A decision about a number, and what was known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbered {
-    /// When.
+    /// When it was decided, in milliseconds since 1970 of virtual time.
     pub at: Moment,
     /// Index of the pool whose number it is; see [`Sight::pool`].
     pub pool: usize,
-    /// The number before.
+    /// The number before the decision.
     pub from: u32,
-    /// Jobs that count.
+    /// Jobs that need a runner of the pool or have one.
     pub jobs: u32,
-    /// Runners that exist.
+    /// Runners of the pool that exist.
     pub live: u32,
     /// When the number was raised last.
     pub raised: Option<Timestamp>,
     /// What the capacity policy answered.
     pub plan: CapacityPlan,
-    /// What was decided.
+    /// The number that was decided, and why.
     pub decision: autoscale::Decision,
 }
 
 /// A runner that was told to go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Removed {
-    /// When.
+    /// When it was told to go, in milliseconds since 1970 of virtual time.
     pub at: Moment,
-    /// Which one.
+    /// Its place among [`Sight::runners`].
     pub runner: usize,
     /// Name of the runner, as its receipt has it.
     pub name: Arc<str>,
@@ -66,9 +66,9 @@ pub struct Removed {
 /// A question about runners, its answer, and what was done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// When.
+    /// When the policy was asked, in milliseconds since 1970 of virtual time.
     pub at: Moment,
-    /// The question.
+    /// The request that the policy got.
     pub inquiry: Inquiry,
     /// What the policy answered.
     pub answer: Answer,
@@ -104,7 +104,7 @@ pub struct JobSeen<'a> {
     pub id: u64,
     /// When it was queued.
     pub queued: Timestamp,
-    /// When it started.
+    /// When it started; none until it has.
     pub started: Option<Timestamp>,
     /// The runner that it was given to.
     pub runner: Option<&'a str>,
@@ -117,13 +117,13 @@ impl<'a> Sight<'a> {
         Self { run }
     }
 
-    /// When it is.
+    /// The moment in virtual time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         at(self.run.now)
     }
 
-    /// What has happened.
+    /// What has happened until now; none where the run does not note it.
     #[must_use]
     pub fn story(&self) -> Option<&'a Story> {
         self.run.story.as_ref()

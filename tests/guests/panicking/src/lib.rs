@@ -12,7 +12,7 @@ const REHEARSED: f64 = 1_800_000_000.0;
 /// Panics, or traps, as its settings say.
 pub struct Panicking;
 
-/// How it fails.
+/// Settings, which say how the policy fails.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {

@@ -48,7 +48,7 @@ impl Audit {
 /// Whose requests to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Anyone's.
+    /// Those of every caller.
     Anyone,
     /// Those of one user, such as `system:serviceaccount:<namespace>/<name>` written with a colon.
     User(String),

@@ -22,7 +22,7 @@ pub enum StaticUser {
 }
 
 impl StaticUser {
-    /// All of them.
+    /// Every static user; each has a token and a kubeconfig.
     pub const ALL: [Self; 3] = [Self::Admin, Self::Nodes, Self::Controllers];
 
     /// Its user name, as the audit log shows it.

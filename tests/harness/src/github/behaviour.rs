@@ -128,7 +128,7 @@ pub struct Tail {
 /// By so many standard deviations one in a hundred exceeds the median.
 const ONE_IN_A_HUNDRED: f64 = 2.326;
 
-/// Repeatable chance (SplitMix64).
+/// Random numbers, the same for the same seed (SplitMix64).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chance(u64);
 

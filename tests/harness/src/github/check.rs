@@ -9,17 +9,17 @@ use super::place::PlaceId;
 pub struct CheckRun {
     /// GitHub's number.
     pub id: u64,
-    /// What people see.
+    /// Name under which GitHub shows it.
     pub name: String,
     /// What its maker calls it.
     pub external_id: Option<String>,
     /// `queued`, `in_progress` or `completed`.
     pub status: String,
-    /// How it ended.
+    /// How it ended, as its maker says; none where it has not said so.
     pub conclusion: Option<String>,
-    /// In one line.
+    /// Title of its latest output.
     pub title: String,
-    /// In full.
+    /// Summary of its latest output.
     pub summary: String,
     /// How often it was changed.
     pub changes: u32,
@@ -34,7 +34,7 @@ pub struct CommitStatus {
     pub context: String,
     /// `pending`, `success`, `failure` or `error`.
     pub state: String,
-    /// In one line.
+    /// What its maker says of the state; empty where that is nothing.
     pub description: String,
 }
 

@@ -24,7 +24,7 @@ const KEPT: usize = 20;
 const ALL: u64 = 100;
 const SAMPLE: u64 = 50;
 
-/// Which GitHub answers.
+/// The kind of GitHub whose description requests and answers are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Instance {
     /// github.com, Enterprise Cloud included.

@@ -18,9 +18,9 @@ use super::place::{Accounts, PlaceId, Scope};
 /// What an App's installation may do with a kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
-    /// Look.
+    /// Only read.
     Read,
-    /// Look and change.
+    /// Read and change.
     Write,
 }
 

@@ -18,7 +18,7 @@ use super::{
     state::{RunnerToken, State},
 };
 
-/// A request, read.
+/// A request to the API, taken apart.
 pub(super) struct Asked<'a> {
     pub(super) method: &'a Method,
     /// Scheme, host and prefix under which the client knows the API.

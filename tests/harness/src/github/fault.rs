@@ -131,7 +131,7 @@ impl Fault {
     }
 }
 
-/// An injected fault.
+/// Identifies an injected fault, to count what it met and to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(u64);
 

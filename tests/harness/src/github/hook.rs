@@ -106,7 +106,7 @@ impl Default for Delivering {
 pub struct Delivery {
     /// Its number.
     pub id: DeliveryId,
-    /// To which webhook.
+    /// Webhook that the event is delivered to.
     pub hook: HookId,
     /// The event's identity, shared by all its deliveries (`X-GitHub-Delivery`).
     pub guid: String,
@@ -134,7 +134,7 @@ impl Delivery {
     }
 }
 
-/// Numbers of deliveries.
+/// How many deliveries wait, were accepted and have failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryCounts {
     /// Waiting or under way.

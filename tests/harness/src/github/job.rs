@@ -119,7 +119,7 @@ pub enum JobState {
     Queued,
     /// A runner has it.
     InProgress,
-    /// Over.
+    /// It has ended, in whatever way.
     Completed,
 }
 
@@ -163,7 +163,7 @@ pub struct Job {
     pub id: JobId,
     /// Number of the workflow run that the job is part of.
     pub run: RunId,
-    /// What was queued.
+    /// What the test asked for: repository, labels, duration and the like.
     pub spec: Arc<JobSpec>,
     /// Which attempt of its run, from 1.
     pub attempt: u32,
@@ -175,7 +175,7 @@ pub struct Job {
     pub queued_at: Timestamp,
     /// When a runner got it, which GitHub tells later.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it ended; none before.
     pub completed_at: Option<Timestamp>,
     /// Who got it; while it is still said to be queued, too.
     pub runner: Option<JobRunner>,
@@ -191,7 +191,7 @@ pub struct JobCounts {
     pub held: u64,
     /// Waiting for a runner.
     pub queued: u64,
-    /// Running.
+    /// Given to a runner, and not over.
     pub in_progress: u64,
     /// Over, however they ended.
     pub completed: u64,

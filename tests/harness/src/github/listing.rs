@@ -141,7 +141,7 @@ impl Period {
     }
 }
 
-/// A rendered page.
+/// A page of a listing in JSON, with the number of entries in the whole listing and the page's ETag.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     pub(super) total: usize,

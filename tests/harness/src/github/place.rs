@@ -118,7 +118,7 @@ impl FromStr for Scope {
 /// Which repositories (of an organization's group) or organizations (of an enterprise's) may use a runner group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupVisibility {
-    /// Every one.
+    /// All repositories, or all organizations.
     All,
     /// Those named: repository names without the owner, or organization logins.
     Selected(BTreeSet<String>),

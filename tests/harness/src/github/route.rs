@@ -74,7 +74,7 @@ impl RouteKind {
     }
 }
 
-/// A request's meaning.
+/// What a request asks for, and about which scope and objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) kind: RouteKind,

@@ -153,7 +153,7 @@ impl Orphan {
     }
 }
 
-/// Numbers of registrations.
+/// How many registrations there are in each state, and how many were made and deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunnerCounts {
     /// Registered now.

@@ -44,8 +44,8 @@ pub struct BusyKill {
     pub node: String,
     /// Job that was cut short.
     pub job: JobId,
-    /// Why.
+    /// Why the pod ended.
     pub cause: Cause,
-    /// When.
+    /// When the job was cut short.
     pub at: Timestamp,
 }

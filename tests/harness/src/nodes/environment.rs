@@ -12,7 +12,7 @@ use super::lock;
 /// How old a Secret or ConfigMap may be. A kubelet's watch lags about as much.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Variables by name.
+/// Values of a container's environment variables by their names.
 pub(super) type Environment = HashMap<String, String>;
 
 /// Why a container cannot be made yet; the text is a kubelet's.

@@ -16,7 +16,7 @@ use super::lock;
 /// A pod got a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Namespace of both.
+    /// Namespace of the claim and of the pod.
     pub namespace: String,
     /// Name of the claim.
     pub claim: String,

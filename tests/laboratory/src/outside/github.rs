@@ -72,18 +72,18 @@ impl From<Broken> for Unanswered {
 /// GitHub's answer to a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// 204.
+    /// 204: the runner is not registered any more.
     Removed,
     /// 404, and its siblings are seen.
     Absent,
-    /// 422.
+    /// 422: the runner has a job, by GitHub's flag.
     Busy,
 }
 
 /// The pages of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pages {
-    /// The runners.
+    /// Runners that the listing shows, which may lack one where it is torn.
     pub listed: Vec<Listed>,
     /// Their number is the one that each page tells.
     pub complete: bool,
@@ -96,11 +96,11 @@ pub struct Pages {
 pub struct Listed {
     /// GitHub's id.
     pub id: u64,
-    /// Its name.
+    /// Number of the Runner object whose name it has.
     pub runner: RunnerId,
-    /// It has contact.
+    /// Whether GitHub shows it as online.
     pub online: bool,
-    /// The flag.
+    /// GitHub's busy flag, which may be late or wrong.
     pub busy: bool,
 }
 
@@ -191,7 +191,7 @@ impl GitHub {
         self.registrations.values().map(|registration| registration.runner).collect()
     }
 
-    /// Counts a request.
+    /// Counts a request, and forgets those that are older than a minute.
     fn count(&mut self, now: At, points: u32, creations: u32) {
         while let Some((at, points, creations)) = self.requests.front().copied().filter(|(at, ..)| at + MINUTE <= now) {
             let _ = at;

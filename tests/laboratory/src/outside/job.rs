@@ -22,11 +22,11 @@ pub struct Job {
     pub queued: At,
     /// How long it takes.
     pub lasts: At,
-    /// When it began.
+    /// When a runner began it; none before.
     pub began: Option<At>,
     /// Runner that it was given to; it stays when the job is over.
     pub runner: Option<RunnerId>,
-    /// When it ended.
+    /// When it ended; none before.
     pub over: Option<At>,
     /// From when on GitHub knows that.
     pub known_over: At,
@@ -70,7 +70,7 @@ impl Outside {
         })
     }
 
-    /// Somebody queues jobs.
+    /// Queues so many jobs, each of which takes `lasts` milliseconds.
     pub fn queue_jobs(&mut self, count: u32, lasts: At) {
         let queued = self.clock.at;
         for _ in 0..count {

@@ -9,9 +9,9 @@ use crate::script::Cancels;
 /// A pod's container and the agent in it.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// Whose it is.
+    /// Number of the Runner that the pod belongs to.
     pub runner: RunnerId,
-    /// Where it runs.
+    /// Number of its node; none until it is scheduled.
     pub node: Option<u32>,
     /// When its container started.
     pub started: Option<At>,

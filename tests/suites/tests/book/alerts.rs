@@ -29,7 +29,7 @@ struct Metric {
     labels: Option<BTreeSet<String>>,
 }
 
-/// Metrics by name.
+/// Metrics that [`EXPORTED`] lists, by their names in queries.
 fn exported() -> Result<BTreeMap<String, Metric>> {
     let mut all = BTreeMap::new();
     for row in read(EXPORTED)?.lines().filter_map(|line| line.strip_prefix("| `")) {

@@ -16,7 +16,7 @@ pub(super) struct Asked {
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
 
-/// Reads an expression.
+/// Finds the metrics, the labels and the quoted texts of a PromQL expression.
 pub(super) fn asked(expression: &str) -> Asked {
     let mut asked = Asked::default();
     let mut rest = expression;

@@ -52,7 +52,7 @@ pub(crate) fn command(plane: Option<&ControlPlane>, arguments: &[&str]) -> Resul
     Ok(command)
 }
 
-/// Runs helm.
+/// Output of helm with these arguments, also where it fails.
 pub(crate) fn run(plane: Option<&ControlPlane>, arguments: &[&str]) -> Result<Output> {
     command(plane, arguments)?.output().context("running helm")
 }
@@ -79,7 +79,7 @@ pub(crate) fn template(release: &str, arguments: &[&str]) -> Result<String> {
     succeed(None, &all)
 }
 
-/// Manifests as objects.
+/// The objects of a file of manifests, or of a rendered chart.
 pub(crate) struct Objects(Vec<Value>);
 
 impl Objects {

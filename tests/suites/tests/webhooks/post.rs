@@ -51,7 +51,7 @@ pub(crate) async fn send(address: &str, request: &str) -> Result<Answer> {
     read(stream).await
 }
 
-/// Reads an answer.
+/// Reads an HTTP answer until the connection ends.
 pub(crate) async fn read(mut stream: TcpStream) -> Result<Answer> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

@@ -39,7 +39,7 @@ struct Words<'a> {
 }
 
 impl Act<'_> {
-    /// Takes a step.
+    /// Does a step: opens, updates or closes a report at GitHub.
     pub(super) async fn take(&self, next: &Next, desk: &Desk<'_>) {
         let (job, repository, outcome) = match next {
             Next::Wait(_) => return,

@@ -21,7 +21,7 @@ const SCHEMES: [&str; 4] = ["Bearer ", "bearer ", "Basic ", "basic "];
 /// Ends of a private key as PEM.
 const PEM: (&str, &str) = ("-----BEGIN ", "-----END ");
 
-/// An object.
+/// Removes values of environment variables, secret arguments and what looks like a credential from an object.
 pub(super) fn redact(value: &mut Value) {
     match value {
         Value::String(text) => *text = scrub(text),
@@ -68,7 +68,7 @@ fn arguments(items: &mut [Value]) {
     }
 }
 
-/// A text.
+/// Replaces private keys, tokens, credentials of headers and passwords in URLs in a text.
 pub(super) fn scrub(text: &str) -> String {
     let mut text = keys(text);
     for beginning in TOKEN_BEGINNINGS {

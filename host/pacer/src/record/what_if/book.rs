@@ -14,7 +14,7 @@ use crate::record::chronicle::{Chronicle, Defaults, target_of};
 /// What a pool may take: some 2 MiB, or a thousand jobs.
 pub(super) const BOUNDS: Bounds = Bounds { records: 8_000, time: SignedDuration::from_hours(3) };
 
-/// One pool.
+/// What is remembered of one pool for its simulations.
 pub(super) struct Book {
     target: TargetRef,
     chronicle: Chronicle,

@@ -112,7 +112,7 @@ impl State {
         Some(id)
     }
 
-    /// The event's JSON.
+    /// The JSON that a webhook receives: an event of a job, or a ping where the delivery has no job.
     pub(in crate::github) fn event_body(&self, delivery: &Delivery) -> Value {
         match &delivery.job {
             Some(job) => payload::job_event(&self.origin, &self.accounts, delivery, job.repository),

@@ -32,11 +32,11 @@ pub(crate) enum AtMost {
 pub(crate) struct Figure {
     /// What was done: `200 runners`, `rollout`.
     pub(crate) scene: String,
-    /// What was measured.
+    /// What was measured in that scene: `60 pods gone`, `pods left`.
     pub(crate) name: String,
     /// The result of the measurement, in `unit`.
     pub(crate) value: f64,
-    /// What it counts.
+    /// Unit of `value`.
     pub(crate) unit: Unit,
     /// What is wanted of it, if anything is.
     pub(crate) at_most: Option<AtMost>,

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes a policy of every template by `pacer policy new`, and runs the commands of its README where the toolchain is here: they build it and
-# run the cases of this directory against it, as many templates at a time as there are cores. Says what was skipped and why. Where there is no Zig, or no clang that makes WebAssembly, the
-# wheel `ziglang` of PyPI, which holds both, stands in.
+# run the cases of this directory against it, as many templates at a time as there are cores. Says what was skipped and why. Where there is no Zig,
+# or no clang that makes WebAssembly, the wheel `ziglang` of PyPI, which holds both, stands in.
 # Usage: build.sh PACER OUT, where PACER is the binary and OUT the directory for what is built.
 set -euo pipefail
 pacer=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -78,9 +78,9 @@ test_text() { "$pacer" policy test "$texts/$1.js" "$texts/$1"; }
 step() { bash -euo pipefail -c '"$@"' _ "$1" "$2" >"$logs/$2.log" 2>&1 || touch "$logs/$2.failed"; }
 
 # Whether a template answers about 1,000 items in time: by its fuel, and by the time itself. The fastest of many calls counts, and of three tries the
-# best: what else this machine does is not the template's fault, and nothing else is built here meanwhile. Fuel is the same on every machine. A million units take 0.15 to 0.4 ms, which machine
-# it is decides: a component with 95 % of its 120 million units takes less than half of the deadline of 100 ms, and a text with 60 % of its 306 million,
-# which is what the largest takes, up to three quarters.
+# best: what else this machine does is not the template's fault, and nothing else is built here meanwhile. Fuel is the same on every machine. A million
+# units take 0.15 to 0.4 ms, which machine it is decides: a component with 95 % of its 120 million units takes less than half of the deadline of 100 ms,
+# and a text with 60 % of its 306 million, which is what the largest takes, up to three quarters.
 quick_enough() {
     local module="$1/$2.wasm" most_of_fuel=95 most_of_deadline=50 try
     [ -f "$module" ] || { module="$1/policy.js" most_of_fuel=80 most_of_deadline=80; }
@@ -118,7 +118,10 @@ for name in "${names[@]}"; do
         continue
     fi
     cat "$logs/$name.log"
-    [ ! -f "$logs/$name.failed" ]
+    if [ -f "$logs/$name.failed" ]; then
+        echo "$name failed" >&2
+        exit 1
+    fi
     if [ -d "$out/example-in-${name/--/-}" ]; then
         quick_enough "$out/example-in-${name/--/-}" "example-in-${name/--/-}"
     fi

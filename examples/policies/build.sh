@@ -111,6 +111,7 @@ export -f make_template test_text step missing clang_makes_wasm zig_is_right
 } | xargs -P "$(nproc)" -L 1 bash -c 'step "$@"' _
 
 for name in "${names[@]}"; do
+    directory="$out/example-in-${name/--/-}"
     echo "== ${name/--/ --}"
     if [ -f "$logs/$name.skipped" ]; then
         echo "skipped: $(cat "$logs/$name.skipped")"
@@ -122,8 +123,8 @@ for name in "${names[@]}"; do
         echo "$name failed" >&2
         exit 1
     fi
-    if [ -d "$out/example-in-${name/--/-}" ]; then
-        quick_enough "$out/example-in-${name/--/-}" "example-in-${name/--/-}"
+    if [ -d "$directory" ]; then
+        quick_enough "$directory" "$(basename "$directory")"
     fi
     passed=$((passed + 1))
 done

@@ -13,17 +13,17 @@ use crate::autoscale::Suggestion;
 /// What `spec.metrics[]` says about the metric, as written. Empty texts and an adjustment of 0 count as absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// `scaleUpThreshold`: share of busy runners from which the fleet grows; 0.8 when absent.
+    /// `scaleUpThreshold`: share of busy runners from which the fleet is scaled up; 0.8 when absent.
     pub scale_up_threshold: Option<&'a str>,
-    /// `scaleDownThreshold`: share of busy runners below which the fleet shrinks; 0.3 when absent.
+    /// `scaleDownThreshold`: share of busy runners below which the fleet is scaled down; 0.3 when absent.
     pub scale_down_threshold: Option<&'a str>,
-    /// `scaleUpFactor`: what a growing fleet is multiplied by; 1.3 when neither it nor the adjustment is given.
+    /// `scaleUpFactor`: what the number is multiplied by to scale up; 1.3 when neither it nor the adjustment is given.
     pub scale_up_factor: Option<&'a str>,
-    /// `scaleDownFactor`: what a shrinking fleet is multiplied by; 0.7 when neither it nor the adjustment is given.
+    /// `scaleDownFactor`: what the number is multiplied by to scale down; 0.7 when neither it nor the adjustment is given.
     pub scale_down_factor: Option<&'a str>,
-    /// `scaleUpAdjustment`: runners that a growing fleet gets more, in place of the factor.
+    /// `scaleUpAdjustment`: runners that are added to scale up, in place of the factor.
     pub scale_up_adjustment: Option<i32>,
-    /// `scaleDownAdjustment`: runners that a shrinking fleet gets fewer, in place of the factor.
+    /// `scaleDownAdjustment`: runners that are taken away to scale down, in place of the factor.
     pub scale_down_adjustment: Option<i32>,
 }
 
@@ -34,9 +34,9 @@ pub struct Rules {
     pub up_threshold: Decimal,
     /// Share of busy runners below which the fleet shrinks.
     pub down_threshold: Decimal,
-    /// By how much the fleet grows at `up_threshold` or above.
+    /// By how much the fleet is scaled up at `up_threshold` or above.
     pub up: Change,
-    /// By how much the fleet shrinks below `down_threshold`.
+    /// By how much the fleet is scaled down below `down_threshold`.
     pub down: Change,
 }
 

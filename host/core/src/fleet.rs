@@ -34,7 +34,7 @@ pub struct Fleet<'a> {
 /// What to do, exactly one of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Neither make runners nor give any up.
+    /// Neither create nor remove runners.
     Settled,
     /// Make this number of runners.
     Create(u32),
@@ -48,7 +48,7 @@ pub enum Plan {
         /// How many are missing.
         missing: u32,
     },
-    /// Give up runners that are surplus or outdated.
+    /// Remove runners that are surplus or outdated.
     Shrink(Shrink),
 }
 
@@ -77,7 +77,7 @@ pub struct Shrink {
     pub outdated_only: bool,
 }
 
-/// Decides whether the set makes runners or gives some up now, and how many.
+/// Decides whether the RunnerReplicaSet creates or removes runners now, and how many.
 #[must_use]
 pub fn plan(fleet: &Fleet<'_>) -> Plan {
     let held = |member: &&Member| member.phase != Phase::Stopping;

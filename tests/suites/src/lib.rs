@@ -222,6 +222,17 @@ pub async fn running(world: &World, count: usize) -> Result<()> {
     Ok(())
 }
 
+/// A figure of `/metrics`, named with its labels; zero before the first one.
+pub async fn figure(world: &World, name: &str) -> u64 {
+    let text = match &world.operator {
+        Some(operator) => operator.metrics().await.unwrap_or_default(),
+        None => String::new(),
+    };
+    // A figure without labels has an empty list of them.
+    let lines = text.lines().map(|line| line.replace("{}", ""));
+    lines.filter_map(|line| line.strip_prefix(name)?.trim().parse().ok()).max().unwrap_or_default()
+}
+
 /// Waits until so many jobs have succeeded.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use pacer_api::condition::{ConditionType, Verdict};
 use pacer_api::names::annotation;
 use pacer_harness::objects;
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, end_as_it_is, scale, settled, until};
+use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, end_as_it_is, figure, scale, settled, until};
 use serde_json::{Value, json};
 
 #[path = "policies/corpus.rs"]
@@ -153,17 +153,6 @@ async fn killed_and_started_again(world: &mut World) -> Result<()> {
     operator.restart().await?;
     operator.until_acting(PATIENCE).await?;
     Ok(())
-}
-
-/// A figure of `/metrics`, named with its labels; zero before the first one.
-async fn figure(world: &World, name: &str) -> u64 {
-    let text = match &world.operator {
-        Some(operator) => operator.metrics().await.unwrap_or_default(),
-        None => String::new(),
-    };
-    // A figure without labels has an empty list of them.
-    let lines = text.lines().map(|line| line.replace("{}", ""));
-    lines.filter_map(|line| line.strip_prefix(name)?.trim().parse().ok()).max().unwrap_or_default()
 }
 
 /// Waits until a figure of `/metrics`, named with its labels, is as wanted.

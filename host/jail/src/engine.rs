@@ -3,9 +3,10 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use pacer_policy::{Limits, LoadError, Refusal};
+use pacer_policy::{LimitRequest, Limits, LoadError, Refusal, TICK};
+use rustix::time::{ClockId, clock_gettime};
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
-use wasmtime::{Config, Store, StoreContextMut};
+use wasmtime::{Config, Store, StoreContextMut, Trap, UpdateDeadline};
 
 use crate::bindings::next::pacer::policy as next;
 use crate::bindings::pacer::policy::{log, types};
@@ -81,14 +82,19 @@ impl Engine {
         self.linker.instantiate_pre(component)
     }
 
-    /// A store with all limits armed, and the watch that lets its deadline pass.
+    /// A store with all limits armed, and the watch that lets its deadline pass. The deadline counts the processor time of the calling thread.
     pub(crate) fn store(&self, limits: &Limits, fuel: u64) -> wasmtime::Result<(Store<Guest>, Watch)> {
         let mut store = Store::new(&self.wasmtime, Guest::new(limits));
         store.limiter(|guest| &mut guest.meter);
         store.set_fuel(fuel)?;
         store.set_hostcall_fuel(limits.hostcall());
         let watch = self.ticker.watch();
-        store.set_epoch_deadline(limits.ticks());
+        store.set_epoch_deadline(ticks(limits.deadline()));
+        let (limits, began, processor) = (*limits, Instant::now(), processor_time());
+        store.epoch_deadline_callback(move |_| match limits.left(processor_time().saturating_sub(processor), began.elapsed()) {
+            Some(left) => Ok(UpdateDeadline::Continue(ticks(left))),
+            None => Err(Trap::Interrupt.into()),
+        });
         Ok((store, watch))
     }
 
@@ -103,21 +109,14 @@ impl Engine {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
         let looping = self.compile(LOOPING).map_err(|error| EngineError(error.to_string()))?;
         let looping = self.link(&looping.component).map_err(failed)?;
-        self.stops(&looping, BACKSTOP_FUEL, SELF_TEST_TICKS, wasmtime::Trap::Interrupt, "the deadline")?;
-        // Its deadline is far away: on a busy machine the loop may stand still for longer than its fuel lasts.
-        self.stops(&looping, 1_000_000, u64::from(u32::MAX), wasmtime::Trap::OutOfFuel, "fuel")
+        self.stops(&looping, BACKSTOP_FUEL, Trap::Interrupt, "the deadline")?;
+        self.stops(&looping, SELF_TEST_FUEL, Trap::OutOfFuel, "fuel")
     }
 
-    fn stops(
-        &self,
-        looping: &InstancePre<Guest>,
-        fuel: u64,
-        ticks: u64,
-        expected: wasmtime::Trap,
-        what: &str,
-    ) -> Result<(), EngineError> {
-        let (mut store, _watch) = self.store(&Limits::default(), fuel).map_err(|error| EngineError(format!("{error:#}")))?;
-        store.set_epoch_deadline(ticks);
+    fn stops(&self, looping: &InstancePre<Guest>, fuel: u64, expected: Trap, what: &str) -> Result<(), EngineError> {
+        let asked = LimitRequest { deadline_milliseconds: Some(SELF_TEST_MILLISECONDS), ..LimitRequest::default() };
+        let limits = Limits::lowered(asked).map_err(|error| EngineError(error.to_string()))?;
+        let (mut store, _watch) = self.store(&limits, fuel).map_err(|error| EngineError(format!("{error:#}")))?;
         match looping.instantiate(&mut store) {
             Err(error) if error.downcast_ref() == Some(&expected) => Ok(()),
             Err(error) => Err(EngineError(format!("an endless loop ended with {error:#} and not by {what}"))),
@@ -126,8 +125,21 @@ impl Engine {
     }
 }
 
+/// A time in epoch ticks. One more than it needs: the first tick may come at once.
+fn ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// What the calling thread has had of a processor.
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
 /// Deadline of the self-test's loop.
-const SELF_TEST_TICKS: u64 = 4;
+const SELF_TEST_MILLISECONDS: u64 = 15;
+
+/// Fuel of the self-test's loop, which is gone in a tenth of that time.
+const SELF_TEST_FUEL: u64 = 1_000_000;
 
 /// Ends the self-test's loop after a few seconds if its deadline does not.
 const BACKSTOP_FUEL: u64 = 10_000_000_000;

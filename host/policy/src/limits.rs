@@ -38,7 +38,7 @@ pub struct Limits {
 pub struct LimitRequest {
     /// Most instructions per call, whatever its size; 1 to 1,000,000,000.
     pub fuel: Option<u64>,
-    /// Longest call in milliseconds, including the policy's start; 1 to 100.
+    /// Longest call in milliseconds of processor time, including the policy's start; 1 to 100.
     pub deadline_milliseconds: Option<u64>,
     /// Most memory in MiB; 1 to 64, where 16 is the default.
     pub memory_mebibytes: Option<u64>,
@@ -74,8 +74,11 @@ impl Default for Limits {
 impl Limits {
     /// Highest number of instructions of any call, in wasmtime's units of fuel.
     pub const FUEL_CAP: u64 = 1_000_000_000;
-    /// Longest deadline of any call.
+    /// Longest deadline of any call, in processor time.
     pub const DEADLINE: Duration = Duration::from_millis(100);
+    /// Longest call by the clock. A node that is busy, or throttles the operator, gives a call less processor time than that; ended by the clock as
+    /// soon, a policy would be judged by its neighbours. Ten times the deadline is what a pod with a tenth of a processor needs.
+    pub const LONGEST: Duration = Duration::from_secs(1);
     /// Most memory of any call, in MiB.
     pub const MEMORY_MEBIBYTES: u64 = 64;
 
@@ -116,7 +119,7 @@ impl Limits {
         self.fuel(items).saturating_mul(TEXT_FUEL).min(self.fuel(usize::MAX))
     }
 
-    /// Longest call, with instantiation and start functions.
+    /// Longest call in processor time, with instantiation and start functions.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.deadline
@@ -146,10 +149,11 @@ impl Limits {
         self.log_line
     }
 
-    /// The deadline in epoch ticks. One more than the duration needs: the first tick may come at once.
+    /// What is left of a call after so much processor time and so much time by the clock; none when it has to end.
     #[must_use]
-    pub fn ticks(&self) -> u64 {
-        u64::try_from(self.deadline.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX).saturating_add(1)
+    pub fn left(&self, processor: Duration, clock: Duration) -> Option<Duration> {
+        let left = self.deadline.saturating_sub(processor).min(Self::LONGEST.saturating_sub(clock));
+        (!left.is_zero()).then_some(left)
     }
 }
 
@@ -164,7 +168,18 @@ mod tests {
         assert_eq!(limits.fuel(1_000), 120_000_000);
         assert_eq!(limits.fuel(usize::MAX), 1_000_000_000);
         assert_eq!([0, 1_000, usize::MAX].map(|items| limits.fuel_of_text(items)), [40_000_000, 240_000_000, 1_000_000_000]);
-        assert_eq!(limits.ticks(), 21);
+    }
+
+    #[test]
+    fn processor_time_ends_a_call_and_so_does_the_clock_when_it_gets_none() {
+        let left = |processor, clock| Limits::default().left(Duration::from_millis(processor), Duration::from_millis(clock));
+        let some = |millis| Some(Duration::from_millis(millis));
+        assert_eq!([left(0, 0), left(30, 30), left(30, 800), left(99, 900)], [some(100), some(70), some(70), some(1)]);
+        assert_eq!([left(100, 100), left(250, 300), left(30, 1_000), left(0, 2_000)], [None; 4]);
+        assert_eq!(left(10, 995), some(5));
+        let lowered = Limits::lowered(LimitRequest { deadline_milliseconds: Some(7), ..Default::default() }).unwrap();
+        assert_eq!(lowered.left(Duration::from_millis(6), Duration::from_millis(600)), some(1));
+        assert_eq!(lowered.left(Duration::from_millis(7), Duration::from_millis(7)), None);
     }
 
     #[test]
@@ -172,7 +187,6 @@ mod tests {
         let asked = LimitRequest { fuel: Some(5), deadline_milliseconds: Some(7), memory_mebibytes: Some(64) };
         let limits = Limits::lowered(asked).unwrap();
         assert_eq!((limits.fuel(9), limits.deadline(), limits.memory()), (5, Duration::from_millis(7), 64 << 20));
-        assert_eq!(limits.ticks(), 3);
         for (asked, text) in [
             (
                 LimitRequest { memory_mebibytes: Some(65), ..Default::default() },

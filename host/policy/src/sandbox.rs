@@ -245,7 +245,7 @@ impl Sandbox {
         custom.into_iter().chain(shipped).collect()
     }
 
-    /// One call on the blocking pool. Gives up after the deadline and one tick, whatever happens there.
+    /// One call on the blocking pool. Gives up after [`Limits::LONGEST`] and one tick, whatever happens there.
     async fn attempt<Q: Question>(
         &self,
         policy: &Arc<Policy>,
@@ -277,7 +277,7 @@ impl Sandbox {
         });
         // Starting a process is the host's affair and does not count; it has a bound of its own, after which the call ends.
         let started = if begun.await.is_ok() { Instant::now() } else { started };
-        match timeout(limits.deadline().saturating_add(TICK), call).await {
+        match timeout(Limits::LONGEST.saturating_add(TICK), call).await {
             Ok(Ok(called)) => called,
             Ok(Err(_)) => fault(Fault::HostPanic, started),
             Err(_) => fault(Fault::Deadline, started),

@@ -78,7 +78,7 @@ impl Runner {
 }
 
 impl Jail {
-    /// Puts a question to a policy. Blocks for at most its deadline and [`GRACE`], and for as long as a runner takes to start.
+    /// Puts a question to a policy. Blocks for at most [`Limits::LONGEST`] and [`GRACE`], and for as long as a runner takes to start.
     pub(super) fn call<Q: Question>(
         &self,
         policy: &Policy,
@@ -100,7 +100,7 @@ impl Jail {
         begun();
         let began = Instant::now();
         let head = Request::Ask { policy: policy.digest, decision: Q::DECISION, settings: settings.to_owned(), limits: *limits };
-        let until = began + limits.deadline() + TICK + GRACE;
+        let until = began + Limits::LONGEST + TICK + GRACE;
         let (blame, usage, body) = match runner.process.exchange(&head, &body, ANSWER_BYTES, until) {
             Ok((Reply::Answered(blame, usage), body)) => (blame, usage, body),
             Ok(_) => return failed(Lost::Rubbish.into(), began),

@@ -12,7 +12,7 @@ WASM_TARGET := wasm32-unknown-unknown
 LOCKED := $(if $(CI),--locked,)
 # Tests of a suite at a time, and suites at a time: each test has a control plane of its own, and waits for most of its time.
 SUITE_THREADS := 2
-SUITES_AT_ONCE := 5
+SUITES_AT_ONCE := 6
 BIN := $(CURDIR)/target/debug
 # Platform of the image and of the release, by the names that images have: ARCH=arm64 is built on amd64 with Debian's gcc-aarch64-linux-gnu, and run
 # where qemu-aarch64-static is installed.
@@ -132,6 +132,8 @@ each-crate: setup ## Every crate on its own, with the features that it asks for 
 # Always the whole workspace with its tests: any other selection selects other features of what is depended on, and builds all of that twice.
 build: setup
 	cargo build --workspace --all-targets $(LOCKED)
+	# Ten seconds once, and not in every process of the tests that is given a text.
+	"$(BIN)/pacer" policy precompile
 
 # With the demo it is built with the features that it has in the whole workspace, which the test `layout` checks, and alone with others: all twice.
 program: setup

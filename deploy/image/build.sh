@@ -27,7 +27,13 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 (cd "$image/oci" && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath -o "$scratch/oci" .)
-"$scratch/oci" --binary "$binary" --out "$out" --manifest "$root/Cargo.toml" --version "$version" --epoch "$epoch" --arch "$arch"
+# The program compiles for its own platform, in processes that an emulator can't start.
+interpreter=
+if [ "$arch" = "$here" ]; then
+    interpreter=$scratch/pacer.interpreter
+    "$binary" policy precompile -o "$interpreter" >/dev/null
+fi
+"$scratch/oci" --binary "$binary" --interpreter "$interpreter" --out "$out" --manifest "$root/Cargo.toml" --version "$version" --epoch "$epoch" --arch "$arch"
 
 # What is in it runs alone, as the user that it names, on a root that it may not write.
 layer=

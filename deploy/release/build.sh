@@ -51,6 +51,8 @@ pack() { collect "$1" | gzip -9n >"$2"; }
 program=$scratch/program
 mkdir -p "$program/completions" "$program/man"
 install -m 755 "$binary" "$program/pacer"
+# What policies in JavaScript take beside it, or it is compiled in every command. An emulator can't start the processes that do it.
+[ -n "${RUN:-}" ] || pacer policy precompile -o "$program/pacer.interpreter" >/dev/null
 install -m 644 "$root/LICENSE" "$program/LICENSE"
 for shell in bash fish zsh; do pacer completion "$shell" >"$program/completions/pacer.$shell"; done
 pacer man "$program/man" >/dev/null

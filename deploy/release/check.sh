@@ -41,6 +41,8 @@ ln -s pacer "$scratch/program/kubectl-pacer"
 [ "$("$scratch/program/kubectl-pacer" version)" = "$("$binary" version)" ] || fail 'the packed program is another one'
 [ -s "$scratch/program/LICENSE" ] && [ -s "$scratch/program/man/pacer.1" ] && [ -s "$scratch/program/completions/pacer.bash" ] ||
     fail 'the archive lacks the licence, the man pages or the completions'
+# Beside it lies what policies in JavaScript take, and it fits.
+"$scratch/program/pacer" policy precompile | grep -q ' fits this program already$' || fail 'the archive lacks the native code of the interpreter'
 "$scratch/program/pacer" crds | cmp - "pacer-$version-crds.yaml"
 
 # The chart can be used as it was packed, and renders what lies beside it.

@@ -310,6 +310,7 @@ func configuration(with v1.Image, arch, version string, created time.Time) *v1.C
 
 func run() error {
 	binary := flag.String("binary", "", "the program")
+	interpreter := flag.String("interpreter", "", "native code of the interpreter, which the program compiles itself when it is not there")
 	out := flag.String("out", "", "directory of the layout; must not exist")
 	manifest := flag.String("manifest", "Cargo.toml", "manifest of the workspace")
 	authorities := flag.String("authorities", "/etc/ssl/certs/ca-certificates.crt", "PEM file with certificate authorities")
@@ -335,6 +336,12 @@ func run() error {
 	}
 	if err := content.add("usr/local/bin/pacer", *binary); err != nil {
 		return err
+	}
+	// The program looks for it there.
+	if *interpreter != "" {
+		if err := content.add("usr/local/bin/pacer.interpreter", *interpreter); err != nil {
+			return err
+		}
 	}
 	// Of this machine, or of the packages that Debian's cross compiler for that platform depends on.
 	suffix := ""

@@ -50,8 +50,24 @@ impl Engine {
     ///
     /// When this machine can't run WebAssembly, or no thread can be started.
     pub(crate) fn new() -> Result<Self, EngineError> {
+        Self::of(&configuration())
+    }
+
+    /// One whose code runs on every processor of this architecture, and not on one like this machine's alone.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Engine::new`].
+    pub(crate) fn portable() -> Result<Self, EngineError> {
+        let mut config = configuration();
+        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        config.target(&target).map_err(|error| EngineError(format!("{error:#}")))?;
+        Self::of(&config)
+    }
+
+    fn of(config: &Config) -> Result<Self, EngineError> {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
-        let wasmtime = wasmtime::Engine::new(&configuration()).map_err(failed)?;
+        let wasmtime = wasmtime::Engine::new(config).map_err(failed)?;
         let mut linker = Linker::new(&wasmtime);
         log::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;
         types::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest).map_err(failed)?;

@@ -69,7 +69,7 @@ fn live(role: Role) -> io::Result<()> {
     }
     let socket = Arc::new(File::from(OwnedFd::from(socket)));
     let mut locks = lock::before_threads(role);
-    let engine = Engine::new().map_err(io::Error::other);
+    let engine = if role == Role::Interpreter { Engine::portable() } else { Engine::new() }.map_err(io::Error::other);
     let (here, started) = mpsc::sync_channel(1);
     let (go, locked) = mpsc::sync_channel(1);
     let shared = Arc::clone(&socket);

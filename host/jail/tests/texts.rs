@@ -3,15 +3,42 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use pacer_core::policy::{Candidate, Choice, Job, ScaleDownRequest};
 use pacer_policy::text::{self, TEXT_BYTES};
-use pacer_policy::{Answer, Bundle, Decision, Digest, Fault, Inquiry, Limits, LoadError, Policy, RAW_BYTES, Refusal};
+use pacer_policy::{
+    Answer, Bundle, Counters, Decision, Digest, Fault, Inquiry, Jail, Launcher, Limits, LoadError, Policy, PolicyHost, RAW_BYTES,
+    Refusal,
+};
 
 mod child;
 
-use child::jail;
+/// The interpreter compiled ahead, for all tests of this file.
+fn shared() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("interpreter-of-texts")
+}
+
+fn launcher() -> Launcher {
+    static LAUNCHER: LazyLock<Launcher> = LazyLock::new(|| {
+        let launcher = child::launcher().with_native_code(shared());
+        let ahead = Jail::start(launcher.clone()).unwrap().compile_ahead().unwrap();
+        assert!(ahead.size > 4 << 20, "{ahead:?}");
+        launcher
+    });
+    LAUNCHER.clone()
+}
+
+fn jail() -> &'static Jail {
+    static JAIL: LazyLock<Jail> = LazyLock::new(|| Jail::start(launcher()).unwrap());
+    &JAIL
+}
+
+fn host() -> PolicyHost {
+    PolicyHost::jailed(launcher(), Arc::new(Counters::default()))
+}
 
 const YOUNGEST: &str = "export function scaleDown({ candidates, surplus }) {
   const order = candidates.map((_, index) => index);
@@ -48,6 +75,25 @@ fn indices(answer: &Answer) -> Vec<u32> {
 /// Only does something about the three candidates of [`request`]: texts are tried with ordinary requests before they are asked.
 fn later(body: &str) -> String {
     format!("export function scaleDown(request) {{ if (request.candidates.length !== 3) return []; {body} }}")
+}
+
+#[test]
+fn native_code_that_does_not_fit_is_compiled_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pacer.interpreter");
+    let start = || Jail::start(child::launcher().with_native_code(&file)).unwrap();
+    // Whole, of this interpreter, and no code that wasmtime knows.
+    let rubbish = b"no native code";
+    let head = format!("pacer interpreter {} {}\n", text::interpreter(), Digest::of(rubbish));
+    std::fs::write(&file, [head.as_bytes(), rubbish].concat()).unwrap();
+    let ahead = start().compile_ahead().unwrap();
+    assert!(ahead.compiled && ahead.file == file, "{ahead:?}");
+    let again = start();
+    assert_eq!(again.compile_ahead().unwrap().size, ahead.size);
+    assert!(!again.compile_ahead().unwrap().compiled);
+    launcher();
+    assert!(std::fs::read(shared()).unwrap() == std::fs::read(&file).unwrap(), "two compilations differ");
+    Policy::load(&again, &text::module(YOUNGEST.as_bytes()).unwrap()).unwrap();
 }
 
 #[test]
@@ -197,7 +243,7 @@ fn a_text_from_a_registry_is_one_by_what_was_pulled_and_not_by_its_name() {
     let data = [("policies.yaml", "scale-down: {module: p.js}\n"), ("p.js", YOUNGEST)];
     let data = data.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
     assert_eq!(pulled.digest(), Bundle::read(jail(), &data, &BTreeMap::new()).unwrap().digest());
-    let host = child::host(&std::sync::Arc::default());
+    let host = host();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(pulled.stage(&host)).unwrap();
     // Bytes of the user's that begin like one are no text.
@@ -222,7 +268,7 @@ fn a_set_names_texts_in_data_and_is_refused_where_the_decision_is_missing() {
     assert_eq!(one.digest(), renamed.digest());
     let error = parse("scale-down: {module: p.js}\n", &[("q.js", YOUNGEST)]).unwrap_err();
     assert_eq!(error.to_string(), "policies.yaml, line 1: scale-down.module: data has no key p.js (it has q.js)");
-    let host = child::host(&std::sync::Arc::default());
+    let host = host();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let restart = parse("restart: {module: p.js}\n", &[("p.js", YOUNGEST)]).unwrap();
     let error = runtime.block_on(restart.stage(&host)).unwrap_err();

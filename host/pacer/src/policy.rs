@@ -2,6 +2,7 @@
 //!
 //! Every verb makes a [`Report`] and prints nothing itself.
 
+mod ahead;
 mod bench;
 pub(crate) mod case;
 mod change;
@@ -38,6 +39,8 @@ pub(crate) enum Verb {
     New(scaffold::Arguments),
     /// Builds a component from WebAssembly text or from a compiler's core module.
     Componentize(source::Arguments),
+    /// Compiles the interpreter of policies in JavaScript ahead, into a file beside the program, so that no command has to.
+    Precompile(ahead::Arguments),
     /// Checks a policy, or a whole policy set, as the operator does when it loads it, and says how to fix what would be refused.
     Check(check::Arguments),
     /// Shows a policy's description of itself.
@@ -79,6 +82,7 @@ pub(crate) fn main(verb: &Verb, tell: impl Fn(&Report) -> Result<()>) -> Result<
     match verb {
         Verb::New(arguments) => scaffold::new(arguments),
         Verb::Componentize(arguments) => source::componentize(arguments),
+        Verb::Precompile(arguments) => ahead::precompile(arguments),
         Verb::Check(arguments) => check::check(arguments),
         Verb::Inspect(arguments) => check::inspect(arguments),
         Verb::Run(arguments) => run::run(arguments),

@@ -27,6 +27,7 @@ use runner::Runner;
 
 mod interpreter;
 mod isolation;
+mod native;
 mod process;
 mod runner;
 mod stager;
@@ -44,7 +45,12 @@ const PROBE: Duration = Duration::from_secs(30);
 pub struct Launcher {
     program: PathBuf,
     arguments: Vec<OsString>,
+    /// File with the native code of the interpreter; see [`Jail::compile_ahead`].
+    native: PathBuf,
 }
+
+/// Ending of the file with the native code of the interpreter, after the name of the program.
+const NATIVE: &str = "interpreter";
 
 impl Launcher {
     /// The executable that is running, started with `arguments` and the name of a [`Role`]; with these it has to become `pacer-jail`'s child.
@@ -54,14 +60,23 @@ impl Launcher {
     /// When the system does not say which executable that is.
     pub fn this_program<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> io::Result<Self> {
         // The file that was started, also after another one has taken its name.
-        let running = PathBuf::from("/proc/self/exe");
-        let program = if running.exists() { running } else { std::env::current_exe()? };
-        Ok(Self::program(program, arguments))
+        let (running, named) = (PathBuf::from("/proc/self/exe"), std::env::current_exe()?);
+        let native = named.with_added_extension(NATIVE);
+        let program = if running.exists() { running } else { named };
+        Ok(Self { native, ..Self::program(program, arguments) })
     }
 
     /// Another executable of the same build.
     pub fn program<A: Into<OsString>>(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = A>) -> Self {
-        Self { program: program.into(), arguments: arguments.into_iter().map(Into::into).collect() }
+        let program = program.into();
+        let native = program.with_added_extension(NATIVE);
+        Self { program, arguments: arguments.into_iter().map(Into::into).collect(), native }
+    }
+
+    /// The same, with the native code of the interpreter in another file.
+    #[must_use]
+    pub fn with_native_code(self, native: impl Into<PathBuf>) -> Self {
+        Self { native: native.into(), ..self }
     }
 }
 
@@ -69,6 +84,17 @@ impl Launcher {
 #[derive(Debug, thiserror::Error)]
 #[error("policies can't be run in a process of their own: {0}")]
 pub struct JailError(String);
+
+/// The interpreter of texts as native code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompiledAhead {
+    /// Where it lies.
+    pub file: PathBuf,
+    /// Bytes of code.
+    pub size: usize,
+    /// Whether it was compiled now; if not, the file had it already.
+    pub compiled: bool,
+}
 
 /// Where users' bytes are touched. One per process of the operator.
 #[derive(Debug)]
@@ -156,6 +182,23 @@ impl Jail {
     /// The first check that it failed.
     pub fn time_to_compile(&self, component: &[u8]) -> Result<Duration, LoadError> {
         Ok(self.stager()?.load(component)?.1)
+    }
+
+    /// Compiles the interpreter of texts into the file beside the program, for every processor of this architecture, unless the file fits already. Blocks
+    /// for some seconds.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be compiled, or the file can't be written.
+    pub fn compile_ahead(&self) -> Result<CompiledAhead, JailError> {
+        let failed = |error: LoadError| JailError(error.to_string());
+        let file = self.launcher.native.clone();
+        if let Some(code) = self.interpreter.compiled_ahead().map_err(failed)? {
+            return Ok(CompiledAhead { file, size: code.len(), compiled: false });
+        }
+        let code = self.interpreter.compile().map_err(failed)?;
+        native::write(&file, &code).map_err(|error| JailError(format!("{} can't be written: {error}", file.display())))?;
+        Ok(CompiledAhead { file, size: code.len(), compiled: true })
     }
 
     /// A process for one policy set, whose budget begins now.

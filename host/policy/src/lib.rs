@@ -57,7 +57,7 @@ pub use fault::{Fault, PANIC};
 pub use generation::Generation;
 pub use host::{PolicyHost, SHIPPED, Turn};
 pub use inquiry::{Answer, Inquiry};
-pub use jail::{Isolation, IsolationLevel, Jail, JailError, Launcher};
+pub use jail::{CompiledAhead, Isolation, IsolationLevel, Jail, JailError, Launcher};
 pub use lane::{Health, Tally};
 pub use limits::{COMPRESSED_BYTES, FUNCTIONS, LimitError, LimitRequest, Limits, RAW_BYTES, TICK};
 pub use load::{LoadError, NO_SETTINGS, Refusal};

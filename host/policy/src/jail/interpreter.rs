@@ -1,13 +1,13 @@
-//! The component that runs texts, compiled once, when the first text is staged.
+//! The component that runs texts: its native code, from the file beside the program, or compiled once, when the first text is staged.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Launcher;
 use super::process::{Lost, Process};
+use super::{Launcher, native};
 use crate::load::{LoadError, Refusal};
 use crate::protocol::{CODE_BYTES, Locks, Reply, Request, Role};
-use crate::text::INTERPRETER;
+use crate::text::{self, INTERPRETER};
 
 /// How long its compilation may take. It is the operator's own code, and some seconds on a machine that is not busy; no set pays for it.
 const COMPILATION: Duration = Duration::from_secs(120);
@@ -25,26 +25,50 @@ impl Interpreter {
         Self { launcher, locks, code: Mutex::default() }
     }
 
-    /// Its native code. Whoever asks while it is compiled waits for that. Blocks for some seconds the first time.
+    /// Its native code. Whoever asks while it is compiled waits for that. Blocks for some seconds the first time, where nobody compiled it ahead.
     pub(super) fn code(&self) -> Result<Arc<[u8]>, LoadError> {
-        let mut code = self.code.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(code) = &*code {
+        let mut known = self.code.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(code) = &*known {
             return Ok(Arc::clone(code));
         }
-        let failed =
-            |lost: Lost| LoadError::new(Refusal::SelfTest, format!("the interpreter of texts can't be compiled: {lost}"));
-        let mut process = Process::start(&self.launcher, Role::Interpreter).map_err(failed)?;
-        if !process.locks.cover(self.locks) {
-            return Err(failed(Lost::Start("it is locked in less than the first one was".to_owned())));
+        let code = match self.compiled_ahead()? {
+            Some(code) => code,
+            None => self.compile()?,
+        };
+        let code: Arc<[u8]> = Arc::from(code);
+        *known = Some(Arc::clone(&code));
+        Ok(code)
+    }
+
+    /// The code in the file beside the program; none when that is not there, or is not for this program on this machine.
+    pub(super) fn compiled_ahead(&self) -> Result<Option<Vec<u8>>, LoadError> {
+        let Some(code) = native::read(&self.launcher.native) else { return Ok(None) };
+        let (reply, _) = self.ask(&Request::Adopt(text::interpreter()), &code)?;
+        let fits = matches!(reply, Reply::Done);
+        if !fits {
+            tracing::warn!(file = %self.launcher.native.display(), "the native code of the interpreter is of another program or for another machine and is not used");
         }
-        match process.exchange(&Request::Interpreter, INTERPRETER, CODE_BYTES, Instant::now() + COMPILATION).map_err(failed)? {
-            (Reply::Prepared, compiled) => {
-                let compiled: Arc<[u8]> = Arc::from(compiled);
-                *code = Some(Arc::clone(&compiled));
-                Ok(compiled)
-            }
+        Ok(fits.then_some(code))
+    }
+
+    /// Its native code, compiled anew. Blocks for some seconds.
+    pub(super) fn compile(&self) -> Result<Vec<u8>, LoadError> {
+        match self.ask(&Request::Interpreter, INTERPRETER)? {
+            (Reply::Prepared, code) => Ok(code),
             (Reply::Refused(code, message), _) => Err(LoadError::new(code, message)),
-            _ => Err(failed(Lost::Rubbish)),
+            _ => Err(failed(&Lost::Rubbish)),
         }
     }
+
+    fn ask(&self, request: &Request, body: &[u8]) -> Result<(Reply, Vec<u8>), LoadError> {
+        let mut process = Process::start(&self.launcher, Role::Interpreter).map_err(|lost| failed(&lost))?;
+        if !process.locks.cover(self.locks) {
+            return Err(failed(&Lost::Start("it is locked in less than the first one was".to_owned())));
+        }
+        process.exchange(request, body, CODE_BYTES, Instant::now() + COMPILATION).map_err(|lost| failed(&lost))
+    }
+}
+
+fn failed(lost: &Lost) -> LoadError {
+    LoadError::new(Refusal::SelfTest, format!("the interpreter of texts can't be compiled: {lost}"))
 }

@@ -310,7 +310,7 @@ func configuration(with v1.Image, arch, version string, created time.Time) *v1.C
 
 func run() error {
 	binary := flag.String("binary", "", "the program")
-	interpreter := flag.String("interpreter", "", "native code of the interpreter, which the program compiles itself when it is not there")
+	native := flag.String("interpreter", "", "native code of the interpreter, which the program compiles itself when it is not there")
 	out := flag.String("out", "", "directory of the layout; must not exist")
 	manifest := flag.String("manifest", "Cargo.toml", "manifest of the workspace")
 	authorities := flag.String("authorities", "/etc/ssl/certs/ca-certificates.crt", "PEM file with certificate authorities")
@@ -338,8 +338,8 @@ func run() error {
 		return err
 	}
 	// The program looks for it there.
-	if *interpreter != "" {
-		if err := content.add("usr/local/bin/pacer.interpreter", *interpreter); err != nil {
+	if *native != "" {
+		if err := content.add("usr/local/bin/pacer.interpreter", *native); err != nil {
 			return err
 		}
 	}

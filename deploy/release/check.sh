@@ -10,6 +10,9 @@ here=$(cd -- "$(dirname -- "$0")" && pwd)
 helm=$(sh "$here/../../tests/helm/build.sh")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+# An image with what debuggers need would be larger than images may be.
+strip --strip-debug -o "$scratch/pacer" "$binary"
+binary=$scratch/pacer
 fail() { echo "release: $*" >&2; exit 1; }
 
 # The provenance names the bytes of every file here.

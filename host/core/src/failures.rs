@@ -23,10 +23,10 @@ pub fn is_told(cause: Cause) -> bool {
     matches!(cause, Exit | UnregisteredExit | Evicted | OomKilled | NodeLost | ImagePull | ConfigError | Unknown)
 }
 
-/// A runner failed and was given up.
+/// A runner failed and was replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When the runner was given up.
+    /// When the operator decided to replace it.
     pub at: Timestamp,
     /// Its node, where it had one.
     pub node: Option<Arc<str>>,
@@ -39,7 +39,7 @@ pub struct Failure {
 pub struct Failures(VecDeque<Failure>);
 
 impl Failures {
-    /// A runner failed and was given up. Nothing is remembered of one that had neither.
+    /// A runner failed and was replaced. Nothing is remembered of one that had neither.
     pub fn add(&mut self, node: Option<&str>, image: Option<&str>, now: Timestamp) {
         self.forget(now);
         if node.is_none() && image.is_none() {

@@ -49,7 +49,7 @@ pub enum Plan {
         missing: u32,
     },
     /// Remove runners that are surplus or outdated.
-    Shrink(Shrink),
+    ScaleDown(ScaleDown),
 }
 
 impl Plan {
@@ -66,7 +66,7 @@ impl Plan {
 
 /// Who goes, in this order, until the surplus is used up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shrink {
+pub struct ScaleDown {
     /// Indices of members that are over anyway.
     pub dead: Vec<usize>,
     /// Indices of members whose container has not started, newest first.
@@ -91,13 +91,13 @@ pub fn plan(fleet: &Fleet<'_>) -> Plan {
         };
     }
     if outdated == 0 {
-        return shrink(fleet, total.saturating_sub(fleet.desired));
+        return scale_down(fleet, total.saturating_sub(fleet.desired));
     }
     exchange(fleet, total, outdated)
 }
 
-/// Gives `surplus` up, of any template. An idle runner is not given up for one that GitHub has no contact with: that one may never come.
-fn shrink(fleet: &Fleet<'_>, surplus: u32) -> Plan {
+/// Removes `surplus` runners, of any template. An idle runner is not removed for one that GitHub has no contact with: that one may never come.
+fn scale_down(fleet: &Fleet<'_>, surplus: u32) -> Plan {
     let online = count(fleet.members.iter().filter(|member| member.phase.is_online()));
     give_up(fleet, surplus, online.saturating_sub(fleet.desired), false)
 }
@@ -117,7 +117,7 @@ fn exchange(fleet: &Fleet<'_>, total: u32, outdated: u32) -> Plan {
     let limit = fleet.desired.saturating_add(fleet.surge.max(1));
     let excess = current.saturating_sub(fleet.desired).max(total.saturating_sub(limit));
     if excess > 0 {
-        return shrink(fleet, excess);
+        return scale_down(fleet, excess);
     }
     match limit.saturating_sub(total).min(fleet.desired.saturating_sub(current)) {
         0 => Plan::Settled,
@@ -147,7 +147,7 @@ fn give_up(fleet: &Fleet<'_>, surplus: u32, spare: u32, outdated_only: bool) -> 
     if dead.is_empty() && unstarted.is_empty() && ask == 0 {
         return Plan::Settled;
     }
-    Plan::Shrink(Shrink { dead, unstarted, ask, outdated_only })
+    Plan::ScaleDown(ScaleDown { dead, unstarted, ask, outdated_only })
 }
 
 fn count<'a>(members: impl Iterator<Item = &'a Member>) -> u32 {

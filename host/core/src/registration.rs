@@ -34,7 +34,7 @@ pub struct Plan {
     pub create: bool,
     /// These are to go, by index.
     pub remove: Vec<usize>,
-    /// The last runner that works is not to be given up yet: nothing else is registered.
+    /// The last runner that works is not to be removed yet: nothing else is registered.
     pub hold_last: bool,
 }
 

@@ -133,7 +133,7 @@ pub fn backoff(attempts: u32, limits: &RestartLimits) -> Duration {
     limits.backoff_base.saturating_mul(1_u32 << doublings).min(limits.backoff_max)
 }
 
-/// Count of failed attempts after a step in which runners of these causes were given up, or one came online.
+/// Count of failed attempts after a step in which runners were replaced for these causes, or one came online.
 #[must_use]
 pub fn attempts(before: u32, came_online: bool, given_up: impl IntoIterator<Item = Cause>) -> u32 {
     let failed = given_up.into_iter().any(Cause::is_failure);

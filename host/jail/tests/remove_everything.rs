@@ -230,9 +230,9 @@ impl World {
         match fleet::plan(&Fleet { desired, members: &counted, in_flight: 0, finished: 0, surge: 1 }) {
             Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
             Plan::Create(count) => (0..count).for_each(|_| self.make(now)),
-            Plan::Shrink(shrink) => {
-                let mut gone: Vec<usize> = shrink.dead.iter().chain(&shrink.unstarted).copied().collect();
-                gone.extend(self.asked(now, generation, &members, shrink.ask).await);
+            Plan::ScaleDown(plan) => {
+                let mut gone: Vec<usize> = plan.dead.iter().chain(&plan.unstarted).copied().collect();
+                gone.extend(self.asked(now, generation, &members, plan.ask).await);
                 gone.sort_unstable();
                 for index in gone.into_iter().rev() {
                     self.remove(index, now);

@@ -602,8 +602,8 @@ async fn opinions_decide(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What a round saw in which every answer came in time; the jobs of each are done after it. The deadline is real time: a machine that is busy elsewhere
-/// can use it up first. Then the shipped policy decides, and there is another round.
+/// What a round saw in which every answer came in time; the jobs of each are done after it. A call has a second by the clock, in which a machine that is
+/// busy elsewhere may not run it. Then the shipped policy decides, and there is another round.
 async fn in_time(world: &World, (before, each): (usize, usize), round: impl AsyncFn() -> Result<usize>) -> Result<usize> {
     let missed = async || figure(world, "pacer_policy_faults_total{kind=\"deadline\"}").await;
     for number in 1..=8 {

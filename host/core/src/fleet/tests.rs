@@ -26,11 +26,11 @@ fn fleet(desired: u32, members: &[Member]) -> Fleet<'_> {
 }
 
 fn ask(ask: u32) -> Plan {
-    Plan::Shrink(Shrink { ask, ..Shrink::default() })
+    Plan::ScaleDown(ScaleDown { ask, ..ScaleDown::default() })
 }
 
 fn unstarted(indices: &[usize]) -> Plan {
-    Plan::Shrink(Shrink { unstarted: indices.to_vec(), ..Shrink::default() })
+    Plan::ScaleDown(ScaleDown { unstarted: indices.to_vec(), ..ScaleDown::default() })
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn namespace_bounds_what_is_made_and_nothing_else() {
 }
 
 fn outdated(dead: &[usize], unstarted: &[usize], ask: u32) -> Plan {
-    Plan::Shrink(Shrink { dead: dead.to_vec(), unstarted: unstarted.to_vec(), ask, outdated_only: true })
+    Plan::ScaleDown(ScaleDown { dead: dead.to_vec(), unstarted: unstarted.to_vec(), ask, outdated_only: true })
 }
 
 /// Owner sync of ARC, vectors S of arc-behaviour 9.9; owners oldest first. ARC says which owner goes; here the plan says how many idle ones
@@ -103,7 +103,7 @@ fn finished_runners_are_not_replaced_while_held() {
 }
 
 #[test]
-fn plan_creates_or_shrinks_when_the_number_differs() {
+fn plan_creates_or_removes_when_the_number_differs() {
     let cases = [
         ("nothing to do", members(&[IDLE, Busy, Starting, Offline, Pending, Dead]), 6, Plan::Settled),
         ("the dead hold their place", members(&[Dead, Dead]), 2, Plan::Settled),
@@ -111,13 +111,13 @@ fn plan_creates_or_shrinks_when_the_number_differs() {
             "the dead go first, then the newest unstarted, then idle ones",
             members(&[IDLE, Pending, Dead, Pending, IDLE]),
             1,
-            Plan::Shrink(Shrink { dead: vec![2], unstarted: vec![3, 1], ask: 1, outdated_only: false }),
+            Plan::ScaleDown(ScaleDown { dead: vec![2], unstarted: vec![3, 1], ask: 1, outdated_only: false }),
         ),
         (
             "no more than the surplus",
             members(&[Dead, Dead, Dead]),
             2,
-            Plan::Shrink(Shrink { dead: vec![0], ..Shrink::default() }),
+            Plan::ScaleDown(ScaleDown { dead: vec![0], ..ScaleDown::default() }),
         ),
         ("starting, offline and busy ones are left alone", members(&[Starting, Offline, Busy]), 0, Plan::Settled),
         // Those online are worth more than those that may come.
@@ -228,8 +228,8 @@ impl Model {
                 let held = (self.desired.saturating_sub(total)).min(finished);
                 prop_assert!(outdated().count() > 0 || *number == self.desired - total - held);
             }
-            Plan::Shrink(shrink) => {
-                let Shrink { dead, unstarted, ask, outdated_only } = shrink;
+            Plan::ScaleDown(plan) => {
+                let ScaleDown { dead, unstarted, ask, outdated_only } = plan;
                 let number = dead.len() + unstarted.len() + *ask as usize;
                 prop_assert!(number > 0 && total - u32::try_from(number).unwrap() >= self.desired);
                 prop_assert!(dead.iter().all(|index| self.members[*index].phase == Dead));
@@ -259,7 +259,7 @@ impl Model {
         match plan {
             Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
             Plan::Create(number) => self.in_flight += number,
-            Plan::Shrink(Shrink { dead, unstarted, ask, outdated_only }) => {
+            Plan::ScaleDown(ScaleDown { dead, unstarted, ask, outdated_only }) => {
                 for index in dead.into_iter().chain(unstarted) {
                     self.members[index].phase = Stopping;
                 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fleet::{self, Fleet, Member, Plan, Shrink};
+use crate::fleet::{self, Fleet, Member, Plan, ScaleDown};
 use crate::phase::Phase;
 
 /// A set whose members are all online and idle, and whose spec has been followed.
@@ -167,7 +167,7 @@ enum Fate {
     Hangs,
 }
 
-/// A replica set that shrinks and grows by [`fleet::plan`].
+/// A RunnerReplicaSet that is scaled up and down by [`fleet::plan`].
 #[derive(Debug)]
 struct Runners {
     wanted: u32,
@@ -227,7 +227,7 @@ impl Runners {
                     self.members.push((Phase::Pending, fate));
                 }
             }
-            Plan::Shrink(Shrink { dead, unstarted, ask, .. }) => {
+            Plan::ScaleDown(ScaleDown { dead, unstarted, ask, .. }) => {
                 for index in dead.into_iter().chain(unstarted) {
                     self.members[index].0 = Phase::Stopping;
                 }

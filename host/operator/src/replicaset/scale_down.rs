@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use kube::{Resource, ResourceExt};
 use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
-use pacer_core::fleet::Shrink;
+use pacer_core::fleet::ScaleDown;
 use pacer_core::node::NodeFacts;
 use pacer_core::reads::Fact;
 use pacer_core::scale_down::{self, Offer};
@@ -60,7 +60,7 @@ struct Answer {
 }
 
 /// Receipt items of those that no policy is asked about, because they do nothing.
-fn spare(wanted: u32, fleet: &Fleet, plan: &Shrink) -> Vec<Item> {
+fn spare(wanted: u32, fleet: &Fleet, plan: &ScaleDown) -> Vec<Item> {
     let ended = plan.dead.iter().map(|member| (member, true));
     let named = ended.chain(plan.unstarted.iter().map(|member| (member, false))).filter_map(|(member, ended)| {
         let (facts, _) = fleet.members.get(*member)?;
@@ -71,7 +71,7 @@ fn spare(wanted: u32, fleet: &Fleet, plan: &Shrink) -> Vec<Item> {
 
 impl ReplicaSets {
     /// Carries a plan out. Returns when to go on.
-    pub(super) async fn scale_down(&self, of: Subject<'_>, fleet: &mut Fleet, plan: &Shrink) -> Result<Duration, Error> {
+    pub(super) async fn scale_down(&self, of: Subject<'_>, fleet: &mut Fleet, plan: &ScaleDown) -> Result<Duration, Error> {
         let spare = spare(of.set.spec.replicas_or_default(), fleet, plan);
         let mut gone: Vec<usize> = plan.dead.iter().chain(&plan.unstarted).copied().collect();
         let mut drafts = Vec::new();
@@ -99,7 +99,7 @@ impl ReplicaSets {
     }
 
     /// Asks the policy which idle runners go, and GitHub to unregister them.
-    async fn ask(&self, of: Subject<'_>, access: &Access, fleet: &Fleet, plan: &Shrink) -> Asked {
+    async fn ask(&self, of: Subject<'_>, access: &Access, fleet: &Fleet, plan: &ScaleDown) -> Asked {
         let (members, confirmation) = (&fleet.members, self.settings.idle_confirmation);
         // A job that has begun since they are to go would not show yet.
         let surplus_since = self.memory.memos.change(of.uid, |memo| *memo.surplus_since.get_or_insert(of.clock.instant));

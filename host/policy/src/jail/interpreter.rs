@@ -42,7 +42,7 @@ impl Interpreter {
 
     /// The code in the file beside the program; none when that is not there, or is not for this program on this machine.
     pub(super) fn compiled_ahead(&self) -> Result<Option<Vec<u8>>, LoadError> {
-        let Some(code) = native::read(&self.launcher.native) else { return Ok(None) };
+        let Some(code) = native::read(&self.launcher.native, &self.launcher.program) else { return Ok(None) };
         let (reply, _) = self.ask(&Request::Adopt(text::interpreter()), &code)?;
         let fits = matches!(reply, Reply::Done);
         if !fits {

@@ -7,7 +7,7 @@ use pacer_core::autoscale::sending::{Number, Sending, effective_time};
 use pacer_core::autoscale::{self, Demand, Ramp};
 use pacer_core::demand::{self, Finding};
 use pacer_core::facts::RunnerFacts;
-use pacer_core::fleet::{self, Fleet, Member, Plan, Shrink};
+use pacer_core::fleet::{self, Fleet, Member, Plan, ScaleDown};
 use pacer_core::ledger::State;
 use pacer_core::phase::{self, Assessment, Cause};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Pool, Reservation, RestartRequest};
@@ -302,7 +302,7 @@ impl Run<'_> {
         };
         let finished = pool.hold.held(&replicas, pool.announced.numbers(), now, instant);
         let plan = fleet::plan(&Fleet { desired, members: &members, in_flight: 0, finished, surge: desired.div_ceil(10).max(1) });
-        if !matches!(&plan, Plan::Shrink(shrink) if shrink.ask > 0) {
+        if !matches!(&plan, Plan::ScaleDown(plan) if plan.ask > 0) {
             pool.surplus_since = None;
         }
         match plan {
@@ -317,7 +317,7 @@ impl Run<'_> {
                 // The autoscaler is told.
                 self.wake(index, self.now);
             }
-            Plan::Shrink(shrink) => self.shrink(index, &shrink),
+            Plan::ScaleDown(plan) => self.scale_down(index, &plan),
         }
         if let (Some(story), Some(pool)) = (&mut self.story, self.pools.get(index)) {
             let exist = u32::try_from(pool.members.len()).unwrap_or(u32::MAX);
@@ -326,7 +326,7 @@ impl Run<'_> {
     }
 
     /// Runners that are over or never started go; idle ones that the policy names are asked about at GitHub, which knows who has a job.
-    fn shrink(&mut self, index: usize, plan: &Shrink) {
+    fn scale_down(&mut self, index: usize, plan: &ScaleDown) {
         let (now, moment) = (at(self.now), self.now);
         let Some(pool) = self.pools.get(index) else { return };
         let named = plan.dead.iter().chain(&plan.unstarted).filter_map(|member| pool.members.get(*member));
@@ -350,7 +350,7 @@ impl Run<'_> {
     }
 
     /// Idle runners that the policy names and GitHub lets go.
-    fn choose(&mut self, index: usize, plan: &Shrink) -> Vec<usize> {
+    fn choose(&mut self, index: usize, plan: &ScaleDown) -> Vec<usize> {
         let (now, moment) = (at(self.now), self.now);
         let Some(pool) = self.pools.get_mut(index) else { return Vec::new() };
         let confirmation = pool.confirmation();

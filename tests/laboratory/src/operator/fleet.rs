@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pacer_core::facts::RunnerFacts;
-use pacer_core::fleet::{Fleet, Member, Plan, Shrink};
+use pacer_core::fleet::{Fleet, Member, Plan, ScaleDown};
 use pacer_core::gate;
 use pacer_core::phase::{Assessment, Cause, Phase, Trouble};
 use pacer_core::policy::{RestartRequest, Subject};
@@ -84,7 +84,7 @@ impl Operator {
         let mut runners = self.observe_set(outside, id, &set);
         let mut next = SYNC.min(self.restarts(outside, id, &mut runners)?);
         let plan = self.plan(outside, id, &set, &runners);
-        if !matches!(&plan, Plan::Shrink(shrink) if shrink.ask > 0) {
+        if !matches!(&plan, Plan::ScaleDown(plan) if plan.ask > 0) {
             self.memo(id).surplus_since = None;
         }
         let mut failed = None;
@@ -92,7 +92,7 @@ impl Operator {
             Plan::Settled | Plan::Held { .. } | Plan::Full { .. } => {}
             Plan::Create(_) if outside.targets.seen(()).is_some_and(|target| target.revision != set.revision) => {}
             Plan::Create(count) => failed = self.create(outside, id, count, &mut runners).err(),
-            Plan::Shrink(shrink) => next = next.min(self.scale_down(outside, id, &mut runners, &shrink)?),
+            Plan::ScaleDown(plan) => next = next.min(self.scale_down(outside, id, &mut runners, &plan)?),
         }
         if failed == Some(Halt::Died) {
             return Err(Halt::Died);
@@ -260,7 +260,7 @@ impl Operator {
         Ok(())
     }
 
-    fn scale_down(&mut self, outside: &mut Outside, id: u32, runners: &mut Runners, plan: &Shrink) -> Result<Duration, Halt> {
+    fn scale_down(&mut self, outside: &mut Outside, id: u32, runners: &mut Runners, plan: &ScaleDown) -> Result<Duration, Halt> {
         let mut gone: Vec<usize> = plan.dead.iter().chain(&plan.unstarted).copied().collect();
         let mut next = SYNC;
         if plan.ask > 0 {
@@ -275,7 +275,7 @@ impl Operator {
         outside: &mut Outside,
         id: u32,
         runners: &Runners,
-        plan: &Shrink,
+        plan: &ScaleDown,
         gone: &mut Vec<usize>,
     ) -> Result<Duration, Halt> {
         let Clocks { at, now } = clocks(outside);

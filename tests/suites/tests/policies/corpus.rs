@@ -120,7 +120,7 @@ async fn whatever_fails_at_work_is_named_and_the_shipped_policy_decides() -> Res
         before = active["digest"].clone();
         let began = Instant::now();
         let faults = |kind: &str| format!("pacer_policy_faults_total{{kind=\"{kind}\"}}");
-        // The deadline is real time: a machine that is busy elsewhere can use it up first. Then the next decision is asked for.
+        // A call has a second by the clock, in which a machine that is busy elsewhere may not run it. Then the next decision is asked for.
         loop {
             let late = figure(&world, &faults("deadline")).await;
             one_less(&world).await?;

@@ -88,7 +88,7 @@ async fn a_policy_in_rust_that_panics_is_quoted_with_its_place() -> Result<()> {
     status(&world, NAMESPACE, "opinions", "the policy that fails", phase("Active")).await?;
     let place = format!(", at {SOURCE}:{}", line_of("candidates[")?);
     let mut removed = None;
-    // The deadline is real time: a machine that is busy elsewhere can use it up first. Then the next decision is asked for.
+    // A call has a second by the clock, in which a machine that is busy elsewhere may not run it. Then the next decision is asked for.
     for _ in 0..4 {
         one_less(&world).await?;
         let receipts = ["receipts", "-n", NAMESPACE, "--pool", "web", "--decision", "scale-down", "--last", "1", "-o", "json"];

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, and then those of QUIETEST
-# side by side. Suites wait for most of their time, so that two cores are enough for six. What each says is in target/suites; what a failed one says
+# side by side. Suites wait for most of their time, so that two cores are enough for five. What each says is in target/suites; what a failed one says
 # is printed when all are over. Every operator records a trace, and at the end the simulator's rules have to come to the numbers that were recorded.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -20,7 +20,7 @@ run() {
 }
 export -f run
 
-printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-6}" -I{} bash -c 'run {}'
+printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-5}" -I{} bash -c 'run {}'
 printf '%s\n' ${ALONE:-} | xargs -r -I{} bash -c 'run {}'
 printf '%s\n' ${QUIETEST:-} | xargs -r -P 2 -I{} bash -c 'run {}'
 

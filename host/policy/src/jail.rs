@@ -191,12 +191,11 @@ impl Jail {
     ///
     /// When it can't be compiled, or the file can't be written.
     pub fn compile_ahead(&self) -> Result<CompiledAhead, JailError> {
-        let failed = |error: LoadError| JailError(error.to_string());
         let file = self.launcher.native.clone();
-        if let Some(code) = self.interpreter.compiled_ahead().map_err(failed)? {
+        if let Some(code) = self.interpreter.compiled_ahead() {
             return Ok(CompiledAhead { file, size: code.len(), compiled: false });
         }
-        let code = self.interpreter.compile().map_err(failed)?;
+        let code = self.interpreter.compile().map_err(|error| JailError(error.to_string()))?;
         native::write(&file, &code).map_err(|error| JailError(format!("{} can't be written: {error}", file.display())))?;
         Ok(CompiledAhead { file, size: code.len(), compiled: true })
     }

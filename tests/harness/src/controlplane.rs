@@ -119,6 +119,7 @@ pub struct ControlPlane {
     apiserver_command: Command,
     admin: Token,
     nodes: Token,
+    controllers_own: Token,
     layout: Layout,
     assets: PathBuf,
     started_in: Duration,
@@ -267,7 +268,7 @@ impl ControlPlane {
         let started = Instant::now();
         let template = if assets::are_built() { template(assets, options).await? } else { None };
         let (directory, layout) = new_directory(options.keep)?;
-        let Served { etcd, apiserver, apiserver_command, tokens: [admin, nodes, _] } =
+        let Served { etcd, apiserver, apiserver_command, tokens: [admin, nodes, controllers_own] } =
             serve(assets, &layout, options, template.as_ref()).await?;
         let controllers = Child::start(
             "kube-controller-manager",
@@ -286,6 +287,7 @@ impl ControlPlane {
             apiserver_command,
             admin,
             nodes,
+            controllers_own,
             layout,
             assets: assets.to_owned(),
             started_in: started.elapsed(),
@@ -316,7 +318,8 @@ impl ControlPlane {
     pub fn config(&self, user: StaticUser) -> kube::Config {
         let token = match user {
             StaticUser::Nodes => &self.nodes,
-            StaticUser::Admin | StaticUser::Controllers => &self.admin,
+            StaticUser::Admin => &self.admin,
+            StaticUser::Controllers => &self.controllers_own,
         };
         client_config(&self.layout, token)
     }

@@ -282,8 +282,8 @@ async fn the_share_of_busy_runners_grows_the_fleet() -> Result<()> {
     });
     pool(&world, 2, &autoscaler(2, 6, more)).await?;
     settled(&world, 2).await?;
-    // Longer than GitHub's flag may be late.
-    queue(&world, "web", 2, Duration::from_secs(75))?;
+    // GitHub's flag may be a minute late, and the share is looked at once a minute.
+    queue(&world, "web", 2, Duration::from_secs(140))?;
     let grown = status(&world, "four", |status| status.desired_replicas == Some(4)).await?;
     ensure!(scaling(&grown).0 == "Metric", "{:?}", scaling(&grown));
     succeeded(&world, 2).await?;

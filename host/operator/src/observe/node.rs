@@ -82,12 +82,10 @@ fn is_recent(read: Instant, now: Instant) -> bool {
 
 fn of(node: &Node) -> NodeState {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    match conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready") {
-        Some(ready) if ready.status == "Unknown" => {
-            NodeState::Silent { since: ready.last_transition_time.as_ref().map(|time| time.0).unwrap_or_default() }
-        }
-        _ => NodeState::Reporting,
-    }
+    let silent = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready" && condition.status == "Unknown");
+    // Kubernetes gives both times. A condition of somebody else that has neither does not prove that the node has been silent for long.
+    let since = silent.and_then(|ready| ready.last_transition_time.as_ref().or(ready.last_heartbeat_time.as_ref()));
+    since.map_or(NodeState::Reporting, |time| NodeState::Silent { since: time.0 })
 }
 
 #[cfg(test)]
@@ -110,6 +108,25 @@ mod tests {
             async move { Ok::<_, kube::Error>(answer) }
         });
         (Nodes::new(Client::new(service, "default")), asked)
+    }
+
+    #[test]
+    fn node_is_silent_since_its_condition_changed_and_not_silent_without_a_time() {
+        let state = |condition: Value| {
+            let node = json!({"metadata": {"name": "n-1"}, "status": {"conditions": [condition]}});
+            of(&serde_json::from_value(node).unwrap())
+        };
+        let (changed, heard) = ("2026-01-01T00:00:40Z", "2026-01-01T00:00:00Z");
+        let silent = |since: &str| NodeState::Silent { since: since.parse().unwrap() };
+        let all = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": changed, "lastHeartbeatTime": heard});
+        assert_eq!(state(all), silent(changed));
+        assert_eq!(state(json!({"type": "Ready", "status": "Unknown", "lastHeartbeatTime": heard})), silent(heard));
+        assert_eq!(state(json!({"type": "Ready", "status": "Unknown"})), NodeState::Reporting);
+        assert_eq!(state(json!({"type": "Ready", "status": "False", "lastTransitionTime": changed})), NodeState::Reporting);
+        assert_eq!(
+            state(json!({"type": "DiskPressure", "status": "Unknown", "lastTransitionTime": changed})),
+            NodeState::Reporting
+        );
     }
 
     #[tokio::test]

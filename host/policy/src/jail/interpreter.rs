@@ -31,24 +31,20 @@ impl Interpreter {
         if let Some(code) = &*known {
             return Ok(Arc::clone(code));
         }
-        let code = match self.compiled_ahead()? {
-            Some(code) => code,
-            None => self.compile()?,
-        };
+        let code = self.compiled_ahead().map_or_else(|| self.compile(), Ok)?;
         let code: Arc<[u8]> = Arc::from(code);
         *known = Some(Arc::clone(&code));
         Ok(code)
     }
 
     /// The code in the file beside the program; none when that is not there, or is not for this program on this machine.
-    pub(super) fn compiled_ahead(&self) -> Result<Option<Vec<u8>>, LoadError> {
-        let Some(code) = native::read(&self.launcher.native, &self.launcher.program) else { return Ok(None) };
-        let (reply, _) = self.ask(&Request::Adopt(text::interpreter()), &code)?;
-        let fits = matches!(reply, Reply::Done);
+    pub(super) fn compiled_ahead(&self) -> Option<Vec<u8>> {
+        let code = native::read(&self.launcher.native, &self.launcher.program)?;
+        let fits = matches!(self.ask(&Request::Adopt(text::interpreter()), &code), Ok((Reply::Done, _)));
         if !fits {
             tracing::warn!(file = %self.launcher.native.display(), "the native code of the interpreter is of another program or for another machine and is not used");
         }
-        Ok(fits.then_some(code))
+        fits.then_some(code)
     }
 
     /// Its native code, compiled anew. Blocks for some seconds.

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use crate::component::Digest;
+use crate::protocol::CODE_BYTES;
 use crate::text;
 
 /// The first line of such a file: of which interpreter this is the code, and which code.
@@ -16,20 +17,23 @@ fn head(code: &[u8]) -> String {
     format!("pacer interpreter {} {}\n", text::interpreter(), Digest::of(code))
 }
 
+/// Of a longer file the end is missing, and it counts as damaged.
+const MOST_BYTES: u64 = (CODE_BYTES + 1024) as u64;
+
 /// Write permission of the group and of everybody.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// The code in a file; none when there is no file, or it is of another interpreter, or damaged, or others than the owner of `program` could have written it.
 pub(super) fn read(file: &Path, program: &Path) -> Option<Vec<u8>> {
     let owner = std::fs::metadata(program).ok()?.uid();
-    let mut opened = File::open(file).ok()?;
+    let opened = File::open(file).ok()?;
     let found = opened.metadata().ok()?;
     if ![owner, 0].contains(&found.uid()) || found.mode() & WRITABLE_BY_OTHERS != 0 {
         tracing::warn!(file = %file.display(), "the native code of the interpreter is not used: somebody else than the owner of the program may write it");
         return None;
     }
     let mut content = Vec::new();
-    opened.read_to_end(&mut content).ok()?;
+    opened.take(MOST_BYTES).read_to_end(&mut content).ok()?;
     let end = content.iter().position(|byte| *byte == b'\n')?.saturating_add(1);
     let code = content.split_off(end);
     (content == head(&code).as_bytes()).then_some(code)

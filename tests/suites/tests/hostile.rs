@@ -7,7 +7,7 @@
 //! | a kernel without locks | `policies/isolation.rs` |
 //! | contents that eat memory, time or stack of whoever reads or compiles them | here: `contents`; all of the corpus: `host/jail/tests/exhaustion.rs` |
 //! | a content that its operator died of | `policies/trials.rs` |
-//! | policies that fail or loop at work, or answer rubbish | `policies/corpus.rs`, `host/jail/tests/hostile.rs` |
+//! | policies that fail or loop at work, or answer rubbish | `policies/corpus.rs`, `host/jail/tests/attacks.rs` |
 //! | a GitHub server of a tenant's choosing: pages without end, 32 MiB at once, a million runners, metadata addresses | here: `servers` |
 //! | thousands of slow or stalling connections while signed deliveries are to be answered | `host/pacer/tests/senders.rs` (`pacer webhook`), here: `senders` (`pacer run`) |
 //! | a tenant that names 200 policy sets | `tenants/policies.rs` |

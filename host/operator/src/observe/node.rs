@@ -116,11 +116,11 @@ mod tests {
             let node = json!({"metadata": {"name": "n-1"}, "status": {"conditions": [condition]}});
             of(&serde_json::from_value(node).unwrap())
         };
-        let (changed, heard) = ("2026-01-01T00:00:40Z", "2026-01-01T00:00:00Z");
+        let (changed, heartbeat) = ("2026-01-01T00:00:40Z", "2026-01-01T00:00:00Z");
         let silent = |since: &str| NodeState::Silent { since: since.parse().unwrap() };
-        let all = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": changed, "lastHeartbeatTime": heard});
+        let all = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": changed, "lastHeartbeatTime": heartbeat});
         assert_eq!(state(all), silent(changed));
-        assert_eq!(state(json!({"type": "Ready", "status": "Unknown", "lastHeartbeatTime": heard})), silent(heard));
+        assert_eq!(state(json!({"type": "Ready", "status": "Unknown", "lastHeartbeatTime": heartbeat})), silent(heartbeat));
         assert_eq!(state(json!({"type": "Ready", "status": "Unknown"})), NodeState::Reporting);
         assert_eq!(state(json!({"type": "Ready", "status": "False", "lastTransitionTime": changed})), NodeState::Reporting);
         assert_eq!(

@@ -85,7 +85,7 @@ quick_enough() {
     local module="$1/$2.wasm" most_of_fuel=95 most_of_deadline=50 try
     [ -f "$module" ] || { module="$1/policy.js" most_of_fuel=80 most_of_deadline=80; }
     for try in 1 2 3; do
-        "$pacer" policy bench "$module" --at-most-of-fuel $most_of_fuel --at-most-of-deadline $most_of_deadline >"$out/bench.txt" 2>&1 && return
+        "$pacer" policy bench "$module" --items 1000 --at-most-of-fuel $most_of_fuel --at-most-of-deadline $most_of_deadline >"$out/bench.txt" 2>&1 && return
     done
     cat "$out/bench.txt"
     if grep -q 'units of fuel, more than' "$out/bench.txt"; then

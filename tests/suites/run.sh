@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, and then those of QUIETEST
-# side by side. Suites wait for most of their time, so that two cores are enough for five. What each says is in target/suites; what a failed one says
-# is printed when all are over. Every operator records a trace, and at the end the simulator's rules have to come to the numbers that were recorded.
+# side by side. Suites wait for much of their time: six at once keep two cores busy. What each says is in target/suites; what a failed one says
+# is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the numbers that were recorded. Those of
+# ALONE and QUIETEST do not: these suites bound requests, and a recorder reads the nodes that have runners.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 logs=target/suites
@@ -20,7 +21,8 @@ run() {
 }
 export -f run
 
-printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-5}" -I{} bash -c 'run {}'
+printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-6}" -I{} bash -c 'run {}'
+export -n PACER_TRACES
 printf '%s\n' ${ALONE:-} | xargs -r -I{} bash -c 'run {}'
 printf '%s\n' ${QUIETEST:-} | xargs -r -P 2 -I{} bash -c 'run {}'
 

@@ -32,6 +32,8 @@ pub enum Reason {
     PodDeleted,
     /// The API server refuses the runner's pod.
     PodRefused,
+    /// The API server refuses new Runners or a new RunnerReplicaSet, or another object has the name.
+    CreationRefused,
     /// Part of the spec has no effect.
     SpecIgnored,
     /// No runner can use a claim any more.
@@ -81,7 +83,7 @@ pub enum Reason {
 impl Reason {
     /// The reason as it is in the Event.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::RunnersCreated => "RunnersCreated",
             Self::RunnerRemoved => "RunnerRemoved",
@@ -93,6 +95,7 @@ impl Reason {
             Self::RunnerDraining => "RunnerDraining",
             Self::PodDeleted => "PodDeleted",
             Self::PodRefused => "PodRefused",
+            Self::CreationRefused => "CreationRefused",
             Self::SpecIgnored => "SpecIgnored",
             Self::ClaimUnusable => "ClaimUnusable",
             Self::FailedUpdateRegistrationToken => "FailedUpdateRegistrationToken",
@@ -123,6 +126,7 @@ impl Reason {
             Self::RunnerQuarantined
             | Self::JobNotRunAgain
             | Self::PodRefused
+            | Self::CreationRefused
             | Self::SpecIgnored
             | Self::FailedUpdateRegistrationToken
             | Self::GitHubUnavailable

@@ -16,6 +16,9 @@ use seat::{Seat, Standing};
 mod seat;
 pub mod shards;
 
+/// Looks at a Lease, each with a write, in one round: others write it as well.
+const TRIES: usize = 5;
+
 /// client-go's defaults: 15 s lease, renewed every 2 s, lost after 10 s without success. The five seconds between are for calls that
 /// were under way when the right ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,18 +119,26 @@ impl Election {
         leading.send_replace(false);
     }
 
-    /// One try to create, renew or take over. False: another process holds it.
+    /// Creates, renews or takes over the Lease. False: another process holds it.
+    ///
+    /// Only a look proves that. A conflict may come from whoever annotates the Lease, or from an earlier renewal of ours whose answer was late.
     async fn attempt(&mut self) -> Result<bool, kube::Error> {
-        match self.seat.look().await? {
-            Standing::Held { holder, .. } => {
-                if self.holder.as_ref() != Some(&holder) {
-                    tracing::info!(lease = %self.config.name, holder, "another operator leads; waiting for the lease");
+        for _ in 0..TRIES {
+            let read = match self.seat.look().await? {
+                Standing::Held { holder, .. } => {
+                    if self.holder.as_ref() != Some(&holder) {
+                        tracing::info!(lease = %self.config.name, holder, "another operator leads; waiting for the lease");
+                    }
+                    self.holder = Some(holder);
+                    return Ok(false);
                 }
-                self.holder = Some(holder);
-                Ok(false)
+                Standing::Missing => None,
+                Standing::Ours(lease) | Standing::Free(lease) => Some(lease),
+            };
+            if self.seat.write(read, |_| {}).await? {
+                return Ok(true);
             }
-            Standing::Missing => self.seat.write(None, |_| {}).await,
-            Standing::Ours(lease) | Standing::Free(lease) => self.seat.write(Some(lease), |_| {}).await,
         }
+        Err(seat::crowded())
     }
 }

@@ -217,7 +217,7 @@ impl Reckoning<'_> {
             Brake::None | Brake::Maximum | Brake::Ceiling => true,
             Brake::Ramp | Brake::Schedule | Brake::Blind | Brake::Unable => false,
         };
-        free && self.pool.backoff.is_none() && self.pool.github.is_none()
+        free && self.pool.backoff.is_none() && self.pool.github.is_none() && self.pool.refused.is_none()
     }
 
     fn typical(&self, quantiles: Quantiles) -> u32 {
@@ -352,6 +352,7 @@ mod tests {
             ("a schedule", held(Brake::Schedule), two),
             ("failed starts", Pool { backoff: Some((at(900), 3)), ..free.clone() }, two),
             ("GitHub", Pool { github: Some(("limit".into(), None)), ..free.clone() }, [all[0], None, None]),
+            ("quota", Pool { refused: Some(("quota".into(), None)), ..free.clone() }, two),
         ] {
             assert_eq!(said(&pool, &pace, &[495, 495, 495], 500), expected, "{what}");
         }

@@ -99,6 +99,8 @@ pub struct Pool {
     pub backoff: Option<(Timestamp, u32)>,
     /// Why GitHub can't be used for it, and since when: credentials, rate limit, outage.
     pub github: Option<(String, Option<Timestamp>)>,
+    /// Why the API server lets no more runners be made for it, and since when.
+    pub refused: Option<(String, Option<Timestamp>)>,
 }
 
 /// Why no pool takes a job; names of pools and labels are for people.
@@ -133,6 +135,8 @@ pub enum Cause {
     MetricUnavailable(String),
     /// GitHub can't be used for the pool.
     GitHubUnavailable(String),
+    /// The API server refuses new Runners, or a new RunnerReplicaSet.
+    CreationRefused(String),
     /// `maxReplicas` limits the number of runners; the text is the autoscaler's message.
     MaximumReached(String),
     /// The ceiling of the capacity policy.
@@ -232,6 +236,9 @@ fn lacks(job: Queued, pool: &Pool, coming: u32) -> (Cause, Option<Timestamp>) {
         if let Some((message, at)) = &pool.github {
             return (Cause::GitHubUnavailable(message.clone()), *at);
         }
+        if let Some((message, at)) = &pool.refused {
+            return (Cause::CreationRefused(message.clone()), *at);
+        }
         // Other places are filled at once, for those that wait longer.
         let failed = pool.runners.iter().filter(|runner| runner.standing == Standing::Failed).count();
         let at_once = pool.wanted.saturating_sub(there).saturating_sub(u32::try_from(failed).unwrap_or(u32::MAX));
@@ -282,6 +289,7 @@ impl Cause {
             Self::AutoscalerUnable(_) => "AutoscalerUnable",
             Self::MetricUnavailable(_) => "MetricUnavailable",
             Self::GitHubUnavailable(_) => "GitHubUnavailable",
+            Self::CreationRefused(_) => "CreationRefused",
             Self::MaximumReached(_) => "MaximumReached",
             Self::PolicyCeiling(_) => "PolicyCeiling",
             Self::RampLimit(_) => "RampLimit",
@@ -323,6 +331,7 @@ impl fmt::Display for Cause {
             Self::AutoscalerUnable(message) => write!(f, "the autoscaler can't decide: {message}"),
             Self::MetricUnavailable(message) => write!(f, "GitHub does not tell the autoscaler what it needs to know: {message}"),
             Self::GitHubUnavailable(message) => write!(f, "GitHub can't be used for the pool: {message}"),
+            Self::CreationRefused(message) => write!(f, "no runner can be made for it: {message}"),
             Self::MaximumReached(message) => write!(f, "the maximum is reached: {message}"),
             Self::PolicyCeiling(message) => write!(f, "the capacity policy allows no more: {message}"),
             Self::RampLimit(message) => write!(f, "no more runners may be made at once: {message}"),
@@ -426,6 +435,10 @@ mod tests {
         assert_eq!(said(1, &idle).0, "Assignment");
         let none = Pool { runners: Vec::new(), ..limited };
         assert_eq!(said(1, &none).0, "GitHubUnavailable");
+        let refused = Pool { refused: Some(("exceeded quota".into(), Some(at(8)))), ..pool(1, Brake::None, &[]) };
+        assert_eq!((said(1, &refused).0, said(1, &refused).2), ("CreationRefused", 8));
+        let enough = Pool { runners: vec![runner("a", Standing::Registering, 1)], ..refused };
+        assert_eq!(said(1, &enough).0, "Registration");
         let failing = Pool { backoff: Some((at(90), 3)), ..pool(2, Brake::None, &[Standing::Busy, Standing::Failed]) };
         assert_eq!(said(1, &failing).0, "Backoff");
         assert!(said(1, &failing).1.starts_with("3 runners in a row failed to start"));

@@ -116,9 +116,17 @@ pub enum LedgerError {
     /// The autoscaler does not exist (any more).
     #[error("HorizontalRunnerAutoscaler {0} does not exist")]
     Gone(String),
-    /// The API server did not take it.
+    /// The API server refuses it, and would again.
     #[error("writing the ledger of {autoscaler} failed: {reason}")]
     Refused {
+        /// `namespace/name`.
+        autoscaler: String,
+        /// What the API server said.
+        reason: String,
+    },
+    /// The API server is not there, or has too much to do: this passes.
+    #[error("writing the ledger of {autoscaler} failed: {reason}")]
+    Unavailable {
         /// `namespace/name`.
         autoscaler: String,
         /// What the API server, or the way to it, said.
@@ -127,15 +135,25 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
+    /// Whether the same write may succeed a moment later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
     /// When trying again makes sense, for `Retry-After`. None: never.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Gone(_) => None,
-            Self::Full { .. } | Self::Refused { .. } => Some(Duration::from_secs(5)),
+            Self::Full { .. } | Self::Refused { .. } | Self::Unavailable { .. } => Some(Duration::from_secs(5)),
         }
     }
 }
+
+/// Pauses between tries to write while the API server is away; each is twice the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The ledgers of all autoscalers.
 pub struct Ledgers {
@@ -324,6 +342,39 @@ impl Ledgers {
         lasting: bool,
     ) -> Result<Recorded, LedgerError> {
         self.change(autoscaler, &[Edit::Event { event, life, lasting }]).await
+    }
+
+    /// As [`Ledgers::record`], tried again until `deadline` while the API server is away or has too much to do.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ledgers::record`].
+    pub async fn record_by(
+        &self,
+        deadline: tokio::time::Instant,
+        autoscaler: &HorizontalRunnerAutoscaler,
+        event: &JobEvent,
+        life: Duration,
+        lasting: bool,
+    ) -> Result<Recorded, LedgerError> {
+        let mut last = None;
+        let trying = async {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                match self.record(autoscaler, event.clone(), life, lasting).await {
+                    Err(error) if error.is_passing() => last = Some(error),
+                    outcome => return outcome,
+                }
+                tokio::time::sleep(pause).await;
+                pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+            }
+        };
+        let outcome = tokio::time::timeout_at(deadline, trying).await;
+        outcome.unwrap_or_else(|_| {
+            let full_name = || format!("{}/{}", autoscaler.namespace().unwrap_or_default(), autoscaler.name_any());
+            let silent = || LedgerError::Unavailable { autoscaler: full_name(), reason: "no answer in time".to_owned() };
+            Err(last.unwrap_or_else(silent))
+        })
     }
 
     /// Changes a ledger; as [`Ledgers::record`].

@@ -232,6 +232,7 @@ impl Receiver {
     }
 
     async fn job(&self, delivery: &Delivery, job: &WorkflowJob) -> (Answer, Outcome) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         let effect = effect::of(job, Timestamp::now());
         if matches!(effect, Effect::Nothing) {
             return (Answer::ok(""), Outcome::Ignored);
@@ -256,7 +257,7 @@ impl Receiver {
             Some(known) => Searched::Found(known),
         };
         match searched {
-            Searched::Found(found) => self.record(delivery, job, event, &found).await,
+            Searched::Found(found) => self.record(delivery, job, event, &found, deadline).await,
             Searched::Pending(name) => {
                 tracing::info!(
                     job = job.id,
@@ -322,7 +323,14 @@ impl Receiver {
         Searched::None
     }
 
-    async fn record(&self, delivery: &Delivery, job: &WorkflowJob, event: JobEvent, found: &Found) -> (Answer, Outcome) {
+    async fn record(
+        &self,
+        delivery: &Delivery,
+        job: &WorkflowJob,
+        event: JobEvent,
+        found: &Found,
+        deadline: tokio::time::Instant,
+    ) -> (Answer, Outcome) {
         let autoscaler = &found.autoscaler;
         let (state, waited) = (event.state, event.at.duration_since(event.queued_at));
         let life = autoscaler.spec.workflow_job_trigger().and_then(|trigger| trigger.duration_or_default().ok());
@@ -330,15 +338,10 @@ impl Receiver {
         let begun = Instant::now();
         let name = full_name(autoscaler);
         let lasting = self.autoscalers.is_lasting(autoscaler);
-        let recording = self.ledgers.record(autoscaler, event, life, lasting);
-        let change = match tokio::time::timeout(PATIENCE, recording).await {
-            Ok(Ok(recorded)) => recorded.changes.first().copied().unwrap_or(Change::None),
-            Ok(Err(error)) => return unavailable(delivery, job, &error),
-            Err(_) => {
-                let error =
-                    LedgerError::Refused { autoscaler: name, reason: format!("no answer within {} s", PATIENCE.as_secs()) };
-                return unavailable(delivery, job, &error);
-            }
+        // GitHub does not deliver again by itself.
+        let change = match self.ledgers.record_by(deadline, autoscaler, &event, life, lasting).await {
+            Ok(recorded) => recorded.changes.first().copied().unwrap_or(Change::None),
+            Err(error) => return unavailable(delivery, job, &error),
         };
         tracing::info!(
             autoscaler = name,

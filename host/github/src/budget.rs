@@ -304,6 +304,7 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit;
 
     fn call(endpoint: Endpoint, owner: &str) -> Call {
         Call::new(endpoint, Scope::Organization(owner.into()))
@@ -376,6 +377,24 @@ mod tests {
         }
         ledger.note(&list, Some(report(Resource::Core, 4_999, 1_800_003_700, 3_700)), None, true, now());
         assert_eq!(ledger.of(&acme()).unwrap().remaining, 4_999);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_in_the_far_future_is_forgotten_after_an_hour() {
+        let ledger = Ledger::new(false);
+        let list = call(Endpoint::ListRunners, "acme");
+        let told = [("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "4070908800")];
+        let mut headers = http::HeaderMap::new();
+        for (name, value) in told {
+            headers.insert(name, http::HeaderValue::from_static(value));
+        }
+        ledger.note(&list, limit::report(&headers, now()), None, true, now());
+        let block = ledger.standing(&list).unwrap();
+        assert_eq!((block.wait, block.until), (Duration::from_secs(3_660), now() + Duration::from_secs(3_660)));
+        tokio::time::advance(Duration::from_secs(3_661)).await;
+        assert_eq!(ledger.standing(&list), None);
+        ledger.note(&list, Some(report(Resource::Core, 4_000, 1_800_003_000, 600)), None, true, now());
+        assert_eq!(ledger.of(&acme()).unwrap().remaining, 4_000, "though its window ends before the one that was told");
     }
 
     #[tokio::test(start_paused = true)]

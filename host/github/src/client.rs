@@ -183,6 +183,8 @@ impl GitHub {
             .layer(gate::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(cache.layer())
             .layer(authentication.layer())
+            // The App's own calls are those of another account, and many may have waited for the first one to be refused.
+            .layer(gate::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(turn::layer(Arc::clone(&ledger), Arc::clone(&counters)))
             .layer(meter::layer(Arc::clone(&ledger), Arc::clone(&counters), Arc::clone(&clock)))
             .layer(redirect::layer())

@@ -17,6 +17,7 @@ pub(crate) struct Report {
     pub(crate) limit: u32,
     pub(crate) remaining: u32,
     pub(crate) used: u32,
+    /// At most [`LONGEST`] after the answer, whatever it says.
     pub(crate) resets_at: Timestamp,
     /// Time until the reset on GitHub's own clock.
     pub(crate) resets_in: Duration,
@@ -60,7 +61,8 @@ pub(crate) fn report(headers: &HeaderMap, now: Timestamp) -> Option<Report> {
     let limit = number(headers, "x-ratelimit-limit")?;
     let remaining = number(headers, "x-ratelimit-remaining")?;
     let reset = number::<i64>(headers, "x-ratelimit-reset")?;
-    let resets_at = Timestamp::from_second(reset).ok()?;
+    let reset = Timestamp::from_second(reset).ok()?;
+    let clock = clock_of(headers, now);
     let resource = match text(headers, "x-ratelimit-resource") {
         None | Some("core") => Resource::Core,
         Some("actions_runner_registration") => Resource::RunnerRegistration,
@@ -71,8 +73,8 @@ pub(crate) fn report(headers: &HeaderMap, now: Timestamp) -> Option<Report> {
         limit,
         remaining,
         used: number(headers, "x-ratelimit-used").unwrap_or_else(|| limit.saturating_sub(remaining)),
-        resets_at,
-        resets_in: until(resets_at, clock_of(headers, now)),
+        resets_at: reset.min(clock.saturating_add(LONGEST).unwrap_or(reset)),
+        resets_in: until(reset, clock).min(LONGEST),
     })
 }
 
@@ -151,7 +153,11 @@ fn number<N: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<N> {
 
 #[cfg(test)]
 mod tests {
+    use pacer_core::scope::Scope;
+
     use super::*;
+    use crate::budget::Ledger;
+    use crate::call::{Call, Endpoint};
 
     const NOW: i64 = 1_800_000_000;
 
@@ -206,17 +212,47 @@ mod tests {
         assert_eq!(judged(403, &dated, "", None), Some((30, true)));
     }
 
+    #[test]
+    fn a_reset_that_is_far_away_is_taken_for_one_in_an_hour() {
+        let read = |reset: &str, now: i64| {
+            let told = [("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset)];
+            let read = report(&headers(&told), Timestamp::from_second(now).unwrap()).unwrap();
+            (read.resets_at.as_second(), read.resets_in)
+        };
+        assert_eq!(read("4070908800", NOW), (NOW + 3_660, LONGEST), "the year 2099");
+        assert_eq!(read("1800001800", NOW - 18_000), (NOW - 14_340, LONGEST), "no date, and a local clock that is hours behind");
+        assert_eq!(read("1800003600", NOW), (NOW + 3_600, Duration::from_secs(3_600)));
+        assert_eq!(read("1799999000", NOW), (NOW - 1_000, Duration::ZERO));
+    }
+
     proptest::proptest! {
         #[test]
-        fn no_answer_can_stop_the_client_for_longer_than_an_hour(status in 100_u16..600, value in "[ -~]{0,24}", message in ".*") {
+        fn no_answer_can_stop_the_client_for_longer_than_an_hour(
+            status in 100_u16..600,
+            value in "[ -~]{0,24}",
+            budget in proptest::option::of((0_u32..2, 0_i64..4_000_000_000)),
+            message in ".*",
+        ) {
             let Ok(value) = http::HeaderValue::from_str(&value) else { return Ok(()) };
             let mut map = HeaderMap::new();
             for name in ["retry-after", "x-ratelimit-remaining", "x-ratelimit-reset", "x-ratelimit-limit", "date"] {
                 map.insert(name, value.clone());
             }
+            // A text is next to never a budget that is used up.
+            if let Some((remaining, ahead)) = budget {
+                map.insert("x-ratelimit-limit", http::HeaderValue::from(5_000_u32));
+                map.insert("x-ratelimit-remaining", http::HeaderValue::from(remaining));
+                map.insert("x-ratelimit-reset", http::HeaderValue::from(NOW + ahead));
+            }
             let now = Timestamp::from_second(NOW).unwrap();
             let found = limited(StatusCode::from_u16(status).unwrap(), &map, &message, Some(&message), now);
             proptest::prop_assert!(found.is_none_or(|found| found.wait <= LONGEST && !found.wait.is_zero()));
+            let (ledger, call) = (Ledger::new(false), Call::new(Endpoint::ListRunners, Scope::Organization("acme".into())));
+            ledger.note(&call, report(&map, now), found, (200..300).contains(&status), now);
+            let standing = ledger.standing(&call);
+            proptest::prop_assert!(standing.is_none_or(|block| block.wait <= LONGEST));
+            let used_up = budget.is_some_and(|(remaining, ahead)| remaining == 0 && ahead > 60);
+            proptest::prop_assert!(!used_up || standing.is_some());
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What a request passes on its way to GitHub, outermost first: deadline, concurrency, rate gate, conditional cache,
-//! authentication, turns, meter, redirects, connection.
+//! authentication, rate gate once more, turns, meter, redirects, connection.
 //!
 //! Every layer is a function from service to service over whole bodies, always ready, so that waiting happens inside the call and
 //! under its deadline.

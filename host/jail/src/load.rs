@@ -22,6 +22,9 @@ const UNKNOWN_READS: usize = 16;
 /// What an interpreter exports besides the contract.
 const PROGRAM: &str = "pacer:interpreter/program@0.1.0";
 
+/// What the interpreter says of a text that takes no decision. It says nothing else by which that could be told from a text that fails while it is loaded.
+const NO_FUNCTION: &str = "it exports none of the functions scaleDown, restart, capacity and recover";
+
 /// Problems of settings that are reported at once.
 const PROBLEMS: usize = 8;
 
@@ -245,6 +248,7 @@ impl Linked {
         match answer {
             Ok(Ok(taken)) => Ok(PerDecision::from_fn(|decision| taken.iter().any(|name| name == decision.as_str()))),
             Ok(Err(Wrong { syntax: true, message })) => Err(LoadError::new(Refusal::Syntax, message)),
+            Ok(Err(Wrong { message, .. })) if message == NO_FUNCTION => Err(LoadError::new(Refusal::Exports, message)),
             Ok(Err(Wrong { message, .. })) => Err(LoadError::new(Refusal::Instantiate, message)),
             Err(fault) => Err(LoadError::new(Refusal::Instantiate, format!("loading the text failed: {fault}"))),
         }

@@ -221,7 +221,7 @@ fn a_text_that_can_not_be_used_is_refused_with_its_place() {
     assert_eq!(code, Refusal::Instantiate);
     assert!(message.contains("missing is not defined"), "{message}");
     let (code, message) = refused("export function scaledown() { return []; }");
-    assert_eq!(code, Refusal::Instantiate);
+    assert_eq!(code, Refusal::Exports);
     assert!(message.contains("exports none of the functions scaleDown, restart, capacity and recover"), "{message}");
     assert_eq!(refused("import { x } from 'y'; export function scaleDown() { return []; }").0, Refusal::Instantiate);
     assert_eq!(refused("await new Promise(() => {}); export function scaleDown() { return []; }").0, Refusal::Instantiate);

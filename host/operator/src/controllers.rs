@@ -415,6 +415,11 @@ impl Failures {
         *count
     }
 
+    /// Forgets those of objects that are gone.
+    fn retain(&self, exists: impl Fn(&Uid) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|object, _| exists(object));
+    }
+
     /// Forgets the failures of an object whose reconcile succeeded.
     fn reset(&self, object: &Uid) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(object);

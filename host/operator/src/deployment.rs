@@ -117,7 +117,7 @@ impl Targets {
         all.sort_by_key(|set| (set.metadata.creation_timestamp.clone().map(|time| time.0), set.name_any()));
         let Some(newest) = newest(&all, &template).cloned() else {
             if self.lives(target).await? {
-                self.create(target, &template, self.first_replicas(target, &all, clock)).await?;
+                self.create(target, &template, self.first_replicas(target, &all, clock), clock).await?;
             }
             return Ok(Action::requeue(self.settings.sync_period));
         };

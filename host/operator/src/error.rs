@@ -63,6 +63,14 @@ impl Error {
         }
     }
 
+    /// What the API server said, where it refuses the object itself: 403 of a quota, an admission policy or a role, or 422.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        let Self::Kube(error) = self else { return None };
+        let answer = status(error).filter(|answer| answer.is_forbidden() || answer.is_invalid())?;
+        Some(&answer.message)
+    }
+
     /// The reason of a condition that says that an object's settings can't be used.
     #[must_use]
     pub fn reason(&self) -> &'static str {

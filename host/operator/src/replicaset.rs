@@ -56,7 +56,7 @@ mod status;
 use observe::Fleet;
 use recover::RecoveryMemo;
 pub(crate) use recover::{JobRecovery, Losses};
-use status::GitHubTrouble;
+use status::Trouble;
 
 /// Reconciles RunnerReplicaSets.
 pub struct ReplicaSets {
@@ -197,7 +197,7 @@ impl ReplicaSets {
         };
         let of = Subject { set: &set, uid: &uid, access: access.as_ref().ok(), generation: &generation, awaits_policies, clock };
         let mut fleet = self.observe(of).await?;
-        let trouble = verdict.err().as_ref().map(GitHubTrouble::refused).or_else(|| GitHubTrouble::of(&access));
+        let trouble = verdict.err().as_ref().map(Trouble::refused).or_else(|| Trouble::of(&access));
         let step = self.step(of, &mut fleet, trouble).await?;
         self.publish(of, &fleet).await;
         match step.not_created {
@@ -207,7 +207,7 @@ impl ReplicaSets {
     }
 
     /// Everything that changes the runners, and the status.
-    async fn step(&self, of: Subject<'_>, fleet: &mut Fleet, trouble: Option<GitHubTrouble>) -> Result<Step, Error> {
+    async fn step(&self, of: Subject<'_>, fleet: &mut Fleet, trouble: Option<Trouble>) -> Result<Step, Error> {
         let mut trouble = trouble;
         // Before the runners are deleted that jobs died with.
         let recheck = self.recover(of, fleet).await;
@@ -222,7 +222,7 @@ impl ReplicaSets {
         }
         match plan {
             Plan::Settled | Plan::Held { .. } => {}
-            Plan::Create(_) | Plan::Full { .. } if trouble.as_ref().is_some_and(GitHubTrouble::forbids) => {}
+            Plan::Create(_) | Plan::Full { .. } if trouble.as_ref().is_some_and(Trouble::forbids) => {}
             Plan::Create(_) | Plan::Full { .. } if of.access.is_none() || !self.makes_runners(of) => {}
             Plan::Full { .. } => {}
             Plan::Create(count) => not_created = self.create(of, fleet, count).await.err(),
@@ -231,8 +231,9 @@ impl ReplicaSets {
         if let Some(refusal) = full.or_else(|| self.waits_for_calls(of, fleet)).filter(|_| trouble.is_none()) {
             // Others of the namespace make room without telling.
             next = next.min(ROOM_RECHECK);
-            trouble = Some(GitHubTrouble::refused(&refusal));
+            trouble = Some(Trouble::refused(&refusal));
         }
+        let trouble = trouble.or_else(|| not_created.as_ref().and_then(Trouble::not_created));
         next = next.min(self.write_status(of, fleet, trouble.as_ref()).await?);
         Ok(Step { next, not_created })
     }

@@ -3,8 +3,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use pacer_api::condition::ConditionType;
+use pacer_api::condition::{self, ConditionType};
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerReplicaSet};
+use pacer_cluster::events::Reason;
 use pacer_core::phase::Cause;
 use pacer_core::waiting::{Autoscaler, Brake, Standing};
 
@@ -63,8 +64,17 @@ pub fn backoff<'a>(sets: impl IntoIterator<Item = &'a RunnerReplicaSet>, now: Ti
 /// Why GitHub can't be used for a pool, and since when.
 #[must_use]
 pub fn github(target: &Target) -> Option<(String, Option<Timestamp>)> {
-    let is_it = |one: &&Condition| one.type_ == ConditionType::Ready.as_str() && GITHUB.contains(&one.reason.as_str());
-    let condition = target.conditions().iter().find(is_it)?;
+    unready(target, |reason| GITHUB.contains(&reason))
+}
+
+/// Why the API server lets no more runners be made for a pool, and since when.
+#[must_use]
+pub fn refused(target: &Target) -> Option<(String, Option<Timestamp>)> {
+    unready(target, |reason| reason == Reason::CreationRefused.as_str())
+}
+
+fn unready(target: &Target, for_it: impl Fn(&str) -> bool) -> Option<(String, Option<Timestamp>)> {
+    let condition = condition::find(target.conditions(), ConditionType::Ready).filter(|ready| for_it(&ready.reason))?;
     Some((condition.message.clone(), Some(condition.last_transition_time.0)))
 }
 

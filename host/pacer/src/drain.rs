@@ -49,24 +49,25 @@ async fn drain(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
         let left = left(cluster, all).await?;
         return print(&format!("{} would be deleted; --yes deletes them and waits for their jobs\n", counted(&left)));
     }
+    // Nothing passes that is wrong from the start, such as the address of the cluster.
+    left(cluster, all).await?;
     let mut told = String::new();
     loop {
-        // Autoscalers first, so that nothing is made meanwhile. Each time anew: what is made during the wait goes as well.
-        delete::<HorizontalRunnerAutoscaler>(cluster, all).await?;
-        delete::<RunnerDeployment>(cluster, all).await?;
-        delete::<RunnerSet>(cluster, all).await?;
-        delete::<RunnerReplicaSet>(cluster, all).await?;
-        delete::<Runner>(cluster, all).await?;
-        let left = left(cluster, all).await?;
-        if left.is_empty() {
-            return print("no runner objects are left\n");
-        }
-        let line = format!("{} left; runners with a job finish it\n", counted(&left));
+        let left = match pass(cluster, all).await {
+            Err(error) if !may_pass(&error) => return Err(error),
+            found => found,
+        };
+        let line = match &left {
+            Ok(left) if left.is_empty() => return print("no runner objects are left\n"),
+            Ok(left) => format!("{} left; runners with a job finish it\n", counted(left)),
+            Err(error) => format!("{error:#}; it is tried again every {} s\n", PERIOD.as_secs()),
+        };
         if line != told {
             print(&line)?;
             told = line;
         }
         if arguments.timeout.is_some_and(|timeout| began.elapsed() > timeout) {
+            let left = left.with_context(|| format!("nobody knows what is left after {} s", began.elapsed().as_secs()))?;
             let names: Vec<&str> = left.iter().take(NAMED).map(String::as_str).collect();
             bail!(
                 "{} are left after {} s: {}; `kubectl describe` says what a Runner waits for, and `pacer doctor` whether the operator acts",
@@ -76,6 +77,26 @@ async fn drain(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
             );
         }
         tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Deletes what is not being deleted yet, and gives what is left.
+async fn pass(cluster: &Cluster, all: bool) -> Result<Vec<String>> {
+    // Autoscalers first, so that nothing is made meanwhile. Each time anew: what is made during the wait goes as well.
+    delete::<HorizontalRunnerAutoscaler>(cluster, all).await?;
+    delete::<RunnerDeployment>(cluster, all).await?;
+    delete::<RunnerSet>(cluster, all).await?;
+    delete::<RunnerReplicaSet>(cluster, all).await?;
+    delete::<Runner>(cluster, all).await?;
+    left(cluster, all).await
+}
+
+/// Whether an error may be gone next time. In five days an API server restarts, is overloaded and loses connections; what it refuses, it refuses
+/// for ever.
+fn may_pass(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => !matches!(status.code, 400 | 401 | 403 | 422),
+        _ => true,
     }
 }
 
@@ -164,5 +185,14 @@ mod tests {
         let names = ["RunnerDeployment a/b", "Runner a/b-1", "Runner a/b-2"].map(str::to_owned);
         assert_eq!(counted(&names), "1 RunnerDeployment, 2 Runner");
         assert_eq!(counted(&[]), "nothing");
+    }
+
+    #[test]
+    fn only_what_is_refused_for_ever_ends_the_wait() {
+        let told = |error: kube::Error| may_pass(&anyhow::Error::new(error).context("listing runners"));
+        let answered = |code| told(kube::Error::Api(kube::core::Status::failure("no", "Reason").with_code(code).boxed()));
+        assert_eq!([400, 401, 403, 422].map(answered), [false; 4]);
+        assert_eq!([408, 409, 410, 429, 500, 502, 503, 504].map(answered), [true; 8]);
+        assert!(told(kube::Error::Service("connection reset".into())));
     }
 }

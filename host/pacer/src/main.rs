@@ -17,6 +17,7 @@ mod explain;
 mod health;
 mod listen;
 mod overview;
+mod plain;
 mod policy;
 mod reader;
 mod record;
@@ -34,13 +35,17 @@ mod webhook;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use report::{Format, Report};
 use verb::{Command, Pacer};
 
 fn main() -> ExitCode {
     // Two TLS back ends in one process would make rustls refuse to choose.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
-    let pacer = Pacer::parse_from(arguments::as_go_wrote_them(std::env::args_os()));
+    let matches = Pacer::command().get_matches_from(arguments::as_go_wrote_them(std::env::args_os()));
+    let pacer = Pacer::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut Pacer::command()).exit());
+    let exact = is_for_programs(&matches);
+    let tell = move |report: &Report| tell(report, exact);
     let result = match pacer.command {
         Command::Adopt(arguments) => return end(adopt::main(&arguments)),
         Command::Doctor(arguments) => return end(doctor::main(&arguments)),
@@ -67,16 +72,35 @@ fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            let _closed = writeln!(std::io::stderr(), "pacer: {error:#}");
+            let _closed = writeln!(std::io::stderr(), "{}", plain::text(&format!("pacer: {error:#}")));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Prints what a verb found out.
-fn tell(report: &report::Report) -> anyhow::Result<()> {
-    print(&report.text)?;
-    let _closed = std::io::stderr().write_all(report.notes.as_bytes());
+/// Whether programs read what the command prints: that is printed as it is.
+fn is_for_programs(matches: &ArgMatches) -> bool {
+    let (mut verbs, mut innermost) = (Vec::new(), matches);
+    while let Some((verb, further)) = innermost.subcommand() {
+        verbs.push(verb);
+        innermost = further;
+    }
+    // A verb that has no such flag, or means something else by it, prints text.
+    let is_json = matches!(innermost.try_get_one::<Format>("output"), Ok(Some(Format::Json)))
+        || matches!(innermost.try_get_one::<simulate::Output>("output"), Ok(Some(simulate::Output::Json)))
+        || matches!(innermost.try_get_one::<bool>("json"), Ok(Some(true)));
+    is_json || matches!(verbs.as_slice(), ["crds"] | ["policy", "configmap"])
+}
+
+/// Prints what a verb found out: as it is, or for a terminal. Fields from the cluster are scrubbed where they are told; whatever was forgotten there is kept
+/// from the terminal here.
+fn tell(report: &Report, exact: bool) -> anyhow::Result<()> {
+    if exact {
+        print(&report.text)?;
+    } else {
+        print(&plain::text(&report.text))?;
+    }
+    let _closed = std::io::stderr().write_all(plain::text(&report.notes).as_bytes());
     match &report.failure {
         Some(failure) => Err(anyhow::anyhow!("{failure}")),
         None => Ok(()),
@@ -88,5 +112,34 @@ fn print(text: &str) -> anyhow::Result<()> {
         // `pacer crds | head` is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_read_is_printed_as_it_is() {
+        let exact = |line: &str| is_for_programs(&Pacer::command().try_get_matches_from(line.split(' ')).unwrap());
+        for line in [
+            "pacer status -o json",
+            "pacer policy status --output json",
+            "pacer policy run builtin --input case.json --json",
+            "pacer simulate --trace trace --output json",
+            "pacer policy configmap builtin",
+            "pacer crds",
+        ] {
+            assert!(exact(line), "{line}");
+        }
+        for line in [
+            "pacer status",
+            "pacer policy status",
+            "pacer policy run builtin --input case.json",
+            "pacer policy componentize policy.wat -o json",
+            "pacer crds apply",
+        ] {
+            assert!(!exact(line), "{line}");
+        }
     }
 }

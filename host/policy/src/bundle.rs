@@ -140,6 +140,12 @@ impl BundleError {
             Self::Refused { error, .. } => error.code.as_str(),
         }
     }
+
+    /// Whether only what other sets hold stands in its way, so that it may be accepted another time.
+    #[must_use]
+    pub fn is_crowded_out(&self) -> bool {
+        matches!(self, Self::Refused { error, .. } if error.crowded_out)
+    }
 }
 
 fn among(keys: &[String]) -> String {

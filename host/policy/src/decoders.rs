@@ -10,6 +10,7 @@ use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::load::Refusal;
 use crate::protocol::{self, Blame, Locks, Preparation, Probed, Reply, Request};
+use crate::record::FailedRunners;
 use crate::record::tests::scale_down;
 use crate::{Bundle, BundleError, Counters, Decision, Digest, PolicyHost, Record, tenancy};
 
@@ -118,7 +119,7 @@ fn receipt_is_read_or_refused_whatever_it_says() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let json = serde_json::to_vec(&runtime.block_on(scale_down(2, 1))).unwrap();
     let packed = crate::bundle::pack(&json);
-    pacer_fuzz::bytes!([json, packed], |bytes| Record::read(bytes).is_ok());
+    pacer_fuzz::bytes!([json, packed], |bytes| Record::read(bytes).is_ok() & FailedRunners::read(bytes).is_ok());
 }
 
 #[test]

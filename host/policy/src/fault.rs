@@ -19,7 +19,8 @@ pub enum Fault {
     /// It ran longer than its deadline.
     #[error("it ran past its deadline")]
     Deadline,
-    /// It asked for more memory, or more table elements, than it may have. It counts as this whatever the guest did about it.
+    /// It asked for more memory, or more table elements, than it may have. It counts as this whichever trap follows; a guest that answers
+    /// without it has not failed.
     #[error("it asked for more memory than it may have")]
     Memory,
     /// It recursed too deeply; in which function, where its component has names.

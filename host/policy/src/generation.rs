@@ -59,7 +59,11 @@ impl Generation {
 
     /// Which of the candidates go first? At most `surplus` distinct ones. The settings in the request are replaced by the set's.
     ///
-    /// Answers within the deadline of the policy and that of the shipped one, each plus one tick and at most one deadline of waiting.
+    /// Asks the policy and, where that fails, the shipped one. Each waits for a place for at most [`Limits::LONGEST`], and is given up after so much
+    /// again and one tick; its deadline is processor time, and ends it sooner on a machine that is not busy. That a process for it has to be started comes
+    /// on top. When there is no place, the linked policy answers at once.
+    ///
+    /// [`Limits::LONGEST`]: crate::Limits::LONGEST
     pub async fn scale_down(&self, request: ScaleDownRequest) -> Evaluation<Vec<Choice>> {
         self.sandbox.evaluate(request, &self.lanes.scale_down, self.shadows.scale_down.as_ref(), self.number).await
     }

@@ -1,8 +1,7 @@
 //! The policies of a process: loads them, puts sets into force, hands out the current one.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -16,6 +15,7 @@ use crate::generation::Generation;
 use crate::jail::{Ending, Isolation, Jail, Launcher, Stager};
 use crate::lane::{Candidate, Lane};
 use crate::load::{LoadError, Refusal};
+use crate::loaded::{Holding, Loaded};
 use crate::observer::Observer;
 use crate::policy::Policy;
 use crate::queue::{Permit, Queue};
@@ -117,6 +117,11 @@ impl PolicyHost {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Keeps room for the policies of this namespace, that of the cluster's default set: those of others do not take all there is.
+    pub fn reserve_for(&self, namespace: &str) {
+        self.loaded.reserve_for(namespace);
+    }
+
     /// Loads a policy in a process of its own; see [`Policy::load`]. One that is still in use is not loaded again.
     ///
     /// # Errors
@@ -129,7 +134,8 @@ impl PolicyHost {
         }
         let loaded = self.loaded.clone();
         let turn = self.turn("").await;
-        self.staging(&turn, move |stager| loaded.load(stager, digest, &bytes)).await?
+        let mut holding = Holding::of(Arc::clone(&turn.owner));
+        self.staging(&turn, move |stager| loaded.load(stager, &mut holding, digest, &bytes)).await?
     }
 
     /// Checks a set, settings and rehearsal included, and makes it a generation without putting it into force.
@@ -161,14 +167,22 @@ impl PolicyHost {
         digest: Digest,
         entries: Vec<(Place, Entry)>,
     ) -> Result<StagedSet, (Decision, Mode, LoadError)> {
-        let assignments = match self.shipped().cloned() {
+        let mut holding = Holding::of(Arc::clone(&turn.owner));
+        let (assignments, holding) = match self.shipped().cloned() {
             Some(shipped) => {
                 let loaded = self.loaded.clone();
-                let staged = self.staging(turn, move |stager| loaded.stage(stager, &shipped, entries)).await;
+                let work = move |stager: &mut Stager| {
+                    let assignments = stage(&loaded, stager, &mut holding, &shipped, entries);
+                    assignments.map(|assignments| (assignments, holding))
+                };
+                let staged = self.staging(turn, work).await;
                 staged.map_err(|error| (Decision::ScaleDown, Mode::Enforce, error))??
             }
             // The linked policy decides, which needs no rehearsal.
-            None => entries.into_iter().map(|entry| self.unjailed(entry)).collect::<Result<_, _>>()?,
+            None => {
+                let assignments = entries.into_iter().map(|entry| self.unjailed(entry)).collect::<Result<Vec<_>, _>>()?;
+                (assignments, holding)
+            }
         };
         let mut enforced = PerDecision::<Option<Assignment>>::default();
         let mut shadows = PerDecision::<Option<Assignment>>::default();
@@ -188,6 +202,7 @@ impl PolicyHost {
             enforced: PerDecision::from_fn(|decision| lane(decision, &enforced).map(Arc::new)),
             shadows: PerDecision::from_fn(|decision| lane(decision, &shadows).map(Candidate::new).map(Arc::new)),
             news: Arc::clone(&news),
+            _holding: self.loaded.keep(holding),
         })
     }
 
@@ -246,7 +261,7 @@ impl PolicyHost {
 
     /// Waits until `owner`, a namespace, may have a policy set staged.
     pub async fn turn(&self, owner: &str) -> Turn {
-        Turn { _permit: Arc::new(self.queue.permit(owner).await) }
+        Turn { _permit: Arc::new(self.queue.permit(owner).await), owner: Arc::from(owner) }
     }
 
     /// Work on one policy set, or on one policy, in a process of its own, whose budget begins now. When nobody waits for it any more the process
@@ -278,6 +293,8 @@ impl PolicyHost {
 #[derive(Clone, Debug)]
 pub struct Turn {
     _permit: Arc<Permit>,
+    /// The namespace whose turn it is.
+    owner: Arc<str>,
 }
 
 /// How work that nobody waits for any more is ended.
@@ -307,54 +324,31 @@ impl Drop for Abandon {
     }
 }
 
-/// Policies that somebody still holds: the same component is compiled once, however many sets name it.
-#[derive(Clone, Default)]
-struct Loaded(Arc<Mutex<HashMap<Digest, Weak<Policy>>>>);
-
-impl Loaded {
-    fn known(&self, digest: Digest) -> Option<Arc<Policy>> {
-        self.lock().get(&digest).and_then(Weak::upgrade)
-    }
-
-    fn load(&self, stager: &mut Stager, digest: Digest, component: &[u8]) -> Result<Arc<Policy>, LoadError> {
-        if let Some(policy) = self.known(digest) {
-            return Ok(policy);
-        }
-        let policy = Arc::new(stager.load(component)?.0);
-        let mut loaded = self.lock();
-        loaded.retain(|_, policy| policy.strong_count() > 0);
-        loaded.insert(digest, Arc::downgrade(&policy));
-        drop(loaded);
-        Ok(policy)
-    }
-
-    fn stage(
-        &self,
-        stager: &mut Stager,
-        shipped: &Policy,
-        entries: Vec<(Place, Entry)>,
-    ) -> Result<Vec<(Place, Assignment)>, (Decision, Mode, LoadError)> {
-        let mut assignments = Vec::with_capacity(entries.len());
-        for (place, Entry { module, settings, limits }) in entries {
-            let chosen = match module {
-                Module::Builtin => Chosen::Shipped,
-                Module::Component { bytes, digest, .. } => {
-                    Chosen::Policy(self.load(stager, digest, &bytes).map_err(|error| (place.0, place.1, error))?)
-                }
-            };
-            assignments.push((place, Assignment { chosen, settings, limits }));
-        }
-        for mode in [Mode::Enforce, Mode::Shadow] {
-            for ((decision, _), assignment) in assignments.iter().filter(|(place, _)| place.1 == mode) {
-                check(stager, shipped, *decision, assignment).map_err(|error| (*decision, mode, error))?;
+/// Loads the components of a set that are not loaded yet, and checks all of its assignments, those that decide first.
+fn stage(
+    loaded: &Loaded,
+    stager: &mut Stager,
+    holding: &mut Holding,
+    shipped: &Policy,
+    entries: Vec<(Place, Entry)>,
+) -> Result<Vec<(Place, Assignment)>, (Decision, Mode, LoadError)> {
+    let mut assignments = Vec::with_capacity(entries.len());
+    for (place, Entry { module, settings, limits }) in entries {
+        let chosen = match module {
+            Module::Builtin => Chosen::Shipped,
+            Module::Component { bytes, digest, .. } => {
+                let policy = loaded.load(stager, holding, digest, &bytes);
+                Chosen::Policy(policy.map_err(|error| (place.0, place.1, error))?)
             }
+        };
+        assignments.push((place, Assignment { chosen, settings, limits }));
+    }
+    for mode in [Mode::Enforce, Mode::Shadow] {
+        for ((decision, _), assignment) in assignments.iter().filter(|(place, _)| place.1 == mode) {
+            check(stager, shipped, *decision, assignment).map_err(|error| (*decision, mode, error))?;
         }
-        Ok(assignments)
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Weak<Policy>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    Ok(assignments)
 }
 
 fn start(launcher: Launcher) -> Result<(Jail, Policy), String> {

@@ -28,6 +28,7 @@ pub mod jail;
 mod lane;
 mod limits;
 mod load;
+mod loaded;
 mod log;
 mod observer;
 mod policy;

@@ -9,7 +9,7 @@ pub const NO_SETTINGS: &str = "{}";
 /// Which check a policy failed; the names are stable, for statuses and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refusal {
-    /// More bytes or functions than allowed.
+    /// More bytes or functions than allowed, by itself or together with the policies that are in use.
     TooLarge,
     /// Not WebAssembly at all, empty or truncated.
     NotWebAssembly,
@@ -88,12 +88,19 @@ pub struct LoadError {
     pub code: Refusal,
     /// What is wrong and what to do, one line of at most 1 KiB.
     pub message: String,
+    /// Whether only what others hold stands in its way, so that it may be accepted another time.
+    pub crowded_out: bool,
 }
 
 impl LoadError {
     /// With a text that is scrubbed and shortened here.
     #[must_use]
     pub fn new(code: Refusal, message: impl AsRef<str>) -> Self {
-        Self { code, message: scrub(message.as_ref(), 1 << 10) }
+        Self { code, message: scrub(message.as_ref(), 1 << 10), crowded_out: false }
+    }
+
+    /// Of a policy that is too large beside those that are there.
+    pub(crate) fn crowded_out(message: impl AsRef<str>) -> Self {
+        Self { crowded_out: true, ..Self::new(Refusal::TooLarge, message) }
     }
 }

@@ -66,6 +66,11 @@ impl Policy {
         self.size
     }
 
+    /// Bytes of it that this process holds: its native code, or its text. The interpreter's code is the operator's own, and there once for all texts.
+    pub(crate) fn held(&self) -> usize {
+        self.text.as_ref().map_or(self.code.len(), |text| text.len())
+    }
+
     /// Instructions that a question about so many things may take, in wasmtime's units of fuel.
     #[must_use]
     pub fn fuel(&self, limits: &Limits, items: usize) -> u64 {

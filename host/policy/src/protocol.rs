@@ -23,9 +23,6 @@ pub const HEAD_BYTES: usize = 256 << 10;
 /// Most native code that is taken of a component, in bytes: several times what the largest component that is accepted becomes.
 pub const CODE_BYTES: usize = 64 << 20;
 
-/// Longest request of a decision, in bytes: some 100,000 candidates.
-pub const REQUEST_BYTES: usize = 16 << 20;
-
 /// Longest answer of a decision, in bytes: what a call may copy out of the guest, and its encoding.
 pub const ANSWER_BYTES: usize = 2 << 20;
 

@@ -251,6 +251,64 @@ impl Record {
     }
 }
 
+/// Where runners failed, as a record tells it. Nothing else of the record is read: whoever may write ConfigMaps of a namespace may have written it, and the rest
+/// may take many times its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedRunners {
+    /// When it was decided.
+    pub at: Timestamp,
+    /// Whose runners it was about.
+    pub pool: Pool,
+    /// Which decision it records.
+    pub decision: Decision,
+    /// Where each of those failed that did.
+    pub on: Vec<FailedOn>,
+}
+
+impl FailedRunners {
+    /// Reads them of a record, JSON or JSON compressed with gzip, of at most [`RAW_BYTES`] in all, which is what [`Record::pack`] writes at most.
+    ///
+    /// # Errors
+    ///
+    /// When it is damaged, or of a later version.
+    pub fn read(bytes: &[u8]) -> Result<Self, RecordError> {
+        let damaged = |error: &dyn std::fmt::Display| RecordError::Damaged(error.to_string());
+        let json = unpacked(bytes).map_err(|error| damaged(&error))?;
+        let stored: StoredFailures = serde_json::from_slice(&json).map_err(|error| damaged(&error))?;
+        if stored.version > VERSION {
+            return Err(RecordError::Newer(stored.version));
+        }
+        let on = stored.items.into_iter().filter_map(|item| item.failed_on).map(|failed| *failed).collect();
+        Ok(Self { at: stored.at, pool: stored.pool, decision: stored.receipt.decision, on })
+    }
+}
+
+/// What [`FailedRunners`] reads of a record.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct StoredFailures {
+    version: u32,
+    at: Timestamp,
+    pool: Pool,
+    receipt: StoredDecision,
+    #[serde(default)]
+    items: Vec<StoredItem>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct StoredDecision {
+    decision: Decision,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct StoredItem {
+    /// An item of two bytes that says nothing takes no more than this pointer.
+    #[serde(default)]
+    failed_on: Option<Box<FailedOn>>,
+}
+
 /// A record whose question and answer are still to be read: their JSON does not say which decision they are about, the receipt does.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -367,6 +425,26 @@ pub(crate) mod tests {
         let abridged = Record::read(&record.clone().pack(whole - 1).unwrap()).unwrap();
         assert_eq!(abridged, Record { input: None, ..record.clone() });
         assert_eq!(record.pack(100), None);
+    }
+
+    #[tokio::test]
+    async fn where_runners_failed_is_read_of_a_record_and_nothing_else() {
+        let mut record = scale_down(3, 2).await;
+        let failed = FailedOn { node: Some("n-1".to_owned()), image: None };
+        record.items[1].failed_on = Some(failed.clone());
+        let told = FailedRunners { at: record.at, pool: record.pool.clone(), decision: Decision::ScaleDown, on: vec![failed] };
+        assert_eq!(FailedRunners::read(&record.clone().pack(1 << 20).unwrap()).unwrap(), told);
+        let mut odd = serde_json::to_value(&record).unwrap();
+        odd["input"] = "of another form".into();
+        assert_eq!(FailedRunners::read(odd.to_string().as_bytes()).unwrap(), told);
+        odd["version"] = 2.into();
+        assert!(matches!(FailedRunners::read(odd.to_string().as_bytes()), Err(RecordError::Newer(2))));
+        // Of what grows beyond all bounds no more is decompressed than a record may have.
+        let bomb = crate::bundle::pack(&vec![b' '; 2 * RAW_BYTES]);
+        assert!(bomb.len() < 20_000, "{}", bomb.len());
+        for bytes in [&bomb[..], b"{}", b"", b"[1]"] {
+            assert!(matches!(FailedRunners::read(bytes), Err(RecordError::Damaged(_))));
+        }
     }
 
     #[tokio::test]

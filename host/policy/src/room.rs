@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use crate::limits::Limits;
 
@@ -39,6 +40,12 @@ impl Room {
         Some(Taken { _slot: slot, _memory: memory })
     }
 
+    /// The same, for as long as a call that is ahead may hold what it takes: its deadline is processor time, and on a busy machine it runs until
+    /// [`Limits::LONGEST`] by the clock. Whoever gave up sooner would not be asked because others are slow.
+    pub(crate) async fn wait(&self, limits: &Limits) -> Option<Taken> {
+        timeout(Limits::LONGEST, self.take(limits)).await.ok().flatten()
+    }
+
     /// Whether a call would find a processor at once.
     pub(crate) fn has_slot(&self) -> bool {
         self.slots.available_permits() > 0
@@ -47,10 +54,10 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Duration, timeout};
+    use tokio::time::Duration;
 
     use super::*;
-    use crate::limits::LimitRequest;
+    use crate::limits::{LimitRequest, TICK};
 
     fn limits(mebibytes: u64) -> Limits {
         Limits::lowered(LimitRequest { memory_mebibytes: Some(mebibytes), ..LimitRequest::default() }).unwrap()
@@ -74,6 +81,23 @@ mod tests {
         }
         assert_eq!(small.len(), 4);
         assert!(room.has_slot());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_waits_for_those_ahead_however_short_its_own_deadline() {
+        let room = Arc::new(Room::new(1, 0));
+        let deadline = LimitRequest { deadline_milliseconds: Some(1), ..LimitRequest::default() };
+        let short = Limits::lowered(deadline).unwrap();
+        for (held, waited_well) in [(Limits::LONGEST - TICK, true), (Limits::LONGEST + TICK, false)] {
+            let ahead = at_once(&room, 1).await.unwrap();
+            let waiting = tokio::spawn({
+                let room = Arc::clone(&room);
+                async move { room.wait(&short).await.is_some() }
+            });
+            tokio::time::sleep(held).await;
+            drop(ahead);
+            assert_eq!(waiting.await.unwrap(), waited_well, "{held:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -245,7 +245,7 @@ impl Sandbox {
         custom.into_iter().chain(shipped).collect()
     }
 
-    /// One call on the blocking pool. Gives up after [`Limits::LONGEST`] and one tick, whatever happens there.
+    /// One call on the blocking pool. Waits for room for at most [`Limits::LONGEST`], and gives up so much and one tick later, whatever happens there.
     async fn attempt<Q: Question>(
         &self,
         policy: &Arc<Policy>,
@@ -259,7 +259,7 @@ impl Sandbox {
         let Some(jail) = self.jail.clone() else {
             return fault(Fault::Load("policies are switched off".to_owned()), began);
         };
-        let Ok(Some(taken)) = timeout(limits.deadline(), room.take(&limits)).await else {
+        let Some(taken) = room.wait(&limits).await else {
             return fault(Fault::QueueFull, began);
         };
         let (policy, asked) = (Arc::clone(policy), Arc::clone(asked));

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use crate::component::Digest;
 use crate::decision::{Decision, PerDecision};
 use crate::lane::{Candidate, Health, Lane, Tally};
+use crate::loaded::Holding;
 
 /// A policy set that passed every check: for each decision that it says anything about, who decides and who is compared with that.
 ///
@@ -17,6 +18,8 @@ pub struct StagedSet {
     pub(crate) enforced: PerDecision<Option<Arc<Lane>>>,
     pub(crate) shadows: PerDecision<Option<Arc<Candidate>>>,
     pub(crate) news: Arc<Notify>,
+    /// What it takes of its namespace's share.
+    pub(crate) _holding: Arc<Holding>,
 }
 
 /// One decision of a staged set.

@@ -265,19 +265,24 @@ impl History {
 
     /// Writes down that this version begins to try an entry.
     pub(super) async fn begin(&self, entry: &Entry) -> Result<(), kube::Error> {
-        self.annotate(entry, TRIED).await
+        self.annotate(entry, TRIED, Some(VERSION)).await
+    }
+
+    /// Takes back that this version began to try an entry.
+    pub(super) async fn withdraw(&self, entry: &Entry) -> Result<(), kube::Error> {
+        self.annotate(entry, TRIED, None).await
     }
 
     /// Writes down that this version has staged an entry.
     pub(super) async fn end(&self, entry: &Entry) -> Result<(), kube::Error> {
-        self.annotate(entry, STAGED).await
+        self.annotate(entry, STAGED, Some(VERSION)).await
     }
 
-    async fn annotate(&self, entry: &Entry, key: &str) -> Result<(), kube::Error> {
+    async fn annotate(&self, entry: &Entry, key: &str, value: Option<&str>) -> Result<(), kube::Error> {
         if self.is_anothers {
             return Ok(());
         }
-        let patch = json!({"metadata": {"annotations": {key: VERSION}}});
+        let patch = json!({"metadata": {"annotations": {key: value}}});
         ignore_not_found(self.api.patch_metadata(&entry.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
     }
 
@@ -341,4 +346,43 @@ pub(super) fn entry(content: ConfigMap) -> Option<Entry> {
         signers: annotation(SIGNED).iter().flat_map(|ids| ids.split(',')).map(str::to_owned).collect(),
         content,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn trial_that_others_left_no_room_for_is_taken_back() {
+        let sent = Arc::new(Mutex::new(Vec::<Value>::new()));
+        let seen = Arc::clone(&sent);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let body = request.into_body().collect_bytes().await?;
+                let patch: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+                seen.lock().unwrap().push(patch);
+                let answer =
+                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "record"}});
+                Ok::<_, kube::Error>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let mut record = ConfigMap::default();
+        let said = [(DIGEST, "sha256:0"), (ACTIVATED, "2026-11-22T12:00:00Z"), (TRIED, VERSION)];
+        record.metadata.name = Some("record".to_owned());
+        record.metadata.annotations = Some(said.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        let tried = entry(record.clone()).unwrap();
+        assert_eq!(tried.tried, Tried::InVain);
+        let history = History::new(Client::new(service, "own"), "own", ObjectKey::new("ci", "opinions"));
+        history.withdraw(&tried).await.unwrap();
+        assert_eq!(*sent.lock().unwrap(), [json!({"metadata": {"annotations": {TRIED: null}}})]);
+        record.metadata.annotations.as_mut().unwrap().remove(TRIED);
+        assert_eq!(entry(record).unwrap().tried, Tried::Never);
+    }
 }

@@ -225,6 +225,9 @@ impl PolicySets {
     /// The shipped policies decide until policy sets are activated. What these name in registries is pulled by `registries`.
     #[must_use]
     pub fn new(host: Arc<PolicyHost>, registries: Registries, options: Options) -> Self {
+        if let Some(default) = &options.default {
+            host.reserve_for(&default.namespace);
+        }
         let wanted = options.default.clone().filter(|_| !options.builtin_only).into_iter().collect();
         let active = Active { views: HashMap::new(), general: host.generation(), own: HashMap::new() };
         Self {

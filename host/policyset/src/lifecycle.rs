@@ -545,6 +545,13 @@ impl Lifecycle {
                 }
                 Err(error) => {
                     tracing::warn!(set = %self.key, digest, %error, "an entry in the history of a policy set is refused by this version");
+                    // It did no harm, and may be staged once others hold less.
+                    if entry.tried == Tried::Never
+                        && error.is_crowded_out()
+                        && let Err(error) = self.history.withdraw(&entry).await
+                    {
+                        tracing::warn!(set = %self.key, digest, %error, "an entry in the history of a policy set stays marked as tried");
+                    }
                 }
             }
         }

@@ -50,11 +50,17 @@ pub(crate) fn precedent(subject: &Subject, left: Option<&Report>) -> Precedent {
 /// Refusals of a content that killed or outlasted the process that tried it: each trial would take that long again.
 const FATAL: [Refusal; 2] = [Refusal::Compile, Refusal::CompileTimeout];
 
-/// A refusal as people read it: with the cure, where no later process tries that content.
+/// A refusal as people read it: with the cure, where no later process tries that content, or another trial may do.
 pub(crate) fn refusal(error: &BundleError) -> Failure {
     let reason = error.reason();
     let is_fatal = FATAL.into_iter().any(|refusal| refusal.as_str() == reason);
-    let message = if is_fatal { format!("{error}; it is not tried again: {}", cure()) } else { error.to_string() };
+    let message = if is_fatal {
+        format!("{error}; it is not tried again: {}", cure())
+    } else if error.is_crowded_out() {
+        format!("{error}; it is not tried again by itself once there is room: {}", cure())
+    } else {
+        error.to_string()
+    };
     Failure { reason, message }
 }
 
@@ -68,6 +74,7 @@ mod tests {
 
     use jiff::Timestamp;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use pacer_policy::LoadError;
 
     use super::*;
     use crate::report::LastError;
@@ -138,6 +145,23 @@ mod tests {
         }
         assert_eq!(precedent(&one, None), Precedent::None);
         assert_eq!(precedent(&one, Some(&Report::default())), Precedent::None);
+    }
+
+    #[test]
+    fn refusal_says_how_the_same_content_is_tried_again_where_that_may_do() {
+        let told = |code, crowded_out| {
+            let error = LoadError { crowded_out, ..LoadError::new(code, "it is large") };
+            refusal(&BundleError::Refused { field: "restart".to_owned(), module: "m.wasm".to_owned(), error })
+        };
+        for (code, crowded_out, says) in [
+            (Refusal::TooLarge, true, true),
+            (Refusal::TooLarge, false, false),
+            (Refusal::Compile, false, true),
+            (Refusal::Smoke, false, false),
+        ] {
+            let Failure { reason, message } = told(code, crowded_out);
+            assert_eq!((reason, message.contains(annotation::POLICY_TRY_AGAIN)), (code.as_str(), says), "{message}");
+        }
     }
 
     #[test]

@@ -677,6 +677,8 @@ async fn run_kubectl(
         .arg("--cache-dir")
         .arg(layout.file("kubectl-cache"))
         .args(arguments)
+        // It ends long before it has used the memory: a third less processor time.
+        .env("GOGC", "off")
         .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -5,6 +5,8 @@
 //! was cut short by a deletion, exactly the wanted number is there, in the cluster and at GitHub, no two pods had one claim at the same time,
 //! and no claim is left that the retention policy does not keep.
 
+#[path = "faults/creation.rs"]
+mod creation;
 #[path = "faults/credentials.rs"]
 mod credentials;
 #[path = "faults/github.rs"]

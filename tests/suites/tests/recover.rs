@@ -206,6 +206,31 @@ async fn job_that_used_too_much_memory_runs_again_where_the_policy_wants_it() ->
     Ok(())
 }
 
+/// A deployment must not run twice: the policy that would say so gives no answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_left_where_the_policy_fails() -> Result<()> {
+    let failing = FORGIVING[1]
+        .1
+        .replace("recover({ jobs }) {", "recover({ pool, jobs }) { if (pool.name === \"web\") throw new Error(\"no branch\");");
+    let world = world(&["--recover-jobs"], Some(&[FORGIVING[0], ("policy.js", &failing)])).await?;
+    let [evicted] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
+    running(&world, 1).await?;
+    nodes(&world)?.evict(NAMESPACE, &runner_of(&world, evicted).await?).await?;
+    event(&world, "PolicyFault", |note| note.contains("no branch")).await?;
+    let outcome = tokio::time::timeout(PATIENCE, async {
+        while decided(&world).await?.is_empty() {
+            // Receipts are written a while after a decision.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        anyhow::Ok(())
+    });
+    outcome.await.context("waiting for a receipt")??;
+    ensure!(decided(&world).await? == told(&[(evicted, "left")]), "{:#?}", decided(&world).await?);
+    ensure!(reruns(&world) == 0, "GitHub was asked {} times", reruns(&world));
+    world.stop().await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn flood_of_dead_jobs_stays_within_the_budget() -> Result<()> {
     let world = world(&["--recover-jobs", "--recover-jobs-per-hour=3"], Some(SHIPPED)).await?;

@@ -123,6 +123,16 @@ impl Seat {
     }
 }
 
+/// The Lease could not be written, since others wrote it at the same time each time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("others wrote the Lease at the same time, each time")]
+struct Crowded;
+
+/// Whether the Lease is ours was not seen: it was written between each look and the write.
+pub(super) fn crowded() -> kube::Error {
+    kube::Error::Service(Box::new(Crowded))
+}
+
 /// Who holds a Lease, as it says.
 pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())

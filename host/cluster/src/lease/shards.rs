@@ -20,15 +20,12 @@ use pacer_core::shard::{Holder, Shards, digest, plan};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::LeaseConfig;
-use super::seat::{Seat, Standing, holder};
+use super::seat::{self, Seat, Standing, holder};
+use super::{LeaseConfig, TRIES};
 use crate::fence::Fence;
 
 /// Time between rounds while a shard is about to change hands.
 const QUICK: Duration = Duration::from_millis(250);
-
-/// Tries to renew the group's Lease in one round: the other replicas write it as well.
-const TRIES: usize = 5;
 
 /// What this process may act for.
 #[derive(Clone, Debug, Default)]
@@ -185,16 +182,16 @@ impl ShardElection {
         let seats = &self.seats;
         let writes = writable.into_iter().filter_map(|(shard, lease)| Some((shard, seats.get(&shard)?, lease)));
         let written = join_all(writes.map(async |(shard, seat, lease)| (shard, seat.write(lease, |_| {}).await))).await;
+        let mut again = false;
         for (shard, outcome) in written {
             match outcome {
                 Ok(true) => self.renewed(shard, started),
-                Ok(false) if self.held.contains_key(&shard) => self.lose(shard, "lease taken by another replica"),
-                // Another one was first.
-                Ok(false) => {}
+                // Another replica was first, or one of ours was written by somebody else: only a look proves that it is another's.
+                Ok(false) => again |= self.held.contains_key(&shard),
                 Err(error) => tracing::warn!(%error, shard, "lease of a shard not renewed"),
             }
         }
-        Ok(if plan.unsettled { wait.min(QUICK) } else { wait })
+        Ok(if plan.unsettled || again { wait.min(QUICK) } else { wait })
     }
 
     /// Renews the group's Lease and says who is alive; none while it is held by others.
@@ -232,7 +229,7 @@ impl ShardElection {
             }
         }
         // The others write it all the time, so that it stays the group's; but whether it does was not seen.
-        Err(kube::Error::Service(Box::new(Crowded)))
+        Err(seat::crowded())
     }
 
     /// Replicas that are alive, this one included, and annotations of those that are not.
@@ -353,11 +350,6 @@ impl ShardElection {
         Ok(())
     }
 }
-
-/// The group's Lease could not be renewed, since others wrote it at the same time each time.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("too many replicas wrote the group's Lease at the same time")]
-struct Crowded;
 
 /// Who holds the Lease of a group, as it says.
 #[must_use]

@@ -86,7 +86,8 @@ impl Owner {
         if is_not_found(error) {
             return LedgerError::Gone(self.full_name());
         }
-        LedgerError::Refused { autoscaler: self.full_name(), reason: error.to_string() }
+        let (autoscaler, reason) = (self.full_name(), error.to_string());
+        if passes(error) { LedgerError::Unavailable { autoscaler, reason } } else { LedgerError::Refused { autoscaler, reason } }
     }
 
     fn new_object(&self, shard: u16, additions: &Additions) -> Result<JobLedger, serde_json::Error> {
@@ -244,6 +245,15 @@ impl Object {
         }
         let reason = last.map_or_else(String::new, |error| error.to_string());
         Err(LedgerError::Refused { autoscaler: owner.full_name(), reason })
+    }
+}
+
+/// Whether it is the API server's state, or the way to it, and not the object that is wrong.
+fn passes(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::SerdeError(_) => false,
+        _ => true,
     }
 }
 

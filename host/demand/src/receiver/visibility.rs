@@ -12,6 +12,9 @@ use pacer_github::{GitHub, RunnerGroup};
 /// How long an answer is used.
 const AGE: Duration = Duration::from_secs(300);
 
+/// How long a delivery waits for the answer. GitHub gives the delivery up after ten seconds, and the job is to be in its ledger by then.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long after a failure GitHub is asked again.
 const RETRY: Duration = Duration::from_secs(30);
 
@@ -74,7 +77,9 @@ impl VisibleGroups {
         if let Some(known) = known.as_ref().filter(|known| known.until > Instant::now()) {
             return known.visibility.clone();
         }
-        let (visibility, age) = match source.visible(organization, repository).await {
+        let asked = tokio::time::timeout(PATIENCE, source.visible(organization, repository)).await;
+        let silent = |_| Err(format!("no answer within {} s", PATIENCE.as_secs()));
+        let (visibility, age) = match asked.unwrap_or_else(silent) {
             Ok(groups) => (Arc::new(Visibility::Groups(groups)), AGE),
             Err(error) => {
                 let before = known.as_ref().map(|known| known.visibility.clone());
@@ -100,6 +105,7 @@ impl VisibleGroups {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -147,6 +153,26 @@ mod tests {
         assert_eq!(script.lock().unwrap().1, 1);
         assert_eq!(*visible.to("acme", "other").await, Visibility::Groups(vec![]));
         assert_eq!(script.lock().unwrap().1, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn event_is_not_kept_by_a_github_that_does_not_answer() {
+        /// Takes the question and says nothing.
+        struct Silent(AtomicUsize);
+
+        impl RunnerGroups for Arc<Silent> {
+            fn visible<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Vec<Group>, String>> {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                std::future::pending().boxed()
+            }
+        }
+
+        let silent = Arc::new(Silent(AtomicUsize::new(0)));
+        let visible = VisibleGroups::new(Some(Box::new(silent.clone())));
+        let answers = futures::future::join_all((0..5).map(|_| visible.to("acme", "app")));
+        let answers = tokio::time::timeout(PATIENCE + Duration::from_millis(1), answers).await.unwrap();
+        assert!(answers.iter().all(|answer| **answer == Visibility::Assumed));
+        assert_eq!(silent.0.load(Ordering::Relaxed), 1, "the others waited for the same answer");
     }
 
     #[tokio::test]

@@ -27,6 +27,8 @@ use crate::stack::{Next, Request, checked, service};
 const EARLY: Duration = Duration::from_secs(5 * 60);
 /// From here on everyone waits for the next token: a call must not outlive its own.
 const LATE: Duration = Duration::from_secs(60);
+/// Longest wait for the next token while the old one holds: a third of what a call has in all, which leaves it the time that it needs itself.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// GitHub's tokens live an hour; a wrong clock must not make us believe in more.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Scopes whose installation is remembered.
@@ -145,7 +147,8 @@ impl App {
             return Ok(known.header);
         }
         let Ok(_renewing) = slot.renewal.try_lock() else { return Ok(known.header) };
-        match self.renew(next, call, installation, &slot).await {
+        let renewed = tokio::time::timeout(PATIENCE, self.renew(next, call, installation, &slot)).await;
+        match renewed.unwrap_or(Err(Fault::Deadline(PATIENCE))) {
             Ok(header) => Ok(header),
             Err(error) => {
                 tracing::warn!(%error, "the old installation token is used until it expires");
@@ -237,4 +240,92 @@ impl Slot {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use jiff::SignedDuration;
+    use tower::BoxError;
+    use tower::util::BoxCloneSyncService;
+
+    use super::*;
+    use crate::client::{ClientOptions, GitHub};
+    use crate::credentials::{CredentialParts, Credentials, KeyFiles};
+    use crate::endpoints::Endpoints;
+    use crate::secret::Secret;
+
+    type Answer = http::Response<Bytes>;
+
+    /// A client of an App at a GitHub without runners, where `tokens` answers the requests for a token by their number, or leaves them without an
+    /// answer. Also counts them.
+    fn app(tokens: impl Fn(usize) -> Option<Answer> + Send + Sync + 'static) -> (GitHub, Arc<AtomicUsize>) {
+        let (asked, tokens) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokens));
+        let count = Arc::clone(&asked);
+        let answer = move |request: http::Request<Bytes>| {
+            let answer = match request.uri().path().ends_with("/access_tokens") {
+                true => tokens(count.fetch_add(1, Ordering::SeqCst)),
+                false => Some(Answer::new(Bytes::from_static(br#"{"total_count":0,"runners":[]}"#))),
+            };
+            async move {
+                // A network takes its time, in which others come to wait for the same token.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                match answer {
+                    Some(answer) => Ok::<_, BoxError>(answer),
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let parts = CredentialParts {
+            app_id: Some("4242".into()),
+            app_installation_id: Some("77".into()),
+            app_private_key: Some(Secret::new(include_str!("../../tests/keys/app-pkcs1.pem"))),
+            ..CredentialParts::default()
+        };
+        let credentials = Credentials::from_parts(parts, KeyFiles::Refused).unwrap();
+        let transport = BoxCloneSyncService::new(tower::service_fn(answer));
+        let client = GitHub::with_transport(credentials, Endpoints::default(), &ClientOptions::default(), transport).unwrap();
+        (client, asked)
+    }
+
+    fn issued(lifetime: i64) -> Answer {
+        let expires_at = Timestamp::now() + SignedDuration::from_secs(lifetime);
+        let body = format!(r#"{{"token":"ghs_one","expires_at":"{expires_at}"}}"#);
+        http::Response::builder().status(201).body(Bytes::from(body)).unwrap()
+    }
+
+    fn limited() -> Answer {
+        let body = Bytes::from_static(br#"{"message":"slow down"}"#);
+        http::Response::builder().status(403).header("retry-after", "60").body(body).unwrap()
+    }
+
+    fn acme() -> Scope {
+        Scope::Organization("acme".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_of_the_app_itself_stands_against_whoever_needs_a_token() {
+        let (github, asked) = app(|number| Some(if number == 0 { limited() } else { issued(3_600) }));
+        for round in 0..2 {
+            let scope = acme();
+            let answers = futures::future::join_all((0..10).map(|_| github.list_runners(&scope))).await;
+            for error in answers.into_iter().map(Result::unwrap_err) {
+                assert!(matches!(error.kind(), ErrorKind::RateLimited { secondary: true, .. }), "{error}");
+            }
+            assert_eq!((asked.load(Ordering::SeqCst), github.held_back()), (1, 9 + 10 * round));
+        }
+        tokio::time::advance(Duration::from_secs(61)).await;
+        github.list_runners(&acme()).await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_still_holds_bridges_a_renewal_without_an_answer() {
+        let (github, asked) = app(|number| (number == 0).then(|| issued(200)));
+        github.list_runners(&acme()).await.unwrap();
+        let began = Instant::now();
+        github.list_runners(&acme()).await.unwrap();
+        assert_eq!((asked.load(Ordering::SeqCst), began.elapsed().as_secs()), (2, PATIENCE.as_secs()));
+    }
 }

@@ -1,4 +1,5 @@
-//! Refuses calls that GitHub would refuse anyway because of its rate limits.
+//! Refuses calls that GitHub would refuse anyway because of its rate limits. Once above the cache, so that such a call does nothing else before,
+//! and once below authentication, for the calls that are made there.
 
 use std::sync::Arc;
 

@@ -88,6 +88,7 @@ impl Autoscalers {
             runners: fleet.objects.iter().map(|one| runner(one)).collect(),
             backoff: evidence::backoff(sets.iter().map(AsRef::as_ref), now),
             github: evidence::github(target),
+            refused: evidence::refused(target),
         }
     }
 }

@@ -24,6 +24,14 @@ pub(super) struct Metrics {
     pub(super) trouble: Option<String>,
 }
 
+/// What the share of busy runners says.
+enum BusyShare {
+    /// So many runners.
+    Suggests(Suggestion),
+    /// Nothing, because GitHub does not say which runners are busy now; this is why.
+    Unknown(String),
+}
+
 impl Autoscalers {
     /// Asks the metrics in their order.
     pub(super) async fn suggest(&self, of: Subject<'_>, spec: &Spec<'_>, seen: &Observation) -> Result<Metrics, Problem> {
@@ -44,14 +52,14 @@ impl Autoscalers {
                     return Ok(result);
                 }
                 Metric::PercentageRunnersBusy => match self.percentage(of, spec, &seen.fleet).await? {
-                    Some(suggestion) if suggestion.replicas > 0 => {
+                    BusyShare::Suggests(suggestion) if suggestion.replicas > 0 => {
                         result.suggestion = Some(suggestion);
                         return Ok(result);
                     }
-                    Some(_) => {}
-                    None => {
+                    BusyShare::Suggests(_) => {}
+                    BusyShare::Unknown(why) => {
                         result.incomplete = true;
-                        result.trouble = Some("the runners have not been listed at GitHub yet".to_owned());
+                        result.trouble = Some(why);
                         return Ok(result);
                     }
                 },
@@ -65,9 +73,10 @@ impl Autoscalers {
         Ok(result)
     }
 
-    /// None while nothing has been listed.
-    async fn percentage(&self, of: Subject<'_>, spec: &Spec<'_>, fleet: &Fleet) -> Result<Option<Suggestion>, Problem> {
-        let Some(fields) = spec.sources.metrics.first() else { return Ok(None) };
+    async fn percentage(&self, of: Subject<'_>, spec: &Spec<'_>, fleet: &Fleet) -> Result<BusyShare, Problem> {
+        let Some(fields) = spec.sources.metrics.first() else {
+            return Ok(BusyShare::Unknown("the autoscaler has no metric".to_owned()));
+        };
         let rules = Rules::parse(&Fields {
             scale_up_threshold: fields.scale_up_threshold.as_deref(),
             scale_down_threshold: fields.scale_down_threshold.as_deref(),
@@ -78,7 +87,17 @@ impl Autoscalers {
         })?;
         let namespace = of.object.namespace().unwrap_or_default();
         let access = self.github.get(&namespace, spec.sources.target.config()).await;
-        let Some(view) = access.map_err(|error| Problem::GitHub(error.to_string()))?.view() else { return Ok(None) };
+        let access = access.map_err(|error| Problem::GitHub(error.to_string()))?;
+        // An old listing has none of the runners that were made since: each one would count as idle.
+        if let Some(outage) = access.outage() {
+            return Ok(BusyShare::Unknown(format!("the runners can't be listed at GitHub: {}", outage.message)));
+        }
+        let Some(view) = access.view() else {
+            return Ok(BusyShare::Unknown("the runners have not been listed at GitHub yet".to_owned()));
+        };
+        if !view.is_valid(of.clock.instant.into()) {
+            return Ok(BusyShare::Unknown("the newest list of runners that GitHub gave is too old".to_owned()));
+        }
         let own: Vec<_> = fleet.runners.present.iter().filter_map(|name| view.get(name)).collect();
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         // Runners whose removal GitHub refused are among the listed ones.
@@ -97,7 +116,7 @@ impl Autoscalers {
             ("terminating_busy", i64::from(count.terminating_busy)),
         ];
         self.remember_gauges(of, spec, values);
-        Ok(Some(suggestion))
+        Ok(BusyShare::Suggests(suggestion))
     }
 
     fn remember_gauges(&self, of: Subject<'_>, spec: &Spec<'_>, values: Vec<(&'static str, i64)>) {

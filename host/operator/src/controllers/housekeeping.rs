@@ -70,6 +70,7 @@ impl Operator {
         self.sets.retain(|uid| existing.has(uid), Timestamp::now());
         self.targets.retain(|uid| existing.has(uid), Instant::now());
         self.autoscalers.retain(|uid| existing.has(uid));
+        self.runtime.failures.retain(|uid| existing.has(uid));
         self.supplies.claims.sweep().await;
         let runners = stores.runners.state();
         // Which token a runner uses is known without its credentials: those of one tenant must not keep the tokens of the others.

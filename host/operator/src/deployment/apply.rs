@@ -1,12 +1,13 @@
 //! Makes, scales and deletes the RunnerReplicaSets of a target.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Status;
 use kube::{Resource, ResourceExt};
 use pacer_api::{RunnerReplicaSet, RunnerTemplate};
-use pacer_cluster::answer::{ignore_not_found, precondition_held, status};
+use pacer_cluster::answer::{ignore_not_found, is_already_exists, precondition_held};
 use pacer_cluster::clock::Clock;
 use pacer_cluster::events::Reason;
+use pacer_cluster::live;
 use pacer_cluster::object::Uid;
 use pacer_core::rollout::Rollout;
 use serde_json::{Value, json};
@@ -16,8 +17,24 @@ use super::{Memo, Sets, Targets};
 use crate::error::Error;
 use crate::target::Target;
 
+/// A RunnerReplicaSet that has the name of one that a target wants.
+enum Namesake {
+    /// It is the target's, or on its way out: the watch shows that soon.
+    Ours,
+    /// It is somebody else's; this is whose, and what to do.
+    Foreign(String),
+}
+
 impl Targets {
-    pub(super) async fn create(&self, target: &Target, template: &RunnerTemplate, replicas: u32) -> Result<(), Error> {
+    /// Makes the RunnerReplicaSet of a template, or adopts it: `kubectl delete --cascade=orphan` leaves one without an owner. What else keeps it from
+    /// being made is told in the target's status.
+    pub(super) async fn create(
+        &self,
+        target: &Target,
+        template: &RunnerTemplate,
+        replicas: u32,
+        clock: Clock,
+    ) -> Result<(), Error> {
         let set = replica_set(target, template, replicas);
         match self.cluster.api::<RunnerReplicaSet>(target.namespace()).create(&PostParams::default(), &set).await {
             Ok(made) => {
@@ -26,10 +43,55 @@ impl Targets {
                 self.cluster.events.publish(Reason::RunnerReplicaSetCreated, &target.object_ref(), about, &note).await;
                 Ok(())
             }
-            // The watch is late: the name is a function of the template.
-            Err(error) if status(&error).is_some_and(Status::is_already_exists) => Ok(()),
-            Err(error) => Err(error.into()),
+            // The name is a function of the target's name and its template.
+            Err(error) if is_already_exists(&error) => match self.namesake(target, &set).await? {
+                Namesake::Ours => Ok(()),
+                Namesake::Foreign(why) => self.write_refusal(target, &why, clock).await,
+            },
+            Err(error) => {
+                let error = Error::from(error);
+                if let Some(refusal) = error.refusal() {
+                    let why = format!("the API server refuses RunnerReplicaSet '{}': {refusal}", set.name_any());
+                    self.write_refusal(target, &why, clock).await?;
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// Looks at the RunnerReplicaSet that has the name of `wanted` already, and adopts it if it was the target's and has no owner.
+    async fn namesake(&self, target: &Target, wanted: &RunnerReplicaSet) -> Result<Namesake, Error> {
+        let (client, namespace, name) = (&self.cluster.client, target.namespace(), wanted.name_any());
+        let Some(found) = live::object::<RunnerReplicaSet>(client, namespace, &name).await? else { return Ok(Namesake::Ours) };
+        if found.meta().deletion_timestamp.is_some() {
+            return Ok(Namesake::Ours);
+        }
+        let owners = found.owner_references();
+        let is_targets = |owner: &OwnerReference| target.uid().is_some_and(|uid| owner.uid == uid.as_str());
+        match owners.iter().find(|owner| owner.controller == Some(true)) {
+            Some(owner) if is_targets(owner) => return Ok(Namesake::Ours),
+            Some(owner) => {
+                let why = format!(
+                    "RunnerReplicaSet '{name}', which this template needs, exists and belongs to {} '{}'; rename one of the two",
+                    owner.kind, owner.name
+                );
+                return Ok(Namesake::Foreign(why));
+            }
+            None => {}
+        }
+        let of_it = found.labels().get(target.name_label()).is_some_and(|owner| owner == target.name());
+        if !of_it || found.spec.template.meaning() != wanted.spec.template.meaning() {
+            let why =
+                format!("RunnerReplicaSet '{name}', which this template needs, exists and has no owner; delete or rename it");
+            return Ok(Namesake::Foreign(why));
+        }
+        let owners: Vec<OwnerReference> = owners.iter().cloned().chain(target.owner_ref()).collect();
+        let patch = json!({"metadata": {"resourceVersion": found.resource_version(), "ownerReferences": owners}});
+        let api = self.cluster.api::<RunnerReplicaSet>(namespace);
+        if precondition_held(api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await)? {
+            tracing::info!(set = name, namespace, owner = target.name(), "RunnerReplicaSet without an owner adopted");
+        }
+        Ok(Namesake::Ours)
     }
 
     /// Carries a rollout out.

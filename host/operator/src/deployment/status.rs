@@ -6,9 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use pacer_api::condition::{self, ConditionType, Statement, Verdict};
 use pacer_api::{RunnerDeploymentStatus, RunnerReplicaSet, RunnerReplicaSetStatus, RunnerSet, RunnerSetStatus};
 use pacer_cluster::clock::Clock;
+use pacer_cluster::events::Reason;
 use pacer_cluster::status::{Turn, Weight, merge_patch};
 use pacer_core::rollout::Rollout;
 use pacer_policyset::condition as policy_condition;
+use serde_json::Value;
 
 use super::{Memo, Sets, Targets};
 use crate::error::Error;
@@ -41,21 +43,46 @@ impl Targets {
         progress: &Progress,
         clock: Clock,
     ) -> Result<Duration, Error> {
-        let Some(uid) = target.uid() else { return Ok(self.settings.sync_period) };
         let conditions = self.conditions(target, sets, progress, clock);
         let weight = Weight::of(target.conditions(), &conditions, &ROUTINE);
         let tally = self.tally(sets);
-        let (stored, value) = match target {
+        let value = match target {
+            Target::Deployment(_) => serde_json::to_value(of_deployment(target, sets, &tally, conditions)),
+            Target::Set(_) => serde_json::to_value(of_runner_set(target, sets, &tally, conditions)),
+        };
+        self.send_status(target, value.unwrap_or_default(), weight, clock).await
+    }
+
+    /// Says in the status and in an Event why there is no RunnerReplicaSet for the template; the other fields stay as they are.
+    pub(super) async fn write_refusal(&self, target: &Target, why: &str, clock: Clock) -> Result<(), Error> {
+        let generation = target.meta().generation;
+        let mut conditions = target.conditions().to_vec();
+        let reason = Reason::CreationRefused;
+        let statement =
+            Statement { type_: ConditionType::Ready, verdict: Verdict::False, reason: reason.as_str(), message: why, generation };
+        if condition::put(&mut conditions, &statement, clock.now) {
+            self.cluster.events.publish(reason, &target.object_ref(), None, why).await;
+        }
+        let value = match target {
             Target::Deployment(deployment) => {
-                let before = deployment.status.clone().unwrap_or_default();
-                (serde_json::to_value(before), serde_json::to_value(of_deployment(target, sets, &tally, conditions)))
+                let status = deployment.status.clone().unwrap_or_default();
+                serde_json::to_value(RunnerDeploymentStatus { conditions, observed_generation: generation, ..status })
             }
             Target::Set(set) => {
-                let before = set.status.clone().unwrap_or_default();
-                (serde_json::to_value(before), serde_json::to_value(of_runner_set(target, sets, &tally, conditions)))
+                let status = set.status.clone().unwrap_or_default();
+                serde_json::to_value(RunnerSetStatus { conditions, observed_generation: generation, ..status })
             }
         };
-        let (stored, value) = (stored.unwrap_or_default(), value.unwrap_or_default());
+        self.send_status(target, value.unwrap_or_default(), Weight::News, clock).await.map(drop)
+    }
+
+    async fn send_status(&self, target: &Target, value: Value, weight: Weight, clock: Clock) -> Result<Duration, Error> {
+        let Some(uid) = target.uid() else { return Ok(self.settings.sync_period) };
+        let stored = match target {
+            Target::Deployment(deployment) => serde_json::to_value(deployment.status.clone().unwrap_or_default()),
+            Target::Set(set) => serde_json::to_value(set.status.clone().unwrap_or_default()),
+        };
+        let stored = stored.unwrap_or_default();
         let version = target.meta().resource_version.clone();
         let turn = |memo: &mut Memo| memo.status.turn(version.as_deref(), &stored, value, weight, clock.instant);
         let value = match self.memory.memos.change(&uid, turn) {
@@ -96,7 +123,7 @@ impl Targets {
 }
 
 fn readiness<'a>(target: &Target, newest: &'a RunnerReplicaSet, progress: &Progress) -> (bool, &'a str, String) {
-    match (github_trouble(newest), progress.rollout.complete, progress.online >= target.replicas()) {
+    match (trouble(newest), progress.rollout.complete, progress.online >= target.replicas()) {
         (Some(trouble), ..) => (false, trouble.reason.as_str(), trouble.message.clone()),
         _ if progress.hold_last => {
             (false, "Registering", "the last runner stays until the registration-only runner is registered".to_owned())
@@ -120,11 +147,18 @@ fn readiness<'a>(target: &Target, newest: &'a RunnerReplicaSet, progress: &Progr
 }
 
 /// Reasons of a RunnerReplicaSet that its owner repeats.
-const REASONS_OF_SETS: [&str; 6] =
-    ["SettingsRefused", "CredentialsRefused", "GitHubUnavailable", "NotAllowed", "QuotaExceeded", "TenancyUnknown"];
+const REASONS_OF_SETS: [&str; 7] = [
+    "SettingsRefused",
+    "CredentialsRefused",
+    "GitHubUnavailable",
+    "NotAllowed",
+    "QuotaExceeded",
+    "TenancyUnknown",
+    Reason::CreationRefused.as_str(),
+];
 
-/// What a set says about GitHub, when it can't use it: the owner of a target looks at the target first.
-fn github_trouble(set: &RunnerReplicaSet) -> Option<&Condition> {
+/// Why a set can't have the runners that are wanted, as it says: the owner of a target looks at the target first.
+fn trouble(set: &RunnerReplicaSet) -> Option<&Condition> {
     let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     conditions.iter().find(|condition| {
         condition.type_ == ConditionType::Ready.as_str() && REASONS_OF_SETS.contains(&condition.reason.as_str())

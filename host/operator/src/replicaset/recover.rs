@@ -23,7 +23,7 @@ use pacer_core::scale_down;
 use pacer_demand::ledger::Ledgers;
 use pacer_github::{ErrorKind, Repository};
 use pacer_policy::record::{Done, Item};
-use pacer_policy::{Decision, Mode};
+use pacer_policy::{Chosen, Decision, Mode};
 use pacer_policyset::receipts::{Draft, Owner};
 use serde_json::json;
 
@@ -192,10 +192,13 @@ impl ReplicaSets {
         if of.generation.recovery() == Some(Mode::Enforce) {
             let before = reruns.clone();
             let mut items = Vec::new();
+            // Whoever has a policy of his own has jobs that must not run twice, and it did not get to say which.
+            let stands =
+                evaluation.fault.is_none() || !matches!(of.generation.assignment(Decision::Recover).chosen, Chosen::Policy(_));
             for (place, victim) in victims.iter().enumerate() {
                 let verdict =
                     evaluation.answer.iter().find(|verdict| usize::try_from(verdict.index).is_ok_and(|index| index == place));
-                let Some(verdict) = verdict.filter(|verdict| verdict.action == "rerun") else {
+                let Some(verdict) = verdict.filter(|verdict| stands && verdict.action == "rerun") else {
                     items.push(Item::new(victim.runner.clone(), Done::Left { job: victim.job }));
                     continue;
                 };

@@ -26,14 +26,14 @@ use crate::template;
 /// Reasons of the condition Ready of a set that does what it is there for.
 const ROUTINE: [&str; 2] = ["AllOnline", "Starting"];
 
-/// Why GitHub can't be used for a RunnerReplicaSet.
-pub(super) struct GitHubTrouble {
+/// Why a RunnerReplicaSet can't have the runners that are wanted.
+pub(super) struct Trouble {
     reason: &'static str,
     message: String,
     event: Reason,
 }
 
-impl GitHubTrouble {
+impl Trouble {
     pub(super) fn of(access: &Result<Access, Error>) -> Option<Self> {
         match access {
             Err(error) => Some(Self { reason: error.reason(), message: error.to_string(), event: error.event() }),
@@ -50,6 +50,13 @@ impl GitHubTrouble {
         Self { reason: refusal.reason(), message: refusal.to_string(), event: Reason::NotAllowed }
     }
 
+    /// The API server does not let runners be made: a quota, an admission policy, or a name or label that is not valid. None for an error that
+    /// is none of these, and may pass by itself.
+    pub(super) fn not_created(error: &Error) -> Option<Self> {
+        let message = format!("the API server refuses new Runners: {}", error.refusal()?);
+        Some(Self { reason: Reason::CreationRefused.as_str(), message, event: Reason::CreationRefused })
+    }
+
     /// Whether it is the tenancy that stands in the way.
     pub(super) fn forbids(&self) -> bool {
         self.event == Reason::NotAllowed
@@ -62,7 +69,7 @@ impl ReplicaSets {
         &self,
         of: Subject<'_>,
         fleet: &Fleet,
-        trouble: Option<&GitHubTrouble>,
+        trouble: Option<&Trouble>,
     ) -> Result<Duration, Error> {
         let old = of.set.status.clone().unwrap_or_default();
         let new = compute(of, fleet, trouble, &old);
@@ -98,12 +105,7 @@ impl ReplicaSets {
     }
 }
 
-fn compute(
-    of: Subject<'_>,
-    fleet: &Fleet,
-    trouble: Option<&GitHubTrouble>,
-    old: &RunnerReplicaSetStatus,
-) -> RunnerReplicaSetStatus {
+fn compute(of: Subject<'_>, fleet: &Fleet, trouble: Option<&Trouble>, old: &RunnerReplicaSetStatus) -> RunnerReplicaSetStatus {
     let (set, now) = (of.set, of.clock.now);
     let phases = || fleet.members.iter().map(|(_, assessment)| assessment.phase);
     let counts = phase::counts(phases());

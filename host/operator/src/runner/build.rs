@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
+use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::annotation;
 use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
+use pacer_cluster::live;
 use pacer_cluster::object::Uid;
 use pacer_core::facts::Refuser;
 use pacer_core::namesake::{self, Namesake};
@@ -45,7 +46,8 @@ pub struct Supplies {
     pub claims: Claims,
 }
 
-/// ARC's pod is about to be this Runner's; the watch shows it, and this is only for the case that something came between.
+/// The pod that has this Runner's name, ARC's or that of an earlier Runner, is about to be its own or gone; the watch shows it, and this is only for
+/// the case that something came between.
 const HANDOVER: Duration = Duration::from_secs(2);
 
 /// A pod that was refused is tried again after this.
@@ -93,6 +95,11 @@ impl<E: Into<Error>> From<E> for Hindrance {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
+}
+
+/// Whether a pod is that Runner's: another one may have its name.
+pub(super) fn owns(runner: &Uid, pod: &ObjectMeta) -> bool {
+    pod.owner_references.iter().flatten().any(|owner| owner.uid == runner.as_str())
 }
 
 /// What the API server did with a pod.
@@ -338,6 +345,21 @@ impl Runners {
         pod::build(&input).map_err(|error| Hindrance::Refused(refused(error.to_string())))
     }
 
+    /// The pod that has the Runner's name already: people name stand-alone Runners, and pods.
+    async fn found(&self, runner: &Runner) -> Result<Made, Hindrance> {
+        let (namespace, name) = (runner.namespace().unwrap_or_default(), runner.name_any());
+        let Some(pod) = live::metadata::<Pod>(&self.cluster.client, &namespace, &name).await? else { return Ok(Made::Existed) };
+        let uid = Uid::of(runner)?;
+        if owns(&uid, &pod) {
+            return Ok(Made::Existed);
+        }
+        if pod.deletion_timestamp.is_some() {
+            return Err(Hindrance::Later(HANDOVER));
+        }
+        let message = format!("pod '{name}' exists and is not this Runner's; delete the pod, or give the Runner another name");
+        Err(Hindrance::Refused(PodRefusal::new(Refuser::Pod, message)))
+    }
+
     async fn create(&self, runner: &Runner, plan: &PodPlan, supply: &Supply) -> Result<Made, Hindrance> {
         let turn = self.cluster.precedence.turn().await;
         let error = match self.cluster.beside::<Pod>(runner).create(&PostParams::default(), &plan.pod).await {
@@ -346,7 +368,7 @@ impl Runners {
         };
         drop(turn);
         match status(&error) {
-            Some(answer) if answer.is_already_exists() => Ok(Made::Existed),
+            Some(answer) if answer.is_already_exists() => self.found(runner).await,
             Some(answer) if answer.is_forbidden() || answer.is_invalid() => {
                 if let Some(account) = &supply.account {
                     // Perhaps it is not there any more.

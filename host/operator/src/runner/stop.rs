@@ -18,6 +18,7 @@ use pacer_github::Removal;
 use pacer_github::runner_list::Haste;
 use serde_json::json;
 
+use super::build::owns;
 use super::{Runners, Subject, linked};
 use crate::access::{Access, NEXT_PERMIT};
 use crate::arc;
@@ -143,7 +144,8 @@ impl Runners {
             return Ok(false);
         }
         let namespace = of.runner.namespace().unwrap_or_default();
-        Ok(live::metadata::<Pod>(&self.cluster.client, &namespace, &observed.facts.name).await?.is_some())
+        let pod = live::metadata::<Pod>(&self.cluster.client, &namespace, &observed.facts.name).await?;
+        Ok(pod.is_some_and(|pod| owns(of.uid, &pod)))
     }
 
     /// Takes the finalizer away; others stay, they are not ours.

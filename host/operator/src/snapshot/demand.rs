@@ -46,6 +46,7 @@ pub(super) fn jobs(
             runners: by_pool.get(key.as_str()).cloned().unwrap_or_default(),
             backoff: evidence::backoff(stores.sets_of(target).iter().map(Arc::as_ref), now),
             github: evidence::github(target),
+            refused: evidence::refused(target),
         });
         let remembered = Uid::of(&**autoscaler).ok().and_then(|uid| remembered(&uid));
         let (pace, polled) = remembered.map(|known| (known.pace, known.polled)).unzip();

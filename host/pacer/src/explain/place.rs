@@ -173,6 +173,7 @@ impl Place {
             runners,
             backoff: evidence::backoff(sets.iter().copied(), now),
             github: evidence::github(target),
+            refused: evidence::refused(target),
         }
     }
 

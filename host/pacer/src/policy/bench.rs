@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use pacer_policy::{Decision, Inquiry, Jail, Limits, LoadError, Outcome, Policy};
 
 use super::case::ask;
@@ -13,6 +13,9 @@ use crate::table;
 
 /// How many things the requests are about.
 const SIZES: [u32; 5] = [0, 10, 100, 1_000, 5_000];
+
+/// Most items of a request. Far beyond what a policy has fuel for, and built in a moment.
+const MOST: u32 = 100_000;
 
 /// Requests of this size and smaller ones are ordinary: a policy that fails at one of them is not fit for use.
 const ORDINARY: u32 = 1_000;
@@ -39,11 +42,19 @@ pub(crate) struct Arguments {
     /// Fails if such a request takes more than this share of its fuel. Unlike time, fuel is the same on every machine.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_fuel: Option<u8>,
+    /// Sizes of the requests, separated by commas.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = SIZES, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST)))]
+    items: Vec<u32>,
 }
 
 /// `pacer policy bench`.
 pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
     let settings = arguments.settings.read()?;
+    let judges = arguments.at_most_of_deadline.is_some() || arguments.at_most_of_fuel.is_some();
+    ensure!(
+        !judges || arguments.items.iter().any(|items| *items <= ORDINARY),
+        "--at-most-of-fuel and --at-most-of-deadline judge requests of up to {ORDINARY} items, and --items has none of them"
+    );
     let jail = jail()?;
     let component = arguments.file.read(&jail)?;
     let began = Instant::now();
@@ -52,7 +63,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
     let native = arguments.file == Source::Builtin;
     let ask = |inquiry: &Inquiry| ask(&jail, &policy, inquiry, &settings, &Limits::default());
     let fuel = |items| policy.fuel(&Limits::default(), items);
-    let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, native, &settings, fuel, ask));
+    let sizes = &arguments.items;
+    let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, sizes, native, &settings, fuel, ask));
     let measured: Vec<Measured> = measured.collect();
     let failure = measured.iter().find_map(|decision| decision.unfit(arguments.at_most_of_deadline, arguments.at_most_of_fuel));
     if arguments.table && failure.is_none() {
@@ -90,6 +102,7 @@ struct Size {
 impl Measured {
     fn of(
         decision: Decision,
+        items: &[u32],
         native: bool,
         settings: &str,
         fuel: impl Fn(usize) -> u64,
@@ -97,7 +110,7 @@ impl Measured {
     ) -> Self {
         let mut sizes = Vec::new();
         let allowed = (fuel(0), fuel(1).saturating_sub(fuel(0)));
-        for items in SIZES {
+        for &items in items {
             let inquiry = Inquiry::typical(decision, items);
             let outcome = call(&inquiry);
             if let Err(fault) = &outcome.answer {
@@ -163,8 +176,7 @@ impl Measured {
             row.extend(size.native.map(shown));
             row
         }));
-        let (per_call, per_item) =
-            fit(&self.sizes.iter().map(|size| (f64::from(size.items), size.outcome.fuel)).collect::<Vec<_>>());
+        let points: Vec<(f64, u64)> = self.sizes.iter().map(|size| (f64::from(size.items), size.outcome.fuel)).collect();
         let fuel = |value: f64| {
             #[expect(
                 clippy::cast_possible_truncation,
@@ -174,13 +186,13 @@ impl Measured {
             let rounded = value.max(0.0).round() as u64;
             table::number(rounded)
         };
+        let taken = fit(&points)
+            .map_or_else(String::new, |(per_call, per_item)| format!("{} and {} per item; ", fuel(per_call), fuel(per_item)));
         format!(
-            "\n{}\n{}{}fuel: {} and {} per item; {} and {} per item are allowed\n",
+            "\n{}\n{}{}fuel: {taken}{} and {} per item are allowed\n",
             self.decision,
             table::right(&rows),
             self.failed.iter().map(|(_, failed)| format!("{failed}\n")).collect::<String>(),
-            fuel(per_call),
-            fuel(per_item),
             table::number(self.allowed.0),
             table::number(self.allowed.1)
         )
@@ -288,11 +300,12 @@ fn micros(duration: Duration) -> u64 {
 
 /// What a call about nothing takes, and what each item adds to that: least squares.
 #[expect(clippy::cast_precision_loss, reason = "fuel is far below 2^53")]
-fn fit(points: &[(f64, u64)]) -> (f64, f64) {
-    let per_call = points.iter().find(|(items, _)| *items == 0.0).map_or(0.0, |(_, fuel)| *fuel as f64);
+fn fit(points: &[(f64, u64)]) -> Option<(f64, f64)> {
+    let (_, nothing) = points.iter().find(|(items, _)| *items == 0.0)?;
+    let per_call = *nothing as f64;
     let product: f64 = points.iter().map(|(items, fuel)| items * (*fuel as f64 - per_call)).sum();
     let squares: f64 = points.iter().map(|(items, _)| items * items).sum();
-    (per_call, if squares > 0.0 { product / squares } else { 0.0 })
+    (squares > 0.0).then(|| (per_call, product / squares))
 }
 
 #[cfg(test)]
@@ -300,8 +313,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_found() {
-        let (per_call, per_item) = fit(&[(0.0, 500), (10.0, 700), (100.0, 2_500)]);
+    fn limits_without_a_size_that_they_hold_for_are_refused() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let line: Line = clap::Parser::parse_from(["bench", "builtin", "--items", "1001,5000", "--at-most-of-fuel", "50"]);
+        let refused = bench(&line.arguments).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains("requests of up to 1000 items, and --items has none of them"), "{refused}");
+    }
+
+    #[test]
+    fn fuel_per_item_is_told_only_beside_that_of_a_call_about_nothing() {
+        assert_eq!(fit(&[(1_000.0, 20_500)]), None);
+        assert_eq!(fit(&[(0.0, 500)]), None);
+        let (per_call, per_item) = fit(&[(0.0, 500), (10.0, 700), (100.0, 2_500)]).unwrap();
         assert!((per_call - 500.0).abs() < 1e-6 && (per_item - 20.0).abs() < 1e-6, "{per_call} {per_item}");
     }
 

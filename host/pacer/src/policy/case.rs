@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::settings::SettingsArgument;
+use crate::plain;
 
 /// A case of any decision.
 pub(crate) struct Case {
@@ -154,8 +155,12 @@ pub(crate) fn ask(jail: &Jail, policy: &Policy, inquiry: &Inquiry, settings: &st
     outcome
 }
 
-/// What an answer says about each thing, one row for each: what, and why.
+/// What an answer says about each thing, one row for each: what, and why. Question and answer may be those of a receipt in the cluster.
 pub(crate) fn rows(inquiry: &Inquiry, answer: &Answer) -> Vec<Vec<String>> {
+    told(inquiry, answer).iter().map(|row| row.iter().map(|cell| plain::line(cell)).collect()).collect()
+}
+
+fn told(inquiry: &Inquiry, answer: &Answer) -> Vec<Vec<String>> {
     let names = inquiry.names();
     let name = |index: u32| names.get(index as usize).map_or_else(|| index.to_string(), |name| (*name).to_owned());
     let after =
@@ -188,9 +193,10 @@ pub(crate) fn rows(inquiry: &Inquiry, answer: &Answer) -> Vec<Vec<String>> {
 
 /// A case: the request with the settings taken out of it, and the answer that the operator used.
 pub(crate) fn of_receipt(record: &Record) -> Result<Value> {
+    let id = plain::line(&record.id);
     let input = record.input.as_ref().with_context(|| match record.was_asked() {
-        true => format!("receipt {} has no input, because it was too large for the store (--receipts-bytes-per-pool)", record.id),
-        false => format!("receipt {} has no input: no policy was asked ({})", record.id, record.outcome()),
+        true => format!("receipt {id} has no input, because it was too large for the store (--receipts-bytes-per-pool)"),
+        false => format!("receipt {id} has no input: no policy was asked ({})", plain::line(&record.outcome())),
     })?;
     let mut request = serde_json::to_value(input)?;
     if let Some(fields) = request.as_object_mut() {
@@ -220,7 +226,8 @@ pub(crate) fn settings<'a>(record: &Record, input: &'a Inquiry) -> Result<&'a st
         .into_iter()
         .find(|settings| Digest::of(settings.as_bytes()).to_string() == given)
         .with_context(|| {
-            format!("the settings in receipt {} are not those that the policy was given: it was changed since", record.id)
+            let id = plain::line(&record.id);
+            format!("the settings in receipt {id} are not those that the policy was given: it was changed since")
         })
 }
 
@@ -238,6 +245,14 @@ mod tests {
         assert_eq!((case.settings.as_deref(), case.inquiry.decision()), (Some(r#"{"a":1}"#), Decision::ScaleDown));
         let bare = read(r#"{"subjects":[{"name":"a"}],"settings":"{}"}"#, Some(Decision::Restart)).unwrap();
         assert_eq!((bare.inquiry.items(), bare.expected, bare.inquiry.settings()), (1, Expected::Anything, "{}"));
+    }
+
+    #[test]
+    fn what_a_receipt_says_about_a_thing_is_one_row() {
+        let request = r#"{"candidates":[{"name":"a\n\u001b[2Jb"}],"surplus":1}"#;
+        let forged = read(request, Some(Decision::ScaleDown)).unwrap();
+        let choice = pacer_core::policy::Choice { index: 0, reason: "c\r\n\u{1b}d".to_owned(), attributes: Vec::new() };
+        assert_eq!(rows(&forged.inquiry, &Answer::ScaleDown(vec![choice])), [["a [2Jb", "c d"]]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::source::{Source, jail};
 use crate::archive::when;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
+use crate::plain;
 use crate::report::Report;
 
 /// How often a change is made again that somebody else came before.
@@ -244,7 +245,8 @@ fn change(common: &Common, create: bool, edit: &impl AsyncFn(&Target, &mut Draft
         }
         if let Some(manager) = applied_by(&written.object) {
             report.notes.push_str(&format!(
-                "note: {manager} applies this ConfigMap as well: change its manifest too, or the next time takes this back\n"
+                "note: {} applies this ConfigMap as well: change its manifest too, or the next time takes this back\n",
+                plain::line(&manager)
             ));
         }
         if common.dry_run || common.no_wait {
@@ -360,7 +362,7 @@ impl Target {
             if began.elapsed() >= timeout {
                 let said = last.map_or_else(
                     || "has said nothing about this set".to_owned(),
-                    |phase| format!("still says {phase} of what was there before"),
+                    |phase| format!("still says {} of what was there before", plain::line(&phase)),
                 );
                 return Ok(Err(format!(
                     "ConfigMap {} is changed, but within {} s the operator {said}: does it run, does a pool ask for this set (annotation {}) or is it the \
@@ -399,7 +401,8 @@ fn verdict(report: &SetReport, content: &str, digest: Option<Digest>, disabled: 
     }
     let error = report.last_error.as_ref()?;
     let cure = cure::of_reason(&error.reason).map_or_else(String::new, |cure| format!("\n  what to do: {cure}"));
-    Some(Err(format!("the operator refused it, and {} decides: {}: {}{cure}", stays(report), error.reason, error.message)))
+    let (reason, message) = (plain::line(&error.reason), plain::line(&error.message));
+    Some(Err(format!("the operator refused it, and {} decides: {reason}: {message}{cure}", stays(report))))
 }
 
 fn stays(report: &SetReport) -> String {
@@ -410,7 +413,7 @@ fn stays(report: &SetReport) -> String {
 }
 
 fn short(digest: &str) -> String {
-    digest.chars().take(19).collect()
+    plain::line(digest).chars().take(19).collect()
 }
 
 fn line(difference: &Difference) -> String {
@@ -419,7 +422,7 @@ fn line(difference: &Difference) -> String {
         Mode::Enforce => decision.to_string(),
         Mode::Shadow => format!("{decision} in shadow"),
     };
-    let words = |side: &Option<String>| side.clone().unwrap_or_else(|| "not mentioned".to_owned());
+    let words = |side: &Option<String>| side.as_deref().map_or_else(|| "not mentioned".to_owned(), plain::line);
     format!("{what}: {} -> {}", words(before), words(after))
 }
 
@@ -471,6 +474,7 @@ mod tests {
         let digest = Digest::of(b"new");
         let (ours, theirs) = (digest.to_string(), Digest::of(b"old").to_string());
         let error = serde_json::json!({"reason": "PolicySetInvalid", "message": "line 2", "at": "2026-01-01T00:00:00Z"});
+        let forged = serde_json::json!({"reason": "A\nb", "message": "line\u{1b}[2J\n2", "at": "2026-01-01T00:00:00Z"});
         for (status, about, disabled, expected) in [
             (serde_json::json!({"phase": "Active", "digest": ours, "content": "c"}), Some(digest), false, Some(Ok("in force"))),
             (
@@ -492,6 +496,12 @@ mod tests {
                 Some(digest),
                 false,
                 Some(Err("PolicySetInvalid: line 2\n  what to do: correct the line")),
+            ),
+            (
+                serde_json::json!({"phase": "LastGood", "digest": theirs, "content": "c", "lastError": forged}),
+                Some(digest),
+                false,
+                Some(Err(": A b: line [2J 2")),
             ),
             (
                 serde_json::json!({"phase": "Refused", "content": "c", "lastError": error}),
@@ -525,5 +535,7 @@ mod tests {
         let difference =
             Difference { decision: Decision::Restart, mode: Mode::Shadow, before: None, after: Some("a.wasm".into()) };
         assert_eq!(line(&difference), "restart in shadow: not mentioned -> a.wasm");
+        let forged = Difference { after: Some("a\n\u{1b}[2Jb".into()), ..difference };
+        assert_eq!(line(&forged), "restart in shadow: not mentioned -> a [2Jb");
     }
 }

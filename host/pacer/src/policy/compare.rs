@@ -11,6 +11,7 @@ use super::settings::{self, SettingsArgument};
 use super::source::{Source, jail};
 use crate::archive::{Archive, Filter};
 use crate::cluster::{self, ClusterArguments};
+use crate::plain;
 use crate::report::Report;
 use crate::table;
 
@@ -124,7 +125,7 @@ fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
             let records = arguments.filter.of(&archive);
             // One that lost its input can't be asked again.
             let whole = records.iter().filter(|record| record.input.is_some());
-            let path = |id: &str| PathBuf::from(format!("receipt {id}"));
+            let path = |id: &str| PathBuf::from(format!("receipt {}", plain::line(id)));
             let cases = whole.map(|record| Case::of_record(&path(&record.id), record)).collect::<Result<Vec<_>>>()?;
             ensure!(!cases.is_empty(), "no receipt is as wanted: {}", archive.gaps(jiff::Timestamp::now()));
             Ok(cases)

@@ -78,7 +78,10 @@ const REFUSALS: [Refusal; 18] = [
 /// None where the message itself says it.
 fn cure(code: Refusal) -> Option<&'static str> {
     Some(match code {
-        Refusal::TooLarge => "build for size (opt-level \"s\", LTO, no debug information, strip), or leave libraries out",
+        Refusal::TooLarge => {
+            "build for size (opt-level \"s\", LTO, no debug information, strip), or leave libraries out; where the message names what other policies \
+             take, use fewer"
+        }
         Refusal::Syntax => {
             "correct the line and column that the message names; pacer policy check FILE.js finds the next mistake"
         }
@@ -94,12 +97,15 @@ fn cure(code: Refusal) -> Option<&'static str> {
         Refusal::Exports => {
             "export lifecycle and at least one of scale-down, restart, capacity and recover (a text: function scaleDown, restart, capacity or recover); see wit/policy"
         }
-        Refusal::Contract | Refusal::Types => "build it against wit/policy/v0.1.0 as it is released, without changes",
+        Refusal::Contract | Refusal::Types => {
+            "build it against wit/policy/v0.1.0 or wit/policy/v0.2.0 as they are released, without changes; only v0.2.0 has recover"
+        }
         Refusal::Compile | Refusal::CompileTimeout => {
             "build it smaller: several seconds of compiling are too many for an operator"
         }
         Refusal::Instantiate => {
-            "start functions run under the limits of a call (100 ms, 16 MiB, fuel); a component has at most 32 instances and 8 memories"
+            "a text: correct the error that the message names; a component: start functions run under the limits of a call (100 ms, 16 MiB, fuel), \
+             and there are at most 32 instances and 8 memories"
         }
         Refusal::Describe => "describe must return at once and give a name",
         Refusal::Settings => {
@@ -129,5 +135,19 @@ mod tests {
             assert!(of_reason(reason).is_some(), "{reason}");
         }
         assert_eq!(of_reason("PolicySetUnheardOf"), None);
+    }
+
+    #[test]
+    fn cures_are_for_both_versions_of_the_contract_and_for_texts() {
+        for (reason, parts) in [
+            ("PolicyContractVersion", ["wit/policy/v0.1.0", "wit/policy/v0.2.0"]),
+            ("PolicyTypeMismatch", ["wit/policy/v0.1.0", "wit/policy/v0.2.0"]),
+            ("PolicyStartFailed", ["a text: correct the error that the message names; ", "a component: "]),
+            ("PolicyExportMissing", ["a text: function scaleDown", "wit/policy"]),
+        ] {
+            let cure = of_reason(reason).unwrap();
+            assert!(parts.iter().all(|part| cure.contains(part)), "{reason}: {cure}");
+        }
+        assert!(of_reason("PolicyStartFailed").is_some_and(|cure| cure.starts_with("a text: ")));
     }
 }

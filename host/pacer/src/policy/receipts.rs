@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::case::of_receipt;
 use crate::archive::{Archive, Filter, when};
 use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::plain::line;
 use crate::report::{Format, Report};
 use crate::table;
 
@@ -130,15 +131,15 @@ fn list(records: &[&Record], now: Timestamp, all: bool) -> String {
     }
     let row = |record: &&Record| {
         let mut cells = vec![
-            record.id.clone(),
+            line(&record.id),
             when(record.at, now),
             record.decision().to_string(),
-            format!("{}/{}", record.pool.kind, record.pool.name),
-            record.receipt.policy.clone(),
-            record.outcome(),
+            line(&format!("{}/{}", record.pool.kind, record.pool.name)),
+            line(&record.receipt.policy),
+            line(&record.outcome()),
         ];
         if all {
-            cells.insert(0, record.pool.namespace.clone());
+            cells.insert(0, line(&record.pool.namespace));
         }
         cells
     };
@@ -159,14 +160,16 @@ fn write(path: &Path, records: &[&Record], content: impl Fn(&Record) -> Result<V
     }
     let mut text = String::new();
     for record in records {
-        let file = if single { path.to_owned() } else { path.join(format!("{}-{}.json", record.decision(), record.id)) };
+        // Whoever forges a receipt must not choose where it is written.
+        let name = || format!("{}-{}.json", record.decision(), line(&record.id).replace('/', "-"));
+        let file = if single { path.to_owned() } else { path.join(name()) };
         match content(record) {
             Ok(value) => {
                 std::fs::write(&file, format!("{value:#}\n")).with_context(|| format!("{} can't be written", file.display()))?;
                 text.push_str(&format!("{}\n", file.display()));
             }
             // One without its input is no reason to leave the others out.
-            Err(error) if !single => text.push_str(&format!("left out: {error}\n")),
+            Err(error) if !single => text.push_str(&format!("left out: {}\n", line(&error.to_string()))),
             Err(error) => return Err(error),
         }
     }
@@ -212,5 +215,24 @@ mod tests {
         assert!(list(&[&record], record.at, false).contains("scale-down  RunnerDeployment/web  default@sha256:"));
         let line: Value = serde_json::from_str(&json(&record).unwrap()).unwrap();
         assert_eq!((&line["outcome"], line.get("input")), (&"removed web-0".into(), None));
+    }
+
+    #[test]
+    fn a_forged_receipt_has_one_row_and_steers_no_terminal() {
+        let mut record = sample::scale_down(1, 1);
+        record.receipt.policy = "mine@sha256:12\n0000  RunnerDeployment/other\u{1b}[2J".to_owned();
+        record.pool.name = "web\u{9b}2J\r".to_owned();
+        record.items.iter_mut().for_each(|item| item.name.push_str("\n\u{1b}]0;title\u{7}"));
+        let text = list(&[&record], record.at, true);
+        assert_eq!(text.lines().count(), 2, "{text:?}");
+        assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{text:?}");
+        let row = "  RunnerDeployment/web 2J  mine@sha256:12 0000 RunnerDeployment/other [2J  removed web-0 ]0;title\n";
+        assert!(text.ends_with(row), "{text:?}");
+        record.id = "/../a\n".to_owned();
+        let directory = tempfile::tempdir().unwrap();
+        let said = write(directory.path(), &[&record], |_| Ok(Value::Null)).unwrap();
+        assert!(said.lines().count() == 1 && said.ends_with("/scale-down--..-a.json\n"), "{said:?}");
+        // What programs read is whole.
+        assert_eq!(serde_json::from_str::<Value>(&json(&record).unwrap()).unwrap()["pool"]["name"], record.pool.name.as_str());
     }
 }

@@ -17,6 +17,7 @@ use super::source::{Source, jail};
 use crate::archive::{Archive, when};
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::OPERATOR_NAMESPACE;
+use crate::plain;
 use crate::report::Report;
 use crate::table;
 
@@ -74,16 +75,16 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
     ensure!(
         record.was_asked(),
         "receipt {} can't be replayed: no policy was asked, the operator did it by its own rule ({})",
-        record.id,
-        record.outcome()
+        plain::line(&record.id),
+        plain::line(&record.outcome())
     );
     if let (None, Some(made)) = (&asked, made_elsewhere(&record)) {
         bail!(
             "receipt {} is of a text ({}) that interpreter {} ran, and this program has {}: use the version of pacer that wrote it, or give the \
              text with --component and compare",
-            record.id,
-            made.text,
-            made.interpreter,
+            plain::line(&record.id),
+            plain::line(&made.text),
+            plain::line(&made.interpreter),
             text::interpreter()
         );
     }
@@ -92,7 +93,7 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
             "{} is neither in the operator's own program, nor in a policy set of namespace {} or {}, nor kept from before: give the component \
              with --component",
             wanted(&record),
-            record.pool.namespace,
+            plain::line(&record.pool.namespace),
             arguments.operator_namespace
         )
     })?;
@@ -116,7 +117,7 @@ fn wanted(record: &Record) -> String {
     record.receipt.decisive().map_or_else(
         || "nobody".to_owned(),
         |attempt| match &attempt.by {
-            DecidedBy::Policy { name, digest } => format!("policy {name} ({digest})"),
+            DecidedBy::Policy { name, digest } => plain::line(&format!("policy {name} ({digest})")),
             DecidedBy::Native => "native".to_owned(),
         },
     )
@@ -172,7 +173,7 @@ async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Opti
 }
 
 fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
-    let (receipt, id) = (&record.receipt, &record.id);
+    let (receipt, id) = (&record.receipt, plain::line(&record.id));
     let input = record.input.as_ref().with_context(|| {
         format!(
             "receipt {id} has no input, because it was too large for the store: raise --receipts-bytes-per-pool for later ones"
@@ -182,7 +183,7 @@ fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
         bail!(
             "the input in receipt {id} is not what the policy was asked: its digest is {} and was {}",
             input.digest(),
-            receipt.input_hash
+            plain::line(&receipt.input_hash)
         );
     }
     let settings = case::settings(record, input)?;
@@ -201,8 +202,9 @@ fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
             (format!("{policy}, {from}"), outcome.answer, Some(outcome.fuel))
         }
     };
-    let mut text = format!("{} {id} of {}, {}\n", receipt.decision, record.pool, when(record.at, now));
-    text.push_str(&format!("decided by {}, asked again: {who}\n", receipt.policy));
+    let pool = plain::line(&record.pool.to_string());
+    let mut text = format!("{} {id} of {pool}, {}\n", receipt.decision, when(record.at, now));
+    text.push_str(&format!("decided by {}, asked again: {who}\n", plain::line(&receipt.policy)));
     text.push_str(&format!("input   {}, the same\n", receipt.input_hash));
     let same = answer.as_ref().is_ok_and(|answer| answer.digest().to_string() == receipt.output_hash);
     let bytes = serde_json::to_vec(&record.answer).map_or(0, |bytes| bytes.len());
@@ -210,7 +212,7 @@ fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
         text.push_str(&format!("answer  {}, the same {bytes} bytes\n", receipt.output_hash));
     } else {
         let now = answer.as_ref().map_or_else(|fault| format!("no answer: {fault}"), |answer| answer.digest().to_string());
-        text.push_str(&format!("answer  {} then, {now} now\n", receipt.output_hash));
+        text.push_str(&format!("answer  {} then, {now} now\n", plain::line(&receipt.output_hash)));
         text.push_str(&differences(input, &record.answer, answer.as_ref().ok()));
     }
     let before = receipt.decisive().map(|attempt| attempt.fuel).filter(|fuel| *fuel > 0);
@@ -271,6 +273,19 @@ mod tests {
         let report = again(&record).unwrap();
         assert!(report.failure.is_some_and(|failure| failure.contains(&record.id)));
         assert!(report.text.contains("  + web-3") && !report.text.contains("  - "), "{}", report.text);
+    }
+
+    #[test]
+    fn a_forged_receipt_adds_no_line_and_steers_no_terminal() {
+        let mut record = sample::scale_down(2, 1);
+        record.receipt.policy = "mine\nanswer  sha256:0, the same 9 bytes".to_owned();
+        record.pool.name = "web\u{1b}[2J".to_owned();
+        record.receipt.output_hash = "sha256:0\n".to_owned();
+        let text = again(&record).unwrap().text;
+        assert!(text.contains("\ndecided by mine answer sha256:0, the same 9 bytes, asked again: "), "{text:?}");
+        assert!(text.contains(" of RunnerDeployment default/web [2J, "), "{text:?}");
+        assert!(text.contains("\nanswer  sha256:0 then, "), "{text:?}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::cure;
 use crate::archive::when;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
+use crate::plain::line;
 use crate::report::{Format, Report};
 use crate::table;
 
@@ -40,7 +41,19 @@ pub(crate) struct Arguments {
 #[serde(rename_all = "camelCase")]
 struct Status {
     sets: Vec<Set>,
+    /// The default set, where it could not be read; none where it could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_unread: Option<Unread>,
     pools: Vec<Pool>,
+}
+
+/// A set that may decide, and of which nothing is known.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Unread {
+    namespace: String,
+    name: String,
+    error: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,7 +109,10 @@ async fn read(cluster: &Cluster, arguments: &Arguments) -> Result<Status> {
         let listed = match listed {
             Ok(listed) => listed.items,
             // Whoever may look at pools need not have the right to look at the operator.
-            Err(_) if namespace.is_some() && namespace == elsewhere => continue,
+            Err(error) if namespace.is_some() && namespace == elsewhere => {
+                status.default_unread = default.as_ref().map(|default| Unread::new(default, &error));
+                continue;
+            }
             Err(error) => return Err(error).context("listing ConfigMaps: that takes the right to list them"),
         };
         status.sets.extend(listed.iter().filter_map(|object| Set::of(object, default.as_ref())));
@@ -146,6 +162,27 @@ where
     Ok(listed.items.iter().filter_map(pool).collect())
 }
 
+impl Unread {
+    fn new(default: &ObjectKey, error: &kube::Error) -> Self {
+        let error = match error {
+            // Without the structure that the message is part of.
+            kube::Error::Api(status) => status.message.clone(),
+            other => other.to_string(),
+        };
+        Self { namespace: default.namespace.clone(), name: default.name.clone(), error }
+    }
+
+    fn text(&self) -> String {
+        let error = line(&self.error);
+        format!(
+            "The cluster's default policy set ({}/{}) could not be read: {}. It may decide.\n",
+            self.namespace,
+            self.name,
+            error.trim_end_matches('.')
+        )
+    }
+}
+
 impl Set {
     fn of(object: &impl ResourceExt, default: Option<&ObjectKey>) -> Option<Self> {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
@@ -166,13 +203,13 @@ impl Set {
             return text + "  the operator has not said anything about it: is it running, and may it watch ConfigMaps here?\n";
         };
         let since = report.activated_at.map_or_else(String::new, |at| format!(", in force since {}", when(at, now)));
-        let digest = report.digest.as_deref().map_or_else(String::new, |digest| format!(", {digest}"));
-        text.push_str(&format!("  phase       {}{digest}{since}\n", report.phase));
+        let digest = report.digest.as_deref().map_or_else(String::new, |digest| format!(", {}", line(digest)));
+        text.push_str(&format!("  phase       {}{digest}{since}\n", line(&report.phase)));
         let mut rows = Vec::new();
         for (decision, decided) in &report.decisions {
             for (mode, asked) in [("decides", &decided.enforced), ("in shadow", &decided.shadow)] {
                 if let Some(asked) = asked {
-                    rows.push(vec![format!("  {decision}"), mode.to_owned(), asked.policy.clone(), how(asked)]);
+                    rows.push(vec![format!("  {}", line(decision)), mode.to_owned(), line(&asked.policy), how(asked)]);
                 }
             }
         }
@@ -190,10 +227,11 @@ impl Set {
             text.push_str(&format!("  on trial    since {}\n", when(trial.at, now)));
         }
         if let Some(isolation) = &report.isolation {
-            text.push_str(&format!("  isolation   {isolation}; docs/isolation.md says what that means\n"));
+            text.push_str(&format!("  isolation   {}; docs/isolation.md says what that means\n", line(isolation)));
         }
         if let Some(error) = &report.last_error {
-            text.push_str(&format!("  last error  {}, {}: {}\n", error.reason, when(error.at, now), error.message));
+            let (reason, message) = (line(&error.reason), line(&error.message));
+            text.push_str(&format!("  last error  {reason}, {}: {message}\n", when(error.at, now)));
         }
         if let Some(cure) = self.cure {
             text.push_str(&format!("  what to do  {cure}\n"));
@@ -204,9 +242,9 @@ impl Set {
 
 /// What the fleet of a pool would be by now.
 fn would_be(pool: &str, foretold: &Foretold, now: Timestamp) -> String {
-    let since = when(foretold.since, now);
+    let (pool, since) = (line(pool), when(foretold.since, now));
     let Some(found) = &foretold.figures else {
-        let why = foretold.message.as_deref().unwrap_or("no reason is given");
+        let why = line(foretold.message.as_deref().unwrap_or("no reason is given"));
         return format!("  would be    {pool}, since {since}: not said, because {why}\n");
     };
     let head = format!(
@@ -229,9 +267,9 @@ fn would_be(pool: &str, foretold: &Foretold, now: Timestamp) -> String {
 
 /// How a policy in its place is doing.
 fn how(asked: &Asked) -> String {
-    let mut text = format!("breaker {}", asked.breaker);
+    let mut text = format!("breaker {}", line(&asked.breaker));
     if let Some(faults) = asked.faults {
-        let last = asked.last_fault.as_ref().map_or_else(String::new, |fault| format!(", the last one: {fault}"));
+        let last = asked.last_fault.as_ref().map_or_else(String::new, |fault| format!(", the last one: {}", line(fault)));
         let word = if faults == 1 { "fault" } else { "faults" };
         text.push_str(&format!(", {faults} {word}{last}"));
     }
@@ -249,20 +287,22 @@ fn how(asked: &Asked) -> String {
 impl Status {
     fn text(&self, now: Timestamp) -> String {
         let mut text: String = self.sets.iter().map(|set| set.text(now) + "\n").collect();
-        if self.sets.is_empty() {
-            text.push_str("No policy set: the shipped policies decide everything.\n\n");
+        match &self.default_unread {
+            Some(unread) => text.push_str(&(unread.text() + "\n")),
+            None if self.sets.is_empty() => text.push_str("No policy set: the shipped policies decide everything.\n\n"),
+            None => {}
         }
         if self.pools.is_empty() {
             text.push_str("No pool asks for a set of its own.\n");
         }
         for pool in &self.pools {
-            text.push_str(&format!("{} {}/{} asks for {}\n", pool.kind, pool.namespace, pool.name, pool.asks_for));
+            text.push_str(&format!("{} {}/{} asks for {}\n", pool.kind, pool.namespace, pool.name, line(&pool.asks_for)));
             let row = |condition: &Condition| {
                 vec![
-                    format!("  {}", condition.type_),
-                    condition.status.clone(),
-                    condition.reason.clone(),
-                    condition.message.clone(),
+                    format!("  {}", line(&condition.type_)),
+                    line(&condition.status),
+                    line(&condition.reason),
+                    line(&condition.message),
                 ]
             };
             text.push_str(&table::left(&pool.conditions.iter().map(row).collect::<Vec<_>>()));
@@ -314,6 +354,53 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }
         assert!(set(None).is_none());
+    }
+
+    #[test]
+    fn what_tenants_write_stays_on_its_line_and_steers_no_terminal() {
+        let status = r#"{"phase":"Active\n\u001b[2J  phase       Forged","decisions":{"restart\n":{"enforced":{"policy":"a\r\nb","breaker":"\u009b2J"}}},
+            "lastError":{"reason":"PolicySetInvalid","message":"one\n\u001b[2Jtwo","at":"2026-01-01T00:10:00Z"}}"#;
+        let set = set(Some(status)).unwrap();
+        let condition = serde_json::json!({
+            "type": "PolicyActive", "status": "False", "reason": "A", "message": "b\n\u{1b}c", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let pool = Pool {
+            kind: "RunnerDeployment".to_owned(),
+            namespace: "ci".to_owned(),
+            name: "web".to_owned(),
+            asks_for: "mine\nPool other".to_owned(),
+            conditions: vec![serde_json::from_value(condition).unwrap()],
+        };
+        let status = Status { sets: vec![set], default_unread: None, pools: vec![pool] };
+        let text = status.text("2026-01-01T00:20:00Z".parse().unwrap());
+        for part in [
+            "\n  phase       Active [2J phase Forged\n",
+            "\n  restart  decides  a b  breaker 2J\n",
+            "\n  last error  PolicySetInvalid, 2026-01-01T00:10:00Z (10 min ago): one [2Jtwo\n",
+            "\nRunnerDeployment ci/web asks for mine Pool other\n  PolicyActive  False  A  b c\n",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text:?}");
+        }
+        assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{text:?}");
+    }
+
+    #[test]
+    fn a_default_set_that_can_not_be_read_may_decide() {
+        let default = ObjectKey::new("operator", "pacer-policies");
+        let denied = kube::core::Status::failure("configmaps is forbidden: no right\n to list", "Forbidden").with_code(403);
+        let unread = Unread::new(&default, &kube::Error::Api(denied.boxed()));
+        let status = Status { default_unread: Some(unread), ..Status::default() };
+        let text = status.text(Timestamp::UNIX_EPOCH);
+        assert!(
+            text.starts_with(
+                "The cluster's default policy set (operator/pacer-policies) could not be read: configmaps is forbidden: no right to list. It may decide.\n"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains("decide everything"), "{text}");
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["defaultUnread"]["name"], "pacer-policies");
+        assert!(serde_json::to_value(Status::default()).unwrap().get("defaultUnread").is_none());
     }
 
     #[test]

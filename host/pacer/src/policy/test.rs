@@ -10,6 +10,7 @@ use pacer_policy_sdk::lifecycle::Problem;
 use super::case::{Case, takes};
 use super::settings::SettingsArgument;
 use super::source::{Source, jail};
+use crate::plain;
 use crate::report::Report;
 use crate::table;
 
@@ -41,7 +42,7 @@ pub(crate) fn test(arguments: &Arguments) -> Result<Report> {
         failed += 1;
         text.push_str(&format!(
             "FAIL  {path}{}\n",
-            if case.about.is_empty() { String::new() } else { format!(": {}", case.about) }
+            if case.about.is_empty() { String::new() } else { format!(": {}", plain::line(&case.about)) }
         ));
         for problem in &found {
             text.push_str(&format!("      {}\n", one_line(problem)));

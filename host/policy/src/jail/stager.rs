@@ -37,11 +37,32 @@ impl Ending {
     }
 }
 
+/// Until when a process may work.
+#[derive(Debug)]
+struct Budget {
+    until: Instant,
+}
+
+impl Budget {
+    /// So much from now on.
+    fn of(time: Duration) -> Self {
+        Self { until: Instant::now() + time }
+    }
+
+    /// Does what does not count: the budget is longer by the time that it takes.
+    fn beside<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let done = work();
+        self.until += began.elapsed();
+        done
+    }
+}
+
 /// A process with a budget.
 #[derive(Debug)]
 pub(crate) struct Stager {
     process: Process,
-    until: Instant,
+    budget: Budget,
     adopted: Adopted,
     interpreter: Arc<Interpreter>,
     /// What ended it; everything that is asked afterwards ends with the same.
@@ -50,7 +71,7 @@ pub(crate) struct Stager {
 
 impl Stager {
     pub(super) fn new(process: Process, interpreter: Arc<Interpreter>) -> Self {
-        Self { process, until: Instant::now() + STAGING, adopted: Adopted::new(), interpreter, lost: None }
+        Self { process, budget: Budget::of(STAGING), adopted: Adopted::new(), interpreter, lost: None }
     }
 
     /// Ends the process from outside, wherever it is.
@@ -85,9 +106,8 @@ impl Stager {
     /// A text that passed every check, and the time that the compilation of its interpreter took, where nobody had needed that before.
     fn interpret(&mut self, digest: Digest, text: &str) -> Result<(Policy, Duration), LoadError> {
         let began = Instant::now();
-        let code = self.interpreter.code()?;
-        // What the operator compiled for itself does not count against the set.
-        self.until = Instant::now() + STAGING;
+        // What the operator compiles for itself does not count against the set.
+        let code = self.budget.beside(|| self.interpreter.code())?;
         self.adopt_code(text::interpreter(), &code)?;
         let duration = began.elapsed();
         let request = Request::Interpret { policy: digest, interpreter: text::interpreter() };
@@ -150,7 +170,7 @@ impl Stager {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
         }
-        match self.process.exchange(request, body, most, self.until) {
+        match self.process.exchange(request, body, most, self.budget.until) {
             Ok((Reply::Refused(code, message), _)) => Err(LoadError::new(code, message)),
             Ok(replied) => Ok(replied),
             Err(lost) => Err(self.end(&lost, doing)),
@@ -170,5 +190,22 @@ impl Stager {
         };
         self.lost = Some(error.clone());
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_grows_by_what_does_not_count_and_by_nothing_else() {
+        let mut budget = Budget::of(STAGING);
+        let before = budget.until;
+        assert_eq!(budget.beside(|| 7), 7);
+        // As for each text after the first one: the interpreter is there.
+        assert!(budget.until - before < Duration::from_secs(5), "the set begins anew with each text");
+        let (before, work) = (budget.until, Duration::from_millis(20));
+        budget.beside(|| std::thread::sleep(work));
+        assert!(budget.until - before >= work);
     }
 }

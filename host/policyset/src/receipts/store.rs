@@ -7,10 +7,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
-use pacer_api::names::{annotation, label};
+use pacer_api::names::{API_VERSION, annotation, label};
 use pacer_cluster::answer::{is_already_exists, is_not_found};
 use pacer_cluster::live;
+use pacer_cluster::object::Uid;
 use pacer_core::ring::{Bounds, Held, overflow};
+use pacer_policy::record::Pool;
 use pacer_policy::{Decision, Digest};
 use serde_json::{Value, json};
 
@@ -142,8 +144,19 @@ fn key(decision: Decision, id: &str) -> String {
     format!("{decision}.{id}")
 }
 
+/// Whose receipts a ConfigMap holds; none where it is not one as [`write`] makes it. Whoever may make ConfigMaps in a namespace may put the label on one.
+pub(super) fn owner(object: &ConfigMap) -> Option<Owner> {
+    let (namespace, kind, made) = (object.namespace()?, object.labels().get(label::RECEIPTS_OF_KIND)?, object.name_any());
+    let references = object.owner_references().iter().filter(|owner| owner.api_version == API_VERSION && owner.kind == *kind);
+    let mut owners = references.filter_map(|owner| {
+        let pool = Pool { kind: owner.kind.clone(), namespace: namespace.clone(), name: owner.name.clone() };
+        Some(Owner { pool, uid: Uid::new(&owner.uid)? })
+    });
+    owners.find(|owner| name(owner) == made)
+}
+
 /// Of the ConfigMap: made from name and UID, so that a pool made anew under the same name has another.
-fn name(owner: &Owner) -> String {
+pub(super) fn name(owner: &Owner) -> String {
     let mut end = owner.pool.name.len().min(NAME);
     while !owner.pool.name.is_char_boundary(end) {
         end -= 1;
@@ -154,13 +167,11 @@ fn name(owner: &Owner) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pacer_cluster::object::Uid;
-
     use super::*;
 
     fn packed(decision: Decision, id: &str, bytes: usize) -> Packed {
         let about = Written {
-            pool: pacer_policy::record::Pool { kind: "RunnerDeployment".into(), namespace: "ci".into(), name: "web".into() },
+            pool: Pool { kind: "RunnerDeployment".into(), namespace: "ci".into(), name: "web".into() },
             decision,
             id: id.to_owned(),
             at: jiff::Timestamp::UNIX_EPOCH,
@@ -187,13 +198,42 @@ mod tests {
         assert_eq!((changes.len(), third.held.len(), third.gone), (0, 3, 4));
     }
 
+    fn of(name: &str, uid: &str) -> Owner {
+        let pool = Pool { kind: "RunnerDeployment".into(), namespace: "default".into(), name: name.into() };
+        Owner { pool, uid: Uid::new(uid).unwrap() }
+    }
+
+    #[test]
+    fn owner_is_known_of_what_was_written_and_of_nothing_else() {
+        let owner = of("web", "1");
+        let written = || {
+            let mut object = content(&owner, &name(&owner), &json!({}), &[], &Index::default());
+            object.metadata.namespace = Some("default".to_owned());
+            object
+        };
+        assert_eq!(super::owner(&written()), Some(owner.clone()));
+        let forgeries: [fn(&mut ConfigMap); 6] = [
+            |object| object.metadata.name = Some("receipts".to_owned()),
+            |object| object.metadata.labels = None,
+            |object| object.metadata.labels = Some(BTreeMap::from([(label::RECEIPTS_OF_KIND.to_owned(), "Runner".to_owned())])),
+            |object| object.metadata.owner_references = None,
+            |object| object.metadata.owner_references = Some(vec![of("other", "2").reference()]),
+            |object| object.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.api_version = "v1".to_owned()),
+        ];
+        for (number, forge) in forgeries.into_iter().enumerate() {
+            let mut object = written();
+            forge(&mut object);
+            assert_eq!(super::owner(&object), None, "{number}");
+        }
+        // In another namespace it is another pool's, as its records then have to be.
+        let mut elsewhere = written();
+        elsewhere.metadata.namespace = Some("other".to_owned());
+        assert_eq!(super::owner(&elsewhere).map(|owner| owner.pool.namespace), Some("other".to_owned()));
+    }
+
     #[test]
     fn names_differ_when_pools_differ() {
-        let of = |name: &str, uid: &str| {
-            let pool =
-                pacer_policy::record::Pool { kind: "RunnerDeployment".into(), namespace: "default".into(), name: name.into() };
-            super::name(&Owner { pool, uid: Uid::new(uid).unwrap() })
-        };
+        let of = |name: &str, uid: &str| super::name(&of(name, uid));
         assert_ne!(of("web", "1"), of("web", "2"));
         assert!(of("web", "1").starts_with("pacer-receipts-web-"));
         assert!(of(&"a.".repeat(130), "1").len() < 253 && !of(&"a.".repeat(130), "1").contains(".-"));

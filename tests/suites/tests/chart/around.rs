@@ -129,7 +129,7 @@ async fn troubles(world: &World, desk: &mut Desk<'_>, runner: &str) -> Result<Re
     let said = reader.runs(desk, &conditions, "RunnerDeployment default/broken: Ready ").await?;
     ensure!(!said.contains("RunnerDeployment default/web: Ready"), "{said}");
     desk.run("kubectl delete rdeploy broken").await?;
-    reader.runs(desk, "kubectl -n actions-runner-system get pods -l app.kubernetes.io/name=pacer", "pacer-").await?;
+    reader.runs(desk, "kubectl -n actions-runner-system get pods", "pacer-").await?;
     let lease = reader.finds("kubectl -n actions-runner-system get lease ")?;
     reader.runs(desk, &lease, "_").await?;
     reader.runs(desk, "kubectl -n actions-runner-system logs deployment/pacer --tail=50", FOUND).await?;

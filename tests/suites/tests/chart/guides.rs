@@ -78,6 +78,7 @@ async fn commands_of_the_page_about_kustomize_work_as_they_stand() -> Result<()>
     until::<Runner>(&world, "no Runner", |all| all.is_empty()).await?;
     stop(&[operator, server]).await;
     kubelet.abort();
+    reader.runs(&desk, "kubectl delete -k deploy/webhook", "deleted").await?;
     reader.runs(&desk, "kubectl delete -k .", "namespace \"actions-runner-system\" deleted").await?;
     let left = desk.run("kubectl get crds,clusterroles,clusterrolebindings,namespaces -o name").await?;
     ensure!(!left.contains("summerwind") && !left.contains("actions-runner-system"), "{left}");
@@ -104,6 +105,7 @@ async fn leftovers(world: &World) -> Result<()> {
         ("Secret", "a-token", "actions.summerwind.dev/registration-token", "true"),
         ("ConfigMap", "a-record", "actions.summerwind.dev/policy-record-of", "a-set"),
         ("ConfigMap", "receipts", "actions.summerwind.dev/receipts-of-kind", "a-kind"),
+        ("ServiceAccount", "web-job-pods", "actions.summerwind.dev/job-pods-account", "true"),
     ] {
         let metadata = json!({"name": name, "namespace": "default", "labels": {label: value}});
         apply(world, &json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})).await?;
@@ -147,14 +149,18 @@ async fn commands_of_the_page_about_taking_over_work_as_they_stand() -> Result<(
     let said = desk.run("pacer adopt --dry-run").await?;
     ensure!(said.contains("What ARC leaves behind") && !said.contains("Before this operator starts"), "{said}");
     leftovers(&world).await?;
+    desk.run("kubectl apply -k deploy/webhook").await?;
     reader.runs(&desk, "kubectl scale deployment pacer --namespace=actions-runner-system --replicas=0", "scaled").await?;
+    reader.runs(&desk, "kubectl scale deployment pacer-webhook --namespace=actions-runner-system --replicas=0", "scaled").await?;
     for (kind, selector) in [
         ("secrets", "actions.summerwind.dev/registration-token=true"),
         ("configmaps", "actions.summerwind.dev/policy-record-of"),
         ("configmaps", "actions.summerwind.dev/receipts-of-kind"),
+        ("serviceaccounts,rolebindings", "actions.summerwind.dev/job-pods-account=true"),
     ] {
         reader.runs(&desk, &format!("kubectl delete {kind} --all-namespaces --selector={selector}"), "deleted").await?;
     }
+    reader.runs(&desk, "kubectl delete crd jobledgers.actions.summerwind.dev", "deleted").await?;
     end_as_it_is(world).await?;
     reader.closes()
 }

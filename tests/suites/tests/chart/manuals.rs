@@ -223,8 +223,8 @@ async fn commands_of_the_operations_page_work_as_they_stand() -> Result<()> {
 
     reader.runs(&desk, "kubectl -n actions-runner-system get deployments", "pacer").await?;
     doctor(&mut reader, &desk, "pacer doctor", "repository acme/app").await?;
-    reader.runs(&desk, "pacer status", "web").await?;
-    reader.runs(&desk, "pacer explain queue", "").await?;
+    reader.runs(&desk, "pacer status -A", "web").await?;
+    reader.runs(&desk, "pacer explain queue -A", "").await?;
     reader.runs_with(&mut desk, "pacer explain job ID", &[("ID", &job.0.to_string())], "web").await?;
     let name = runner_of(&world, "web").await?;
     let words = [("NAME", name.as_str()), ("NS", pacer_suites::NAMESPACE)];

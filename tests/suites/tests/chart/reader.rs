@@ -20,6 +20,18 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "skopeo copy oci:target/image:0.1.0 docker://<registry>/pacer:0.1.0",
         "no machine of the tests has skopeo or a registry with TLS; crane pushes the same layout in `make release-push`",
     ),
+    (
+        "docs/install.md",
+        "sudo install target/release/pacer /usr/local/bin/pacer",
+        "changes the machine that runs the tests; their own `pacer` is in the path",
+    ),
+    (
+        "docs/install.md",
+        "docker run --rm --network=host --user=\"$(id -u)\" --volume=\"$HOME/.kube/config:/kubeconfig:ro\" \
+         --env=KUBECONFIG=/kubeconfig <registry>/pacer:0.1.0 status -A",
+        "no machine of the tests has a container engine; `make image-test` runs the image's program on the image's root",
+    ),
+    ("docs/operations.md", "kubectl apply -k .", "run by the test of deploy/README.md, which has the kustomization"),
     ("docs/operations.md", "make bench", "takes a release build and an hour; CI runs a part of it, `make bench-simulate-short`"),
     (
         "docs/operations.md",
@@ -38,11 +50,18 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "cosign sign --key cosign.key --use-signing-config=false --tlog-upload=false registry.example/team/oldest-first@sha256:...",
         "no machine of the tests has cosign; `policies` signs as cosign does",
     ),
+    ("docs/trace.md", "kubectl apply -f trace-reader.yaml", "mounts a claim, which takes a node with storage"),
     (
         "docs/trace.md",
-        "kubectl -n actions-runner-system cp POD:/var/lib/pacer/trace trace",
+        "kubectl -n actions-runner-system wait --for=condition=Ready --timeout=2m pod/trace-reader",
+        "takes a node that runs the pod",
+    ),
+    (
+        "docs/trace.md",
+        "kubectl -n actions-runner-system cp trace-reader:/trace trace",
         "takes a kubelet that runs `tar` in the pod's container",
     ),
+    ("docs/trace.md", "kubectl -n actions-runner-system delete pod trace-reader", "deletes that pod"),
     (
         PROBE,
         "RUSTFLAGS='--cfg getrandom_backend=\"unsupported\"' cargo build --target wasm32-unknown-unknown --profile policy",

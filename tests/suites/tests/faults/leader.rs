@@ -1,11 +1,13 @@
 //! Two operators at once: one leads, the other takes over, never both.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use pacer_harness::github::{Person, RouteKind};
 use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
@@ -14,6 +16,7 @@ use pacer_suites::{
     BRISK, PATIENCE, PATIENT_LEASE, delete_all, end, end_as_it_is, for_both_kinds, queue, runners, running, settled, succeeded,
     world, world_with,
 };
+use serde_json::json;
 
 use crate::link::Link;
 
@@ -130,5 +133,30 @@ async fn operator_that_is_restarted_in_its_pod_goes_on_with_its_lease() -> Resul
     ensure!(after == before, "{before:?}, then {after:?}");
     ensure!(standby.get("/readyz").await?.contains("standby"));
     standby.terminate().await;
+    end_as_it_is(world).await
+}
+
+/// A conflict is no proof that another operator has the Lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn leader_goes_on_while_others_annotate_its_lease() -> Result<()> {
+    const RENEWALS: usize = 40;
+    let world = world_with(&["--lease-retry-period=100ms"], |_| {}).await?;
+    let operator = world.operator.as_ref().context("no operator")?;
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "actions-runner-system");
+    let mut renewals = BTreeSet::new();
+    let mut annotated = 0_u64;
+    let renewed = tokio::time::timeout(PATIENCE, async {
+        while renewals.len() < RENEWALS {
+            annotated += 1;
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"tests/seen": annotated.to_string()}}}));
+            let lease = leases.patch("actions-runner-controller", &PatchParams::default(), &patch).await?;
+            renewals.extend(lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0));
+        }
+        anyhow::Ok(())
+    });
+    let renewed = renewed.await;
+    ensure!(operator.exit().is_none(), "the leader gave up after {} renewals: {}", renewals.len(), operator.log_tail(4_000));
+    renewed.context("the lease is not renewed")??;
+    ensure!(said(operator, "lease taken").is_none() && said(operator, "lease lost").is_none(), "{}", operator.log_tail(4_000));
     end_as_it_is(world).await
 }

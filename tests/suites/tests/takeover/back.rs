@@ -14,9 +14,9 @@ use pacer_suites::{api, apply, arc, deployment, end, end_as_it_is, settled, unti
 /// The document that users follow.
 const DOCUMENT: &str = include_str!("../../../../docs/taking-over-from-arc.md");
 
-/// The commands of the section "Back" that begin so.
+/// The commands of the section "Go back to ARC" that begin so.
 fn commands(beginning: &str) -> Vec<&'static str> {
-    let (_, section) = DOCUMENT.split_once("\n## Back").unwrap_or_default();
+    let (_, section) = DOCUMENT.split_once("\n## Go back to ARC").unwrap_or_default();
     section.lines().map(str::trim).filter(|line| line.starts_with(beginning)).collect()
 }
 

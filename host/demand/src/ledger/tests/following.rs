@@ -1,6 +1,6 @@
 //! Ledgers keep up with what the watch shows, and with what they wrote themselves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -24,14 +24,24 @@ type Answer = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::io::Error>
 struct Server {
     objects: Mutex<HashMap<String, JobLedger>>,
     watches: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
+    /// Statuses of the answers to the next changes, which are not made.
+    refusals: Mutex<VecDeque<u16>>,
+}
+
+fn whole(value: &Value) -> Answer {
+    let bytes = Bytes::from(value.to_string());
+    StreamBody::new(futures::stream::once(async { Ok(Frame::data(bytes)) }).boxed())
 }
 
 impl Server {
+    fn refuse(&self, method: &Method) -> Option<Response<Answer>> {
+        let code = Some(method).filter(|method| **method != Method::GET).and_then(|_| lock(&self.refusals).pop_front())?;
+        let status =
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "No", "code": code});
+        Some(Response::builder().status(code).body(whole(&status)).unwrap())
+    }
+
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
-        let whole = |value: &Value| {
-            let bytes = Bytes::from(value.to_string());
-            StreamBody::new(futures::stream::once(async { Ok(Frame::data(bytes)) }).boxed())
-        };
         let mut objects = lock(&self.objects);
         match *method {
             Method::GET if path.contains("watch=true") => {
@@ -99,7 +109,9 @@ async fn started(server: &Arc<Server>) -> (Ledgers, Changes<JobLedger>) {
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-            Ok::<_, std::io::Error>(Response::new(server.answer(&head.method, &head.uri.to_string(), &body)))
+            let refused = server.refuse(&head.method);
+            let answer = || Response::new(server.answer(&head.method, &head.uri.to_string(), &body));
+            Ok::<_, std::io::Error>(refused.unwrap_or_else(answer))
         }
     });
     let client = Client::new(service, "default");
@@ -234,4 +246,27 @@ async fn creations_give_way_when_another_process_stores_a_job_that_waits() {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(is_quiet(), "{why}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_is_recorded_once_the_api_server_is_back() {
+    let record = async |refusals: &[u16]| {
+        let server = Arc::new(Server::default());
+        *lock(&server.refusals) = refusals.iter().copied().collect();
+        let (ledgers, _changes) = started(&server).await;
+        let Edit::Event { event, .. } = event(1, State::Queued, 0) else { panic!("an event") };
+        let began = tokio::time::Instant::now();
+        let outcome = ledgers.record_by(began + Duration::from_secs(8), &autoscaler(), &event, LIFE, false).await;
+        (outcome.map(|recorded| recorded.changes), began.elapsed(), known(&ledgers))
+    };
+    for refusals in [&[503][..], &[429, 500, 503, 504]] {
+        let (outcome, took, known) = record(refusals).await;
+        assert_eq!((outcome.unwrap(), known), (vec![Change::Added], vec![1]), "{refusals:?} {took:?}");
+    }
+    let (outcome, took, known) = record(&[403]).await;
+    assert!(matches!(outcome, Err(LedgerError::Refused { .. })) && took.is_zero(), "{outcome:?} after {took:?}");
+    assert!(known.is_empty(), "{known:?}");
+    let (outcome, took, known) = record(&[503; 30]).await;
+    assert!(matches!(outcome, Err(LedgerError::Unavailable { .. })), "{outcome:?}");
+    assert!(known.is_empty() && took == Duration::from_secs(8), "{known:?} after {took:?}");
 }

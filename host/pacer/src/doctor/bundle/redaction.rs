@@ -1,16 +1,29 @@
 //! Takes out of objects and logs what may be secret.
 //!
-//! Values of variables are all taken out: nobody can tell which ones are secret. What has the form of a GitHub token, a private key, a JSON
-//! Web Token or a password in a URL is taken out wherever it stands.
+//! Values of variables are all taken out: nobody can tell which ones are secret. So are annotations of other tools that may hold a copy of an
+//! object, and with it those values. What has the form of a GitHub token, a private key, a JSON Web Token or a password in a URL is taken out
+//! wherever it stands.
 
+use pacer_api::names::GROUP;
 use pacer_github::TOKEN_BEGINNINGS;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What stands in the place of a value.
 const REDACTED: &str = "[redacted]";
 
-/// Copies of whole objects, variables and all.
-const COPIES: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied-configuration"];
+/// Copies of whole objects, variables and all: of Kubernetes, of kapp, and of Rancher, whose copy is compressed.
+const COPIES: [&str; 4] = [
+    "managedFields",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "kapp.k14s.io/original",
+    "objectset.rio.cattle.io/applied",
+];
+
+/// What the names of annotations that pacer and ARC write begin with, up to the slash. Their content is known, and tells what the operator did.
+const OURS: [&str; 3] = [GROUP, "actions-runner", "actions-runner-controller"];
+
+/// Most bytes of an annotation that is no copy of an object.
+const NOTE_BYTES: usize = 1_024;
 
 /// How the names of flags and settings with secret values are told.
 const SECRET_NAMES: [&str; 4] = ["token", "secret", "password", "private"];
@@ -32,12 +45,33 @@ pub(super) fn redact(value: &mut Value) {
                 match value {
                     Value::Array(items) if is_variables(name) => items.iter_mut().for_each(variable),
                     Value::Array(items) if matches!(name.as_str(), "args" | "command") => arguments(items),
+                    Value::Object(notes) if name == "annotations" => annotations(notes),
                     _ => redact(value),
                 }
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+fn annotations(notes: &mut Map<String, Value>) {
+    notes.retain(|name, _| !COPIES.contains(&name.as_str()));
+    for (name, value) in notes {
+        if !is_ours(name) && value.as_str().is_some_and(may_be_a_copy) {
+            *value = Value::from(REDACTED);
+        } else {
+            redact(value);
+        }
+    }
+}
+
+fn is_ours(annotation: &str) -> bool {
+    annotation.split_once('/').is_some_and(|(prefix, _)| OURS.contains(&prefix))
+}
+
+/// Whether a text begins as JSON objects and arrays do, or is long: nobody knows all tools that copy objects, nor the forms of their copies.
+fn may_be_a_copy(text: &str) -> bool {
+    text.len() > NOTE_BYTES || text.trim_start().starts_with(['{', '['])
 }
 
 /// `env`, and ARC's fields such as `dockerEnv`.
@@ -88,7 +122,7 @@ fn after(text: &str, mark: &str, with_mark: bool, fits: impl Fn(char) -> bool) -
         let end = behind.find(|c| !fits(c)).unwrap_or(behind.len());
         let (secret, next) = behind.split_at(end);
         // In the middle of a word it is no beginning, and what is so short is no secret.
-        let is_inside = with_mark && before.ends_with(|c: char| c.is_ascii_alphanumeric());
+        let is_inside = with_mark && ends_in_a_word(before);
         clean.push_str(before);
         if is_inside || secret.len() < 6 {
             clean.push_str(mark);
@@ -102,6 +136,20 @@ fn after(text: &str, mark: &str, with_mark: bool, fits: impl Fn(char) -> bool) -
         rest = next;
     }
     clean + rest
+}
+
+/// The letters and digits of an escape belong to no word.
+fn ends_in_a_word(text: &str) -> bool {
+    text.ends_with(|c: char| c.is_ascii_alphanumeric()) && !ends_in_an_escape(text)
+}
+
+/// An escape as in JSON, such as `\n` and `\u0026`, or as in URLs, such as `%0A`.
+fn ends_in_an_escape(text: &str) -> bool {
+    let coded = |mark: &str, digits: usize| {
+        let parts = text.len().checked_sub(digits).and_then(|at| text.split_at_checked(at));
+        parts.is_some_and(|(before, code)| before.ends_with(mark) && code.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    ["\\n", "\\t", "\\r"].into_iter().any(|escape| text.ends_with(escape)) || coded("\\u", 4) || coded("%", 2)
 }
 
 fn keys(text: &str) -> String {
@@ -137,6 +185,7 @@ fn passwords(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pacer_api::names::annotation;
     use serde_json::json;
 
     use super::*;
@@ -166,6 +215,31 @@ mod tests {
     }
 
     #[test]
+    fn annotations_that_may_hold_a_copy_of_an_object_are_taken_out() {
+        let copy = json!({"spec": {"env": [{"name": "A", "value": "seeded"}]}}).to_string();
+        let mut object = json!({"metadata": {"annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": &copy,
+            "kapp.k14s.io/original": &copy,
+            "objectset.rio.cattle.io/applied": "H4sIseeded",
+            "example.com/object": format!("\n {copy}"),
+            "example.com/list": "[\"seeded\"]",
+            "example.com/long": "seeded ".repeat(200),
+            "example.com/note": "token ghp_abcdefgh123 used",
+            annotation::RERUNS: "[{\"job\":7}]",
+            annotation::POLICY_STATUS: "long ".repeat(400),
+        }}});
+        redact(&mut object);
+        assert!(!object.to_string().contains("seeded"), "{object:#}");
+        let left = &object["metadata"]["annotations"];
+        for taken in ["example.com/object", "example.com/list", "example.com/long"] {
+            assert_eq!(left[taken], REDACTED, "{taken}");
+        }
+        assert_eq!(left["example.com/note"], "token [redacted] used");
+        assert_eq!(left[annotation::RERUNS], "[{\"job\":7}]");
+        assert_eq!(left[annotation::POLICY_STATUS], "long ".repeat(400));
+    }
+
+    #[test]
     fn tokens_keys_and_passwords_are_taken_out_of_texts() {
         for (text, expected) in [
             ("token ghp_abcdefgh123 used", "token [redacted] used"),
@@ -177,6 +251,10 @@ mod tests {
             ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nnext", "[redacted]\nnext"),
             ("cut -----BEGIN RSA PRIVATE KEY-----\nMIIE", "cut [redacted]"),
             ("highs_and lows, basic tests", "highs_and lows, basic tests"),
+            ("in highs_andlows and 7ghs_andlows", "in highs_andlows and 7ghs_andlows"),
+            (r"said\nghp_abcdefgh123\tand\rghs_abcdefgh\\n\teyJhbGciOi.x", r"said\n[redacted]\tand\r[redacted]\\n\t[redacted]"),
+            (r"a\u0026ghp_abcdefgh123", r"a\u0026[redacted]"),
+            ("?next=%0Aghs_abcdefgh&to=%2fgithub_pat_11AAA_bbbbbbb", "?next=%0A[redacted]&to=%2f[redacted]"),
             ("two ghs_aaaaaaa ghs_bbbbbbb", "two [redacted] [redacted]"),
         ] {
             assert_eq!(scrub(text), expected, "{text}");

@@ -1,10 +1,11 @@
 //! Whose credentials a fleet uses, and a client with them.
 
 use std::fmt;
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use pacer_github::GitHub;
+use pacer_github::{CredentialsError, GitHub};
 use pacer_operator::access::client_of_secret;
 
 use super::names;
@@ -59,7 +60,7 @@ pub(super) async fn client(
     own: &str,
 ) -> Usable {
     match holder {
-        Holder::Operator => operators(fleets, arguments, own),
+        Holder::Operator => operators(reader, fleets, arguments, own),
         Holder::Secret { namespace, name } => {
             let secret = match Api::<Secret>::namespaced(reader.client.clone(), namespace).get_opt(name).await {
                 Ok(secret) => secret,
@@ -73,7 +74,7 @@ pub(super) async fn client(
     }
 }
 
-fn operators(fleets: &[&Fleet], arguments: &GitHubArguments, own: &str) -> Usable {
+fn operators(reader: &mut Reader, fleets: &[&Fleet], arguments: &GitHubArguments, own: &str) -> Usable {
     let object = format!("Namespace {own}");
     match default_github::client(arguments, &default_github::options(arguments)) {
         Ok(Some(github)) => Usable::Client(github),
@@ -87,6 +88,15 @@ fn operators(fleets: &[&Fleet], arguments: &GitHubArguments, own: &str) -> Usabl
                  kubectl rollout restart deployment --namespace={own}"
             ),
         ),
+        Err(error) if is_in_the_pod(arguments.github_app_private_key.as_deref(), &error) => {
+            // The path is not told: what only looks like one may be a part of the key.
+            reader.unread.push(
+                "GitHub with the operator's credentials: the App's key is a file of the operator's pod, and there is no such file here; \
+                 copy it to the same path, or give --no-github"
+                    .to_owned(),
+            );
+            Usable::Nothing
+        }
         Err(error) => broken(
             object,
             format!("the operator's GitHub credentials make no sense: {error:#}"),
@@ -94,6 +104,14 @@ fn operators(fleets: &[&Fleet], arguments: &GitHubArguments, own: &str) -> Usabl
             format!("correct the Secret that the operator's Deployment in {own} names, then restart it"),
         ),
     }
+}
+
+/// Whether an App's key makes no sense here for being the path of a file that only the operator's pod has. What is no path makes no sense there
+/// either.
+fn is_in_the_pod(key: Option<&str>, error: &anyhow::Error) -> bool {
+    let path = key.map(str::trim).filter(|key| key.starts_with('/')).map(Path::new);
+    matches!(error.downcast_ref::<CredentialsError>(), Some(CredentialsError::Key { .. }))
+        && path.is_some_and(|path| !path.exists())
 }
 
 fn tenants(secret: Option<&Secret>, namespace: &str, name: &str, fleets: &[&Fleet], arguments: &GitHubArguments) -> Usable {
@@ -121,4 +139,27 @@ fn tenants(secret: Option<&Secret>, namespace: &str, name: &str, fleets: &[&Flee
 
 fn broken(object: String, what: String, why: String, cure: String) -> Usable {
     Usable::Broken(Box::new(Finding { severity: Severity::Problem, object, what, why, cure }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_that_is_a_path_may_be_in_the_pod_unless_it_is_here() {
+        let refused = anyhow::Error::from(CredentialsError::Key { reason: "no PEM text".to_owned() });
+        let here = tempfile::NamedTempFile::new().unwrap();
+        for (key, expected) in [
+            (Some("/etc/actions-runner-controller/absent.pem"), true),
+            (Some("/etc/actions-runner-controller/absent.pem\n"), true),
+            (here.path().to_str(), false),
+            (Some("MIIEowIBAAKCAQEA/absent"), false),
+            (Some("absent.pem"), false),
+            (Some(""), false),
+            (None, false),
+        ] {
+            assert_eq!(is_in_the_pod(key, &refused), expected, "{key:?}");
+        }
+        assert!(!is_in_the_pod(Some("/absent.pem"), &anyhow::Error::from(CredentialsError::Missing)));
+    }
 }

@@ -7,6 +7,8 @@ use kube::core::{DynamicResourceScope, NamespaceResourceScope, ObjectList, Parti
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
+use crate::cluster::patiently;
+
 /// HTTP status of what does not exist.
 const NOT_FOUND: u16 = 404;
 
@@ -66,7 +68,8 @@ impl Reader {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        let listed = api.list(&ListParams::default().labels(selector)).await;
+        let parameters = ListParams::default().labels(selector);
+        let listed = patiently(async || api.list(&parameters).await).await;
         self.taken(plural, listed)
     }
 
@@ -79,7 +82,7 @@ impl Reader {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
         };
-        let listed = api.list_metadata(&ListParams::default()).await;
+        let listed = patiently(async || api.list_metadata(&ListParams::default()).await).await;
         self.taken(&K::plural(&()), listed)
     }
 

@@ -209,9 +209,10 @@ async fn job_that_used_too_much_memory_runs_again_where_the_policy_wants_it() ->
 /// A deployment must not run twice: the policy that would say so gives no answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_left_where_the_policy_fails() -> Result<()> {
-    let failing = FORGIVING[1]
-        .1
-        .replace("recover({ jobs }) {", "recover({ pool, jobs }) { if (pool.name === \"web\") throw new Error(\"no branch\");");
+    let failing = FORGIVING[1].1.replace(
+        "recover({ jobs }) {",
+        "recover({ pool, jobs }) { if (pool.namespace === \"default\") throw new Error(\"no branch\");",
+    );
     let world = world(&["--recover-jobs"], Some(&[FORGIVING[0], ("policy.js", &failing)])).await?;
     let [evicted] = queue(&world, "web", 1, RUNS)?[..] else { panic!("one job") };
     running(&world, 1).await?;

@@ -57,6 +57,8 @@ LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts 
 # They bound seconds and requests: they run when all the others are over, one without another, and then two that leave the machine idle side by side.
 ALONE := limits
 QUIETEST := scale shards
+# They have tests that do so, which are ignored until then.
+TIMED := policies
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
@@ -147,7 +149,7 @@ suites: build controlplane helm registry ## Flows, faults, demand, webhooks, pol
 	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
 	# Of all suites together; one alone may have nothing to compare.
 	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
-	export ALONE="$(filter $(SUITES),$(ALONE))" QUIETEST="$(filter $(SUITES),$(QUIETEST))"
+	export ALONE="$(filter $(SUITES),$(ALONE))" QUIETEST="$(filter $(SUITES),$(QUIETEST))" TIMED="$(filter $(SUITES),$(TIMED))"
 	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(ALONE) $(QUIETEST),$(SUITES))
 
 SCENE ?= burst

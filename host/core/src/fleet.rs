@@ -52,7 +52,20 @@ pub enum Plan {
     ScaleDown(ScaleDown),
 }
 
+/// Most runners that one pass makes. All of them are in memory before the first one is sent, and a number with too many digits is corrected between
+/// two passes.
+pub const BATCH: u32 = 1_000;
+
 impl Plan {
+    /// The part of the plan for one pass, and whether it is all of it: the next pass plans the rest anew.
+    #[must_use]
+    pub fn batch(self) -> (Self, bool) {
+        match self {
+            Self::Create(missing) if missing > BATCH => (Self::Create(BATCH), false),
+            plan => (plan, true),
+        }
+    }
+
     /// The same plan in a namespace that may have so many runners more; none means no limit.
     #[must_use]
     pub fn within(self, room: Option<u32>) -> Self {

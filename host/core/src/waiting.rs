@@ -185,23 +185,40 @@ pub struct Waits {
     pub since: Timestamp,
 }
 
-/// Why a job waits that an autoscaler takes; `pool` is its target, if that exists.
-#[must_use]
-pub fn waits(job: Queued, pool: Option<&Pool>) -> Waits {
-    let Some(pool) = pool else { return Waits { cause: Cause::NoTarget, since: job.at } };
-    let since = |since: Option<Timestamp>| since.map_or(job.at, |since| since.max(job.at));
-    let mut coming: Vec<&Runner> = pool.runners.iter().filter(|runner| runner.standing < Standing::Busy).collect();
-    coming.sort_by(|one, other| (&one.standing, &one.name).cmp(&(&other.standing, &other.name)));
-    if let Some(runner) = usize::try_from(job.place.saturating_sub(1)).ok().and_then(|place| coming.get(place)) {
-        // A pool that GitHub does not serve registers nobody.
-        let stuck = pool.github.as_ref().filter(|_| runner.standing != Standing::Idle);
-        return match stuck {
-            Some((message, at)) => Waits { cause: Cause::GitHubUnavailable(message.clone()), since: since(*at) },
-            None => Waits { cause: on_its_way(runner), since: since(runner.since) },
-        };
+/// Why jobs wait that one autoscaler takes. A pool may have thousands of both: its runners are put in order once.
+#[derive(Clone, Debug)]
+pub struct PoolQueue<'a> {
+    pool: Option<&'a Pool>,
+    /// Runners that are on their way to a job, the nearest first.
+    coming: Vec<&'a Runner>,
+}
+
+impl<'a> PoolQueue<'a> {
+    /// The jobs that wait for this pool, the autoscaler's target, if that exists.
+    #[must_use]
+    pub fn of(pool: Option<&'a Pool>) -> Self {
+        let runners = pool.map(|pool| pool.runners.as_slice()).unwrap_or_default();
+        let mut coming: Vec<&Runner> = runners.iter().filter(|runner| runner.standing < Standing::Busy).collect();
+        coming.sort_by(|one, other| (&one.standing, &one.name).cmp(&(&other.standing, &other.name)));
+        Self { pool, coming }
     }
-    let (cause, at) = lacks(job, pool, u32::try_from(coming.len()).unwrap_or(u32::MAX));
-    Waits { cause, since: since(at) }
+
+    /// Why this job waits.
+    #[must_use]
+    pub fn waits(&self, job: Queued) -> Waits {
+        let Some(pool) = self.pool else { return Waits { cause: Cause::NoTarget, since: job.at } };
+        let since = |since: Option<Timestamp>| since.map_or(job.at, |since| since.max(job.at));
+        if let Some(runner) = usize::try_from(job.place.saturating_sub(1)).ok().and_then(|place| self.coming.get(place)) {
+            // A pool that GitHub does not serve registers nobody.
+            let stuck = pool.github.as_ref().filter(|_| runner.standing != Standing::Idle);
+            return match stuck {
+                Some((message, at)) => Waits { cause: Cause::GitHubUnavailable(message.clone()), since: since(*at) },
+                None => Waits { cause: on_its_way(runner), since: since(runner.since) },
+            };
+        }
+        let (cause, at) = lacks(job, pool, u32::try_from(self.coming.len()).unwrap_or(u32::MAX));
+        Waits { cause, since: since(at) }
+    }
 }
 
 /// What the runner that is to take the job waits for.
@@ -383,7 +400,7 @@ mod tests {
     }
 
     fn said(place: u32, pool: &Pool) -> (&'static str, String, i64) {
-        let Waits { cause, since } = waits(Queued { at: at(0), place }, Some(pool));
+        let Waits { cause, since } = PoolQueue::of(Some(pool)).waits(Queued { at: at(0), place });
         (cause.word(), cause.to_string(), since.duration_since(at(0)).as_secs())
     }
 
@@ -448,7 +465,7 @@ mod tests {
         // What is there already needs no number.
         let unable = pool(1, Brake::Unable, &[Standing::Registering]);
         assert_eq!(said(1, &unable).0, "Registration");
-        assert_eq!(waits(Queued { at: at(3), place: 1 }, None), Waits { cause: Cause::NoTarget, since: at(3) });
+        assert_eq!(PoolQueue::of(None).waits(Queued { at: at(3), place: 1 }), Waits { cause: Cause::NoTarget, since: at(3) });
         let fixed = Pool { autoscaler: None, ..pool(1, Brake::None, &[Standing::Busy]) };
         assert_eq!(
             said(1, &fixed),

@@ -216,6 +216,8 @@ impl ReplicaSets {
         let mut not_created = None;
         let wanted = self.plan(of, fleet);
         let (plan, full) = self.bounded(of, wanted);
+        // What the watch shows of the batch leads to the next pass.
+        let (plan, complete) = plan.batch();
         let surplus = matches!(&plan, Plan::ScaleDown(plan) if plan.ask > 0);
         if !surplus && fleet.members.iter().all(|(facts, _)| facts.current) && !self.goes_whole(of) {
             self.memory.memos.change(of.uid, |memo| memo.surplus_since = None);
@@ -225,7 +227,7 @@ impl ReplicaSets {
             Plan::Create(_) | Plan::Full { .. } if trouble.as_ref().is_some_and(Trouble::forbids) => {}
             Plan::Create(_) | Plan::Full { .. } if of.access.is_none() || !self.makes_runners(of) => {}
             Plan::Full { .. } => {}
-            Plan::Create(count) => not_created = self.create(of, fleet, count).await.err(),
+            Plan::Create(count) => not_created = self.create(of, fleet, count, complete).await.err(),
             Plan::ScaleDown(plan) => next = next.min(self.scale_down(of, fleet, &plan).await?),
         }
         if let Some(refusal) = full.or_else(|| self.waits_for_calls(of, fleet)).filter(|_| trouble.is_none()) {

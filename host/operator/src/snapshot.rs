@@ -40,6 +40,14 @@ pub const JOBS: usize = 2_000;
 /// Things of one kind by their key, which the sections of [`Snapshot`] describe.
 pub type Section<T> = BTreeMap<String, Arc<T>>;
 
+/// The [`RUNNERS`] that there is room for, always the same ones, and how many there is none for.
+#[must_use]
+pub fn shown(mut runners: Section<Runner>) -> (Section<Runner>, usize) {
+    let Some(first) = runners.keys().nth(RUNNERS).cloned() else { return (runners, 0) };
+    let left_out = runners.split_off(&first).len();
+    (runners, left_out)
+}
+
 /// Makes the snapshot, what changed of its parts, and what is gone from them from one list of parts.
 macro_rules! sections {
     ($($(#[$meaning:meta])* $name:ident: $type:ty,)*) => {

@@ -96,8 +96,8 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value_t = 0, value_name = "RUNNERS")]
     pub(crate) max_new_runners_per_minute: u32,
 
-    /// How long a runner must be idle in every listing before it may be removed, and how long there must be no other sign of a job between the
-    /// decision to remove runners and the request to GitHub. A job shows in its pod's status about seven seconds after it starts.
+    /// How long a runner must show no sign of a job before the operator asks GitHub to remove it. The time starts when the runner became idle or when
+    /// there were too many runners, whichever is later. If the pod gives no evidence, the runner must be idle for at least 90s. See docs/evidence.md.
     #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) idle_confirmation: Duration,
 
@@ -149,7 +149,7 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) policy_registries_on_loopback: bool,
 
-    /// Maximum number of decision receipts kept per RunnerDeployment, in a ConfigMap in its namespace. 0: none. `pacer explain` reads them.
+    /// Maximum number of decision receipts kept per pool, in a ConfigMap in the pool's namespace. 0: none. `pacer explain` reads them.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(0..=10_000), value_name = "NUMBER")]
     pub(crate) receipts_per_pool: u16,
 

@@ -39,7 +39,7 @@ pub(crate) enum Verb {
     New(scaffold::Arguments),
     /// Builds a component from WebAssembly text or from a compiler's core module.
     Componentize(source::Arguments),
-    /// Compiles the interpreter of policies in JavaScript ahead, into a file beside the program, so that no command has to.
+    /// Compiles the JavaScript interpreter once into a file beside the program, so that other commands start faster.
     Precompile(ahead::Arguments),
     /// Checks a policy, or a whole policy set, as the operator does when it loads it, and says how to fix what would be refused.
     Check(check::Arguments),
@@ -61,7 +61,7 @@ pub(crate) enum Verb {
     Promote(change::PromoteArguments),
     /// Restores the last good content of a policy set, for one decision or all.
     Rollback(change::PartArguments),
-    /// Lets the shipped policy decide, for one decision or all, until `enable`.
+    /// Lets the shipped policy decide, for one decision or all, until `enable`. To stop reruns of jobs, remove `recover` from the policy set instead.
     Disable(change::PartArguments),
     /// Undoes `disable`.
     Enable(change::PartArguments),

@@ -54,7 +54,8 @@ pub(crate) struct Arguments {
     /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Exits with an error if a policy, compared with the recorded one, meets this condition: 'wait.p95 > +10%'. Repeatable.
+    /// Exits with an error if another policy's total meets this condition: 'FIGURE > LIMIT' or 'FIGURE < LIMIT'. LIMIT is a value (300), a difference from
+    /// the recorded policy (+50), or a share of it (+10%). Repeatable.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
     /// Compares even if the simulation does not reproduce the recorded figures.

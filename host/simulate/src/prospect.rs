@@ -164,6 +164,11 @@ mod tests {
     }
 
     #[test]
+    fn simulation_of_a_minimum_with_too_many_digits_is_given_up() {
+        assert_eq!(told(&fixed(4_000_000_000), || true), Err(WhyNot::Slow { seconds: 7 }));
+    }
+
+    #[test]
     fn nothing_is_told_of_a_time_without_a_job() {
         let mut quiet = fixed(2);
         quiet.records.retain(|record| !matches!(record.what, What::JobQueued { .. }));

@@ -88,7 +88,10 @@ pub fn watch(scenario: &Scenario, policies: &Policies, seed: u64, mut see: impl 
     run.story.unwrap_or_default()
 }
 
-/// The same, for as long as `go_on` says so; none when it was given up.
+/// Runners at most, of those who may give up. Nobody's memory is bounded by an autoscaler's minimum, and a simulation of more would take too long anyway.
+const RUNNERS: usize = 20_000;
+
+/// The same, for as long as `go_on` says so; none when it was given up, also for having more than [`RUNNERS`].
 pub(crate) fn simulate_while(
     scenario: &Scenario,
     policies: &Policies,
@@ -98,7 +101,7 @@ pub(crate) fn simulate_while(
     let mut run = Run::new(scenario, policies, seed);
     run.begin();
     while run.step().is_some() {
-        if run.events.is_multiple_of(LOOK) && !go_on() {
+        if run.runners.len() > RUNNERS || run.events.is_multiple_of(LOOK) && !go_on() {
             return None;
         }
     }

@@ -172,7 +172,8 @@ async fn idle_runners_of_the_minimum_stay_beside_those_of_jobs() -> Result<()> {
     let world = hooked_world(&[]).await?;
     pool(&world, 2, &autoscaler(2, 10, by_webhook())).await?;
     settled(&world, 2).await?;
-    queue(&world, "web", 3, Duration::from_secs(4))?;
+    // All three have to be there before the first one ends, and an agent may update itself before.
+    queue(&world, "web", 3, Duration::from_secs(30))?;
     runners(&world, "three at work and two idle", |counts| counts.busy == 3 && counts.online == 5).await?;
     succeeded(&world, 3).await?;
     settled(&world, 2).await?;
@@ -295,15 +296,20 @@ async fn the_share_of_busy_runners_grows_the_fleet() -> Result<()> {
 async fn a_scheduled_override_begins_and_ends_on_time() -> Result<()> {
     let world = world_with(&[], |_| {}).await?;
     let now = Timestamp::from_second(Timestamp::now().as_second())?;
-    let end_time = now + SignedDuration::from_secs(20);
-    let more = json!({
-        "scheduledOverrides": [{"startTime": (now - SignedDuration::from_secs(60)).to_string(), "endTime": end_time.to_string(), "minReplicas": 3}],
-        "scaleDownDelaySecondsAfterScaleOut": 0,
-    });
-    pool(&world, 0, &autoscaler(0, 5, more)).await?;
+    let until = |end: Timestamp| {
+        let begin = now - SignedDuration::from_secs(60);
+        let more = json!({
+            "scheduledOverrides": [{"startTime": begin.to_string(), "endTime": end.to_string(), "minReplicas": 3}],
+            "scaleDownDelaySecondsAfterScaleOut": 0,
+        });
+        autoscaler(0, 5, more)
+    };
+    pool(&world, 0, &until(now + SignedDuration::from_hours(1))).await?;
     settled(&world, 3).await?;
     let found = status(&world, "the schedule", |status| status.scheduled_overrides_summary.is_some()).await?;
     ensure!(scaling(&found).0 == "ScheduledOverride", "{:?}", scaling(&found));
+    let end_time = Timestamp::from_second(Timestamp::now().as_second())? + SignedDuration::from_secs(10);
+    apply(&world, &until(end_time)).await?;
     settled(&world, 0).await?;
     ensure!(Timestamp::now() >= end_time, "it ended too early");
     let found = status(&world, "no schedule", |status| status.scheduled_overrides_summary.is_none()).await?;

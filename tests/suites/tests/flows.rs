@@ -59,7 +59,7 @@ async fn a_manifest_becomes_runners_and_goes_back_to_nothing() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_shorter_than_the_pace_of_listings_are_no_failed_starts() -> Result<()> {
-    let world = brisk_world(&[], |_| {}).await?;
+    let world = brisk_world(&[], |options| options.github.behaviour.updates_itself = 0.0).await?;
     apply(&world, &deployment("web", 2)).await?;
     until::<RunnerReplicaSet>(&world, "2 idle in the status", |sets| {
         sets.iter().any(|set| set.status.as_ref().is_some_and(|status| status.idle_replicas == Some(2)))

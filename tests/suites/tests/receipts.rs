@@ -213,14 +213,13 @@ fn newest(world: &World, decision: &str) -> Result<Value> {
 
 /// The same, of a pool for instance.
 fn newest_of(world: &World, decision: &str, of: &[&str]) -> Result<Value> {
-    let file = std::env::temp_dir().join(format!("pacer-newest-{decision}-{}.json", std::process::id()));
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("newest.json");
     let place = file.display().to_string();
     let asked = ["policy", "receipts", "--decision", decision, "--last", "1", "--save", &place];
     let saved = pacer(world, &[&asked, of].concat())?;
     ensure!(saved.well, "{saved:#?}");
-    let text = std::fs::read_to_string(&file)?;
-    std::fs::remove_file(&file)?;
-    Ok(serde_json::from_str(&text)?)
+    Ok(serde_json::from_str(&std::fs::read_to_string(&file)?)?)
 }
 
 /// Waits until the set of four says that so many of its runners are busy, and the others are not.
@@ -248,7 +247,7 @@ async fn policies_are_told_of_nodes_jobs_and_limits() -> Result<()> {
     apply(&world, &with_spec(deployment("web", 4), "ephemeral", json!(false))).await?;
     apply(&world, &autoscaler(4, 4)).await?;
     settled(&world, 4).await?;
-    queue(&world, "web", 2, Duration::from_secs(5))?;
+    queue(&world, "web", 2, Duration::from_secs(15))?;
     busy(&world, 2).await?;
     succeeded(&world, 2).await?;
     busy(&world, 0).await?;
@@ -346,7 +345,7 @@ async fn further_facts_are_told_to_the_policy_that_asks_for_them_and_to_no_other
     settled(&world, 4).await?;
     apply(&world, &deployment("other", 1)).await?;
     settled(&world, 5).await?;
-    let jobs = queue(&world, "web", 2, Duration::from_secs(5))?;
+    let jobs = queue(&world, "web", 2, Duration::from_secs(15))?;
     busy(&world, 2).await?;
     succeeded(&world, 2).await?;
     busy(&world, 0).await?;

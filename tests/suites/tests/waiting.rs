@@ -159,7 +159,7 @@ async fn a_job_waits_for_the_limit_on_new_runners() -> Result<()> {
 }
 
 /// How long each job of the pool runs whose waiting jobs are told when they will start.
-const USUAL: Duration = Duration::from_secs(20);
+const USUAL: Duration = Duration::from_secs(40);
 
 /// How far the likely moment may be from the start: runners come and go, jobs are handed over, and the machine does other things.
 const MISSED: i64 = 15;

@@ -49,6 +49,19 @@ fn namespace_bounds_what_is_made_and_nothing_else() {
     }
 }
 
+#[test]
+fn number_with_too_many_digits_is_made_batch_by_batch() {
+    for (plan, expected) in [
+        (Plan::Create(BATCH), (Plan::Create(BATCH), true)),
+        (Plan::Create(BATCH + 1), (Plan::Create(BATCH), false)),
+        (Plan::Create(u32::MAX), (Plan::Create(BATCH), false)),
+        (Plan::Held { missing: u32::MAX }, (Plan::Held { missing: u32::MAX }, true)),
+        (ask(BATCH + 1), (ask(BATCH + 1), true)),
+    ] {
+        assert_eq!(plan.batch(), expected);
+    }
+}
+
 fn outdated(dead: &[usize], unstarted: &[usize], ask: u32) -> Plan {
     Plan::ScaleDown(ScaleDown { dead: dead.to_vec(), unstarted: unstarted.to_vec(), ask, outdated_only: true })
 }

@@ -26,7 +26,7 @@ use pacer_core::estimate::{Estimate, starts};
 use pacer_core::ledger::{Job, Ledger, State};
 use pacer_core::report::{Next, PER_MINUTE, Reports, Restraint, Saying, Threshold, Waiting};
 use pacer_core::scope::Scope;
-use pacer_core::waiting::{Pool, Queued, waits};
+use pacer_core::waiting::{Pool, PoolQueue, Queued};
 use pacer_github::GitHub;
 use tokio::time::MissedTickBehavior;
 
@@ -291,7 +291,7 @@ impl Desk<'_> {
         let estimate = estimates.get(index).copied().flatten();
         let labels = self.ledger.get(waiting.job).map(|job| job.about.labels.clone()).unwrap_or_default();
         let name = self.target.map(Target::name).unwrap_or_default();
-        Saying::of(name, &labels, job, &waits(job, pool.as_ref()), estimate)
+        Saying::of(name, &labels, job, &PoolQueue::of(pool.as_ref()).waits(job), estimate)
     }
 }
 

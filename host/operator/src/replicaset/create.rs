@@ -70,12 +70,12 @@ impl ReplicaSets {
         !statefulset::pods(&self.cluster.stores, &owner.target.namespace, &owner.target.name).is_empty()
     }
 
-    /// Makes so many runners.
+    /// Makes so many runners, which are all that are missing if the increase is `complete`.
     ///
     /// # Errors
     ///
     /// When the API server refused one of them; the others are made.
-    pub(super) async fn create(&self, of: Subject<'_>, fleet: &mut Fleet, count: u32) -> Result<(), Error> {
+    pub(super) async fn create(&self, of: Subject<'_>, fleet: &mut Fleet, count: u32, complete: bool) -> Result<(), Error> {
         if self.is_abandoned(of, fleet).await? {
             return Ok(());
         }
@@ -126,8 +126,10 @@ impl ReplicaSets {
         }
         created.into_iter().try_for_each(|result| result.map(drop))?;
         // Only a complete increase counts as meeting the demand; see `pacer_core::replacement`.
-        fleet.scaled.up = Some(of.clock.now);
-        memos.change(of.uid, |memo| memo.scaled.up = Some(of.clock.now));
+        if complete {
+            fleet.scaled.up = Some(of.clock.now);
+            memos.change(of.uid, |memo| memo.scaled.up = Some(of.clock.now));
+        }
         Ok(())
     }
 

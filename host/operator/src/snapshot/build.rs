@@ -12,7 +12,9 @@ use super::expense::Expenses;
 use super::fleet::{self, Sets};
 use super::ledger::{RunningJobs, known};
 use super::waits::Follower;
-use super::{Cause, Decision, Item, LeftOut, Operator, Redeliveries, Role, Section, Snapshot, VERSION, github, grown, shadow};
+use super::{
+    Cause, Decision, Item, LeftOut, Operator, Redeliveries, Role, Section, Snapshot, VERSION, github, grown, shadow, shown,
+};
 use crate::metrics::{Metrics, Sources};
 
 /// Makes snapshots; clones share what runners cost and how long jobs waited.
@@ -86,13 +88,15 @@ fn joined(mut whole: Snapshot, part: Snapshot, shard: u16) -> Snapshot {
 fn of(sources: &Sources, empty: Snapshot) -> Snapshot {
     let autoscalers = known(sources);
     let (sets, scalers) = (Sets::of(&sources.stores), fleet::scalers(&sources.stores));
-    let (runners, more_runners) = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));
+    let runners = fleet::runners(sources, &sets, &RunningJobs::of_ledgers(&autoscalers));
     let pools = fleet::pools(sources, &scalers, &runners);
     let remembered =
         |autoscaler: &Uid| sources.autoscalers.read(autoscaler, |memo| Remembered { pace: memo.pace(), polled: memo.polled() });
     let (jobs, more_jobs) = jobs(&sources.stores, &autoscalers, &runners, remembered, empty.at);
     let (failures, causes) = fleet::failures(sources, &sets, &runners);
     let (credentials, listings) = github::health(&sources.accesses, sources.github.as_ref());
+    // Counts, causes and reasons are those of all runners.
+    let (runners, more_runners) = shown(runners);
     let left_out = LeftOut { runners: more_runners, jobs: more_jobs };
     let operator = Operator { left_out, ..empty.operator };
     let decisions = decisions(sources);

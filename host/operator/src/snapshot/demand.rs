@@ -10,7 +10,7 @@ use pacer_cluster::object::Uid;
 use pacer_core::demand::Polled;
 use pacer_core::estimate::{Pace, starts};
 use pacer_core::ledger::State as Kept;
-use pacer_core::waiting::{self, Pool, Queued};
+use pacer_core::waiting::{self, Pool, PoolQueue, Queued};
 
 use super::fleet::key;
 use super::ledger::Known;
@@ -58,11 +58,11 @@ pub(super) fn jobs(
         let estimates = pool.as_ref().zip(pace).map(|(pool, pace)| starts(pool, &pace, &queued, now)).unwrap_or_default();
         let mut estimates = estimates.into_iter();
         let waiting = u32::try_from(queued.len()).unwrap_or(u32::MAX);
-        let mut place = 0_u32;
+        let (queue, mut place) = (PoolQueue::of(pool.as_ref()), 0_u32);
         for (id, job) in known {
             let waits = job.state == Kept::Queued;
             place = place.saturating_add(u32::from(waits));
-            let why = waits.then(|| waiting::waits(Queued { at: job.queued, place }, pool.as_ref()));
+            let why = waits.then(|| queue.waits(Queued { at: job.queued, place }));
             let (reason, reason_since) = why.map(|why| (as_told(&why.cause), why.since)).unzip();
             let estimate = if waits { estimates.next().flatten() } else { None };
             let job = Job {

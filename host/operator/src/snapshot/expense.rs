@@ -36,7 +36,7 @@ struct Kept {
 fn runners(all: &[Arc<Sources>]) -> Section<Runner> {
     let of = |sources: &Arc<Sources>| {
         let autoscalers = known(sources);
-        fleet::runners(sources, &fleet::Sets::of(&sources.stores), &RunningJobs::of_ledgers(&autoscalers)).0
+        fleet::runners(sources, &fleet::Sets::of(&sources.stores), &RunningJobs::of_ledgers(&autoscalers))
     };
     all.iter().flat_map(of).collect()
 }

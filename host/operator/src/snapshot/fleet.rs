@@ -13,7 +13,7 @@ use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 
 use super::ledger::RunningJobs;
-use super::{Cause, Counts, Failure, Pool, RUNNERS, Reason, Runner, Section, Trouble};
+use super::{Cause, Counts, Failure, Pool, Reason, Runner, Section, Trouble};
 use crate::metrics::Sources;
 use crate::pod::is_registration_only;
 use crate::standing::{Standing, State};
@@ -44,23 +44,15 @@ impl Sets {
     }
 }
 
-/// The runners that there is room for, and how many there is none for.
-pub(super) fn runners(sources: &Sources, sets: &Sets, jobs: &RunningJobs) -> (Section<Runner>, usize) {
+/// All runners but registration-only ones.
+pub(super) fn runners(sources: &Sources, sets: &Sets, jobs: &RunningJobs) -> Section<Runner> {
     let mut all = sources.stores.runners.state();
     all.retain(|runner| !is_registration_only(runner));
-    let left_out = all.len().saturating_sub(RUNNERS);
-    if left_out > 0 {
-        // Always the same ones.
-        all.sort_by(|one, other| {
-            (&one.metadata.namespace, &one.metadata.name).cmp(&(&other.metadata.namespace, &other.metadata.name))
-        });
-        all.truncate(RUNNERS);
-    }
     let runners = all.iter().map(|runner| {
         let told = told(sources, sets, jobs, runner);
         (format!("{}/{}", told.namespace, told.name), Arc::new(told))
     });
-    (runners.collect(), left_out)
+    runners.collect()
 }
 
 fn told(sources: &Sources, sets: &Sets, jobs: &RunningJobs, runner: &pacer_api::Runner) -> Runner {

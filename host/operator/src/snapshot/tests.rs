@@ -256,3 +256,13 @@ fn fifty_changes_of_a_thousand_runners_are_few_bytes() {
     println!("difference of 1,000 runners: {:?}, {} bytes", start.elapsed(), delta.len());
     assert!(delta.len() < 50 * 320, "{} bytes", delta.len());
 }
+
+#[test]
+fn runners_beyond_the_room_are_left_out_by_name_and_counted() {
+    let all = |count: usize| section((0..count).map(|number| (format!("ci/web-{number:06}"), runner("web", State::Idle, 0))));
+    for (count, left_out) in [(0, 0), (RUNNERS, 0), (RUNNERS + 1, 1), (RUNNERS + 4_000, 4_000)] {
+        let (shown, more) = shown(all(count));
+        assert_eq!((shown.len(), more), (count - left_out, left_out));
+        assert!(shown.keys().eq(all(count).keys().take(RUNNERS)));
+    }
+}

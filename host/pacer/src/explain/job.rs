@@ -12,7 +12,7 @@ use pacer_core::estimate::{Estimate, Pace, starts};
 use pacer_core::ledger::{Job, State};
 use pacer_core::policy::Quantiles;
 use pacer_core::recovery::Rerun;
-use pacer_core::waiting::{Queued, Waits, waits};
+use pacer_core::waiting::{PoolQueue, Queued, Waits};
 use pacer_github::GitHub;
 use pacer_operator::target::Target;
 use pacer_policy::{Inquiry, Record};
@@ -205,14 +205,15 @@ pub(super) fn stories(place: &Place, now: Timestamp) -> Vec<Story> {
         let pace = target.map(|target| place.pace(target)).unwrap_or_default();
         let moments: Vec<Timestamp> = queued.iter().map(|(at, _)| *at).collect();
         let estimates = pool.as_ref().map(|pool| starts(pool, &pace, &moments, now)).unwrap_or_default();
+        let queue = PoolQueue::of(pool.as_ref());
         for (id, job) in ledger.all() {
             let mut story = Story::of(id, job, autoscaler, target);
             if job.state == State::Queued {
-                let nth = queued.iter().position(|(_, other)| *other == id).unwrap_or_default();
+                let nth = queued.binary_search(&(job.queued, id)).unwrap_or_default();
                 story.estimate = estimates.get(nth).copied().flatten().map(|estimate| Guess::of(estimate, &pace));
                 let nth = u32::try_from(nth).unwrap_or(u32::MAX).saturating_add(1);
                 (story.place, story.waiting) = (Some(nth), Some(of));
-                story.waits(&waits(Queued { at: job.queued, place: nth }, pool.as_ref()));
+                story.waits(&queue.waits(Queued { at: job.queued, place: nth }));
             }
             stories.push(story);
         }

@@ -12,7 +12,7 @@ use crate::table;
 /// Arguments of `pacer policy precompile`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The file; the program finds only the default, which lies beside it and has its name and the ending `interpreter`.
+    /// File to write. Default: beside the program, named like it with `.interpreter` added; the program looks only there.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// Fails if the fastest call with an ordinary request of up to 1,000 items takes more than this share of the deadline.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_deadline: Option<u8>,
-    /// Fails if such a request takes more than this share of its fuel. Unlike time, fuel is the same on every machine.
+    /// Fails if a request of up to 1,000 items takes more than this share of its fuel. Unlike time, fuel is the same on every machine.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_fuel: Option<u8>,
     /// Sizes of the requests, separated by commas.

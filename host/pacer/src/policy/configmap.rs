@@ -23,7 +23,8 @@ const CLIENT_SIDE_BYTES: usize = (256 << 10) * 3 / 4 - (4 << 10);
 /// Arguments of `pacer policy configmap`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Components, or `builtin`. Each is used for the decisions that it exports.
+    /// Components, or `builtin`. Each is used for the decisions that it exports. `recover` is left out if the policy also makes other decisions: add it
+    /// with --decision (which then has to name all decisions).
     files: Vec<Source>,
     /// Name of the ConfigMap. The default is that of the default policy set in the operator's namespace.
     #[arg(long, default_value = DEFAULT_NAME)]
@@ -37,7 +38,7 @@ pub(crate) struct Arguments {
     /// YAML or JSON file with settings for all policies, or DECISION=FILE for one. Repeatable.
     #[arg(long = "settings", value_name = "[DECISION=]FILE")]
     settings: Vec<String>,
-    /// Shadow mode: the policies do not decide, they are compared with those that do.
+    /// Shadow mode: the policies are only compared with those that decide.
     #[arg(long)]
     shadow: bool,
     /// Does not compress the modules.

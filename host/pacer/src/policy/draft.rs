@@ -152,6 +152,10 @@ impl Draft {
             return Ok(());
         };
         ensure!(
+            decision != Decision::Recover,
+            "the shipped policy would rerun jobs: to stop reruns, remove recover from policies.yaml (kubectl edit configmap)"
+        );
+        ensure!(
             !self.annotations.contains_key(&kept(decision)),
             "{decision} is switched off already: pacer policy enable {decision} switches it on"
         );
@@ -401,6 +405,8 @@ mod tests {
         let off = changed(&bare, |draft| draft.disable(Some(Decision::Capacity)));
         let on = changed(&off, |draft| draft.enable(Some(Decision::Capacity)));
         assert!(on.differences(&bare).is_empty(), "{on:?}");
+        let refused = before.clone().disable(Some(Decision::Recover)).unwrap_err().to_string();
+        assert!(refused.contains("would rerun jobs"), "the shipped policy reruns jobs where nobody did: {refused}");
         let whole = changed(&before, |draft| draft.disable(None));
         assert!(whole.is_disabled() && whole.content == before.content && whole.clone().disable(None).is_err());
         assert!(whole.clone().enable(Some(Decision::Restart)).unwrap_err().to_string().contains("the set as a whole is"));

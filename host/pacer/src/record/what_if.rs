@@ -190,7 +190,7 @@ impl WhatIf {
     }
 
     fn take(&mut self, change: &Change) {
-        self.is_stale |= matches!(change, Change::Autoscaler(_) | Change::Deployment(_));
+        self.is_stale |= matches!(change, Change::Autoscaler(_) | Change::Deployment(_) | Change::RunnerSet(_));
         let now = Timestamp::now();
         self.pools.values_mut().for_each(|pool| pool.book.take(change, &self.stores, now));
     }

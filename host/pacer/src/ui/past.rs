@@ -8,8 +8,8 @@ use std::sync::Arc;
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use pacer_core::spend::Spending;
 use pacer_operator::snapshot::{
-    Budget, Cause, Counts, Credentials, Decision, Failure, JOBS, Job, JobState, LeftOut, Listing, Operator, Pool, RUNNERS,
-    Reason, Role, Runner, RunningJob, Section, Snapshot, VERSION, WaitBins, expenses, sight,
+    Budget, Cause, Counts, Credentials, Decision, Failure, JOBS, Job, JobState, LeftOut, Listing, Operator, Pool, Reason, Role,
+    Runner, RunningJob, Section, Snapshot, VERSION, WaitBins, expenses, shown, sight,
 };
 use pacer_operator::standing::State;
 use pacer_trace::surroundings::{self, Listings, Room};
@@ -352,11 +352,11 @@ impl Scene {
     }
 
     fn snapshot(self, by: &str, at: Timestamp) -> Snapshot {
-        let left_out =
-            LeftOut { runners: self.runners.len().saturating_sub(RUNNERS), jobs: self.jobs.len().saturating_sub(JOBS) };
-        let operator = Operator { role: Role::Acting, version: by.to_owned(), left_out, ..Operator::default() };
-        let runners: Section<Runner> = self.runners.iter().take(RUNNERS).map(|(name, runner)| self.told(name, runner)).collect();
+        let runners: Section<Runner> = self.runners.iter().map(|(name, runner)| self.told(name, runner)).collect();
         let pools = self.pools.values().map(|pool| of_pool(pool, &runners)).collect();
+        let (runners, more_runners) = shown(runners);
+        let left_out = LeftOut { runners: more_runners, jobs: self.jobs.len().saturating_sub(JOBS) };
+        let operator = Operator { role: Role::Acting, version: by.to_owned(), left_out, ..Operator::default() };
         let mut jobs: Vec<(&u64, &JobNow)> = self.jobs.iter().collect();
         jobs.sort_by_key(|(id, job)| (job.state == JobState::Running, job.queued, **id));
         let jobs = jobs.into_iter().take(JOBS).map(|(id, job)| of_job(*id, job)).collect();

@@ -305,7 +305,7 @@ impl Run<'_> {
         if !matches!(&plan, Plan::ScaleDown(plan) if plan.ask > 0) {
             pool.surplus_since = None;
         }
-        match plan {
+        match plan.batch().0 {
             Plan::Held { .. } | Plan::Full { .. } => {}
             Plan::Settled => pool.vacant = 0,
             Plan::Create(count) => {

@@ -12,7 +12,7 @@ use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, delete, end, kubectl, put, queue, running, settled, succeeded, world};
 use serde_json::json;
 
-use super::{autoscaler, by_polling, by_webhook, pool};
+use super::{autoscaler, by_polling, by_webhook, pool, status};
 
 /// How an autoscaler loses its credentials.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +45,9 @@ async fn keeps_its_number(loss: Loss) -> Result<()> {
     let own = put(autoscaler(1, 4, by_polling()), "/spec", "githubAPICredentialsFrom", json!({"secretRef": {"name": "scaler"}}));
     pool(&world, 1, &own).await?;
     settled(&world, 1).await?;
-    queue(&world, "web", 3, Duration::from_secs(40))?;
+    queue(&world, "web", 3, Duration::from_secs(90))?;
     running(&world, 3).await?;
-    settled(&world, 3).await?;
+    status(&world, "three for three jobs", |status| status.desired_replicas == Some(3)).await?;
     match loss {
         Loss::Deleted => delete::<Secret>(&world, "scaler").await?,
         Loss::Emptied => {

@@ -97,13 +97,13 @@ fn flags(help: &str) -> Vec<Flag> {
             // What it means follows at once where a few words say it for all of them.
             let (name, meaning) = line.split_once("  ").unwrap_or((line, ""));
             let long = name.split_once(", ").map_or(name, |(_, long)| long);
-            // That a switch can be given a value is of no interest here.
-            let name = long.split("[=").next().unwrap_or(long);
+            // That a switch can be given a value is of no interest here. What a value may have in brackets is a part of its name.
+            let name = if long.ends_with(']') { long.split("[=").next().unwrap_or(long) } else { long };
             let mut flag = Flag { name: name.to_owned(), ..Flag::default() };
             flag.says_at_once(meaning.trim());
             flags.push(flag);
         } else if let Some(flag) = flags.last_mut().filter(|_| indented >= 10) {
-            flag.says(line);
+            flag.says_at_once(line);
         }
     }
     flags.retain(|flag| !["--help", "--version"].contains(&flag.name.as_str()));
@@ -111,7 +111,7 @@ fn flags(help: &str) -> Vec<Flag> {
 }
 
 impl Flag {
-    /// Takes a line that has everything, what is in brackets at its end.
+    /// Takes a line, and what is in brackets at its end.
     fn says_at_once(&mut self, line: &str) {
         let group = |line: &str| {
             let (before, inside) = line.strip_suffix(']')?.rsplit_once('[')?;
@@ -137,7 +137,7 @@ impl Flag {
             let space = if self.meaning.is_empty() { "" } else { " " };
             self.meaning.push_str(space);
             self.meaning.push_str(&line.split_whitespace().collect::<Vec<_>>().join(" "));
-            let ends = self.meaning.ends_with(['.', ':', ';']);
+            let ends = self.meaning.ends_with(['.', ':', ';', '?']);
             self.meaning.push_str(if ends { "" } else { "." });
         }
     }
@@ -146,7 +146,8 @@ impl Flag {
 #[test]
 fn flags_are_read_from_a_short_help_text() {
     let found = flags(
-        "Cuts\n\nUsage: pacer cut\n\nOptions:\n  -o, --out <FILE>  Where; see [x] [default: a] [env: OUT=]\n      --all         All\n",
+        "Cuts\n\nUsage: pacer cut\n\nOptions:\n  -o, --out <FILE>  Where; see [x] [default: a] [env: OUT=]\n      --all         All\n      \
+         --only <A[=B]>  What else?\n",
     );
     let flag = |name: &str, default: &str, variable: &str, meaning: &str| Flag {
         name: name.to_owned(),
@@ -154,7 +155,12 @@ fn flags_are_read_from_a_short_help_text() {
         variable: variable.to_owned(),
         meaning: meaning.to_owned(),
     };
-    assert_eq!(found, [flag("--out <FILE>", "a", "OUT", "Where; see [x]."), flag("--all", "", "", "All.")]);
+    let expected = [
+        flag("--out <FILE>", "a", "OUT", "Where; see [x]."),
+        flag("--all", "", "", "All."),
+        flag("--only <A[=B]>", "", "", "What else?"),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -168,7 +174,7 @@ fn flags_are_read_from_a_help_text() {
     let found = flags(
         "Runs\n\nUsage: pacer run <FILE>\n\nArguments:\n  <FILE>\n          What\n\nOptions:\n      --addr <ADDR>\n          Where; see\n          \n          [default: :8080]\n\n      \
          --token <TOKEN>\n          A token\n          \n          [env: TOKEN=secret]\n\n      --hook[=<HOOK>]\n          \
-         Reports\n\n          [possible values: true, false]\n\n  -h, --help\n          Print help\n",
+         Reports\n\n          [possible values: true, false]\n\n      --since <TIME>\n          How far back [default: 7h] [env: SINCE=]\n\n  -h, --help\n          Print help\n",
     );
     let flag = |name: &str, default: &str, variable: &str, meaning: &str| Flag {
         name: name.to_owned(),
@@ -181,6 +187,7 @@ fn flags_are_read_from_a_help_text() {
         flag("--addr <ADDR>", ":8080", "", "Where; see."),
         flag("--token <TOKEN>", "", "TOKEN", "A token."),
         flag("--hook", "", "", "Reports."),
+        flag("--since <TIME>", "7h", "SINCE", "How far back."),
     ];
     assert_eq!(found, expected);
 }

@@ -9,11 +9,11 @@ use pacer_suites::{NAMESPACE, apply, brisk_world, deployment, end_as_it_is, sett
 use serde_json::{Value, json};
 
 use crate::verbs::said;
-use crate::{LIVE, annotation, condition, event_in, goes, phase, status};
+use crate::{annotation, condition, event_in, goes, phase, status};
 
 const SET: &str = "scale-down: {module: policy.js}\n";
 
-fn text(opinion: &str) -> String {
+pub(crate) fn text(opinion: &str) -> String {
     format!(
         "export const name = \"opinion\";\n\
          export function scaleDown(request) {{\n\
@@ -22,7 +22,7 @@ fn text(opinion: &str) -> String {
     )
 }
 
-async fn put(world: &World, text: &str) -> Result<()> {
+pub(crate) async fn put(world: &World, text: &str) -> Result<()> {
     let set = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -47,16 +47,14 @@ async fn a_text_decides_is_edited_and_stays_when_the_next_is_broken() -> Result<
     ensure!(policy.starts_with("opinion@sha256:"), "{first}");
     goes(&world, "the first opinion, of ").await?;
 
-    // Edited: the new text decides within two seconds.
+    // Edited: the new text decides.
     put(&world, &text("the second opinion")).await?;
     let began = Instant::now();
     let second = status(&world, NAMESPACE, "opinions", "the second text", |status| {
         status["phase"] == "Active" && status["digest"] != first["digest"]
     })
     .await?;
-    let live = began.elapsed();
-    println!("edited text in force after {live:?}");
-    ensure!(live < LIVE, "live after {live:?}");
+    println!("edited text in force after {:?}", began.elapsed());
     goes(&world, "the second opinion, of ").await?;
 
     // A mistake: refused with its place, and the text before it goes on.

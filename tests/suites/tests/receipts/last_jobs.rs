@@ -33,7 +33,7 @@ async fn the_last_job_of_a_persistent_runner_is_known_after_a_kill_of_the_operat
     apply(&world, &autoscaler(4, 4)).await?;
     settled(&world, 4).await?;
     opinions_decide(&world).await?;
-    let jobs = queue(&world, "web", 2, Duration::from_secs(5))?;
+    let jobs = queue(&world, "web", 2, Duration::from_secs(15))?;
     busy(&world, 2).await?;
     succeeded(&world, 2).await?;
     busy(&world, 0).await?;

@@ -1,5 +1,7 @@
 //! `pacer adopt --dry-run` on a cluster with an installation of ARC's, and the commands that it prints.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -7,7 +9,7 @@ use pacer_api::Runner;
 use pacer_harness::controlplane::Apply;
 use pacer_harness::operator::binary;
 use pacer_harness::world::World;
-use pacer_suites::{api, arc};
+use pacer_suites::{PATIENCE, api, arc};
 use serde_json::{Value, json};
 
 /// What a run of the command said, and its exit code.
@@ -204,6 +206,15 @@ async fn it_names_what_becomes_of_each_object_and_how_to_remove_the_rest() -> Re
     apply_all(&world, &cert_manager()).await?;
     let established = ["wait", "--for=condition=Established", "crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io"];
     ensure!(world.plane.kubectl(&established).await?.status.success());
+    // The API server tells of a group only some time after its kinds are established.
+    let found = tokio::time::timeout(PATIENCE, async {
+        while !world.plane.kubectl(&["get", "certificates.cert-manager.io,issuers.cert-manager.io", "-A"]).await?.status.success()
+        {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        anyhow::Ok(())
+    });
+    found.await.context("cert-manager's kinds are not served")??;
     apply_all(&world, &certificates()).await?;
     let (report, _) = report(&world).await?;
     for list in ["first", "leftovers"] {

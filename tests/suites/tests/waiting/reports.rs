@@ -20,7 +20,7 @@ use super::{LONG, at_work, takes_jobs};
 const THRESHOLD: &str = "3s";
 
 /// A job that ends while others wait for its runner.
-const SHORT: Duration = Duration::from_secs(25);
+const SHORT: Duration = Duration::from_secs(60);
 
 /// Between two texts of one report; what it is is tested with the rule.
 const INTERVAL: Duration = Duration::from_secs(60);

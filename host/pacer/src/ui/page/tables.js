@@ -41,7 +41,8 @@ export const text = (of) => (cell, value) => say(cell, String(of(value) ?? ""));
 export const moment = (of) => (cell, value) => setSince(cell.firstChild, of(value));
 export const age = () => since(null);
 export const ascending = (of) => (one, other) => (of(one[1]) < of(other[1]) ? -1 : Number(of(one[1]) > of(other[1])));
-const newestFirst = (entries) => [...entries].sort((one, other) => (one[0] < other[0] ? 1 : -1));
+// Keys are counted anew in each shard, and tell nothing across shards.
+const newestFirst = (entries) => [...entries].sort((one, other) => Date.parse(other[1].at) - Date.parse(one[1].at) || (one[0] < other[0] ? 1 : -1));
 
 export function described(cell, strong, rest) {
   keyed(cell, [["a", strong], ["b", rest ?? ""]], (key) => h(key === "a" ? "b" : "span"), say);

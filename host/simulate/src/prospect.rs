@@ -117,7 +117,8 @@ mod tests {
     /// Two runners that are always there, and jobs that each of them could take.
     fn fixed(minimum: u32) -> Trace {
         let work: Vec<Work> = (0..10).map(|index| (10 + index * 20, 10)).collect();
-        let mut trace = trace(PoolSettings { replicas: 2, webhooks: false, ..settings(minimum, 9, false, 0) }, &work, &[5]);
+        let mut trace =
+            trace(PoolSettings { replicas: 2, webhooks: false, ..settings(minimum, minimum.max(9), false, 0) }, &work, &[5]);
         trace.records.retain(|record| !matches!(record.what, What::JobStarted { .. } | What::Checkpoint {}));
         for name in ["one", "two"] {
             let runner: Arc<str> = Arc::from(name);

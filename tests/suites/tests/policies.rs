@@ -88,6 +88,20 @@ fn phase(wanted: &'static str) -> impl Fn(&Value) -> bool {
     move |status| status["phase"] == wanted
 }
 
+/// A fleet that asks for the policy set `opinions`.
+async fn fleet(world: &World, size: u32) -> Result<()> {
+    let mut web = deployment("web", size);
+    web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
+    apply(world, &web).await?;
+    settled(world, size as usize).await
+}
+
+/// Waits until another content of the set `opinions` than `before` is in force, and returns its digest.
+async fn active(world: &World, before: &Value) -> Result<Value> {
+    let other = |status: &Value| status["phase"] == "Active" && status["digest"] != *before;
+    Ok(status(world, NAMESPACE, "opinions", "another set in force", other).await?["digest"].clone())
+}
+
 /// Waits until a deployment's condition is as wanted.
 async fn condition(world: &World, type_: ConditionType, verdict: Verdict, reason: &str) -> Result<String> {
     let of = |deployment: &RunnerDeployment| {

@@ -26,6 +26,9 @@ const OWN: &str = "actions-runner-system";
 /// A job lives for so long when nothing happens to it.
 const RUNS: Duration = Duration::from_secs(30);
 
+/// How long a job may take to run again: GitHub is looked at after a quarter of a minute, and then again.
+const LATER: Duration = Duration::from_secs(120);
+
 /// The shipped policy is in charge of dead jobs.
 const SHIPPED: &[(&str, &str)] = &[("policies.yaml", "recover: builtin\n")];
 
@@ -98,7 +101,7 @@ fn attempts(world: &World, job: JobId) -> Vec<Job> {
 async fn again(world: &World, job: JobId) -> Result<JobId> {
     let run = world.github.job(job).context("no job")?.run;
     let well = |job: &Job| job.run == run && job.attempt == 2 && job.conclusion == Some(Conclusion::Success);
-    let outcome = world.github.wait_for(PATIENCE, |view| view.all_jobs().any(well)).await;
+    let outcome = world.github.wait_for(LATER, |view| view.all_jobs().any(well)).await;
     world.check(outcome).await.with_context(|| format!("waiting for job {job} to run again"))?;
     Ok(attempts(world, job).into_iter().find(well).context("it was there")?.id)
 }
@@ -239,7 +242,7 @@ async fn flood_of_dead_jobs_stays_within_the_budget() -> Result<()> {
         nodes(&world)?.evict(NAMESPACE, &runner).await?;
     }
     let again = |job: &&Job| job.attempt == 2 && job.conclusion == Some(Conclusion::Success);
-    let outcome = world.github.wait_for(PATIENCE, |view| view.all_jobs().filter(again).count() == 3).await;
+    let outcome = world.github.wait_for(LATER, |view| view.all_jobs().filter(again).count() == 3).await;
     world.check(outcome).await.context("waiting for three jobs to run again")?;
     event(&world, "JobNotRunAgain", |note| note.contains("its budget")).await?;
     // One that dies in its second attempt has had its chance.

@@ -80,10 +80,7 @@ async fn a_policy_in_rust_that_panics_is_quoted_with_its_place() -> Result<()> {
 
     // What the people on call see.
     let sheet = "scale-down: {module: m, settings: {how: index}}\n";
-    let mut web = deployment("web", 6);
-    web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
-    apply(&world, &web).await?;
-    settled(&world, 6).await?;
+    fleet(&world, 6).await?;
     put_files(&world, NAMESPACE, "opinions", sheet, vec![("m", std::fs::read(&module)?)]).await?;
     status(&world, NAMESPACE, "opinions", "the policy that fails", phase("Active")).await?;
     let place = format!(", at {SOURCE}:{}", line_of("candidates[")?);

@@ -10,20 +10,12 @@ use serde_json::{Value, json};
 
 use crate::guest::Guest;
 use crate::verbs::said;
-use crate::{annotation, condition, event_in, goes, killed_and_started_again, phase, put, status};
+use crate::{active, annotation, condition, event_in, fleet, goes, killed_and_started_again, phase, put, status};
 
 const REPOSITORY: &str = "team/opinions";
 
 /// Registries of the tests are on this machine.
 const LOOPBACK: &str = "--policy-registries-on-loopback";
-
-/// A fleet that asks for the policy set `opinions`.
-async fn fleet(world: &World, size: u32) -> Result<()> {
-    let mut web = deployment("web", size);
-    web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
-    apply(world, &web).await?;
-    settled(world, size as usize).await
-}
 
 /// Pushes a policy that gives this reason, and names it.
 async fn push(registry: &Registry, why: &str) -> Result<String> {
@@ -38,11 +30,6 @@ async fn ask_for(world: &World, reference: &str) -> Result<()> {
 async fn refused(world: &World, reason: &str) -> Result<Value> {
     let wanted = |status: &Value| status["lastError"]["reason"] == reason;
     status(world, NAMESPACE, "opinions", reason, wanted).await
-}
-
-async fn active(world: &World, before: &Value) -> Result<Value> {
-    let other = |status: &Value| status["phase"] == "Active" && status["digest"] != *before;
-    Ok(status(world, NAMESPACE, "opinions", "another set in force", other).await?["digest"].clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,11 +5,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use pacer_api::condition::{ConditionType, Verdict};
 use pacer_harness::world::World;
-use pacer_suites::{NAMESPACE, apply, brisk_world, deployment, end_as_it_is, settled};
+use pacer_suites::{NAMESPACE, apply, brisk_world, end_as_it_is};
 use serde_json::{Value, json};
 
 use crate::verbs::said;
-use crate::{annotation, condition, event_in, goes, phase, status};
+use crate::{condition, event_in, fleet, goes, phase, status};
 
 const SET: &str = "scale-down: {module: policy.js}\n";
 
@@ -35,10 +35,7 @@ pub(crate) async fn put(world: &World, text: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_decides_is_edited_and_stays_when_the_next_is_broken() -> Result<()> {
     let world = brisk_world(&[], |_| {}).await?;
-    let mut web = deployment("web", 12);
-    web["metadata"]["annotations"] = json!({annotation::POLICIES: "opinions"});
-    apply(&world, &web).await?;
-    settled(&world, 12).await?;
+    fleet(&world, 12).await?;
     put(&world, &text("the first opinion")).await?;
     let began = Instant::now();
     let first = status(&world, NAMESPACE, "opinions", "the first text", phase("Active")).await?;

@@ -1,6 +1,9 @@
 //! Owner references.
 
 use kube::Resource;
+use kube::api::ObjectMeta;
+
+use crate::object::Uid;
 
 /// The controlling owner of an object, whether it exists or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,4 +23,10 @@ pub fn controller<O: Resource<DynamicType = ()>>(object: &impl Resource) -> Opti
         .iter()
         .find(|owner| owner.controller == Some(true) && owner.kind == kind && !owner.uid.is_empty())
         .map(|owner| Controller { uid: &owner.uid, name: &owner.name })
+}
+
+/// Whether an object is owned by the one with this UID: another object may have the name that it would have.
+#[must_use]
+pub fn is_owned(object: &ObjectMeta, by: &Uid) -> bool {
+    object.owner_references.iter().flatten().any(|owner| owner.uid == by.as_str())
 }

@@ -17,6 +17,7 @@ use pacer_api::Runner;
 use pacer_api::names::annotation;
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::object::Uid;
+use pacer_cluster::owner::is_owned;
 use pacer_core::scope::Scope;
 use pacer_github::{JitRequest, JustInTime};
 use serde_json::json;
@@ -70,7 +71,7 @@ impl Configurations {
     /// When the API server does not answer.
     pub async fn recall(&self, runner: &Runner, uid: &Uid) -> Result<Option<Recalled>, Error> {
         let secret = self.secrets(runner).get_opt(&name(uid)).await?;
-        let own = secret.filter(|secret| secret.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
+        let own = secret.filter(|secret| is_owned(&secret.metadata, uid));
         Ok(own.map(|secret| match secret.annotations().get(annotation::RUNNER_ID).and_then(|id| id.parse().ok()) {
             Some(id) => Recalled::Made { id, source: source(uid, id) },
             None => Recalled::Begun,

@@ -14,6 +14,7 @@ use pacer_cluster::clock::Clock;
 use pacer_cluster::fence::{Fence, NotLeader};
 use pacer_cluster::live;
 use pacer_cluster::object::Uid;
+use pacer_cluster::owner::is_owned;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::stop::{IDLE_GRACE, PodDeletion};
 use pacer_github::Removal;
@@ -107,7 +108,7 @@ impl Removals {
             return Ok(false);
         }
         let live = live::object::<Pod>(&self.client, of.namespace, &of.facts.name).await?;
-        let own = live.filter(|live| live.owner_references().iter().any(|owner| owner.uid == of.uid.as_str()));
+        let own = live.filter(|live| is_owned(&live.metadata, of.uid));
         // Of a node that was found silent nothing new shows in the pod, and what the kubelet saw last is believed only until the job counts as lost.
         let silent_since = of.facts.pod.as_ref().and_then(|pod| pod.silent_since);
         Ok(own.is_some_and(|live| {

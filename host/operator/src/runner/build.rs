@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::Runner;
@@ -17,6 +17,7 @@ use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
 use pacer_cluster::live;
 use pacer_cluster::object::Uid;
+use pacer_cluster::owner::is_owned;
 use pacer_core::facts::Refuser;
 use pacer_core::namesake::{self, Namesake};
 use pacer_github::runner_list::Haste;
@@ -95,11 +96,6 @@ impl<E: Into<Error>> From<E> for Hindrance {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
-}
-
-/// Whether a pod is that Runner's: another one may have its name.
-pub(super) fn owns(runner: &Uid, pod: &ObjectMeta) -> bool {
-    pod.owner_references.iter().flatten().any(|owner| owner.uid == runner.as_str())
 }
 
 /// What the API server did with a pod.
@@ -350,7 +346,7 @@ impl Runners {
         let (namespace, name) = (runner.namespace().unwrap_or_default(), runner.name_any());
         let Some(pod) = live::metadata::<Pod>(&self.cluster.client, &namespace, &name).await? else { return Ok(Made::Existed) };
         let uid = Uid::of(runner)?;
-        if owns(&uid, &pod) {
+        if is_owned(&pod, &uid) {
             return Ok(Made::Existed);
         }
         if pod.deletion_timestamp.is_some() {

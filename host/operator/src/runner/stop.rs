@@ -12,13 +12,13 @@ use pacer_api::names::finalizer;
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::events::Reason;
 use pacer_cluster::live;
+use pacer_cluster::owner::is_owned;
 use pacer_core::rollout::Leaving;
 use pacer_core::stop::{self, PodDeletion, Step, WaitReason};
 use pacer_github::Removal;
 use pacer_github::runner_list::Haste;
 use serde_json::json;
 
-use super::build::owns;
 use super::{Runners, Subject, linked};
 use crate::access::{Access, NEXT_PERMIT};
 use crate::arc;
@@ -145,7 +145,7 @@ impl Runners {
         }
         let namespace = of.runner.namespace().unwrap_or_default();
         let pod = live::metadata::<Pod>(&self.cluster.client, &namespace, &observed.facts.name).await?;
-        Ok(pod.is_some_and(|pod| owns(of.uid, &pod)))
+        Ok(pod.is_some_and(|pod| is_owned(&pod, of.uid)))
     }
 
     /// Takes the finalizer away; others stay, they are not ours.

@@ -55,7 +55,7 @@ SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildca
 # The longest begin first, so that none of them is left to run alone.
 LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover rollouts flows runnersets modes recover doctor alerts
 # They bound seconds and requests: they run when all the others are over, one without another, and then two that leave the machine idle side by side.
-ALONE := limits
+ALONE := limits hostile
 QUIETEST := scale shards
 # They have tests that do so, which are ignored until then.
 TIMED := policies

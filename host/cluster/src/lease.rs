@@ -124,7 +124,7 @@ impl Election {
     /// Only a look proves that. A conflict may come from whoever annotates the Lease, or from an earlier renewal of ours whose answer was late.
     async fn attempt(&mut self) -> Result<bool, kube::Error> {
         for _ in 0..TRIES {
-            let read = match self.seat.look().await? {
+            let read = match self.seat.stand().await? {
                 Standing::Held { holder, .. } => {
                     if self.holder.as_ref() != Some(&holder) {
                         tracing::info!(lease = %self.config.name, holder, "another operator leads; waiting for the lease");
@@ -140,5 +140,109 @@ impl Election {
             }
         }
         Err(seat::crowded())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response, StatusCode};
+    use k8s_openapi::api::coordination::v1::Lease;
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::{BoxError, service_fn};
+
+    use super::*;
+
+    /// An API server that has one Lease, and the methods it was called with.
+    #[derive(Default)]
+    struct Server {
+        lease: Option<Lease>,
+        version: u64,
+        calls: Vec<Method>,
+    }
+
+    impl Server {
+        fn keep(&mut self, mut lease: Lease) -> Lease {
+            self.version += 1;
+            lease.metadata.resource_version = Some(self.version.to_string());
+            self.lease = Some(lease.clone());
+            lease
+        }
+
+        /// Somebody else writes it.
+        fn change(&mut self, change: impl FnOnce(&mut Lease)) {
+            let mut lease = self.lease.clone().unwrap();
+            change(&mut lease);
+            self.keep(lease);
+        }
+
+        fn answer(&mut self, method: &Method, body: &[u8]) -> Result<Lease, StatusCode> {
+            self.calls.push(method.clone());
+            if *method == Method::GET {
+                return self.lease.clone().ok_or(StatusCode::NOT_FOUND);
+            }
+            let lease: Lease = serde_json::from_slice(body).unwrap();
+            let version = |lease: &Lease| lease.metadata.resource_version.clone();
+            match self.lease.as_ref().map(version) == Some(version(&lease)) || self.lease.is_none() {
+                true => Ok(self.keep(lease)),
+                false => Err(StatusCode::CONFLICT),
+            }
+        }
+
+        fn calls(&mut self) -> Vec<Method> {
+            std::mem::take(&mut self.calls)
+        }
+    }
+
+    fn client(server: &Arc<Mutex<Server>>) -> Client {
+        let server = server.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let (code, answer) = match server.lock().unwrap().answer(&head.method, &body) {
+                    Ok(lease) => (StatusCode::OK, serde_json::to_vec(&lease)?),
+                    Err(code) => {
+                        let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
+                        let status = json!({"status": "Failure", "message": "", "reason": reason, "code": code.as_u16()});
+                        (code, serde_json::to_vec(&status)?)
+                    }
+                };
+                let mut answer = Response::new(Body::from(answer));
+                *answer.status_mut() = code;
+                Ok::<_, BoxError>(answer)
+            }
+        });
+        Client::new(service, "ci")
+    }
+
+    #[tokio::test]
+    async fn holder_renews_with_one_write_and_reads_only_after_somebody_else_has_written() {
+        let server = Arc::new(Mutex::new(Server::default()));
+        let (namespace, name) = ("ci".to_owned(), "operator".to_owned());
+        let config = LeaseConfig { namespace, name, identity: "we".to_owned(), timing: LeaseTiming::default() };
+        let mut election = Election::new(client(&server), config, Fence::closed());
+        let calls = || server.lock().unwrap().calls();
+        assert!(election.attempt().await.unwrap());
+        assert_eq!(calls(), [Method::GET, Method::POST]);
+        for _ in 0..2 {
+            assert!(election.attempt().await.unwrap());
+            assert_eq!(calls(), [Method::PUT]);
+        }
+
+        let annotate = |lease: &mut Lease| lease.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
+        server.lock().unwrap().change(annotate);
+        assert!(election.attempt().await.unwrap());
+        assert_eq!(calls(), [Method::PUT, Method::GET, Method::PUT]);
+        let annotations = server.lock().unwrap().lease.clone().unwrap().metadata.annotations.unwrap();
+        assert_eq!(annotations["a"], "b", "what others wrote stays");
+
+        server.lock().unwrap().change(|lease| lease.spec.as_mut().unwrap().holder_identity = Some("another".to_owned()));
+        assert!(!election.attempt().await.unwrap());
+        assert!(!election.attempt().await.unwrap(), "it is another's until its time is over");
+        assert_eq!(calls(), [Method::PUT, Method::GET, Method::GET]);
     }
 }

@@ -205,6 +205,13 @@ impl Spending {
         }
     }
 
+    /// The clock was set back to this moment: what was counted stays, and time is counted from here on.
+    pub fn set_back(&mut self, now: Timestamp) {
+        for account in self.runners.values_mut() {
+            account.until = account.until.min(now);
+        }
+    }
+
     /// What was spent so far, that of runners which have had no job yet included.
     #[must_use]
     pub fn spent(&self) -> BTreeMap<Whose, Spent> {
@@ -436,6 +443,20 @@ mod tests {
         spending.until("ci/web-1", at(50));
         assert_eq!(*spending.settled(), [(of("acme/app"), sum(1, 10.0, 40.0, 50.0))].into());
         assert_eq!(spending.until("ci/other", at(50)), Elapsed::default());
+    }
+
+    #[test]
+    fn time_is_counted_from_where_the_clock_was_set_back_to() {
+        let (mut spending, runner) = (Spending::default(), Arc::from("ci/web-1"));
+        spending.see(&runner, sight(Doing::Idle, 0, None), at(7_200));
+        assert_eq!(spending.until("ci/web-1", at(7_210)).idle, 10.0);
+        spending.set_back(at(3_600));
+        assert_eq!(spending.until("ci/web-1", at(3_600)), Elapsed::default());
+        // It became busy before the clock was set back.
+        let elapsed = spending.see(&runner, sight(Doing::Busy, 7_212, Some("acme/app")), at(3_605));
+        assert_eq!((elapsed.idle, elapsed.busy), (5.0, 0.0));
+        assert_eq!(spending.gone("ci/web-1", at(3_625)).busy, 20.0);
+        assert_eq!(spending.spent().into_iter().collect::<Vec<_>>(), [(of("acme/app"), sum(1, 20.0, 15.0, 35.0))]);
     }
 
     #[test]

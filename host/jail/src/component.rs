@@ -67,6 +67,26 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
     Ok(decisions)
 }
 
+/// Names of the interfaces that a component exports itself, not those of what is nested in it. What is no component has none.
+#[must_use]
+pub fn interfaces(component: &[u8]) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut depth = 0_usize;
+    for payload in Parser::new(0).parse_all(component).map_while(Result::ok) {
+        match payload {
+            Payload::Version { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentExportSection(exports) if depth == 1 => {
+                let instances =
+                    exports.into_iter().map_while(Result::ok).filter(|export| export.kind == ComponentExternalKind::Instance);
+                names.extend(instances.map(|export| export.name.name));
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
 /// What the file is, by its first bytes; a file in a ConfigMap is quickly the wrong one.
 fn form(bytes: &[u8]) -> Result<(), LoadError> {
     if bytes.len() > RAW_BYTES {
@@ -152,4 +172,28 @@ fn features() -> WasmFeatures {
         | WasmFeatures::FLOATS
         | WasmFeatures::EXTENDED_CONST
         | WasmFeatures::COMPONENT_MODEL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_those_that_a_component_exports_itself() {
+        let text = r#"(component
+            (component (instance $none) (export "pacer:policy/restart@0.1.0" (instance $none)))
+            (component $part)
+            (instance $none)
+            (export "pacer:policy/scale-down@0.2.0" (instance $none))
+            (export "part" (component $part))
+            (export "pacer:policy/lifecycle@0.2.0" (instance $none)))"#;
+        let component = wat::parse_str(text).unwrap();
+        let expected = ["pacer:policy/scale-down@0.2.0", "pacer:policy/lifecycle@0.2.0"];
+        assert_eq!(interfaces(&component), expected);
+        for end in 0..component.len() {
+            let found = interfaces(&component[..end]);
+            assert!(expected.starts_with(&found), "{found:?} in the first {end} bytes");
+        }
+        assert_eq!(interfaces(b"export function restart() {}"), [""; 0]);
+    }
 }

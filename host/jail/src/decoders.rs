@@ -14,7 +14,10 @@ const TEXT: &str = include_str!("../../../examples/policies/wat/policy.wat");
 
 #[test]
 fn component_is_taken_or_refused_whatever_it_is() {
-    pacer_fuzz::bytes!([packing::unpack(COMPONENT).unwrap()], |bytes| component::inspect(bytes).is_ok());
+    pacer_fuzz::bytes!([packing::unpack(COMPONENT).unwrap()], |bytes| {
+        let interfaces = component::interfaces(bytes).len();
+        component::inspect(bytes).is_ok_and(|decisions| interfaces > decisions.len())
+    });
 }
 
 #[test]

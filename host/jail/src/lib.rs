@@ -45,6 +45,8 @@ use pacer_policy::protocol::{LINGER, Role};
 use engine::Engine;
 use probe::{Parent, Surroundings};
 
+pub use component::interfaces;
+
 /// Stack of the thread that does the work, in bytes. What is nested deeper than this allows ends the process.
 const STACK_BYTES: usize = 32 << 20;
 

@@ -37,8 +37,9 @@ pub(crate) struct Loaded {
     pub(crate) description: Description,
 }
 
-/// Checks, compiles, links, starts and tries a component, in this order. The trial uses no settings, with which a policy may decline to answer;
-/// [`Linked::rehearse`] is for the settings it will have.
+/// Checks, compiles, links, starts and tries a component, in this order. The trial uses no settings, with which a policy may decline to answer, and the
+/// highest limits, because policy sets with different limits may share the component. [`Linked::validate_settings`] and [`Linked::rehearse`] are for the
+/// settings and limits it will have.
 ///
 /// # Errors
 ///
@@ -56,7 +57,7 @@ pub(crate) fn load(engine: &Engine, bytes: &[u8]) -> Result<(Loaded, Compiled), 
     linked.start(engine)?;
     let description = linked.describe(engine)?;
     for decision in decisions {
-        linked.smoke(engine, decision, NO_SETTINGS, &Limits::default(), Declining::Allowed)?;
+        linked.smoke(engine, decision, NO_SETTINGS, &Limits::highest(), Declining::Allowed)?;
     }
     Ok((Loaded { linked, description }, compiled))
 }
@@ -66,7 +67,7 @@ impl Linked {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed.
+    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed; [`Refusal::Instantiate`] when the limits are too low for a start.
     pub(crate) fn validate_settings(&self, engine: &Engine, settings: &str, limits: &Limits) -> Result<(), LoadError> {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(settings) {
             return Err(LoadError::new(Refusal::Settings, format!("the settings are not JSON: {error}")));
@@ -101,7 +102,12 @@ impl Linked {
                     .collect();
                 Err(LoadError::new(Refusal::Settings, list.join("; ")))
             }
-            Err(fault) => Err(LoadError::new(Refusal::Settings, format!("validate-settings failed: {fault}"))),
+            Err(fault) => {
+                // This is the first call with the limits of the policy set, so it also fails when they are too low for a start.
+                let starts = !matches!(fault, Fault::Memory | Fault::Instantiate(_));
+                let code = if starts { Refusal::Settings } else { Refusal::Instantiate };
+                Err(LoadError::new(code, format!("validate-settings failed: {fault}")))
+            }
         }
     }
 
@@ -157,7 +163,7 @@ pub(crate) fn interpret(engine: &Engine, interpreter: &Linked, text: &str) -> Re
     linked.recover = linked.recover.filter(|_| *takes.get(Decision::Recover));
     let description = linked.describe(engine)?;
     for decision in Decision::ALL.into_iter().filter(|decision| *takes.get(*decision)) {
-        linked.smoke(engine, decision, NO_SETTINGS, &Limits::default(), Declining::Allowed)?;
+        linked.smoke(engine, decision, NO_SETTINGS, &Limits::highest(), Declining::Allowed)?;
     }
     Ok(Loaded { linked, description })
 }
@@ -237,7 +243,7 @@ impl Linked {
     /// The decisions that a text takes.
     fn check_text(&self, engine: &Engine) -> Result<PerDecision<bool>, LoadError> {
         let (answer, _) = with_chances(|| {
-            call(engine, self, &Limits::default(), 0, |store, instance| {
+            call(engine, self, &Limits::highest(), 0, |store, instance| {
                 let program = instance.get_export_index(&mut *store, None, PROGRAM);
                 let check = instance.get_export_index(&mut *store, program.as_ref(), "check");
                 let check = check.ok_or_else(|| wasmtime::Error::msg("the interpreter lacks check"))?;
@@ -257,7 +263,7 @@ impl Linked {
     /// Instantiates under limits and resolves every function, which is where wrong record types show.
     fn start(&self, engine: &Engine) -> Result<(), LoadError> {
         let (answer, _) = with_chances(|| {
-            call(engine, self, &Limits::default(), 0, |store, instance| {
+            call(engine, self, &Limits::highest(), 0, |store, instance| {
                 let typed = (|| {
                     // Resolves the functions of an interface, whichever version it has.
                     macro_rules! resolve {
@@ -299,7 +305,7 @@ impl Linked {
 
     fn describe(&self, engine: &Engine) -> Result<Description, LoadError> {
         let (answer, _) = with_chances(|| {
-            call(engine, self, &Limits::default(), 0, |store, instance| {
+            call(engine, self, &Limits::highest(), 0, |store, instance| {
                 Ok(Ok(match &self.lifecycle {
                     Version::First(indices) => {
                         let said = indices.load(&mut *store, instance)?.call_describe(store)?;

@@ -203,6 +203,24 @@ async fn staging_tries_every_policy_with_its_settings() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policy_that_needs_more_memory_is_accepted_if_its_entry_allows_it() {
+    let (host, _) = host();
+    let grow = "(if (i32.eq (memory.grow (i32.const 400)) (i32.const -1)) (then unreachable)) (i32.const 2048)";
+    let cases = [
+        (Guest::choosing(&[(0, "a")]).memory("(memory (export \"memory\") 512)"), "PolicyStartFailed"),
+        (Guest::select(grow).unrehearsed(), "PolicySmokeFailed"),
+    ];
+    for (guest, reason) in cases {
+        let modules = [("a", guest.component())];
+        let refused = parse("scale-down: {module: a}", &modules).unwrap().stage(&host).await.unwrap_err();
+        assert_eq!(refused.reason(), reason, "{refused}");
+        assert!(refused.to_string().contains("it asked for more memory than it may have"), "{refused}");
+        let staged = stage(&host, "scale-down: {module: a, limits: {memoryMebibytes: 32}}", &modules).await;
+        assert_eq!(host.compose(&[&staged]).scale_down(request(4, 1)).await.fault, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_most_specific_set_decides_and_the_rest_is_inherited() {
     let (host, _) = host();
     let first = stage(&host, "scale-down: {module: a}", &[("a", Guest::choosing(&[(1, "cluster")]).component())]).await;

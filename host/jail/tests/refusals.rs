@@ -139,7 +139,7 @@ fn policies_that_fail_when_they_are_tried() {
             Refusal::Instantiate,
             "it trapped: unreachable, in start",
         ),
-        (Guest::choosing(&[]).memory("(memory (export \"memory\") 1000)"), Refusal::Instantiate, "memory"),
+        (Guest::choosing(&[]).memory("(memory (export \"memory\") 1025)"), Refusal::Instantiate, "memory"),
         (Guest::choosing(&[]).with("(table 10001 funcref)"), Refusal::Instantiate, "memory"),
         (Guest::choosing(&[]).describing(looping), Refusal::Describe, "budget of instructions|deadline"),
         (Guest::choosing(&[]).describing("unreachable"), Refusal::Describe, "it trapped: unreachable"),

@@ -15,8 +15,9 @@ use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
+use crate::plain::line;
 use crate::reader::Reader;
-use crate::{connection, print, table};
+use crate::{connection, report, reread, table};
 
 /// Exit code when something has to be done before this operator may run.
 const FIRST: u8 = 3;
@@ -43,7 +44,7 @@ pub(crate) struct Arguments {
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub(crate) enum Output {
     /// For people.
     Table,
     /// For machines.
@@ -75,7 +76,7 @@ pub(crate) struct Item {
 }
 
 /// `pacer adopt`: prints what becomes of each object, and what the user has to do before and afterwards.
-pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn main(arguments: &Arguments, tell: impl Fn(&report::Report) -> Result<()>) -> Result<ExitCode> {
     if !arguments.dry_run {
         bail!(
             "nothing to carry out: `pacer run` takes objects over when it starts, without changing or restarting them. Give --dry-run to see \
@@ -84,10 +85,11 @@ pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     let report = runtime.block_on(look(arguments))?;
-    match arguments.output {
-        Output::Table => print(&report.text())?,
-        Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
-    }
+    let text = match arguments.output {
+        Output::Table => report.text(),
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+    };
+    tell(&report::Report::text(text))?;
     Ok(match report {
         Report { first, .. } if !first.is_empty() => ExitCode::from(FIRST),
         Report { unread, .. } if !unread.is_empty() => ExitCode::FAILURE,
@@ -97,7 +99,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 async fn look(arguments: &Arguments) -> Result<Report> {
     let config = connection::config(arguments.kubeconfig.as_deref()).await?;
-    let client = connection::builder(&config)?.build();
+    let client = reread::client(connection::builder(&config)?);
     client.apiserver_version().await.context("asking the API server for its version")?;
     let mut reader = Reader::new(client, arguments.namespace.clone());
     let objects = reading::objects(&mut reader).await;
@@ -117,15 +119,15 @@ impl Report {
             text.push_str("No objects to take over.\n");
         } else {
             let head = ["KIND", "NAME", "BECOMES"].map(str::to_owned).to_vec();
-            let rows = self.objects.iter().map(|fate| vec![fate.kind.clone(), fate.place(), fate.outcome.clone()]);
+            let rows = self.objects.iter().map(|fate| vec![fate.kind.clone(), fate.place(), line(&fate.outcome)]);
             text.push_str(&table::left(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
         }
         list(&mut text, "Before this operator starts:", &self.first);
         list(&mut text, "What ARC leaves behind, to be removed once this operator runs:", &self.leftovers);
         if !self.unread.is_empty() {
             text.push_str("\nNot looked at:\n");
-            for line in &self.unread {
-                text.push_str(&format!("  {line}\n"));
+            for unread in &self.unread {
+                text.push_str(&format!("  {}\n", line(unread)));
             }
         }
         if self.first.is_empty() && self.unread.is_empty() {
@@ -141,9 +143,26 @@ fn list(text: &mut String, title: &str, items: &[Item]) {
     }
     text.push_str(&format!("\n{title}\n"));
     for Item { what, why, command } in items {
-        text.push_str(&format!("  {what}: {why}\n"));
+        text.push_str(&format!("  {}: {}\n", line(what), line(why)));
         if !command.is_empty() {
-            text.push_str(&format!("      {command}\n"));
+            text.push_str(&format!("      {}\n", line(command)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_objects_stay_on_their_line_and_steer_no_terminal() {
+        let forged = || "a\n  b\u{1b}[2J".to_owned();
+        let fate =
+            fate::Fate { kind: "Runner".to_owned(), namespace: "ci".to_owned(), name: "web-1".to_owned(), outcome: forged() };
+        let item = Item { what: forged(), why: forged(), command: "kubectl get a".to_owned() };
+        let report = Report { objects: vec![fate], first: vec![item], leftovers: Vec::new(), unread: vec![forged()] };
+        let expected = "KIND    NAME      BECOMES\nRunner  ci/web-1  a b [2J\n\nBefore this operator starts:\n  a b [2J: a b [2J\n      kubectl get a\n\n\
+                        Not looked at:\n  a b [2J\n";
+        assert_eq!(report.text(), expected);
     }
 }

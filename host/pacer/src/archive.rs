@@ -9,6 +9,7 @@ use pacer_api::names::{annotation, label};
 use pacer_policy::{Decision, Record};
 
 use crate::cluster::Cluster;
+use crate::plain::line;
 
 /// The receipts of a namespace, or of all.
 #[derive(Debug, Default)]
@@ -76,11 +77,12 @@ impl Archive {
         let oldest = oldest.map_or_else(String::new, |at| format!(", the oldest of {}", when(at, now)));
         let mut text = format!("{count} receipts of {} pools were looked at{oldest}", self.shelves.len());
         for shelf in &self.shelves {
+            let (pool, bound) = (line(&shelf.pool), line(&shelf.bound));
             if shelf.gone > 0 {
-                text.push_str(&format!("; {} had room for {}, so {} older ones are gone", shelf.pool, shelf.bound, shelf.gone));
+                text.push_str(&format!("; {pool} had room for {bound}, so {} older ones are gone", shelf.gone));
             }
             if let Some(first) = shelf.unreadable.first() {
-                text.push_str(&format!("; {} of {} can't be read: {first}", shelf.unreadable.len(), shelf.pool));
+                text.push_str(&format!("; {} of {pool} can't be read: {}", shelf.unreadable.len(), line(first)));
             }
         }
         text.push_str(
@@ -186,5 +188,22 @@ mod tests {
             Shelf { pool: "RunnerDeployment ci/web".into(), bound: "2 receipts, 9 bytes".into(), gone: 7, ..Shelf::default() };
         let full = Archive { shelves: vec![shelf], ..Archive::default() }.gaps(now);
         assert!(full.contains("RunnerDeployment ci/web had room for 2 receipts, 9 bytes, so 7 older ones are gone"), "{full}");
+    }
+
+    #[test]
+    fn what_is_missing_is_told_on_one_line_whatever_the_fields_hold() {
+        let shelf = Shelf {
+            pool: "RunnerDeployment ci/web\nforged".into(),
+            bound: "2 receipts\u{1b}[2J".into(),
+            gone: 7,
+            unreadable: vec!["a\r\nb".into()],
+            ..Shelf::default()
+        };
+        let text = Archive { shelves: vec![shelf], ..Archive::default() }.gaps(Timestamp::UNIX_EPOCH);
+        assert!(
+            text.contains("; RunnerDeployment ci/web forged had room for 2 receipts [2J, so 7 older ones are gone"),
+            "{text:?}"
+        );
+        assert!(text.contains("; 1 of RunnerDeployment ci/web forged can't be read: a b; "), "{text:?}");
     }
 }

@@ -28,8 +28,8 @@ use tenancy::CredentialsNamespaces;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::OPERATOR_NAMESPACE;
 use crate::reader::Reader;
-use crate::report::Format;
-use crate::{adopt, print};
+use crate::report::{self, Format};
+use crate::{adopt, plain};
 
 /// Exit code when something has to be cured.
 const SICK: u8 = 3;
@@ -73,15 +73,16 @@ struct Checked {
 }
 
 /// `pacer doctor`.
-pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn main(arguments: &Arguments, tell: impl Fn(&report::Report) -> Result<()>) -> Result<ExitCode> {
     let (report, bundle) = cluster::with(&arguments.cluster, async |cluster| examine(&cluster, arguments).await)?;
     if let (Some(bundle), Some(path)) = (bundle, &arguments.bundle) {
         bundle.write(&report, path)?;
     }
-    match arguments.output {
-        Format::Text => print(&report.text())?,
-        Format::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
-    }
+    let text = match arguments.output {
+        Format::Text => report.text(),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+    };
+    tell(&report::Report::text(text))?;
     Ok(if report.findings.iter().any(|finding| finding.severity == Severity::Problem) {
         ExitCode::from(SICK)
     } else if report.unread.is_empty() {
@@ -147,14 +148,34 @@ impl Report {
     fn text(&self) -> String {
         let mut text = String::new();
         for line in &self.healthy {
-            text.push_str(&format!("ok       {line}\n"));
+            text.push_str(&format!("ok       {}\n", plain::line(line)));
         }
         for finding in &self.findings {
             text.push_str(&finding.text());
         }
         for line in &self.unread {
-            text.push_str(&format!("unread   {line}\n"));
+            text.push_str(&format!("unread   {}\n", plain::line(line)));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_objects_stay_on_their_line_and_steer_no_terminal() {
+        let forged = || "a\nok       b\u{1b}[2J".to_owned();
+        let finding = Finding {
+            severity: Severity::Problem,
+            object: forged(),
+            what: forged(),
+            why: forged(),
+            cure: "kubectl get a".to_owned(),
+        };
+        let report = Report { findings: vec![finding], healthy: vec![forged()], unread: vec![forged()] };
+        let expected = "ok       a ok b [2J\nPROBLEM  a ok b [2J: a ok b [2J\n           why:  a ok b [2J\n           cure: kubectl get a\nunread   a ok b [2J\n";
+        assert_eq!(report.text(), expected);
     }
 }

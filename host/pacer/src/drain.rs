@@ -13,7 +13,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerRepl
 use serde::de::DeserializeOwned;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
-use crate::print;
+use crate::report::Report;
 
 /// How often it is looked at what is left.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -38,16 +38,17 @@ pub(crate) struct Arguments {
 }
 
 /// `pacer drain`.
-pub(crate) fn main(arguments: &Arguments) -> Result<()> {
-    cluster::with(&arguments.cluster, async |cluster| drain(&cluster, arguments).await)
+pub(crate) fn main(arguments: &Arguments, tell: impl Fn(&Report) -> Result<()>) -> Result<()> {
+    cluster::with(&arguments.cluster, async |cluster| drain(&cluster, arguments, &tell).await)
 }
 
-async fn drain(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
+async fn drain(cluster: &Cluster, arguments: &Arguments, tell: &impl Fn(&Report) -> Result<()>) -> Result<()> {
     let began = Instant::now();
     let all = arguments.all_namespaces;
     if !arguments.yes {
         let left = left(cluster, all).await?;
-        return print(&format!("{} would be deleted; --yes deletes them and waits for their jobs\n", counted(&left)));
+        let text = format!("{} would be deleted; --yes deletes them and waits for their jobs\n", counted(&left));
+        return tell(&Report::text(text));
     }
     // Nothing passes that is wrong from the start, such as the address of the cluster.
     left(cluster, all).await?;
@@ -58,12 +59,12 @@ async fn drain(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
             found => found,
         };
         let line = match &left {
-            Ok(left) if left.is_empty() => return print("no runner objects are left\n"),
+            Ok(left) if left.is_empty() => return tell(&Report::text("no runner objects are left\n")),
             Ok(left) => format!("{} left; runners with a job finish it\n", counted(left)),
             Err(error) => format!("{error:#}; it is tried again every {} s\n", PERIOD.as_secs()),
         };
         if line != told {
-            print(&line)?;
+            tell(&Report::text(line.as_str()))?;
             told = line;
         }
         if arguments.timeout.is_some_and(|timeout| began.elapsed() > timeout) {

@@ -6,6 +6,8 @@
 //!
 //! ```text
 //! accept --Slots--> connection --[TLS within 10 s]--> head within 10 s, 64 KiB --> request --> router --> response
+//!                                                       |                                                    |
+//!                                                       +--------- the next one begins within 620 s ---------+
 //! ```
 
 mod slots;
@@ -15,14 +17,13 @@ use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::Router;
 use axum::body::Body;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -30,8 +31,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use pacer_operator::metrics::{ConnectionDrop, ConnectionMetrics};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{self, timeout, timeout_at};
+use tokio_util::io::InspectReader;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -40,13 +43,19 @@ use slots::{SlotId, Slots, Source};
 pub(crate) use slots::Bounds;
 pub(crate) use tls::{Identity, Tls};
 
-/// Longest time for the head of a request to arrive, and for a connection without a request to stay open; also for TLS to be agreed on.
+/// Longest time for the head of a request to arrive from its first byte on, and for the first request to begin; also for TLS to be agreed on.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Longest time between an answer and the next request. Proxies keep connections for further requests: nginx and AWS for 60 s, Google Cloud for 600 s. If
+/// this server closed a connection earlier, a proxy could use it at the same moment. The proxy would answer 502, and GitHub does not deliver again. An
+/// idle connection costs only its slot, and any new connection may take that.
+const IDLE: Duration = Duration::from_secs(620);
 
 /// Most bytes of a request's head, and of what is read from a connection at a time.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// How long a connection is used; then it ends after the request that is under way. It bounds how long somebody may take to read an answer.
+/// How long a connection is used; the first answer after that says that it is the last one. An idle connection is not closed for its age, for the reason of
+/// [`IDLE`]. So somebody may take the sum of both to read an answer.
 const LIFE: Duration = Duration::from_secs(300);
 
 /// Longest time that a connection may take to end after it was told to; requests on it have shorter deadlines.
@@ -94,10 +103,20 @@ pub(crate) struct Slot(Arc<Held>);
 struct Held {
     slot: SlotId,
     slots: Arc<Mutex<Slots>>,
-    /// Whether a request was answered: waiting for the next one is nobody's fault.
-    served: AtomicBool,
+    turn: watch::Sender<Turn>,
     /// Ends the connection where it stands.
     gone: CancellationToken,
+}
+
+/// What happens on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// No request has begun since the last answer.
+    Idle,
+    /// A head arrives, which has to be complete at that time.
+    Head(time::Instant),
+    /// A request is being answered.
+    Request,
 }
 
 impl Slot {
@@ -112,8 +131,32 @@ impl Slot {
     }
 
     /// The connection waits for its peer again.
-    fn wait(&self) {
+    fn wait(&self, turn: Turn) {
+        self.0.turn.send_replace(turn);
         self.change(|slots, slot| slots.wait(slot, Instant::now()));
+    }
+
+    /// The next request has begun, unless one is under way.
+    fn begin(&self) {
+        self.0.turn.send_if_modified(|turn| {
+            let begins = *turn == Turn::Idle;
+            if begins {
+                *turn = Turn::Head(time::Instant::now() + HEAD_DEADLINE);
+            }
+            begins
+        });
+    }
+
+    /// Returns when a head takes longer than it may.
+    async fn late(&self) {
+        let mut turns = self.0.turn.subscribe();
+        loop {
+            let head = turns.wait_for(|turn| matches!(turn, Turn::Head(_))).await.map(|turn| *turn);
+            let Ok(Turn::Head(until)) = head else { return };
+            if timeout_at(until, turns.wait_for(|turn| *turn != Turn::Head(until))).await.is_err() {
+                return;
+            }
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Slots, SlotId)) {
@@ -166,7 +209,7 @@ pub(crate) async fn serve(
         let slot = Slot(Arc::new(Held {
             slot: admitted.slot,
             slots: slots.clone(),
-            served: AtomicBool::new(false),
+            turn: watch::Sender::new(Turn::Idle),
             gone: admitted.gone.clone(),
         }));
         let connection = Connection { slot, router: router.clone(), replaced: admitted.gone, stop: stop.clone() };
@@ -212,50 +255,156 @@ impl Connection {
 
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin, metrics: ConnectionMetrics) {
         let Self { slot, router, replaced, stop } = self;
-        let held = slot.clone();
-        let service = service_fn(move |request| answer(router.clone(), slot.clone(), request));
+        slot.begin();
+        let (opened, held, heard) = (time::Instant::now(), slot.clone(), slot.clone());
+        let stream = InspectReader::new(stream, move |bytes: &[u8]| {
+            if !bytes.is_empty() {
+                heard.begin();
+            }
+        });
+        let service = service_fn(move |request| answer(router.clone(), slot.clone(), opened, request));
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(HEAD_DEADLINE).max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
+        // For hyper the time of a head begins with the last answer.
+        http.timer(TokioTimer::new()).header_read_timeout(IDLE).max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-        let ended = tokio::select! {
-            ended = connection.as_mut() => Some(ended),
-            () = replaced.cancelled() => return,
-            () = stop.cancelled() => None,
-            () = tokio::time::sleep(LIFE) => None,
-        };
-        let ended = match ended {
-            Some(ended) => ended,
-            None => {
-                connection.as_mut().graceful_shutdown();
-                tokio::select! {
-                    ended = connection => ended,
-                    () = replaced.cancelled() => return,
-                    () = tokio::time::sleep(CLOSING) => return metrics.dropped(ConnectionDrop::Slow),
+        let served = async {
+            let ended = tokio::select! {
+                ended = connection.as_mut() => Some(ended),
+                () = stop.cancelled() => None,
+                () = time::sleep(LIFE + IDLE) => None,
+            };
+            match ended {
+                Some(ended) => Some(ended),
+                None => {
+                    connection.as_mut().graceful_shutdown();
+                    timeout(CLOSING, connection.as_mut()).await.ok()
                 }
             }
         };
+        let ended = tokio::select! {
+            ended = served => ended,
+            () = held.late() => None,
+            () = replaced.cancelled() => return,
+        };
         match ended {
-            Err(error) if error.is_timeout() && !held.0.served.load(Ordering::Relaxed) => metrics.dropped(ConnectionDrop::Slow),
-            Err(error) if error.is_parse_too_large() => metrics.dropped(ConnectionDrop::HeadTooLarge),
-            Err(error) => tracing::debug!(%error, "a connection ended"),
-            Ok(()) => {}
+            None => metrics.dropped(ConnectionDrop::Slow),
+            Some(Err(error)) if error.is_parse_too_large() => metrics.dropped(ConnectionDrop::HeadTooLarge),
+            Some(Err(error)) => tracing::debug!(%error, "a connection ended"),
+            Some(Ok(())) => {}
         }
     }
 }
 
-async fn answer(router: Router, slot: Slot, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    slot.wait();
+async fn answer(
+    router: Router,
+    slot: Slot,
+    opened: time::Instant,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    slot.wait(Turn::Request);
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(slot.clone());
-    let response = router.oneshot(request).await;
-    slot.0.served.store(true, Ordering::Relaxed);
-    slot.wait();
-    response
+    let mut response = router.oneshot(request).await?;
+    if opened.elapsed() >= LIFE {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    slot.wait(Turn::Idle);
+    Ok(response)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use pacer_operator::metrics::{HttpServer, Metrics};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
     use super::*;
+
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    /// The other end of a connection to a server that answers every request with `ok`.
+    fn connected() -> DuplexStream {
+        let (peer, stream) = tokio::io::duplex(HEAD_BYTES);
+        let mut slots = Slots::new(Bounds::METRICS);
+        let admitted = slots.take(Source::of(Ipv4Addr::LOCALHOST.into()), Instant::now()).unwrap();
+        let slot = Slot(Arc::new(Held {
+            slot: admitted.slot,
+            slots: Arc::new(Mutex::new(slots)),
+            turn: watch::Sender::new(Turn::Idle),
+            gone: admitted.gone.clone(),
+        }));
+        let router = Router::new().fallback(|| async { "ok" });
+        let connection = Connection { slot, router, replaced: admitted.gone, stop: CancellationToken::new() };
+        tokio::spawn(connection.serve(stream, Metrics::default().connections(HttpServer::Webhook)));
+        peer
+    }
+
+    async fn answered(peer: &mut DuplexStream) -> String {
+        peer.write_all(GET).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") {
+            answer.push(peer.read_u8().await.unwrap());
+        }
+        String::from_utf8(answer).unwrap()
+    }
+
+    /// Whether the server leaves the connection open for so long, and sends nothing.
+    async fn stays_open(peer: &mut DuplexStream, long: Duration) -> bool {
+        timeout(long, peer.read_u8()).await.is_err()
+    }
+
+    /// After how long the server closes the connection, if its peer sends a byte of a head every second or nothing at all.
+    async fn closed_after(peer: &mut DuplexStream, trickles: bool) -> Duration {
+        let begun = time::Instant::now();
+        while stays_open(peer, Duration::from_secs(1)).await {
+            if trickles {
+                // The server may have closed it at this moment.
+                let _closed = peer.write_all(b"a").await;
+            }
+        }
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_stays_open_between_requests_for_longer_than_proxies_keep_it() {
+        for kept in [60, 600] {
+            let mut peer = connected();
+            answered(&mut peer).await;
+            assert!(stays_open(&mut peer, Duration::from_secs(kept)).await, "closed within {kept} s");
+            answered(&mut peer).await;
+        }
+        let mut peer = connected();
+        answered(&mut peer).await;
+        let after = closed_after(&mut peer, false).await;
+        assert!(after >= IDLE && after < IDLE + Duration::from_secs(2), "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_head_has_the_same_short_deadline() {
+        for (requests, trickles) in [(0, false), (0, true), (1, false), (1, true), (2, true)] {
+            let mut peer = connected();
+            for _ in 0..requests {
+                answered(&mut peer).await;
+                assert!(stays_open(&mut peer, Duration::from_secs(60)).await);
+            }
+            if requests > 0 {
+                peer.write_all(b"GET / HTTP/1.1\r\nx-a: ").await.unwrap();
+            }
+            let after = closed_after(&mut peer, trickles).await;
+            let expected = HEAD_DEADLINE..HEAD_DEADLINE + Duration::from_secs(2);
+            assert!(expected.contains(&after), "{after:?} after {requests} requests, trickles: {trickles}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_connection_ends_with_an_answer_and_not_while_it_is_idle() {
+        let mut peer = connected();
+        assert!(!answered(&mut peer).await.contains("connection: close"));
+        assert!(stays_open(&mut peer, LIFE).await);
+        assert!(answered(&mut peer).await.contains("connection: close"));
+        assert!(timeout(Duration::from_secs(1), peer.read_u8()).await.is_ok_and(|read| read.is_err()), "it is still open");
+    }
 
     #[tokio::test]
     async fn a_missing_host_means_all_addresses() {

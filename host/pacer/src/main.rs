@@ -22,6 +22,7 @@ mod policy;
 mod reader;
 mod record;
 mod report;
+mod reread;
 mod run;
 mod signal;
 mod simulate;
@@ -47,12 +48,12 @@ fn main() -> ExitCode {
     let exact = is_for_programs(&matches);
     let tell = move |report: &Report| tell(report, exact);
     let result = match pacer.command {
-        Command::Adopt(arguments) => return end(adopt::main(&arguments)),
-        Command::Doctor(arguments) => return end(doctor::main(&arguments)),
+        Command::Adopt(arguments) => return end(adopt::main(&arguments, tell)),
+        Command::Doctor(arguments) => return end(doctor::main(&arguments, tell)),
         Command::Run(arguments) => run::main(*arguments),
         Command::Webhook(arguments) => webhook::main(*arguments),
         Command::PolicyProcess(arguments) => return policy::jail::main(&arguments),
-        Command::Drain(arguments) => drain::main(&arguments),
+        Command::Drain(arguments) => drain::main(&arguments, tell),
         Command::Crds(arguments) => crds::main(&arguments).and_then(|report| tell(&report)),
         Command::Explain(arguments) => explain::explain(&arguments).and_then(|report| tell(&report)),
         Command::Record(arguments) => record::main(&arguments),
@@ -88,6 +89,7 @@ fn is_for_programs(matches: &ArgMatches) -> bool {
     // A verb that has no such flag, or means something else by it, prints text.
     let is_json = matches!(innermost.try_get_one::<Format>("output"), Ok(Some(Format::Json)))
         || matches!(innermost.try_get_one::<simulate::Output>("output"), Ok(Some(simulate::Output::Json)))
+        || matches!(innermost.try_get_one::<adopt::Output>("output"), Ok(Some(adopt::Output::Json)))
         || matches!(innermost.try_get_one::<bool>("json"), Ok(Some(true)));
     is_json || matches!(verbs.as_slice(), ["crds"] | ["policy", "configmap"])
 }
@@ -127,6 +129,8 @@ mod tests {
             "pacer policy status --output json",
             "pacer policy run builtin --input case.json --json",
             "pacer simulate --trace trace --output json",
+            "pacer adopt --dry-run -o json",
+            "pacer doctor -o json",
             "pacer policy configmap builtin",
             "pacer crds",
         ] {
@@ -134,6 +138,9 @@ mod tests {
         }
         for line in [
             "pacer status",
+            "pacer adopt --dry-run",
+            "pacer doctor",
+            "pacer drain",
             "pacer policy status",
             "pacer policy run builtin --input case.json",
             "pacer policy componentize policy.wat -o json",

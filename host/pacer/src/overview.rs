@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::archive::ago;
 use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::plain::line;
 use crate::report::{Format, Report};
 use crate::table;
 
@@ -203,8 +204,8 @@ pub(crate) fn screen(rows: &[Row], all: bool, namespace: &str, now: Timestamp) -
             row.online.to_string(),
             row.busy.to_string(),
             waiting,
-            row.policies.clone().unwrap_or_else(|| "default".to_owned()),
-            row.why.clone(),
+            row.policies.as_deref().map_or_else(|| "default".to_owned(), line),
+            line(&row.why),
         ];
         if all {
             cells.insert(0, row.namespace.clone());
@@ -248,5 +249,25 @@ mod tests {
             ]
         );
         assert!(screen(&[], false, "ci", now).contains("in namespace ci (-A shows all)"));
+    }
+
+    #[test]
+    fn fields_of_a_pool_stay_on_its_line_and_steer_no_terminal() {
+        let row = Row {
+            namespace: "ci".to_owned(),
+            kind: "RunnerDeployment".to_owned(),
+            name: "web".to_owned(),
+            wanted: 3,
+            present: 0,
+            online: 0,
+            busy: 0,
+            waiting: 0,
+            waiting_since: None,
+            why: "a\nRunnerDeployment/batch  9\u{1b}[2J".to_owned(),
+            policies: Some("ours\nb".to_owned()),
+        };
+        let text = screen(&[row], false, "ci", Timestamp::UNIX_EPOCH);
+        assert_eq!(text.lines().count(), 2, "{text:?}");
+        assert!(text.ends_with("  ours b    a RunnerDeployment/batch 9 [2J\n"), "{text:?}");
     }
 }

@@ -7,8 +7,6 @@ use kube::core::{DynamicResourceScope, NamespaceResourceScope, ObjectList, Parti
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::cluster::patiently;
-
 /// HTTP status of what does not exist.
 const NOT_FOUND: u16 = 404;
 
@@ -69,7 +67,7 @@ impl Reader {
         K: Clone + DeserializeOwned + Debug,
     {
         let parameters = ListParams::default().labels(selector);
-        let listed = patiently(async || api.list(&parameters).await).await;
+        let listed = api.list(&parameters).await;
         self.taken(plural, listed)
     }
 
@@ -82,7 +80,7 @@ impl Reader {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
         };
-        let listed = patiently(async || api.list_metadata(&ListParams::default()).await).await;
+        let listed = api.list_metadata(&ListParams::default()).await;
         self.taken(&K::plural(&()), listed)
     }
 

@@ -12,7 +12,7 @@ pub(crate) use chronicle::Defaults;
 pub(crate) use recorder::{Recorder, Setting, Sights};
 pub(crate) use what_if::{Plan, WhatIf};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +28,12 @@ use pacer_cluster::nodes::Nodes;
 use pacer_core::allowed::Allowed;
 use pacer_core::node;
 use pacer_operator::target::Target;
-use pacer_trace::{Record, What};
+use pacer_trace::{PoolKind, Record, What};
 use serde::de::DeserializeOwned;
 use tokio::time::MissedTickBehavior;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
-use chronicle::Chronicle;
+use chronicle::{Chronicle, named};
 use output::Output;
 use surroundings::{NodeReader, ReadNodes, Surroundings};
 
@@ -87,6 +87,15 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
 }
 
+/// Kinds of which objects may vanish while nobody watches them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Listed {
+    Autoscalers,
+    Deployments,
+    Sets,
+    Runners,
+}
+
 /// An object that changed, or what it takes to find those that vanished unseen.
 enum Change {
     Autoscaler(Box<HorizontalRunnerAutoscaler>),
@@ -96,10 +105,10 @@ enum Change {
     Jobs(Box<JobLedger>),
     Runner(Box<Runner>),
     RunnerGone(Box<Runner>),
-    /// All runners are listed anew from here.
-    ListingBegins,
-    /// All runners were listed.
-    ListingEnds,
+    /// All objects of a kind are listed anew from here.
+    ListingBegins(Listed),
+    /// All objects of a kind were listed.
+    ListingEnds(Listed),
 }
 
 /// `pacer record`.
@@ -142,23 +151,35 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
     };
     tokio::pin!(stop);
     let mut changes = select_all([
-        follow(cluster, all, |object| Some(Change::Autoscaler(object)), |object| Some(Change::AutoscalerGone(object)), false),
+        follow(
+            cluster,
+            all,
+            |object| Some(Change::Autoscaler(object)),
+            |object| Some(Change::AutoscalerGone(object)),
+            Some(Listed::Autoscalers),
+        ),
         follow(
             cluster,
             all,
             |one: Box<RunnerDeployment>| Some(Change::Target(Target::Deployment((*one).into()))),
             |one| Some(Change::TargetGone(Target::Deployment((*one).into()))),
-            false,
+            Some(Listed::Deployments),
         ),
         follow(
             cluster,
             all,
             |one: Box<RunnerSet>| Some(Change::Target(Target::Set((*one).into()))),
             |one| Some(Change::TargetGone(Target::Set((*one).into()))),
-            false,
+            Some(Listed::Sets),
         ),
-        follow(cluster, all, |object| Some(Change::Jobs(object)), |_| None, false),
-        follow(cluster, all, |object| Some(Change::Runner(object)), |object| Some(Change::RunnerGone(object)), true),
+        follow(cluster, all, |object| Some(Change::Jobs(object)), |_| None, None),
+        follow(
+            cluster,
+            all,
+            |object| Some(Change::Runner(object)),
+            |object| Some(Change::RunnerGone(object)),
+            Some(Listed::Runners),
+        ),
     ]);
     let mut flush = tokio::time::interval(book.output.interval());
     let mut checkpoint = tokio::time::interval(CHECKPOINT);
@@ -201,7 +222,7 @@ fn follow<K>(
     all: bool,
     changed: impl Fn(Box<K>) -> Option<Change> + Send + 'static,
     gone: impl Fn(Box<K>) -> Option<Change> + Send + 'static,
-    listings: bool,
+    listed: Option<Listed>,
 ) -> Changes
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
@@ -213,8 +234,8 @@ where
     let change = move |event: watcher::Event<K>| match event {
         watcher::Event::Apply(object) | watcher::Event::InitApply(object) => changed(Box::new(object)),
         watcher::Event::Delete(object) => gone(Box::new(object)),
-        watcher::Event::Init => listings.then_some(Change::ListingBegins),
-        watcher::Event::InitDone => listings.then_some(Change::ListingEnds),
+        watcher::Event::Init => listed.map(Change::ListingBegins),
+        watcher::Event::InitDone => listed.map(Change::ListingEnds),
     };
     let events = watcher(api, watcher::Config::default()).default_backoff().filter_map(move |event| {
         let change = match event {
@@ -247,8 +268,8 @@ struct Book {
     output: Output,
     chronicle: Chronicle,
     surroundings: Surroundings,
-    /// Runners of the listing under way.
-    listed: Option<BTreeSet<String>>,
+    /// Objects in the listings under way.
+    listed: BTreeMap<Listed, BTreeSet<String>>,
 }
 
 impl Book {
@@ -269,31 +290,56 @@ impl Book {
             }
             None => Chronicle::new(defaults),
         };
-        Ok(Self { output, chronicle, surroundings: Surroundings::default(), listed: None })
+        Ok(Self { output, chronicle, surroundings: Surroundings::default(), listed: BTreeMap::new() })
     }
 
     fn take(&mut self, change: Change) -> Result<()> {
         let now = Timestamp::now();
         match change {
-            Change::Autoscaler(object) => self.chronicle.autoscaler(&object, now),
-            Change::Target(target) => self.chronicle.target(&target, now),
+            Change::Autoscaler(object) => {
+                self.list(Listed::Autoscalers, key(&*object));
+                self.chronicle.autoscaler(&object, now);
+            }
+            Change::Target(target) => {
+                let kind = match &target {
+                    Target::Deployment(_) => Listed::Deployments,
+                    Target::Set(_) => Listed::Sets,
+                };
+                self.list(kind, named(&target.reference()).to_string());
+                self.chronicle.target(&target, now);
+            }
             Change::AutoscalerGone(object) => self.chronicle.autoscaler_gone(&key(&*object), now),
             Change::TargetGone(target) => self.chronicle.target_gone(&target.reference(), now),
             Change::Jobs(object) => self.chronicle.jobs(&object, now),
             Change::Runner(object) => {
-                if let Some(listed) = &mut self.listed {
-                    listed.insert(object.name_any());
-                }
+                self.list(Listed::Runners, object.name_any());
                 self.chronicle.runner(&object, now);
             }
             Change::RunnerGone(object) => self.chronicle.runner_gone(&object.name_any(), now),
-            Change::ListingBegins => self.listed = Some(BTreeSet::new()),
-            Change::ListingEnds => {
-                let listed = self.listed.take().unwrap_or_default();
-                self.chronicle.runners_are(&listed, now);
+            Change::ListingBegins(kind) => {
+                self.listed.insert(kind, BTreeSet::new());
             }
+            Change::ListingEnds(kind) => self.listing_ends(kind, now),
         }
         self.write()
+    }
+
+    /// Notes that an object exists, while all of its kind are listed.
+    fn list(&mut self, kind: Listed, name: String) {
+        if let Some(listed) = self.listed.get_mut(&kind) {
+            listed.insert(name);
+        }
+    }
+
+    /// Finds the objects that vanished unseen.
+    fn listing_ends(&mut self, kind: Listed, now: Timestamp) {
+        let Some(listed) = self.listed.remove(&kind) else { return };
+        match kind {
+            Listed::Autoscalers => self.chronicle.autoscalers_are(&listed, now),
+            Listed::Deployments => self.chronicle.targets_are(PoolKind::RunnerDeployment, &listed, now),
+            Listed::Sets => self.chronicle.targets_are(PoolKind::RunnerSet, &listed, now),
+            Listed::Runners => self.chronicle.runners_are(&listed, now),
+        }
     }
 
     fn time_passes(&mut self) -> Result<()> {
@@ -317,5 +363,79 @@ impl Book {
             self.output.record(&record)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment() -> Change {
+        let deployment: RunnerDeployment = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "ci"},
+            "spec": {"replicas": 2, "template": {"spec": {"repository": "acme/app"}}},
+        }))
+        .unwrap();
+        Change::Target(Target::Deployment(deployment.into()))
+    }
+
+    fn set() -> Change {
+        let set: RunnerSet = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "ci"},
+            "spec": {
+                "replicas": 1, "repository": "acme/app", "selector": {"matchLabels": {"app": "web"}}, "serviceName": "web",
+                "template": {"metadata": {"labels": {"app": "web"}}},
+            },
+        }))
+        .unwrap();
+        Change::Target(Target::Set(set.into()))
+    }
+
+    fn autoscaler() -> Change {
+        let autoscaler = json!({
+            "metadata": {"name": "scaler", "namespace": "ci"},
+            "spec": {"scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 9},
+        });
+        Change::Autoscaler(serde_json::from_value(autoscaler).unwrap())
+    }
+
+    #[test]
+    fn autoscalers_and_pools_that_were_deleted_unseen_are_gone_after_the_next_listing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace.jsonl");
+        let (output, _) = Output::open(&path, None, Timestamp::UNIX_EPOCH).unwrap();
+        let defaults = Defaults {
+            idle_confirmation: None,
+            scale_down_delay: Duration::from_secs(600),
+            labels: Vec::new(),
+            ramp: None,
+            policies: None,
+        };
+        let (chronicle, surroundings) = (Chronicle::new(defaults), Surroundings::default());
+        let mut book = Book { output, chronicle, surroundings, listed: BTreeMap::new() };
+        let mut known = 0;
+        // Names and maxima of the pools that are recorded because of a listing.
+        let mut list = |kind: Listed, objects: Vec<Change>| {
+            let changes = [Change::ListingBegins(kind)].into_iter().chain(objects).chain([Change::ListingEnds(kind)]);
+            changes.for_each(|change| book.take(change).unwrap());
+            book.output.flush(Timestamp::UNIX_EPOCH).unwrap();
+            let records = pacer_trace::read(&path).unwrap().trace.records;
+            let new = records.iter().skip(std::mem::replace(&mut known, records.len()));
+            let pool = |record: &Record| match &record.what {
+                What::Pool(settings) => Some(format!("{} {}", settings.pool, settings.max)),
+                _ => None,
+            };
+            new.filter_map(pool).collect::<Vec<_>>()
+        };
+        assert_eq!(list(Listed::Deployments, vec![deployment()]), ["ci/web 2"]);
+        assert_eq!(list(Listed::Sets, vec![set()]), ["ci/runnerset/web 1"]);
+        assert_eq!(list(Listed::Autoscalers, vec![autoscaler()]), ["ci/web 9"]);
+        assert_eq!(list(Listed::Autoscalers, vec![autoscaler()]), [""; 0], "it still exists");
+        assert_eq!(list(Listed::Autoscalers, Vec::new()), ["ci/web 2"], "the pool keeps its number");
+        assert_eq!(list(Listed::Deployments, Vec::new()), ["ci/web 0"], "the RunnerSet of the same name stays");
+        assert_eq!(list(Listed::Sets, vec![set()]), [""; 0]);
+        assert_eq!(list(Listed::Sets, Vec::new()), ["ci/runnerset/web 0"]);
     }
 }

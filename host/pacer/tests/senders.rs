@@ -235,3 +235,25 @@ async fn stalling_senders_keep_no_signed_delivery_out() {
         assert!(ended.is_ok(), "a stalled body is waited for without end");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_keep_no_signed_delivery_out() {
+    let receiver = Receiver::start(&[]);
+    let mut idle = Vec::new();
+    for number in 0..ATTACKERS {
+        let mut stream = connect(attacker(number), receiver.webhooks).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let read = timeout(PATIENCE, stream.read(&mut [0; 1000])).await.expect("no answer at all").unwrap();
+        assert!(read > 0, "connection {number} is closed without an answer");
+        idle.push(stream);
+    }
+    let ping = signed_ping();
+    for sender in SENDERS {
+        for _ in 0..10 {
+            let (status, took) = ask(sender, receiver.webhooks, &ping).await;
+            assert_eq!(status, 200, "from {sender} after {took:?}");
+            assert!(took < PROMPT, "from {sender} took {took:?}");
+        }
+    }
+    assert_dropped(&receiver, &[("webhook", "replaced")]).await;
+}

@@ -1,18 +1,18 @@
 //! A policy set as users write it: `policies.yaml` in the `data` of a ConfigMap, modules in its `binaryData` or in a registry.
 //!
 //! ```yaml
-//! scale-down:                  # any of scale-down, restart, capacity, recover
-//!   module: emptiest.wasm      # a key of binaryData (plain, gzip or zstd), a key of data that ends in .js, or builtin
-//!   settings: {spare: 2}       # any YAML, given to the policy as JSON
-//!   mode: enforce              # or shadow; enforce when absent
-//!   limits: {deadlineMilliseconds: 20}
-//! restart: builtin             # the shipped policy, whatever a more general set says
-//! capacity:                    # one that decides and one that is compared with it
+//! scale-down:                         # any of scale-down, restart, capacity, recover
+//!   module: emptiest-node-first.wasm  # a key of binaryData (plain, gzip or zstd), a key of data that ends in .js, oci://..., or builtin
+//!   settings: {minIdleSeconds: 60}    # any YAML, given to the policy as JSON
+//!   mode: enforce                     # or shadow; enforce when absent
+//!   limits: {memoryMebibytes: 32}     # fuel, deadlineMilliseconds, memoryMebibytes; those of `Limits` when absent
+//! restart: builtin                    # the shipped policy, even if a more general set names another
+//! capacity:                           # one that decides and one that is compared with it
 //!   - module: old.wasm
 //!   - module: new.wasm
 //!     mode: shadow
-//! recover: builtin             # who decides whether jobs that died with their runners run again; nobody where no set says
-//! pullSecret: registry         # a Secret with credentials, for modules like oci://registry.example/team/policy@sha256:...
+//! recover: builtin                    # reruns jobs that died with their runners; nobody reruns them if no set has this line
+//! pullSecret: registry                # a Secret with credentials, for modules like oci://registry.example/team/policy@sha256:...
 //! ```
 //!
 //! Whoever reads a set pulls the modules that [`remote`] names, and passes each with those of `binaryData`, under its whole name; one that is a
@@ -122,7 +122,7 @@ pub enum BundleError {
     Refused {
         /// Which one: `scale-down`, or `scale-down (shadow)`.
         field: String,
-        /// The key of `binaryData`, the name in a registry, or `builtin`.
+        /// The key of `binaryData` or of `data`, the name in a registry, or `builtin`.
         module: String,
         /// The check that it failed.
         error: LoadError,

@@ -218,8 +218,8 @@ impl Jail {
 impl Policy {
     /// Checks, compiles, links, starts and tries a component, in this order, in a process of its own.
     ///
-    /// Blocks for about a second per MiB: call it where blocking is allowed. The trial uses no settings, with
-    /// which a policy may decline to answer; [`Policy::rehearse`] is for the settings it will have.
+    /// Blocks for about a second per MiB: call it where blocking is allowed. The trial uses no settings, with which a policy may decline to
+    /// answer, and the highest limits. [`Policy::validate_settings`] and [`Policy::rehearse`] are for the settings and limits it will have.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed.
+    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed; [`Refusal::Instantiate`] when the limits are too low for a start.
     pub fn validate_settings(&self, jail: &Jail, settings: &str, limits: &Limits) -> Result<(), LoadError> {
         jail.stager()?.validate(self, settings, limits)
     }

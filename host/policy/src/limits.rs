@@ -19,7 +19,7 @@ const TEXT_FUEL: u64 = 2;
 /// How often deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(5);
 
-/// Bounds of a single call. Made by [`Limits::default`] and [`Limits::lowered`], so that none is above its maximum.
+/// Bounds of a single call. Made by [`Limits::default`], [`Limits::highest`] and [`Limits::lowered`], so that none is above its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     fuel: u64,
@@ -81,6 +81,13 @@ impl Limits {
     pub const LONGEST: Duration = Duration::from_secs(1);
     /// Most memory of any call, in MiB.
     pub const MEMORY_MEBIBYTES: u64 = 64;
+
+    /// The most that a policy set can allow.
+    #[must_use]
+    pub fn highest() -> Self {
+        let memory = usize::try_from(Self::MEMORY_MEBIBYTES << 20).unwrap_or(usize::MAX);
+        Self { memory, ..Self::default() }
+    }
 
     /// The defaults changed by what a policy set asks for.
     ///
@@ -187,6 +194,12 @@ mod tests {
         let asked = LimitRequest { fuel: Some(5), deadline_milliseconds: Some(7), memory_mebibytes: Some(64) };
         let limits = Limits::lowered(asked).unwrap();
         assert_eq!((limits.fuel(9), limits.deadline(), limits.memory()), (5, Duration::from_millis(7), 64 << 20));
+        let most = LimitRequest {
+            fuel: Some(Limits::FUEL_CAP),
+            deadline_milliseconds: Some(100),
+            memory_mebibytes: Some(Limits::MEMORY_MEBIBYTES),
+        };
+        assert_eq!(Limits::lowered(most), Ok(Limits::highest()));
         for (asked, text) in [
             (
                 LimitRequest { memory_mebibytes: Some(65), ..Default::default() },

@@ -16,6 +16,8 @@ pub(super) struct Seat {
     holder: String,
     duration: Duration,
     observed: Option<(String, Instant)>,
+    /// As this process has written it, unless that is known to be over.
+    written: Option<Lease>,
 }
 
 /// How a Lease stands.
@@ -45,6 +47,16 @@ impl Seat {
             holder: holder.to_owned(),
             duration,
             observed: None,
+            written: None,
+        }
+    }
+
+    /// How the Lease stands, without a request where this process wrote it last: if others have written it since then, the write that follows fails, and
+    /// the next call reads it. So a holder renews with one request, as client-go does.
+    pub(super) async fn stand(&mut self) -> Result<Standing, kube::Error> {
+        match self.written.take() {
+            Some(lease) => Ok(Standing::Ours(lease)),
+            None => self.look().await,
         }
     }
 
@@ -75,7 +87,8 @@ impl Seat {
     }
 
     /// Creates it, renews it or takes it over as it was read. False when somebody else has written it meanwhile.
-    pub(super) async fn write(&self, read: Option<Lease>, amend: impl FnOnce(&mut Lease)) -> Result<bool, kube::Error> {
+    pub(super) async fn write(&mut self, read: Option<Lease>, amend: impl FnOnce(&mut Lease)) -> Result<bool, kube::Error> {
+        self.written = None;
         let is_new = read.is_none();
         let mut lease = self.ours(read);
         amend(&mut lease);
@@ -83,7 +96,8 @@ impl Seat {
             true => self.leases.create(&PostParams::default(), &lease).await,
             false => self.leases.replace(&self.name, &PostParams::default(), &lease).await,
         };
-        conflict_is_false(written)
+        self.written = none_for_conflict(written)?;
+        Ok(self.written.is_some())
     }
 
     fn ours(&self, old: Option<Lease>) -> Lease {
@@ -110,7 +124,8 @@ impl Seat {
     }
 
     /// Gives it back, if it is ours.
-    pub(super) async fn release(&self, amend: impl FnOnce(&mut Lease)) -> Result<(), kube::Error> {
+    pub(super) async fn release(&mut self, amend: impl FnOnce(&mut Lease)) -> Result<(), kube::Error> {
+        self.written = None;
         let mut lease = self.leases.get(&self.name).await?;
         if holder(&lease) == Some(self.holder.as_str()) {
             let spec = lease.spec.get_or_insert_default();
@@ -138,10 +153,10 @@ pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-fn conflict_is_false(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
+fn none_for_conflict(result: Result<Lease, kube::Error>) -> Result<Option<Lease>, kube::Error> {
     match result {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
+        Ok(lease) => Ok(Some(lease)),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(None),
         Err(error) => Err(error),
     }
 }

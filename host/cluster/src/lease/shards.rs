@@ -132,7 +132,7 @@ impl ShardElection {
         if let Some(shard) = self.giving.filter(|_| idle) {
             self.give_back(shard).await?;
         }
-        let standings = join_all(self.seats.iter_mut().map(async |(shard, seat)| (*shard, seat.look().await))).await;
+        let standings = join_all(self.seats.iter_mut().map(async |(shard, seat)| (*shard, seat.stand().await))).await;
         let (mut holders, mut wait, mut writable) = (BTreeMap::new(), retry, BTreeMap::new());
         for (shard, standing) in standings {
             let holder = match standing? {
@@ -179,8 +179,7 @@ impl ShardElection {
         }
         let ours = |shard: &u16| holders.get(shard) == Some(&Holder::Replica(self.config.identity.clone()));
         writable.retain(|shard, _| ours(shard) || plan.take.contains(shard));
-        let seats = &self.seats;
-        let writes = writable.into_iter().filter_map(|(shard, lease)| Some((shard, seats.get(&shard)?, lease)));
+        let writes = self.seats.iter_mut().filter_map(|(shard, seat)| Some((*shard, seat, writable.remove(shard)?)));
         let written = join_all(writes.map(async |(shard, seat, lease)| (shard, seat.write(lease, |_| {}).await))).await;
         let mut again = false;
         for (shard, outcome) in written {
@@ -271,7 +270,7 @@ impl ShardElection {
         if let Some(held) = self.held.remove(&shard) {
             held.fence.close();
         }
-        let Some(seat) = self.seats.get(&shard) else { return Ok(()) };
+        let Some(seat) = self.seats.get_mut(&shard) else { return Ok(()) };
         // If that fails it is still ours, and the next round takes it up again.
         seat.release(|_| {}).await?;
         tracing::info!(lease = %lease_name(&self.config.name, shard), shard, "shard given up");
@@ -317,8 +316,8 @@ impl ShardElection {
         self.tell(told);
         let patience = self.config.timing.retry;
         let given = async {
-            let seats = held.iter().filter_map(|shard| self.seats.get(shard));
-            let given = join_all(seats.map(|seat| seat.release(|_| {}))).await;
+            let seats = self.seats.iter_mut().filter(|(shard, _)| held.contains(shard));
+            let given = join_all(seats.map(|(_, seat)| seat.release(|_| {}))).await;
             self.leave_group().await?;
             given.into_iter().collect::<Result<(), _>>()
         };

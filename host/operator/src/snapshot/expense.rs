@@ -30,7 +30,10 @@ struct Kept {
     /// Prices per hour of nodes that runners are on; none where there is no price of such a node.
     nodes: BTreeMap<String, Option<f64>>,
     told: Section<Expense>,
+    /// When it was told last.
     at: Option<Timestamp>,
+    /// When runners were looked at last.
+    looked: Option<Timestamp>,
 }
 
 fn runners(all: &[Arc<Sources>]) -> Section<Runner> {
@@ -51,9 +54,12 @@ impl Expenses {
             }
             let all = metrics.sources();
             let runners = runners(&all);
-            if let Some(any) = all.first() {
-                self.price(any, &runners).await;
-                self.look(&runners, &any.prices, Timestamp::now());
+            match all.first() {
+                Some(any) => {
+                    self.price(any, &runners).await;
+                    self.look(&runners, &any.prices, Timestamp::now());
+                }
+                None => self.rest(Timestamp::now()),
             }
         }
     }
@@ -82,9 +88,18 @@ impl Expenses {
         self.lock().nodes.extend(priced);
     }
 
+    /// This process acts for nothing. Runners that it sees when it acts again are new to it, so that their time until then is not counted.
+    fn rest(&self, now: Timestamp) {
+        self.lock().spending.keep(&BTreeSet::new(), now);
+    }
+
     /// All runners as they are now.
     fn look(&self, runners: &Section<Runner>, prices: &Prices, now: Timestamp) {
         let mut kept = self.lock();
+        if kept.looked.replace(now).is_some_and(|before| now < before) {
+            kept.spending.set_back(now);
+            kept.at = None;
+        }
         let mut sharing: BTreeMap<&str, f64> = BTreeMap::new();
         for node in runners.values().filter_map(|runner| runner.node.as_deref()) {
             *sharing.entry(node).or_default() += 1.0;
@@ -220,6 +235,36 @@ mod tests {
         assert_eq!((nobody.idle_minutes, nobody.cost, nobody.unpriced_minutes), (20.0, Some(0.5), 20.0));
         assert_eq!(look(1_229, both(600, State::Busy, Some("acme/app"))), told, "it is told twice a minute");
         assert_ne!(look(1_230, both(600, State::Busy, Some("acme/app"))), told);
+    }
+
+    #[test]
+    fn time_is_counted_and_told_when_the_clock_was_set_back() {
+        let expenses = Expenses::default();
+        let look = |second: i64| {
+            let idle: Section<Runner> = [runner("a", None, State::Idle, 0, None)].into();
+            expenses.look(&idle, &Prices::default(), at(second));
+            expenses.told().get("nobody").map(|nobody| nobody.idle_minutes)
+        };
+        assert_eq!(look(7_200), None);
+        assert_eq!(look(7_260), Some(1.0));
+        assert_eq!(look(3_600), Some(1.0), "what was counted stays");
+        assert_eq!(look(3_660), Some(2.0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_this_process_acts_for_no_shard_is_not_counted() {
+        let (expenses, metrics, start) = (Expenses::default(), Metrics::default(), Timestamp::now());
+        let look = |second: i64| {
+            let idle: Section<Runner> = [runner("a", None, State::Idle, 0, None)].into();
+            expenses.look(&idle, &Prices::default(), start + SignedDuration::from_secs(second));
+            expenses.told().get("nobody").map(|nobody| nobody.idle_minutes)
+        };
+        look(0);
+        // These metrics have no sources. In this time it looks once.
+        let followed = tokio::time::timeout(LOOK + LOOK / 2, expenses.follow(&metrics, CancellationToken::new())).await;
+        assert!(followed.is_err(), "nobody stopped it");
+        look(3_600);
+        assert_eq!(look(3_660), Some(1.0), "the hour before is not counted");
     }
 
     #[test]

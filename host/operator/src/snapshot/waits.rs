@@ -89,7 +89,8 @@ impl WaitBins {
     /// Lets bins go that are over.
     fn forget(&mut self, now: Timestamp) {
         let first = first(now);
-        if first <= self.first {
+        // It is earlier than before when the clock was set back.
+        if first == self.first {
             return;
         }
         self.first = first;
@@ -233,7 +234,8 @@ impl Follower {
 
     fn tell(&self, now: Timestamp) {
         let mut kept = self.lock();
-        if kept.at.is_some_and(|at| now.duration_since(at) < TELL) {
+        // The clock may have been set back.
+        if kept.at.is_some_and(|at| (SignedDuration::ZERO..TELL).contains(&now.duration_since(at))) {
             return;
         }
         kept.at = Some(now);
@@ -356,5 +358,21 @@ mod tests {
         // The job still runs when its bin is forgotten.
         assert_eq!(look(8_000, &[(1, 4)]), 0);
         assert!(follower.lock().counted.is_empty());
+    }
+
+    #[test]
+    fn waits_are_told_and_forgotten_by_the_new_time_when_the_clock_was_set_back() {
+        let follower = Follower::default();
+        let look = |second: i64, job: u64| {
+            let started = Started { id: job, labels: [].into(), queued: at(second - 10), at: at(second) };
+            follower.look("ci/web", POOL, &[started], at(second));
+            follower.tell(at(second));
+            follower.told().values().map(|row| row.jobs).sum::<u64>()
+        };
+        assert_eq!(look(90_000, 1), 1);
+        assert_eq!(look(0, 2), 2, "it is not yet 90,000 again");
+        assert_eq!((look(14, 3), look(15, 4)), (2, 4), "it is told four times a minute");
+        assert_eq!(look(9_000, 5), 2, "those of the first bin are more than two hours ago");
+        assert_eq!(follower.lock().bins.things(), 2);
     }
 }

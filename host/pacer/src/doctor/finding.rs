@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::adopt::Item;
+use crate::plain::line;
 
 /// How urgent it is; the most urgent comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -39,8 +40,8 @@ impl Finding {
     }
 
     pub(super) fn text(&self) -> String {
-        let Self { severity, object, what, why, cure } = self;
-        let severity = match severity {
+        let [object, what, why, cure] = [&self.object, &self.what, &self.why, &self.cure].map(|field| line(field));
+        let severity = match self.severity {
             Severity::Problem => "PROBLEM",
             Severity::Warning => "warning",
         };

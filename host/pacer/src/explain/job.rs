@@ -22,6 +22,7 @@ use super::place::Place;
 use super::unknown::{self, Unknown};
 use crate::archive::ago;
 use crate::cluster::Cluster;
+use crate::plain;
 use crate::report::{Format, Report};
 use crate::table;
 
@@ -180,13 +181,14 @@ pub(super) async fn queue(cluster: &Cluster, all: bool, format: Format) -> Resul
 
 fn listed(waiting: &[Story], now: Timestamp) -> String {
     let head = ["JOB", "REPOSITORY", "POOL", "PLACE", "QUEUED", "STARTS", "CAUSE", "WHY"].map(str::to_owned).to_vec();
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let text = |text: &Option<String>| text.as_deref().map(plain::line).unwrap_or_default();
     let row = |story: &Story| {
         let place = story.place.zip(story.waiting).map_or_else(String::new, |(place, of)| format!("{place} of {of}"));
         let queued = story.queued_at.map_or_else(String::new, |at| ago(at, now));
         let starts = story.estimate.map_or_else(String::new, |guess| guess.brief(now));
         let cause = story.cause.unwrap_or_default().to_owned();
-        vec![story.job.to_string(), text(&story.repository), text(&story.pool), place, queued, starts, cause, story.why.clone()]
+        let (repository, pool, why) = (text(&story.repository), text(&story.pool), plain::line(&story.why));
+        vec![story.job.to_string(), repository, pool, place, queued, starts, cause, why]
     };
     table::left(&std::iter::once(head).chain(waiting.iter().map(row)).collect::<Vec<_>>())
 }
@@ -367,10 +369,10 @@ impl Story {
             "held" => "is held back",
             _ => "is not known to any autoscaler",
         };
-        let mut text = format!("Job {} {what}: {}.\n\n", self.job, self.why);
+        let mut text = format!("Job {} {what}: {}.\n\n", self.job, plain::line(&self.why));
         let mut line = |title: &str, words: Option<String>| {
             if let Some(words) = words {
-                text.push_str(&format!("  {title:<11}{words}\n"));
+                text.push_str(&format!("  {title:<11}{}\n", plain::line(&words)));
             }
         };
         line("since", self.since.map(|at| crate::archive::when(at, now)));
@@ -409,6 +411,35 @@ mod tests {
         ] {
             assert_eq!(guess(likely, latest).text(at(0)), expected);
         }
+    }
+
+    #[test]
+    fn fields_of_a_job_stay_on_their_line_and_steer_no_terminal() {
+        let forged = || "a\n  runner     b\u{1b}[2J".to_owned();
+        let story = Story {
+            job: 7,
+            state: "queued",
+            repository: Some(forged()),
+            workflow: Some(forged()),
+            labels: vec![forged()],
+            queued_at: None,
+            autoscaler: None,
+            pool: None,
+            place: None,
+            waiting: None,
+            runner: None,
+            cause: None,
+            why: forged(),
+            since: None,
+            estimate: None,
+            recovery: Some(forged()),
+        };
+        let expected = "Job 7 waits: a runner b [2J.\n\n  recovery   a runner b [2J\n  repository a runner b [2J\n  workflow   a runner b [2J\n  \
+                        labels     a runner b [2J\n";
+        assert_eq!(story.text(Timestamp::UNIX_EPOCH), expected);
+        let text = listed(&[story], Timestamp::UNIX_EPOCH);
+        assert_eq!(text.lines().count(), 2, "{text:?}");
+        assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{text:?}");
     }
 
     #[test]

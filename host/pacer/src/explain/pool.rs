@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use crate::archive::{Archive, ago};
 use crate::cluster::Cluster;
+use crate::plain::line;
 use crate::report::{Format, Report};
 use crate::table;
 
@@ -431,6 +432,7 @@ impl Story {
             text.push_str(&format!("; {} more {} on the way out", self.leaving, are(self.leaving)));
         }
         text.push_str(".\n");
+        let told = |fields: &[String]| fields.iter().map(|field| line(field)).collect::<Vec<_>>();
         let mut part = |title: &str, lines: &[String], none: &str| {
             text.push_str(&format!("\n{title}\n"));
             for line in lines {
@@ -440,9 +442,9 @@ impl Story {
                 text.push_str(&format!("  {none}\n"));
             }
         };
-        part(&format!("Why {}", self.wanted), &self.why, "nobody says");
-        part("Held back", &self.held, "nothing");
-        part("Who decides", &self.policies, "the shipped policies");
+        part(&format!("Why {}", self.wanted), &told(&self.why), "nobody says");
+        part("Held back", &told(&self.held), "nothing");
+        part("Who decides", &told(&self.policies), "the shipped policies");
         let rows: Vec<Vec<String>> = self
             .decisions
             .iter()
@@ -450,9 +452,9 @@ impl Story {
                 vec![
                     ago(told.at, now),
                     told.decision.clone(),
-                    told.receipt.clone(),
-                    told.outcome.clone(),
-                    format!("by {}", told.policy),
+                    line(&told.receipt),
+                    line(&told.outcome),
+                    format!("by {}", line(&told.policy)),
                 ]
             })
             .collect();
@@ -544,6 +546,28 @@ mod tests {
             "Last decisions\n  none is known",
         ] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn fields_of_a_pool_stay_on_their_line_and_steer_no_terminal() {
+        let mut found = found(WEB);
+        let runner = serde_json::json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "Runner", "metadata": {"name": "web-1"}, "spec": {"repository": "acme/app"},
+            "status": {"conditions": [{
+                "type": "Stopping", "status": "True", "reason": "Draining", "message": "a\n\nWho decides\u{1b}[2J",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        });
+        found.runners = vec![serde_json::from_value(runner).unwrap()];
+        let mut record = sample::scale_down(5, 2);
+        record.receipt.policy = "mine\n  forged".to_owned();
+        let text = Story::new(&found, &[&record], record.at).text(record.at);
+        for part in [
+            "\nHeld back\n  runner web-1 is to go and waits (Draining): a Who decides [2J\n",
+            "removed web-4, web-3  by mine forged\n",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text:?}");
         }
     }
 

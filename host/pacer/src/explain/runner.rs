@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::archive::{Archive, ago, when};
 use crate::cluster::Cluster;
+use crate::plain;
 use crate::report::{Format, Report};
 
 /// Decisions that are told after the newest one.
@@ -172,7 +173,7 @@ impl Story {
             text.push_str("\nEvents:\n");
             for said in self.events.iter().take(EARLIER) {
                 let at = said.at.map_or_else(String::new, |at| format!("{}  ", ago(at, now)));
-                text.push_str(&format!("  {at}{}: {}\n", said.reason, said.note));
+                text.push_str(&format!("  {at}{}: {}\n", plain::line(&said.reason), plain::line(&said.note)));
             }
         }
         text
@@ -184,7 +185,8 @@ impl Story {
         }
         let mut text = "\nOther decisions about it:\n".to_owned();
         for told in others.iter().take(EARLIER) {
-            text.push_str(&format!("  {}  {} {}  {}\n", ago(told.at, now), told.decision, told.receipt, told.account.summary));
+            let (receipt, summary) = (plain::line(&told.receipt), plain::line(&told.account.summary));
+            text.push_str(&format!("  {}  {} {receipt}  {summary}\n", ago(told.at, now), told.decision));
         }
         if let Some(more) = others.len().checked_sub(EARLIER).filter(|more| *more > 0) {
             text.push_str(&format!("  and {more} more: pacer policy receipts -n {} --runner {}\n", self.namespace, self.runner));
@@ -200,8 +202,8 @@ impl Told {
             (true, Some(why)) => format!("was told to go {why}"),
             _ => self.account.summary.clone(),
         };
-        let mut text = format!("Runner {name} {summary}.\n\n");
-        let mut line = |title: &str, words: &str| text.push_str(&format!("  {title:<9}{words}\n"));
+        let mut text = format!("Runner {name} {}.\n\n", plain::line(&summary));
+        let mut line = |title: &str, words: &str| text.push_str(&format!("  {title:<9}{}\n", plain::line(words)));
         line("when", &when(self.at, now));
         if let Some(reason) = &self.account.reason {
             line("reason", &format!("\"{reason}\", in the words of the policy"));
@@ -251,7 +253,8 @@ impl Now {
             (None, None) if self.busy == Some(true) => ", and runs a job".to_owned(),
             (None, None) => String::new(),
         };
-        let mut text = format!("\nNow: it exists, phase {}{message}{job}.\n", self.phase);
+        let sentence = format!("Now: it exists, phase {}{message}{job}.", self.phase);
+        let mut text = format!("\n{}\n", plain::line(&sentence));
         if self.protected {
             text.push_str("  It is protected (annotation actions.summerwind.dev/protected): no scale-down takes it.\n");
         }
@@ -259,7 +262,7 @@ impl Now {
             text.push_str("  It is on its way out: whatever job it has is finished first.\n");
         }
         for held in &self.held {
-            text.push_str(&format!("  {held}\n"));
+            text.push_str(&format!("  {}\n", plain::line(held)));
         }
         text
     }
@@ -339,6 +342,34 @@ mod tests {
         runner.metadata.annotations = Some([(annotation::PROTECTED.to_owned(), "true".to_owned())].into());
         let text = Story::new("web-1", "default", Some(&runner), &[], Vec::new()).text(Timestamp::UNIX_EPOCH);
         assert!(text.contains("no decision has been taken about it") && text.contains("It is protected"), "{text}");
+    }
+
+    #[test]
+    fn fields_about_a_runner_stay_on_their_line_and_steer_no_terminal() {
+        let status = serde_json::json!({
+            "phase": "Running\nNow: it is gone",
+            "message": "a\u{1b}[2J",
+            "conditions": [{
+                "type": "Stopping", "status": "True", "reason": "Draining", "message": "b\nc", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        });
+        let runner = Runner { status: Some(serde_json::from_value(status).unwrap()), ..Runner::default() };
+        let mut first = sample::scale_down(5, 2);
+        first.pool.name = "web\n  checks   passed\u{1b}[2J".to_owned();
+        let mut second = first.clone();
+        second.id = "0\n\u{9b}2J".to_owned();
+        let text = Story::new("web-4", "default", Some(&runner), &[&second, &first], Vec::new()).text(first.at);
+        for part in [
+            "\n  pool     RunnerDeployment default/web checks passed [2J\n",
+            " scale-down 0 2J  was removed because",
+            "\nNow: it exists, phase Running Now: it is gone: a [2J.\n  Stopping (Draining): b c\n",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text:?}");
+        }
+        assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{text:?}");
+        let said = Said { at: None, reason: "Removed\n".into(), note: "b\nc".into() };
+        let text = Story::new("web-1", "default", None, &[], vec![said]).text(Timestamp::UNIX_EPOCH);
+        assert!(text.ends_with("\nEvents:\n  Removed: b c\n"), "{text:?}");
     }
 
     #[test]

@@ -104,8 +104,8 @@ fn cure(code: Refusal) -> Option<&'static str> {
             "build it smaller: several seconds of compiling are too many for an operator"
         }
         Refusal::Instantiate => {
-            "a text: correct the error that the message names; a component: start functions run under the limits of a call (100 ms, 16 MiB, fuel), \
-             and there are at most 32 instances and 8 memories"
+            "a text: correct the error that the message names; a component: start functions run under the limits of a call (100 ms, fuel, and 16 MiB \
+             unless memoryMebibytes in limits allows more), and there are at most 32 instances and 8 memories"
         }
         Refusal::Describe => "describe must return at once and give a name",
         Refusal::Settings => {

@@ -7,9 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use pacer_policy::{
-    Answer, DecidedBy, Digest, Inquiry, Interpreted, LimitRequest, Limits, Module, Policy, Record, SHIPPED, text,
-};
+use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, Interpreted, Limits, Module, Policy, Record, SHIPPED, text};
 use pacer_policyset::history;
 
 use super::case;
@@ -193,12 +191,7 @@ fn compare(record: &Record, asked: Asked, now: Timestamp) -> Result<Report> {
             let jail = jail()?;
             let policy = Policy::load(&jail, &bytes).map_err(|error| super::cure::refused(&from, &error))?;
             // What it may take plays no part in what it answers: whatever it was allowed then is allowed now.
-            let most = LimitRequest {
-                fuel: Some(Limits::FUEL_CAP),
-                memory_mebibytes: Some(Limits::MEMORY_MEBIBYTES),
-                ..LimitRequest::default()
-            };
-            let outcome = case::ask(&jail, &policy, input, settings, &Limits::lowered(most)?);
+            let outcome = case::ask(&jail, &policy, input, settings, &Limits::highest());
             (format!("{policy}, {from}"), outcome.answer, Some(outcome.fuel))
         }
     };

@@ -277,10 +277,16 @@ impl Chronicle {
         }
     }
 
-    /// These pools exist, and no others.
-    pub(super) fn targets_are(&mut self, listed: &[TargetRef], now: Timestamp) {
-        let listed: BTreeSet<Arc<str>> = listed.iter().map(named).collect();
-        let gone: Vec<Arc<str>> = self.pools.keys().filter(|pool| !listed.contains(*pool)).cloned().collect();
+    /// These autoscalers exist, each `namespace/name`, and no others.
+    pub(super) fn autoscalers_are(&mut self, listed: &BTreeSet<String>, now: Timestamp) {
+        let gone: Vec<String> = self.autoscalers.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        gone.iter().for_each(|key| self.autoscaler_gone(key, now));
+    }
+
+    /// These pools of a kind exist, and no others of that kind.
+    pub(super) fn targets_are(&mut self, kind: PoolKind, listed: &BTreeSet<String>, now: Timestamp) {
+        let is_gone = |pool: &Arc<str>| PoolName::of(pool).kind == kind && !listed.contains(pool.as_ref());
+        let gone: Vec<Arc<str>> = self.pools.keys().filter(|pool| is_gone(pool)).cloned().collect();
         gone.into_iter().for_each(|pool| self.pool_gone(pool, now));
     }
 
@@ -292,8 +298,11 @@ impl Chronicle {
     fn pool_gone(&mut self, pool: Arc<str>, now: Timestamp) {
         self.targets.remove(&pool);
         self.lowered.remove(&pool);
-        if let Some(PoolSettings { labels, ephemeral, .. }) = self.pools.remove(&pool) {
-            self.say(now, What::Pool(PoolSettings { pool, labels, ephemeral, ..PoolSettings::default() }));
+        let Some(known) = self.pools.remove(&pool) else { return };
+        let gone = PoolSettings { pool, labels: known.labels.clone(), ephemeral: known.ephemeral, ..PoolSettings::default() };
+        // A trace that is continued may contain this already.
+        if gone != known {
+            self.say(now, What::Pool(gone));
         }
     }
 
@@ -754,6 +763,18 @@ mod tests {
         again.autoscaler(&autoscaler(1), now);
         again.runner(&runner(true), now);
         again.jobs(&ledger(&started), now);
+        assert_eq!(kinds(&mut again), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_pool_that_was_gone_before_the_recorder_stopped_is_not_told_again() {
+        let now = Timestamp::now();
+        let mut chronicle = scene();
+        chronicle.targets_are(PoolKind::RunnerDeployment, &BTreeSet::new(), now);
+        let trace = pacer_trace::Trace { header: pacer_trace::Header::new(now), records: chronicle.news() };
+        assert_eq!(trace.records.len(), 2, "it was there, and is gone");
+        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace));
+        again.targets_are(PoolKind::RunnerDeployment, &BTreeSet::new(), now);
         assert_eq!(kinds(&mut again), Vec::<String>::new());
     }
 }

@@ -31,7 +31,7 @@ use pacer_operator::target::{Target, TargetRef};
 use pacer_operator::watches::{Change, Watches};
 use pacer_policyset::receipts::{Receipts, Written};
 use pacer_trace::file::FileError;
-use pacer_trace::{Directory, Limits, Record, What};
+use pacer_trace::{Directory, Limits, PoolKind, Record, What};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::chronicle::{Chronicle, Defaults, named};
 use super::surroundings::{self, NodeReader, ReadNodes, Reading, Surroundings};
-use super::{CHECKPOINT, FLUSH_COMPRESSED, TICK};
+use super::{CHECKPOINT, FLUSH_COMPRESSED, TICK, key};
 
 /// Changes that wait for the thread: those of some seconds in which thousands of jobs start.
 const ROOM: usize = 16_384;
@@ -286,10 +286,16 @@ impl Clerk {
         let (now, stores) = (Timestamp::now(), &self.stores);
         let chronicle = &mut book.chronicle;
         // Settings are told once both are known.
-        stores.autoscalers.state().iter().for_each(|autoscaler| chronicle.autoscaler(autoscaler, now));
+        let autoscalers = stores.autoscalers.state();
+        autoscalers.iter().for_each(|autoscaler| chronicle.autoscaler(autoscaler, now));
         let targets = stores.targets();
         targets.iter().for_each(|target| chronicle.target(target, now));
-        chronicle.targets_are(&targets.iter().map(Target::reference).collect::<Vec<_>>(), now);
+        let pools: BTreeSet<String> = targets.iter().map(Target::reference).map(|target| named(&target).to_string()).collect();
+        for kind in [PoolKind::RunnerDeployment, PoolKind::RunnerSet] {
+            chronicle.targets_are(kind, &pools, now);
+        }
+        let keys: BTreeSet<String> = autoscalers.iter().map(|autoscaler| key(&**autoscaler)).collect();
+        chronicle.autoscalers_are(&keys, now);
         stores.job_ledgers.state().iter().for_each(|ledger| chronicle.jobs(ledger, now));
         let runners = stores.runners.state();
         runners.iter().for_each(|runner| chronicle.runner(runner, now));

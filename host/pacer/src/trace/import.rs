@@ -16,6 +16,7 @@ use pacer_trace::{About, Header, PoolSettings, Record, Trace, What, file};
 
 use crate::arguments::GitHubArguments;
 use crate::default_github;
+use crate::plain;
 use crate::report::Report;
 use crate::table;
 
@@ -201,17 +202,16 @@ impl Caller {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let pause = match *error.kind() {
-                ErrorKind::Deferred { until } => wait(until),
-                ErrorKind::RateLimited { until, .. } => {
-                    say(&format!("GitHub wants a pause; going on at {until}"));
-                    wait(until) + Duration::from_secs(1)
-                }
-                ErrorKind::Server | ErrorKind::Timeout | ErrorKind::Network | ErrorKind::Saturated if failures < TRIES => {
+            if let ErrorKind::RateLimited { until, .. } = error.kind() {
+                say(&format!("GitHub wants a pause; going on at {until}"));
+            }
+            let pause = match limit(error.kind(), error.retry_after()) {
+                Some(pause) => pause,
+                None if error.is_transient() && failures < TRIES => {
                     failures += 1;
                     Duration::from_secs(1 << failures)
                 }
-                _ => return Err(error),
+                None => return Err(error),
             };
             tokio::time::sleep(pause).await;
         }
@@ -225,13 +225,19 @@ fn halves(from: Timestamp, to: Timestamp) -> Option<[(Timestamp, Timestamp); 2]>
     (length > SignedDuration::from_secs(1)).then_some([(from, middle), (middle, to)])
 }
 
-fn wait(until: Timestamp) -> Duration {
-    Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
+/// How long a call waits that failed because of a limit. When the limit ends may be told by GitHub's clock, and the clock here may differ; `told` is
+/// how long it lasts.
+fn limit(kind: &ErrorKind, told: Option<Duration>) -> Option<Duration> {
+    match kind {
+        ErrorKind::Deferred { .. } => told,
+        ErrorKind::RateLimited { .. } => told.map(|told| told + Duration::from_secs(1)),
+        _ => None,
+    }
 }
 
 /// Progress, which is no part of the result.
 fn say(text: &str) {
-    let _closed = writeln!(std::io::stderr(), "{text}");
+    let _closed = writeln!(std::io::stderr(), "{}", plain::text(text));
 }
 
 /// Jobs as a trace: a pool for each set of labels, as large as the most jobs of it that ran at once.
@@ -400,6 +406,16 @@ mod tests {
             steps < 25 && time.1 == at(90 * 86_400) && time.1.duration_since(time.0) <= SignedDuration::from_secs(1),
             "{steps}"
         );
+    }
+
+    #[test]
+    fn a_limit_lasts_as_long_as_github_says_whatever_the_clock_here_shows() {
+        let told = Some(Duration::from_secs(30));
+        // By the clock here both ended long ago.
+        let until = Timestamp::UNIX_EPOCH;
+        assert_eq!(limit(&ErrorKind::RateLimited { until, secondary: false }, told), Some(Duration::from_secs(31)));
+        assert_eq!(limit(&ErrorKind::Deferred { until }, told), told);
+        assert_eq!(limit(&ErrorKind::Server, told), None, "a server that fails has no limit");
     }
 
     #[test]

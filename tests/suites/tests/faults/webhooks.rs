@@ -10,16 +10,18 @@ use pacer_harness::operator::Operator;
 use pacer_harness::world::World;
 use pacer_suites::fleet::{Fleet, Kind};
 use pacer_suites::kill::Dice;
-use pacer_suites::manifests::shipped;
+use pacer_suites::manifests::{shipped, shipped_env};
 use pacer_suites::webhook::{SECRET, receiver};
 use pacer_suites::{PATIENCE, apply, brisk_world, delete, delete_all, end, for_both_kinds, no_open_jobs, queue, settled, until};
 use serde_json::json;
 
 for_both_kinds!(nobody_waits_and_nothing_stays_reserved_however_receivers_die);
 
-/// `pacer webhook` with its shipped role, ready.
+/// `pacer webhook` with its shipped role and variables, ready.
 async fn replica(world: &World) -> Result<Operator> {
-    let replica = Operator::start(&world.plane, &world.github, &receiver()).await?;
+    let mut options = receiver();
+    options.env.extend(shipped_env("webhook/deployment.yaml")?);
+    let replica = Operator::start(&world.plane, &world.github, &options).await?;
     replica.until_ready("receiving", PATIENCE).await?;
     Ok(replica)
 }

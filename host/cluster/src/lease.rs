@@ -185,7 +185,8 @@ mod tests {
             }
             let lease: Lease = serde_json::from_slice(body).unwrap();
             let version = |lease: &Lease| lease.metadata.resource_version.clone();
-            match self.lease.as_ref().map(version) == Some(version(&lease)) || self.lease.is_none() {
+            // A Lease that is gone has no version: whoever names one comes too late.
+            match self.lease.as_ref().and_then(version) == version(&lease) {
                 true => Ok(self.keep(lease)),
                 false => Err(StatusCode::CONFLICT),
             }
@@ -239,6 +240,10 @@ mod tests {
         assert_eq!(calls(), [Method::PUT, Method::GET, Method::PUT]);
         let annotations = server.lock().unwrap().lease.clone().unwrap().metadata.annotations.unwrap();
         assert_eq!(annotations["a"], "b", "what others wrote stays");
+
+        server.lock().unwrap().lease = None;
+        assert!(election.attempt().await.unwrap());
+        assert_eq!(calls(), [Method::PUT, Method::GET, Method::POST]);
 
         server.lock().unwrap().change(|lease| lease.spec.as_mut().unwrap().holder_identity = Some("another".to_owned()));
         assert!(!election.attempt().await.unwrap());

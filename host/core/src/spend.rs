@@ -20,6 +20,9 @@ pub const REPOSITORIES: usize = 200;
 /// GitHub tells ends in whole seconds.
 const WHOLE: SignedDuration = SignedDuration::from_secs(1);
 
+/// A moment that is earlier than the one before by more than this shows that the clock was set back. Looks that come in the wrong order differ by less.
+const SET_BACK: SignedDuration = SignedDuration::from_mins(1);
+
 /// What a runner does, as far as its time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
@@ -205,13 +208,6 @@ impl Spending {
         }
     }
 
-    /// The clock was set back to this moment: what was counted stays, and time is counted from here on.
-    pub fn set_back(&mut self, now: Timestamp) {
-        for account in self.runners.values_mut() {
-            account.until = account.until.min(now);
-        }
-    }
-
     /// What was spent so far, that of runners which have had no job yet included.
     #[must_use]
     pub fn spent(&self) -> BTreeMap<Whose, Spent> {
@@ -249,8 +245,12 @@ impl Sight {
 }
 
 impl Account {
-    /// Counts the time until then as spent on what it did last.
+    /// Counts the time until then as spent on what it did last. When the clock was set back, what was counted stays, and time is counted from the new
+    /// moment on.
     fn settle(&mut self, until: Timestamp) -> Elapsed {
+        if self.until.duration_since(until) > SET_BACK {
+            self.until = until;
+        }
         let (seconds, mut elapsed) = (until.duration_since(self.until).as_secs_f64(), Elapsed::default());
         if seconds <= 0.0 {
             return elapsed;
@@ -450,13 +450,14 @@ mod tests {
         let (mut spending, runner) = (Spending::default(), Arc::from("ci/web-1"));
         spending.see(&runner, sight(Doing::Idle, 0, None), at(7_200));
         assert_eq!(spending.until("ci/web-1", at(7_210)).idle, 10.0);
-        spending.set_back(at(3_600));
+        assert_eq!(spending.until("ci/web-1", at(7_200)), Elapsed::default(), "a look that comes late counts nothing");
+        assert_eq!(spending.until("ci/web-1", at(7_211)).idle, 1.0, "and the next one counts nothing twice");
         assert_eq!(spending.until("ci/web-1", at(3_600)), Elapsed::default());
         // It became busy before the clock was set back.
         let elapsed = spending.see(&runner, sight(Doing::Busy, 7_212, Some("acme/app")), at(3_605));
         assert_eq!((elapsed.idle, elapsed.busy), (5.0, 0.0));
         assert_eq!(spending.gone("ci/web-1", at(3_625)).busy, 20.0);
-        assert_eq!(spending.spent().into_iter().collect::<Vec<_>>(), [(of("acme/app"), sum(1, 20.0, 15.0, 35.0))]);
+        assert_eq!(spending.spent().into_iter().collect::<Vec<_>>(), [(of("acme/app"), sum(1, 20.0, 16.0, 36.0))]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Linked {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed; [`Refusal::Instantiate`] when the limits are too low for a start.
+    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed; [`Refusal::Instantiate`] when it may not have the memory that it needs.
     pub(crate) fn validate_settings(&self, engine: &Engine, settings: &str, limits: &Limits) -> Result<(), LoadError> {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(settings) {
             return Err(LoadError::new(Refusal::Settings, format!("the settings are not JSON: {error}")));
@@ -103,7 +103,7 @@ impl Linked {
                 Err(LoadError::new(Refusal::Settings, list.join("; ")))
             }
             Err(fault) => {
-                // This is the first call with the limits of the policy set, so it also fails when they are too low for a start.
+                // This is the first call with the limits of the policy set, so it also fails when they leave too little memory for a start.
                 let starts = !matches!(fault, Fault::Memory | Fault::Instantiate(_));
                 let code = if starts { Refusal::Settings } else { Refusal::Instantiate };
                 Err(LoadError::new(code, format!("validate-settings failed: {fault}")))

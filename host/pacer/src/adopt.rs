@@ -71,7 +71,7 @@ pub(crate) struct Item {
     pub(crate) what: String,
     /// Why it is to be done, in a few words.
     pub(crate) why: String,
-    /// How; empty where nothing is to be done.
+    /// How, on one line; empty where nothing is to be done.
     pub(crate) command: String,
 }
 

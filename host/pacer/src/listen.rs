@@ -43,12 +43,13 @@ use slots::{SlotId, Slots, Source};
 pub(crate) use slots::Bounds;
 pub(crate) use tls::{Identity, Tls};
 
-/// Longest time for the head of a request to arrive from its first byte on, and for the first request to begin; also for TLS to be agreed on.
+/// Longest time for the head of a request to arrive, from the opening of the connection or from its first byte on; also for TLS to be agreed on. A head
+/// that begins while the request before it is answered counts from the first byte that follows the answer.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Longest time between an answer and the next request. Proxies keep connections for further requests: nginx and AWS for 60 s, Google Cloud for 600 s. If
-/// this server closed a connection earlier, a proxy could use it at the same moment. The proxy would answer 502, and GitHub does not deliver again. An
-/// idle connection costs only its slot, and any new connection may take that.
+/// this server closed a connection earlier, a proxy could use it at the same moment. The proxy would answer 502, and GitHub does not deliver again. For
+/// proxies that keep them even longer, `docs/install.md` says what to set. An idle connection costs only its slot, and any new connection may take that.
 const IDLE: Duration = Duration::from_secs(620);
 
 /// Most bytes of a request's head, and of what is read from a connection at a time.

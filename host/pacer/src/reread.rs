@@ -18,12 +18,12 @@ use crate::connection::Sender;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How long after the first such answer a request is repeated.
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Requests that wait to be sent; as many as in kube's own client.
 const QUEUE: usize = 1_024;
 
-/// A client that repeats what reads. Has to be called in a runtime.
+/// A client that repeats requests that only read. Has to be called in a runtime.
 pub(crate) fn client(builder: ClientBuilder<Sender>) -> Client {
     let repeats = RetryLayer::new(Reread::default());
     builder.with_layer(&BufferLayer::<Request<Body>>::new(QUEUE)).with_layer(&repeats).build()
@@ -104,7 +104,7 @@ mod tests {
             (Method::GET, (429, 1, Some("Wed, 21 Oct 2026 07:28:00 GMT")), (true, 2, 1)),
             (Method::GET, (429, 2, None), (true, 3, 2)),
             (Method::GET, (429, 2, Some("0")), (true, 3, 2)),
-            (Method::GET, (429, 100, Some("3")), (false, 4, 9)),
+            (Method::GET, (429, 100, Some("3")), (false, 11, 30)),
             (Method::GET, (429, 1, Some("3600")), (false, 1, 0)),
             (Method::GET, (429, 1, Some("18446744073709551615")), (false, 1, 0)),
             (Method::GET, (403, 1, None), (false, 1, 0)),
@@ -125,7 +125,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_request_may_be_repeated_for_as_long_as_the_first_one() {
         let (client, asked) = server(429, 100, Some("3"));
-        for requests in [4, 8] {
+        for requests in [11, 22] {
             let request = Request::get("/api/v1/pods").body(Vec::new()).unwrap();
             assert!(client.request_text(request).await.is_err());
             assert_eq!(asked.load(Ordering::Relaxed), requests);

@@ -232,7 +232,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed; [`Refusal::Instantiate`] when the limits are too low for a start.
+    /// [`Refusal::Settings`] with the problems the policy names, or how the call failed; [`Refusal::Instantiate`] when it may not have the memory that it needs.
     pub fn validate_settings(&self, jail: &Jail, settings: &str, limits: &Limits) -> Result<(), LoadError> {
         jail.stager()?.validate(self, settings, limits)
     }

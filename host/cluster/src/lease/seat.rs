@@ -16,7 +16,7 @@ pub(super) struct Seat {
     holder: String,
     duration: Duration,
     observed: Option<(String, Instant)>,
-    /// As this process has written it, unless that is known to be over.
+    /// As this process wrote it last; none after a write that failed.
     written: Option<Lease>,
 }
 
@@ -58,6 +58,11 @@ impl Seat {
             Some(lease) => Ok(Standing::Ours(lease)),
             None => self.look().await,
         }
+    }
+
+    /// The right to it ended: it is read again before it is written.
+    pub(super) fn lost(&mut self) {
+        self.written = None;
     }
 
     /// Reads the Lease from the API server and says how it stands.

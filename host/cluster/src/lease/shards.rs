@@ -120,7 +120,7 @@ impl ShardElection {
         self.resign(&told).await;
     }
 
-    /// Looks at all Leases, and writes those that are ours or to be. Returns when the next round is due.
+    /// Finds out how all Leases stand, and writes those that are ours or to be. Returns when the next round is due.
     async fn round(&mut self, started: Instant, idle: bool) -> Result<Duration, kube::Error> {
         let retry = self.config.timing.retry;
         let Some(mut live) = self.join_group().await? else {
@@ -282,6 +282,9 @@ impl ShardElection {
             held.fence.close();
             tracing::error!(lease = %lease_name(&self.config.name, shard), shard, why, "lease lost");
             self.mandate.lost = true;
+        }
+        if let Some(seat) = self.seats.get_mut(&shard) {
+            seat.lost();
         }
         self.giving = self.giving.filter(|giving| *giving != shard);
     }

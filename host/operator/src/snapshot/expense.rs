@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use pacer_core::price::Prices;
 use pacer_core::spend::{Doing, Sight, Spending, Spent, Whose};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ use crate::standing::State;
 const LOOK: Duration = Duration::from_secs(5);
 
 /// How often what was spent is told: it grows all the time.
-const TELL: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
+const TELL: SignedDuration = SignedDuration::from_secs(30);
 
 /// What is spent, and the part of the snapshot that tells it; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +32,6 @@ struct Kept {
     told: Section<Expense>,
     /// When it was told last.
     at: Option<Timestamp>,
-    /// When runners were looked at last.
-    looked: Option<Timestamp>,
 }
 
 fn runners(all: &[Arc<Sources>]) -> Section<Runner> {
@@ -96,10 +94,6 @@ impl Expenses {
     /// All runners as they are now.
     fn look(&self, runners: &Section<Runner>, prices: &Prices, now: Timestamp) {
         let mut kept = self.lock();
-        if kept.looked.replace(now).is_some_and(|before| now < before) {
-            kept.spending.set_back(now);
-            kept.at = None;
-        }
         let mut sharing: BTreeMap<&str, f64> = BTreeMap::new();
         for node in runners.values().filter_map(|runner| runner.node.as_deref()) {
             *sharing.entry(node).or_default() += 1.0;
@@ -116,7 +110,8 @@ impl Expenses {
             names.insert(name);
         }
         kept.spending.keep(&names, now);
-        if kept.at.is_none_or(|at| now.duration_since(at) >= TELL) {
+        // The clock may have been set back.
+        if !kept.at.is_some_and(|at| (SignedDuration::ZERO..TELL).contains(&now.duration_since(at))) {
             kept.at = Some(now);
             kept.told = expenses(&kept.spending, !prices.is_empty());
         }

@@ -23,7 +23,7 @@ pub(super) struct Finding {
     pub(super) object: String,
     pub(super) what: String,
     pub(super) why: String,
-    /// A command, or what to do where none is known.
+    /// A command on one line, or what to do where none is known.
     pub(super) cure: String,
 }
 

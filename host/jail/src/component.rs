@@ -23,18 +23,15 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
     let mut decisions = Vec::new();
     let mut lifecycle = false;
     let mut foreign = None;
-    let mut depth = 0_usize;
-    for payload in Parser::new(0).parse_all(bytes) {
+    for payload in own(bytes) {
         match payload.map_err(|error| LoadError::new(Refusal::Invalid, error.to_string()))? {
-            Payload::Version { .. } => depth += 1,
-            Payload::End(_) => depth = depth.saturating_sub(1),
-            Payload::ComponentImportSection(imports) if depth == 1 => {
+            Payload::ComponentImportSection(imports) => {
                 for import in imports {
                     let import = import.map_err(|error| LoadError::new(Refusal::Invalid, error.to_string()))?;
                     allowed(import.name.name)?;
                 }
             }
-            Payload::ComponentExportSection(exports) if depth == 1 => {
+            Payload::ComponentExportSection(exports) => {
                 for export in exports {
                     let export = export.map_err(|error| LoadError::new(Refusal::Invalid, error.to_string()))?;
                     if export.kind != ComponentExternalKind::Instance {
@@ -71,20 +68,27 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Vec<Decision>, LoadError> {
 #[must_use]
 pub fn interfaces(component: &[u8]) -> Vec<&str> {
     let mut names = Vec::new();
-    let mut depth = 0_usize;
-    for payload in Parser::new(0).parse_all(component).map_while(Result::ok) {
-        match payload {
-            Payload::Version { .. } => depth += 1,
-            Payload::End(_) => depth = depth.saturating_sub(1),
-            Payload::ComponentExportSection(exports) if depth == 1 => {
-                let instances =
-                    exports.into_iter().map_while(Result::ok).filter(|export| export.kind == ComponentExternalKind::Instance);
-                names.extend(instances.map(|export| export.name.name));
-            }
-            _ => {}
+    for payload in own(component).map_while(Result::ok) {
+        if let Payload::ComponentExportSection(exports) = payload {
+            let instances =
+                exports.into_iter().map_while(Result::ok).filter(|export| export.kind == ComponentExternalKind::Instance);
+            names.extend(instances.map(|export| export.name.name));
         }
     }
     names
+}
+
+/// What a component consists of itself, not what is nested in it.
+fn own(bytes: &[u8]) -> impl Iterator<Item = wasmparser::Result<Payload<'_>>> {
+    let mut depth = 0_usize;
+    Parser::new(0).parse_all(bytes).filter(move |payload| {
+        match payload {
+            Ok(Payload::Version { .. }) => depth += 1,
+            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 1 || payload.is_err()
+    })
 }
 
 /// What the file is, by its first bytes; a file in a ConfigMap is quickly the wrong one.

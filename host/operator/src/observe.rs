@@ -12,6 +12,7 @@ use pacer_api::names::annotation;
 use pacer_api::{Runner, RunnerReplicaSet, RunnerStatus};
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
+use pacer_cluster::owner::is_owned;
 use pacer_core::facts::{PodFacts, Refusal, Refuser, Remote, RunnerFacts, Worker};
 use pacer_core::last_job::LastJob;
 use pacer_core::ledger::{Job, State};
@@ -201,7 +202,7 @@ pub struct Sources<'a> {
 pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let Sources { uid, pod, node, runner_list, set, hooked, job, removed, namesakes, known } = sources;
     let name = runner.name_any();
-    let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
+    let pod = pod.filter(|pod| is_owned(&pod.metadata, uid));
     let status = runner.status.as_ref();
     let noted = pod.and_then(finalizer::runner_id);
     let mut seen = known.seen.clone();
@@ -387,7 +388,7 @@ impl Observer {
     pub fn namesake(&self, runner: &Runner, uid: &Uid) -> Namesake {
         let known = self.known.get(uid).unwrap_or_default();
         let pod = self.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&runner.namespace().unwrap_or_default()));
-        let pod = pod.filter(|pod| pod.owner_references().iter().any(|owner| owner.uid == uid.as_str()));
+        let pod = pod.filter(|pod| is_owned(&pod.metadata, uid));
         // What a job may have written counts for nothing.
         let claimed = known_id(runner).filter(|_| !self.hooked);
         Namesake {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use pacer_core::estimate::Estimate;
 use pacer_core::policy::Quantiles;
 use pacer_policy::Agreement;
@@ -46,6 +46,11 @@ pub fn shown(mut runners: Section<Runner>) -> (Section<Runner>, usize) {
     let Some(first) = runners.keys().nth(RUNNERS).cloned() else { return (runners, 0) };
     let left_out = runners.split_off(&first).len();
     (runners, left_out)
+}
+
+/// Whether something that was last done at `at` is to be done again. It is after the clock was set back to before that.
+fn is_due(at: Option<Timestamp>, every: SignedDuration, now: Timestamp) -> bool {
+    !at.is_some_and(|at| (SignedDuration::ZERO..every).contains(&now.duration_since(at)))
 }
 
 /// Makes the snapshot, what changed of its parts, and what is gone from them from one list of parts.

@@ -38,7 +38,7 @@ use tokio_util::io::InspectReader;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use slots::{SlotId, Slots, Source};
+use slots::{Admitted, SlotId, Slots, Source};
 
 pub(crate) use slots::Bounds;
 pub(crate) use tls::{Identity, Tls};
@@ -121,6 +121,11 @@ enum Turn {
 }
 
 impl Slot {
+    fn new(admitted: &Admitted, slots: Arc<Mutex<Slots>>) -> Self {
+        let (slot, gone) = (admitted.slot, admitted.gone.clone());
+        Self(Arc::new(Held { slot, slots, turn: watch::Sender::new(Turn::Idle), gone }))
+    }
+
     /// The request of this connection is worth its slot: no other connection takes it until the request is answered.
     pub(crate) fn keep(&self) {
         self.change(|slots, slot| slots.keep(slot));
@@ -207,12 +212,7 @@ pub(crate) async fn serve(
         if admitted.replaced {
             metrics.dropped(ConnectionDrop::Replaced);
         }
-        let slot = Slot(Arc::new(Held {
-            slot: admitted.slot,
-            slots: slots.clone(),
-            turn: watch::Sender::new(Turn::Idle),
-            gone: admitted.gone.clone(),
-        }));
+        let slot = Slot::new(&admitted, slots.clone());
         let connection = Connection { slot, router: router.clone(), replaced: admitted.gone, stop: stop.clone() };
         connections.spawn(connection.run(stream, tls.clone(), metrics.clone()));
     }
@@ -257,10 +257,10 @@ impl Connection {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin, metrics: ConnectionMetrics) {
         let Self { slot, router, replaced, stop } = self;
         slot.begin();
-        let (opened, held, heard) = (time::Instant::now(), slot.clone(), slot.clone());
+        let (opened, timed, read) = (time::Instant::now(), slot.clone(), slot.clone());
         let stream = InspectReader::new(stream, move |bytes: &[u8]| {
             if !bytes.is_empty() {
-                heard.begin();
+                read.begin();
             }
         });
         let service = service_fn(move |request| answer(router.clone(), slot.clone(), opened, request));
@@ -284,7 +284,7 @@ impl Connection {
         };
         let ended = tokio::select! {
             ended = served => ended,
-            () = held.late() => None,
+            () = timed.late() => None,
             () = replaced.cancelled() => return,
         };
         match ended {
@@ -329,12 +329,7 @@ mod tests {
         let (peer, stream) = tokio::io::duplex(HEAD_BYTES);
         let mut slots = Slots::new(Bounds::METRICS);
         let admitted = slots.take(Source::of(Ipv4Addr::LOCALHOST.into()), Instant::now()).unwrap();
-        let slot = Slot(Arc::new(Held {
-            slot: admitted.slot,
-            slots: Arc::new(Mutex::new(slots)),
-            turn: watch::Sender::new(Turn::Idle),
-            gone: admitted.gone.clone(),
-        }));
+        let slot = Slot::new(&admitted, Arc::new(Mutex::new(slots)));
         let router = Router::new().fallback(|| async { "ok" });
         let connection = Connection { slot, router, replaced: admitted.gone, stop: CancellationToken::new() };
         tokio::spawn(connection.serve(stream, Metrics::default().connections(HttpServer::Webhook)));

@@ -10,7 +10,7 @@ use pacer_core::spend::{Doing, Sight, Spending, Spent, Whose};
 use tokio_util::sync::CancellationToken;
 
 use super::ledger::{RunningJobs, known};
-use super::{Expense, Payer, Runner, Section, fleet};
+use super::{Expense, Payer, Runner, Section, fleet, is_due};
 use crate::metrics::{Metrics, Sources};
 use crate::standing::State;
 
@@ -110,8 +110,7 @@ impl Expenses {
             names.insert(name);
         }
         kept.spending.keep(&names, now);
-        // The clock may have been set back.
-        if !kept.at.is_some_and(|at| (SignedDuration::ZERO..TELL).contains(&now.duration_since(at))) {
+        if is_due(kept.at, TELL, now) {
             kept.at = Some(now);
             kept.told = expenses(&kept.spending, !prices.is_empty());
         }

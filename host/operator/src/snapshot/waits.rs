@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fleet::key;
 use super::ledger::known;
-use super::{Section, WaitBin, Waits};
+use super::{Section, WaitBin, Waits, is_due};
 use crate::metrics::{Metrics, Sources};
 use crate::target::TargetRef;
 
@@ -235,8 +235,7 @@ impl Follower {
 
     fn tell(&self, now: Timestamp) {
         let mut kept = self.lock();
-        // The clock may have been set back.
-        if kept.at.is_some_and(|at| (SignedDuration::ZERO..TELL).contains(&now.duration_since(at))) {
+        if !is_due(kept.at, TELL, now) {
             return;
         }
         kept.at = Some(now);

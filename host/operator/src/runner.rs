@@ -155,17 +155,17 @@ impl Runners {
             return self.remove_leftover(subject).await;
         }
         let assessment = phase::assess(&observed.facts, subject.clock.now);
-        let step = match (&observed.facts.pod, assessment.phase) {
-            (None, Phase::Pending) if !observed.pod_in_flight() => match verdict {
-                Ok(()) => self.make_pod(subject, &access).await,
-                Err(refusal) => return self.refuse(subject, &observed, &refusal.into()).await,
-            },
-            _ => self.follow(subject, &access, &observed, &assessment, verdict.is_ok()).await,
+        let makes_pod = observed.facts.pod.is_none() && assessment.phase == Phase::Pending && !observed.pod_in_flight();
+        let step = match verdict {
+            Ok(()) if makes_pod => self.make_pod(subject, &access).await,
+            Err(refusal) if makes_pod => return self.refuse(subject, &observed, &refusal.into()).await,
+            admitted => self.follow(subject, &access, &observed, &assessment, admitted.is_ok()).await,
         };
         // A step that failed, at GitHub for instance, is no reason to say nothing about the runner.
         let (next, failed) = step.map_or_else(|error| (self.settings.sync_period, Some(error)), |next| (next, None));
-        // Refusals and new pods change what is known.
-        let observed = self.observe(subject, Some(&access)).await?;
+        // New pods, refusals and removals change what is known. A step of a runner that works changes nothing, and there are thousands of them.
+        let changed = assessment.phase == Phase::Pending || failed.is_some() || has_only_to_go(&observed);
+        let observed = if changed { self.observe(subject, Some(&access)).await? } else { observed };
         let assessment = phase::assess(&observed.facts, subject.clock.now);
         let next = match self.restart_stand_alone(subject, &access, &observed, &assessment).await? {
             Some(wait) => next.min(wait),

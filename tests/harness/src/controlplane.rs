@@ -270,16 +270,11 @@ impl ControlPlane {
         let (directory, layout) = new_directory(options.keep)?;
         let Served { etcd, apiserver, apiserver_command, tokens: [admin, nodes, controllers_own] } =
             serve(assets, &layout, options, template.as_ref()).await?;
-        let controllers = Child::start(
-            "kube-controller-manager",
-            &layout.controllers(assets, options),
-            &layout.file("kube-controller-manager.log"),
-        )?;
         let ready = async {
             serving(&layout, &admin).await?;
             namespaced(&layout, &admin, "default").await
         };
-        while_alive(&controllers, while_alive(&apiserver, ready)).await?;
+        let controllers = controllers(assets, &layout, options, while_alive(&apiserver, ready)).await?;
         Ok(Self {
             controllers,
             apiserver: tokio::sync::Mutex::new(apiserver),
@@ -603,6 +598,28 @@ fn client_config(layout: &Layout, token: &Token) -> kube::Config {
 fn client(config: kube::Config) -> Result<kube::Client, ControlPlaneError> {
     kube::Client::try_from(config)
         .map_err(|source| ControlPlaneError::Api { what: "cannot make a client".to_owned(), source: Box::new(source) })
+}
+
+/// Starts kube-controller-manager, once more whenever it ends because the API server has not been healthy for its 10 s, and waits until `ready`.
+///
+/// It is started before the API server has made its default roles, since both take a second; on a machine with more to do than it can, those roles take longer
+/// than kube-controller-manager waits, which no flag of it changes.
+async fn controllers(
+    assets: &Path,
+    layout: &Layout,
+    options: &Options,
+    ready: impl Future<Output = Result<(), ControlPlaneError>>,
+) -> Result<Child, ControlPlaneError> {
+    let mut ready = std::pin::pin!(ready);
+    let command = layout.controllers(assets, options);
+    loop {
+        let controllers = Child::start("kube-controller-manager", &command, &layout.file("kube-controller-manager.log"))?;
+        match while_alive(&controllers, ready.as_mut()).await {
+            Err(ControlPlaneError::NotReady { component, log, .. })
+                if component == controllers.name() && log.contains("failed to wait for apiserver being healthy") => {}
+            outcome => return outcome.map(|()| controllers),
+        }
+    }
 }
 
 /// Waits until the API server takes requests of the administrator, while it still makes the default roles.

@@ -108,6 +108,8 @@ typedef struct {
     pacer_attributes attributes;
 } pacer_restart_request;
 
+/* after is in seconds: for look-again 5 to 600, 60 if there is none; for recreate and replace 0 to 600 since the runner got into its situation. The
+ * operator cuts what is outside these bounds. */
 typedef struct {
     uint32_t index;
     pacer_text action;

@@ -128,6 +128,10 @@ interface RestartRequest {
 interface Verdict {
   index: number;
   action: "keep" | "look-again" | "recreate" | "replace" | "quarantine";
+  /**
+   * Seconds: for look-again 5 to 600, 60 if it is null; for recreate and replace 0 to 600 since the runner got into its situation. The operator
+   * cuts what is outside these bounds.
+   */
   after: number | null;
   reason: string;
   attributes: Attribute[];
@@ -211,6 +215,7 @@ interface RecoverRequest {
 interface RecoverVerdict {
   index: number;
   action: "rerun" | "leave";
+  /** Seconds, for rerun: 0 to 3600. The operator cuts what is longer. */
   after: number | null;
   reason: string;
   attributes: Attribute[];

@@ -160,6 +160,8 @@ pub const RestartRequest = extern struct {
 pub const Verdict = extern struct {
     index: u32,
     action: Text,
+    /// Seconds: for look-again 5 to 600, 60 if there is none; for recreate and replace 0 to 600 since the runner got into its situation. The
+    /// operator cuts what is outside these bounds.
     after: Option(u32) = .{},
     reason: Text,
     attributes: Attributes = .of(&.{}),

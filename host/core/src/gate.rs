@@ -27,14 +27,20 @@ pub const RESERVATION_ID_BYTES: usize = 253;
 /// Reservations a plan may hold beyond one for each job and each reservation in force; leaves room for standing capacity.
 pub const SPARE_RESERVATIONS: usize = 64;
 
-/// Shortest and longest time after which a policy is asked again, in seconds.
+/// Shortest and longest time after which a capacity policy is asked again, in seconds.
 pub const LOOK_AGAIN: (u32, u32) = (5, 3_600);
 
-/// Assumed when a policy wants to look again and doesn't say when, in seconds.
+/// Shortest and longest time after which a restart policy is asked again about a runner, in seconds.
+pub const RESTART_LOOK_AGAIN: (u32, u32) = (5, 600);
+
+/// Assumed when a restart policy wants to look again and doesn't say when, in seconds.
 pub const LOOK_AGAIN_DEFAULT: u32 = 60;
 
-/// Longest time a policy may put off a restart, in seconds.
-pub const WAIT_MAX: u32 = 3_600;
+/// Longest time a policy may put off a restart, in seconds; counted from the moment the runner got into its situation.
+pub const RESTART_WAIT_MAX: u32 = 600;
+
+/// Longest time a policy may put off a rerun of a job, in seconds.
+pub const RERUN_WAIT_MAX: u32 = 3_600;
 
 /// Shortest and longest life of a reservation, in seconds. A self-hosted job may run for five days, so a week outlasts any.
 pub const EXPIRES: (u32, u32) = (1, 604_800);
@@ -169,7 +175,7 @@ pub fn choices(request: &ScaleDownRequest, answer: Vec<Choice>) -> Result<Vec<Ch
 
 /// Checks what a policy wants done about runners: at most one known action for each subject.
 ///
-/// `after` is cut to [`LOOK_AGAIN`] for `look-again`, to [`WAIT_MAX`] for `recreate` and `replace`, and dropped otherwise.
+/// `after` is cut to [`RESTART_LOOK_AGAIN`] for `look-again`, to [`RESTART_WAIT_MAX`] for `recreate` and `replace`, and dropped otherwise.
 ///
 /// # Errors
 ///
@@ -181,8 +187,10 @@ pub fn verdicts(request: &RestartRequest, answer: Vec<Verdict>) -> Result<Vec<Ve
         .into_iter()
         .map(|verdict| {
             let after = match verdict.action.as_str() {
-                "look-again" => Some(verdict.after.unwrap_or(LOOK_AGAIN_DEFAULT).clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)),
-                "recreate" | "replace" => verdict.after.map(|after| after.min(WAIT_MAX)),
+                "look-again" => {
+                    Some(verdict.after.unwrap_or(LOOK_AGAIN_DEFAULT).clamp(RESTART_LOOK_AGAIN.0, RESTART_LOOK_AGAIN.1))
+                }
+                "recreate" | "replace" => verdict.after.map(|after| after.min(RESTART_WAIT_MAX)),
                 "keep" | "quarantine" => None,
                 other => {
                     return Err(GateError::UnknownAction { index: verdict.index, action: scrub(other, 32) });
@@ -201,7 +209,7 @@ pub fn verdicts(request: &RestartRequest, answer: Vec<Verdict>) -> Result<Vec<Ve
 
 /// Checks what a policy wants done about dead jobs: at most one known action for each.
 ///
-/// `after` is cut to [`WAIT_MAX`] for `rerun`, and dropped otherwise.
+/// `after` is cut to [`RERUN_WAIT_MAX`] for `rerun`, and dropped otherwise.
 ///
 /// # Errors
 ///
@@ -217,7 +225,7 @@ pub fn recoveries(request: &RecoverRequest, answer: Vec<Recovery>) -> Result<Vec
             }
             Ok(Recovery {
                 index: verdict.index,
-                after: verdict.after.filter(|_| verdict.action == "rerun").map(|after| after.min(WAIT_MAX)),
+                after: verdict.after.filter(|_| verdict.action == "rerun").map(|after| after.min(RERUN_WAIT_MAX)),
                 action: verdict.action,
                 reason: scrub(&verdict.reason, REASON_BYTES),
                 attributes: attributes(verdict.attributes),
@@ -371,7 +379,7 @@ mod tests {
         let recovery = |index, action: &str, after| Recovery { index, action: action.into(), after, ..Recovery::default() };
         assert_eq!(
             recoveries(&offered, vec![recovery(1, "rerun", Some(99_999)), recovery(0, "leave", Some(7))]),
-            Ok(vec![recovery(1, "rerun", Some(WAIT_MAX)), recovery(0, "leave", None)])
+            Ok(vec![recovery(1, "rerun", Some(RERUN_WAIT_MAX)), recovery(0, "leave", None)])
         );
         for (answer, lie) in [
             (vec![recovery(2, "rerun", None)], GateError::OutOfRange { what: "jobs", index: 2, len: 2 }),
@@ -398,10 +406,10 @@ mod tests {
             ("quarantine", Some(9), None),
             ("look-again", None, Some(LOOK_AGAIN_DEFAULT)),
             ("look-again", Some(0), Some(5)),
-            ("look-again", Some(u32::MAX), Some(3_600)),
+            ("look-again", Some(u32::MAX), Some(600)),
             ("recreate", None, None),
             ("recreate", Some(0), Some(0)),
-            ("replace", Some(u32::MAX), Some(3_600)),
+            ("replace", Some(u32::MAX), Some(600)),
         ];
         for (action, after, expected) in cases {
             let passed = verdicts(&offered, vec![verdict(1, action, after)]).unwrap();
@@ -538,7 +546,7 @@ mod tests {
                 for verdict in &passed {
                     prop_assert!((verdict.index as usize) < len);
                     prop_assert!(ACTIONS.contains(&verdict.action.as_str()));
-                    prop_assert!(verdict.after.is_none_or(|after| after <= 3_600));
+                    prop_assert!(verdict.after.is_none_or(|after| after <= 600));
                     prop_assert_eq!(verdict.action == "look-again", verdict.after.is_some_and(|after| after >= 5) && verdict.action == "look-again");
                 }
                 prop_assert_eq!(verdicts(&request, passed.clone()), Ok(passed));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::RunnerFacts;
+use crate::gate::RESTART_LOOK_AGAIN;
 use crate::phase::{Cause, Situation, Trouble};
 use crate::policy::{Subject, Verdict};
 use crate::scale_down::since;
@@ -62,7 +63,7 @@ impl Default for RestartLimits {
     fn default() -> Self {
         Self {
             look_min: Duration::from_secs(1),
-            look_max: Duration::from_secs(600),
+            look_max: Duration::from_secs(u64::from(RESTART_LOOK_AGAIN.1)),
             backoff_base: Duration::from_secs(1),
             backoff_max: Duration::from_secs(300),
         }

@@ -144,6 +144,19 @@ fn policies_that_fail_when_they_are_tried() {
         (Guest::choosing(&[]).describing(looping), Refusal::Describe, "budget of instructions|deadline"),
         (Guest::choosing(&[]).describing("unreachable"), Refusal::Describe, "it trapped: unreachable"),
         (Guest::choosing(&[]).describing("(i32.const 2048)"), Refusal::Describe, "no name"),
+        (
+            Guest::choosing(&[]).describing("(call $deep) (i32.const 1024)").with("(func $deep (call $deep))"),
+            Refusal::Describe,
+            "overflowed its stack|budget of instructions|deadline",
+        ),
+        (
+            Guest::choosing(&[])
+                .describing("(i32.const 3072)")
+                .memory("(memory (export \"memory\") 40)")
+                .with("(data (i32.const 3072) \"\\00\\10\\00\\00\\00\\00\\20\\00\")"),
+            Refusal::Describe,
+            "it returned more data than it may",
+        ),
         (Guest::select(looping).unrehearsed(), Refusal::Smoke, "budget of instructions|deadline"),
         (Guest::choosing(&[(99, "")]).unrehearsed(), Refusal::Smoke, "scale-down fails on the empty request"),
         (Guest::select("unreachable").unrehearsed(), Refusal::Smoke, "it trapped: unreachable"),

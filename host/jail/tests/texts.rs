@@ -152,7 +152,7 @@ fn a_text_declares_the_facts_that_it_reads() {
     for (declared, reads, unknown) in [
         ("", "", &[][..]),
         ("export const reads = ['node-labels', 'last-job', 'the-weather'];", "node-labels, last-job", &["the-weather"]),
-        ("export const reads = 'last-job';", "", &[]),
+        ("export const reads = [];", "", &[]),
         ("export const lifecycle = { describe: () => ({ attributes: [['reads', 'pool']] }) };", "pool", &[]),
     ] {
         let policy = load(&format!("{declared}\n{decides}")).unwrap();
@@ -160,6 +160,59 @@ fn a_text_declares_the_facts_that_it_reads() {
         assert_eq!(description.reads.to_string(), reads, "{declared}");
         assert_eq!(description.unknown_reads, unknown, "{declared}");
     }
+}
+
+#[test]
+fn a_text_that_describes_itself_wrongly_is_refused_with_the_mistake() {
+    let decides = "export function scaleDown() { return []; }";
+    for (wrong, words) in [
+        ("export const reads = 'room';", "reads is a text and not a list of texts, such as [\"node-labels\"]"),
+        ("export const reads = null;", "reads is nothing and not a list of texts"),
+        ("export const reads = { room: true };", "reads is an object and not a list of texts"),
+        ("export const reads = ['room', 7];", "reads[1] is a number and not a text"),
+        (
+            "export const lifecycle = { describe: () => ({ attributes: [['reads', ['room']]] }) };",
+            "describe returned what is wrong: attributes: a text is expected, found a list",
+        ),
+        (
+            "export const lifecycle = { describe: () => ({ attributes: { reads: 'room' } }) };",
+            "describe returned what is wrong: attributes: a list is expected, found an object",
+        ),
+        (
+            "export const lifecycle = { describe() { throw new Error('not now'); } };",
+            "describe failed: Error: not now, at describe (policy.js:1:",
+        ),
+        ("export const lifecycle = { async describe() { return {}; } };", "describe returned a promise"),
+    ] {
+        let (code, message) = refused(&format!("{wrong}\n{decides}"));
+        assert_eq!(code, Refusal::Instantiate, "{wrong}: {message}");
+        assert!(message.contains(words), "{wrong}: {message}");
+    }
+}
+
+#[test]
+fn settings_are_not_accepted_by_a_check_that_waits() {
+    let decides = "export function scaleDown() { return []; }";
+    for check in [
+        "export async function validateSettings() { throw [{ path: 'a', message: 'is wrong' }]; }",
+        "export const lifecycle = { async validateSettings() {} };",
+    ] {
+        let policy = load(&format!("{check}\n{decides}")).unwrap();
+        let refused = policy.validate_settings(jail(), "{}", &Limits::default()).unwrap_err();
+        assert_eq!(refused.code, Refusal::Settings, "{check}");
+        assert!(refused.message.contains("validateSettings must not be async"), "{}", refused.message);
+    }
+}
+
+#[test]
+fn an_exception_is_one_line_with_its_place_however_long_its_message_is() {
+    let Err(Fault::PolicyError(text)) = ask(&later("throw new Error('first\\nsecond');")) else { panic!("it answered") };
+    assert!(text.starts_with("Error: first second, at scaleDown (policy.js:1:"), "{text}");
+    let Err(Fault::PolicyError(text)) = ask(&later("throw new Error('ä'.repeat(9000));")) else { panic!("it answered") };
+    assert!(text.contains("ä…, at scaleDown (policy.js:1:"), "{text}");
+    let (code, message) = refused("\nconst limit = missing.value;\nexport function scaleDown() { return []; }");
+    assert_eq!(code, Refusal::Instantiate);
+    assert!(message.contains("missing is not defined") && message.contains("(policy.js:2:"), "{message}");
 }
 
 #[test]
@@ -296,10 +349,18 @@ fn answers_of_a_wrong_form_say_where() {
         ("return [{ reason: 'x' }];", "it returned choices[0] without index"),
         (
             "return [{ index: 0 }, { index: 'one' }];",
-            "it returned choices[1] that is wrong: invalid type: string \"one\", expected u32",
+            "it returned choices[1] that is wrong: index: a whole number from 0 to 4294967295 is expected, found \"one\"",
         ),
-        ("return [{ index: -1 }];", "it returned choices[0] that is wrong"),
-        ("return Promise.resolve([]);", "scaleDown returned a promise"),
+        (
+            "return [{ index: -1 }];",
+            "it returned choices[0] that is wrong: index: a whole number from 0 to 4294967295 is expected, found -1",
+        ),
+        ("return [{ index: 0, reason: ['x'] }];", "choices[0] that is wrong: reason: a text is expected, found a list"),
+        ("return [{ index: 0, attributes: [['a']] }];", "attributes: a list of 2 items is expected, found 1"),
+        (
+            "return Promise.resolve([]);",
+            "scaleDown returned a promise: a policy can't wait for anything, so scaleDown must not be async",
+        ),
         ("const deep = []; deep.push(deep); return deep;", "nested too deep"),
         ("return [{ index: Math.random() }];", "a policy has no randomness"),
     ] {

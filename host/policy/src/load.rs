@@ -39,7 +39,7 @@ pub enum Refusal {
     Types,
     /// Fails when it is started under limits.
     Instantiate,
-    /// `describe` fails or gives no name.
+    /// `describe` traps, exceeds a limit of calls, or gives no name.
     Describe,
     /// Does not accept its settings.
     Settings,

@@ -89,14 +89,14 @@ fn the_kubelet_tries_images_and_configurations_again() {
     check("not-starting", "image-pull", |s| s.since = 45, ("look-again", Some(45), "check image name and pull secret"));
     check("not-starting", "config-error", |s| s.since = 5, ("look-again", Some(10), "the kubelet tries again"));
     check("not-starting", "bad-credentials", |s| s.since = 900, ("look-again", Some(300), "credentials"));
-    check("not-starting", "unknown", |s| s.since = 300, ("look-again", Some(1_500), "not ready for 5 min of at most 30 min"));
+    check("not-starting", "unknown", |s| s.since = 300, ("look-again", Some(600), "not ready for 5 min of at most 30 min"));
     check("not-starting", "unknown", |s| (s.since, s.attempts) = (1_800, 2), ("replace", Some(10), "not ready"));
 }
 
 #[test]
 fn a_runner_that_never_registers_has_ten_minutes() {
     check("never-registered", "unknown", |s| s.since = 0, ("look-again", Some(600), "not registered"));
-    check("never-registered", "unknown", |s| s.since = 599, ("look-again", Some(1), ""));
+    check("never-registered", "unknown", |s| s.since = 599, ("look-again", Some(5), ""));
     check("never-registered", "unknown", |s| s.since = 600, ("replace", Some(0), "10 min, limit 10 min"));
     check("never-registered", "unknown", |s| (s.since, s.attempts) = (600, 5), ("replace", Some(80), "attempt 5"));
     check("never-registered", "unknown", |s| (s.since, s.github) = (900, "online".into()), ("keep", None, "lists it by now"));
@@ -128,7 +128,7 @@ fn contact_may_come_back() {
     );
     check("offline", "unknown", |s| (s.since, s.github) = (600, "offline".into()), ("replace", Some(0), "limit 10 min"));
     check("offline", "unknown", |s| (s.since, s.github) = (600, "online".into()), ("keep", None, "contact again"));
-    check("unregistered", "unknown", |s| s.since = 59, ("look-again", Some(1), "finished, or removed at GitHub"));
+    check("unregistered", "unknown", |s| s.since = 59, ("look-again", Some(5), "finished, or removed at GitHub"));
     check("unregistered", "unknown", |s| s.since = 60, ("replace", Some(0), ""));
     check("unregistered", "unknown", |s| (s.since, s.ephemeral) = (60, false), ("replace", Some(0), "its registration gone"));
     check("unregistered", "unknown", |s| (s.since, s.github) = (60, "offline".into()), ("keep", None, "lists it again"));
@@ -169,6 +169,21 @@ fn settings_move_the_limits() {
     let verdicts = scenario.decide::<Shipped>().expect("the policy answers");
     assert_eq!([verdicts[0].action.as_str(), verdicts[1].action.as_str()], ["replace", "replace"]);
     assert_eq!([verdicts[0].after, verdicts[1].after], [Some(0), Some(15)]);
+}
+
+/// The operator waits no longer, so no reason may say that it does.
+#[test]
+fn no_wait_is_longer_than_the_operators() {
+    for setting in ["backoffSeconds", "maxBackoffSeconds"] {
+        let settings = format!(r#"{{"{setting}":601}}"#);
+        let decided = Scenario::pool("ci").settings(&settings).subject("r", "ended", "exit", NO_CHANGE).decide::<Shipped>();
+        assert!(decided.is_err_and(|error| error.contains("must be") && error.contains("to 600")), "{setting}");
+    }
+    let settings = r#"{"backoffSeconds":400,"maxBackoffSeconds":600}"#;
+    let scenario = Scenario::pool("ci").settings(settings).subject("r", "ended", "unregistered-exit", |s| s.attempts = 40);
+    let verdict = scenario.decide::<Shipped>().expect("the policy answers").remove(0);
+    assert_eq!(verdict.after, Some(600));
+    assert!(verdict.reason.ends_with("next one after 10 min"), "{}", verdict.reason);
 }
 
 fn subject() -> impl Strategy<Value = Subject> {

@@ -1,7 +1,7 @@
 //! Answers from JSON values, with the place of what is wrong.
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::bindings::exports::pacer::policy0_1_0::capacity::{CapacityPlan, Reservation};
 
@@ -12,7 +12,7 @@ pub(crate) fn list<T: DeserializeOwned>(name: &str, needed: &[&str], value: Valu
         if let Some(missing) = needed.iter().find(|field| item.get(**field).is_none()) {
             return Err(format!("it returned {name}[{at}] without {missing}"));
         }
-        serde_json::from_value(item).map_err(|error| format!("it returned {name}[{at}] that is wrong: {error}"))
+        record(&item).map_err(|wrong| format!("it returned {name}[{at}] that is wrong: {wrong}"))
     };
     items.into_iter().enumerate().map(item).collect()
 }
@@ -23,8 +23,55 @@ pub(crate) fn plan(value: Value) -> Result<CapacityPlan, String> {
     let held = fields.remove("reservations").ok_or("it returned a plan without reservations")?;
     let reservations: Vec<Reservation> = list("reservations", &["id", "jobs", "replicas", "expires"], held)?;
     let rest: CapacityPlan =
-        serde_json::from_value(Value::Object(fields)).map_err(|error| format!("it returned a plan that is wrong: {error}"))?;
+        record(&Value::Object(fields)).map_err(|wrong| format!("it returned a plan that is wrong: {wrong}"))?;
     Ok(CapacityPlan { reservations, ..rest })
+}
+
+/// A record in which no field has to be; of one that is wrong, the first wrong field and what it should be.
+pub(crate) fn record<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+    T::deserialize(value).map_err(|error| {
+        let wrong = |(name, field): (&String, &Value)| {
+            let alone = Value::Object(Map::from_iter([(name.clone(), field.clone())]));
+            T::deserialize(&alone).err().map(|error| format!("{name}: {}", plain(&error.to_string())))
+        };
+        value.as_object().into_iter().flatten().find_map(wrong).unwrap_or_else(|| plain(&error.to_string()))
+    })
+}
+
+/// The names of the facts that a text exports as what it reads.
+pub(crate) fn reads(value: &Value) -> Result<Vec<&str>, String> {
+    let Value::Array(facts) = value else {
+        return Err(format!("reads is {} and not a list of texts, such as [\"node-labels\"]", kind(value)));
+    };
+    let facts = facts.iter().enumerate();
+    facts.map(|(at, fact)| fact.as_str().ok_or_else(|| format!("reads[{at}] is {} and not a text", kind(fact)))).collect()
+}
+
+/// What serde says about a wrong value, without the names of Rust's types.
+fn plain(error: &str) -> String {
+    let wrong = ["invalid type: ", "invalid value: ", "invalid length "].iter().find_map(|kind| error.strip_prefix(kind));
+    let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else { return error.to_owned() };
+    let found = match found {
+        "null" => "nothing",
+        "sequence" => "a list",
+        "map" => "an object",
+        _ => {
+            let words = ["string ", "integer ", "floating point ", "boolean "];
+            words.iter().find_map(|word| found.strip_prefix(word)).unwrap_or(found).trim_matches('`')
+        }
+    };
+    let expected = match expected {
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" => "a whole number from 0 to 18446744073709551615",
+        "i32" => "a whole number from -2147483648 to 2147483647",
+        "a string" => "a text",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a tuple of size 2" => "a list of 2 items",
+        _ if expected.starts_with("struct ") => "an object",
+        _ => expected,
+    };
+    format!("{expected} is expected, found {found}")
 }
 
 fn kind(value: &Value) -> &'static str {

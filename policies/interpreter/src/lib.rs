@@ -28,7 +28,8 @@ impl Checked for Interpreter {
 
 impl Lifecycle for Interpreter {
     fn describe() -> Description {
-        Program::load(0.0).map(|mut program| program.describe()).unwrap_or_default()
+        // A text whose description is wrong is refused by `check`, which is asked first and can say why.
+        Program::load(0.0).and_then(|mut program| program.describe()).unwrap_or_default()
     }
 
     fn validate_settings(settings: String) -> Result<(), Vec<Problem>> {

@@ -14,8 +14,8 @@ use serde_json::{Map, Number, Value};
 use crate::bindings::exports::pacer::interpreter::program::Problem as Wrong;
 use crate::bindings::exports::pacer::policy0_1_0::lifecycle::{Description, Problem};
 use crate::bindings::pacer::interpreter::source;
-use crate::console;
 use crate::request::Asked;
+use crate::{answer, console};
 
 /// The name that the text has in messages.
 const FILE: &str = "policy.js";
@@ -25,6 +25,9 @@ const NAMELESS: &str = "javascript";
 
 /// How deep an answer may be nested.
 const DEPTH: usize = 8;
+
+/// Bytes of what was thrown that are told in front of the place: the host cuts the end of a long text, where the place is.
+const THROWN_BYTES: usize = 256;
 
 /// What a text may export, with the method of the object that it may be instead of a function.
 const DECISIONS: [(&str, &str, &str); 4] = [
@@ -58,6 +61,7 @@ impl Program {
             let message = "it exports none of the functions scaleDown, restart, capacity and recover".to_owned();
             return Err(Wrong { syntax: false, message });
         }
+        program.describe().map_err(|message| Wrong { syntax: false, message })?;
         Ok(taken)
     }
 
@@ -91,15 +95,14 @@ impl Program {
         Ok(Self { context, exports })
     }
 
-    /// What the text says about itself.
-    pub(crate) fn describe(&mut self) -> Description {
+    /// What the text says about itself, or what is wrong with that.
+    pub(crate) fn describe(&mut self) -> Result<Description, String> {
         let mut said = Description::default();
-        if let Some((describe, this)) = self.method("lifecycle", "describe")
-            && let Ok(described) = describe.call(&this, &[], &mut self.context)
-            && let Ok(described) = json(&described, &mut self.context, 0)
-            && let Ok(described) = serde_json::from_value(described)
-        {
-            said = described;
+        if let Some((describe, this)) = self.method("lifecycle", "describe") {
+            let described = describe.call(&this, &[], &mut self.context);
+            let described = described.map_err(|error| format!("describe failed: {}", told(&error, &mut self.context)))?;
+            let described = self.returned("describe", &described)?;
+            said = answer::record(&described).map_err(|wrong| format!("describe returned what is wrong: {wrong}"))?;
         }
         for (export, field) in [("name", &mut said.name), ("version", &mut said.version), ("summary", &mut said.summary)] {
             let exported = self.exports.get(JsString::from(export), &mut self.context).ok();
@@ -108,15 +111,15 @@ impl Program {
             }
         }
         if let Ok(exported) = self.exports.get(js_string!("reads"), &mut self.context)
-            && let Ok(Value::Array(facts)) = json(&exported, &mut self.context, 0)
+            && !exported.is_undefined()
         {
-            let facts: Vec<&str> = facts.iter().filter_map(Value::as_str).collect();
-            said.attributes.push(("reads".to_owned(), facts.join(" ")));
+            let facts = json(&exported, &mut self.context, 0).map_err(|error| told(&error, &mut self.context))?;
+            said.attributes.push(("reads".to_owned(), answer::reads(&facts)?.join(" ")));
         }
         if said.name.is_empty() {
             NAMELESS.clone_into(&mut said.name);
         }
-        said
+        Ok(said)
     }
 
     /// Has the text look at settings, where it does that.
@@ -130,7 +133,11 @@ impl Program {
         } else {
             return Ok(());
         };
-        let Err(error) = called else { return Ok(()) };
+        let error = match called {
+            Ok(returned) if returned.is_promise() => return Err(whole(promised("validateSettings"))),
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
         let listed = error.as_opaque().cloned().and_then(|thrown| json(&thrown, &mut self.context, 0).ok());
         match listed.filter(Value::is_array).and_then(|listed| serde_json::from_value(listed).ok()) {
             Some(problems) => Err(problems),
@@ -147,10 +154,15 @@ impl Program {
         let request = self.object(asked).map_err(|error| error.to_string())?;
         let answer = function.call(&this, &[request, settings], &mut self.context);
         let answer = answer.map_err(|error| told(&error, &mut self.context))?;
-        if answer.is_promise() {
-            return Err(format!("{export} returned a promise: nothing that a policy could wait for ever happens"));
+        self.returned(export, &answer)
+    }
+
+    /// What a function returned, as JSON.
+    fn returned(&mut self, function: &str, value: &JsValue) -> Result<Value, String> {
+        if value.is_promise() {
+            return Err(promised(function));
         }
-        json(&answer, &mut self.context, 0).map_err(|error| told(&error, &mut self.context))
+        json(value, &mut self.context, 0).map_err(|error| told(&error, &mut self.context))
     }
 
     fn parsed(&mut self, settings: &str) -> Result<JsValue, String> {
@@ -209,6 +221,11 @@ fn context(now: f64) -> Result<Context, JsError> {
     Ok(context)
 }
 
+/// Nothing that a promise could wait for ever happens.
+fn promised(function: &str) -> String {
+    format!("{function} returned a promise: a policy can't wait for anything, so {function} must not be async")
+}
+
 /// What was thrown, with the calls that led there.
 fn told(error: &JsError, context: &mut Context) -> String {
     let shown = error.to_string();
@@ -218,7 +235,14 @@ fn told(error: &JsError, context: &mut Context) -> String {
         None => words.to_owned(),
     };
     let calls: Vec<&str> = calls.split("\n    at ").filter(|call| call.contains(FILE)).collect();
-    if calls.is_empty() { words } else { format!("{words}, at {}", calls.join(", called by ")) }
+    if calls.is_empty() {
+        return words;
+    }
+    let (kept, mark) = match words.get(..words.floor_char_boundary(THROWN_BYTES)) {
+        Some(kept) if kept.len() < words.len() => (kept, "…"),
+        _ => (words.as_str(), ""),
+    };
+    format!("{kept}{mark}, at {}", calls.join(", called by "))
 }
 
 /// A value as JSON. Whole numbers of 64 bits may be `BigInt`s, and what is undefined is left out.

@@ -7,6 +7,7 @@
 //! A runner about which nothing is known but that it is late is looked at again until it is too late.
 
 use pacer_policy_sdk::lifecycle::{Problem, out_of_range};
+use pacer_policy_sdk::limits::RESTART_WAIT_MAX;
 use pacer_policy_sdk::restart::{Action, Request, Subject, Verdict};
 use pacer_policy_sdk::types::duration;
 use pacer_policy_sdk::{Policy, Restart};
@@ -22,9 +23,9 @@ pub struct Settings {
     stop: Vec<String>,
     /// Tries before a cause of `stop` stops the runner. 1 to 100.
     tries: u32,
-    /// Wait after the second failure in a row; doubles with each one after that. 1 to 3600.
+    /// Wait after the second failure in a row; doubles with each one after that. 1 to 600, the longest wait that the operator allows.
     backoff_seconds: u32,
-    /// Longest wait. At least `backoffSeconds`, at most 3600.
+    /// Longest wait. At least `backoffSeconds`, at most 600.
     max_backoff_seconds: u32,
     /// How long a runner may be late or silent. 30 to 86400.
     patience_seconds: u32,
@@ -53,8 +54,8 @@ impl Policy for ReasonAware {
     fn check(settings: &Settings) -> Vec<Problem> {
         let wrong = out_of_range(&[
             ("tries", settings.tries, 1, 100),
-            ("backoffSeconds", settings.backoff_seconds, 1, 3_600),
-            ("maxBackoffSeconds", settings.max_backoff_seconds, settings.backoff_seconds, 3_600),
+            ("backoffSeconds", settings.backoff_seconds, 1, RESTART_WAIT_MAX),
+            ("maxBackoffSeconds", settings.max_backoff_seconds, settings.backoff_seconds, RESTART_WAIT_MAX),
             ("patienceSeconds", settings.patience_seconds, 30, 86_400),
         ]);
         let both = (0..).zip(&settings.stop).filter(|(_, cause)| settings.free.contains(*cause));

@@ -9,7 +9,8 @@ use crate::lifecycle::{Policy, settings};
 
 /// Reserves runners for jobs.
 pub trait Capacity: Policy {
-    /// All reservations that shall exist from now on. The operator applies minimum, maximum and ramp limits afterwards.
+    /// All reservations that shall exist from now on. The operator cuts numbers to [`limits`](crate::limits), and applies minimum, maximum and
+    /// ramp limits afterwards.
     ///
     /// # Errors
     /// A sentence for the people on call; the built-in policy then decides.

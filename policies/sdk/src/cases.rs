@@ -180,8 +180,7 @@ fn compare(path: &str, expected: &Value, actual: &Value, found: &mut Vec<Problem
 pub fn scale_down<P: ScaleDown>(directory: impl AsRef<Path>) -> Result<usize, String> {
     run(directory.as_ref(), "scale-down", |request: &mut scale_down::Request, settings| {
         request.settings = settings.unwrap_or_else(|| std::mem::take(&mut request.settings));
-        let choices = scale_down::answer::<P>(request)?;
-        contract::choices(request, &choices)?;
+        let choices = contract::choices(request, scale_down::answer::<P>(request)?)?;
         Ok(named(&choices, &names(&request.candidates, |candidate| &candidate.name)))
     })
 }
@@ -193,8 +192,7 @@ pub fn scale_down<P: ScaleDown>(directory: impl AsRef<Path>) -> Result<usize, St
 pub fn restart<P: Restart>(directory: impl AsRef<Path>) -> Result<usize, String> {
     run(directory.as_ref(), "restart", |request: &mut restart::Request, settings| {
         request.settings = settings.unwrap_or_else(|| std::mem::take(&mut request.settings));
-        let verdicts = restart::answer::<P>(request)?;
-        contract::verdicts(request, &verdicts)?;
+        let verdicts = contract::verdicts(request, restart::answer::<P>(request)?)?;
         Ok(named(&verdicts, &names(&request.subjects, |subject| &subject.name)))
     })
 }
@@ -206,8 +204,7 @@ pub fn restart<P: Restart>(directory: impl AsRef<Path>) -> Result<usize, String>
 pub fn capacity<P: Capacity>(directory: impl AsRef<Path>) -> Result<usize, String> {
     run(directory.as_ref(), "capacity", |request: &mut capacity::Request, settings| {
         request.settings = settings.unwrap_or_else(|| std::mem::take(&mut request.settings));
-        let plan = capacity::answer::<P>(request)?;
-        contract::plan(&plan)?;
+        let plan = contract::plan(request, capacity::answer::<P>(request)?)?;
         Ok(named(&plan, &[]))
     })
 }
@@ -219,8 +216,7 @@ pub fn capacity<P: Capacity>(directory: impl AsRef<Path>) -> Result<usize, Strin
 pub fn recover<P: Recover>(directory: impl AsRef<Path>) -> Result<usize, String> {
     run(directory.as_ref(), "recover", |request: &mut recover::Request, settings| {
         request.settings = settings.unwrap_or_else(|| std::mem::take(&mut request.settings));
-        let verdicts = recover::answer::<P>(request)?;
-        contract::recoveries(request, &verdicts)?;
+        let verdicts = contract::recoveries(request, recover::answer::<P>(request)?)?;
         Ok(named(&verdicts, &names(&request.jobs, |job| &job.runner)))
     })
 }
@@ -308,7 +304,11 @@ mod tests {
     fn mistakes_in_a_file_have_a_place() {
         for (text, path, says) in [
             (r#"{"decision":"scale-down","request":{"candidates":[{"nme":"a"}]}}"#, "request.candidates[0].nme", "unknown field"),
-            (r#"{"decision":"scale-down","request":{"surplus":-1}}"#, "request.surplus", "expected u32"),
+            (
+                r#"{"decision":"scale-down","request":{"surplus":-1}}"#,
+                "request.surplus",
+                "a whole number from 0 to 4294967295 is expected, found -1",
+            ),
             (r#"{"decision":"scale-down","requests":{}}"#, "requests", "unknown field"),
             (r#"{"decision":"scale-down"}"#, "", "missing field `request`"),
             (r#"{"request":{},"answer":[],"error":"x"}"#, "error", "an `answer` as well"),

@@ -53,14 +53,37 @@ impl de::Error for Error {
         Self { path: String::new(), message: text }
     }
 
-    // The way serde says it itself brings the printing of floating point numbers.
+    // The way serde says it itself brings the printing of floating point numbers, and names types of Rust.
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("invalid type: {}, expected {expected}", Found(found)))
+        Self::custom(format_args!("{} is expected, found {}", wanted(expected), Found(found)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("invalid value: {}, expected {expected}", Found(found)))
+        Self::invalid_type(found, expected)
     }
+}
+
+/// What serde expects, as somebody calls it who writes JSON.
+fn wanted(expected: &dyn Expected) -> String {
+    let mut name = String::new();
+    // Writing to a string can't fail.
+    let _ = write!(name, "{expected}");
+    let words = match name.as_str() {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number from 0 to 18446744073709551615",
+        "i8" | "i16" | "i64" | "isize" => "a whole number",
+        "i32" => "a whole number from -2147483648 to 2147483647",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "an array",
+        "a map" => "an object",
+        "unit" => "null",
+        name if name.starts_with("struct ") => "an object",
+        _ => return name,
+    };
+    words.to_owned()
 }
 
 struct Found<'a>(Unexpected<'a>);
@@ -68,14 +91,14 @@ struct Found<'a>(Unexpected<'a>);
 impl Display for Found<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Unexpected::Bool(value) => write!(f, "boolean `{value}`"),
-            Unexpected::Unsigned(value) => write!(f, "integer `{value}`"),
-            Unexpected::Signed(value) => write!(f, "integer `{value}`"),
-            Unexpected::Float(_) => f.write_str("floating point number"),
-            Unexpected::Str(value) => write!(f, "string {value:?}"),
+            Unexpected::Bool(value) => write!(f, "{value}"),
+            Unexpected::Unsigned(value) => write!(f, "{value}"),
+            Unexpected::Signed(value) => write!(f, "{value}"),
+            Unexpected::Float(_) => f.write_str("a number with a fraction"),
+            Unexpected::Str(value) => write!(f, "{value:?}"),
             Unexpected::Unit => f.write_str("null"),
-            Unexpected::Seq => f.write_str("array"),
-            Unexpected::Map => f.write_str("object"),
+            Unexpected::Seq => f.write_str("an array"),
+            Unexpected::Map => f.write_str("an object"),
             _ => f.write_str("something else"),
         }
     }
@@ -528,6 +551,39 @@ mod tests {
         type Deep = std::collections::BTreeMap<String, Vec<std::collections::BTreeMap<String, u8>>>;
         assert_eq!(read::<Deep>(r#"{"a":[{},{"b":1,"c":256}]}"#).unwrap_err().path, "a[1].c");
         assert_eq!(read::<Deep>(r#"{"a":[{},{"b":1,"c":1]}"#).unwrap_err().path, "a[1]");
-        assert_eq!(read::<Deep>(r#"{"a":7}"#).unwrap_err().message, "invalid type: integer `7`, expected a sequence");
+        assert_eq!(read::<Deep>(r#"{"a":7}"#).unwrap_err().message, "an array is expected, found 7");
+    }
+
+    #[test]
+    fn wrong_values_are_told_without_types_of_rust() {
+        #[derive(Debug, Default, Deserialize, PartialEq)]
+        #[serde(default)]
+        struct Settings {
+            replicas: u32,
+            effective: i32,
+            now: f64,
+            shadow: bool,
+            name: String,
+            labels: Vec<String>,
+            nested: Option<Box<Settings>>,
+        }
+        for (text, path, message) in [
+            (r#"{"replicas":"x"}"#, "replicas", "a whole number from 0 to 4294967295 is expected, found \"x\""),
+            (r#"{"replicas":-1}"#, "replicas", "a whole number from 0 to 4294967295 is expected, found -1"),
+            (
+                r#"{"replicas":1.5}"#,
+                "replicas",
+                "a whole number from 0 to 4294967295 is expected, found a number with a fraction",
+            ),
+            (r#"{"replicas":4294967296}"#, "replicas", "a whole number from 0 to 4294967295 is expected, found 4294967296"),
+            (r#"{"effective":null}"#, "effective", "a whole number from -2147483648 to 2147483647 is expected, found null"),
+            (r#"{"now":true}"#, "now", "a number is expected, found true"),
+            (r#"{"shadow":"yes"}"#, "shadow", "true or false is expected, found \"yes\""),
+            (r#"{"name":[]}"#, "name", "a string is expected, found an array"),
+            (r#"{"labels":{}}"#, "labels", "an array is expected, found an object"),
+            (r#"{"nested":{"nested":7}}"#, "nested.nested", "an object is expected, found 7"),
+        ] {
+            assert_eq!(read::<Settings>(text).map(drop), Err(Problem::new(path, message)), "{text}");
+        }
     }
 }

@@ -40,10 +40,11 @@ pub mod capacity;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod cases;
 #[cfg(not(target_arch = "wasm32"))]
-mod contract;
+pub mod contract;
 mod export;
 mod json;
 pub mod lifecycle;
+pub mod limits;
 pub mod log;
 pub mod order;
 mod panic;

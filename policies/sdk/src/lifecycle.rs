@@ -133,11 +133,15 @@ mod tests {
     #[test]
     fn problems_name_the_field() {
         for (json, path, message) in [
-            (r#"{"windows":[{"from":1},{"from":"x"}]}"#, "windows[1].from", "invalid type: string \"x\""),
+            (
+                r#"{"windows":[{"from":1},{"from":"x"}]}"#,
+                "windows[1].from",
+                "a whole number from 0 to 255 is expected, found \"x\"",
+            ),
             (r#"{"spares":1}"#, "spares", "unknown field `spares`, expected `windows` or `spare`"),
             (r#"{"spare":101}"#, "spare", "must be at most 100"),
             (r#"{"spare":1} x"#, "", "more follows"),
-            ("7", "", "invalid type: integer `7`"),
+            ("7", "", "an object is expected, found 7"),
             ("{", "", "a string is missing, at the end"),
         ] {
             let problems = validate_settings::<Office>(json).unwrap_err();

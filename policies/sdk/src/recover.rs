@@ -1,6 +1,7 @@
 //! Whether jobs that died with their runners run again.
 
 use crate::lifecycle::{Policy, settings};
+use crate::limits::RERUN_WAIT_MAX;
 pub use crate::recover_bindings::exports::pacer::policy::recover::{DeadJob, Request, Verdict};
 
 /// Decides about jobs that died with their runners.
@@ -13,9 +14,10 @@ pub trait Recover: Policy {
 }
 
 impl Verdict {
-    /// The job at `index` shall run again after so many seconds at the earliest; `reason` is one line of at most 256 bytes.
+    /// The job at `index` shall run again after so many seconds at the earliest, at most [`RERUN_WAIT_MAX`]; `reason` is one line of at most 256 bytes.
     #[must_use]
     pub fn rerun(index: u32, after: Option<u32>, reason: impl Into<String>) -> Self {
+        let after = after.map(|after| after.min(RERUN_WAIT_MAX));
         Self { index, action: "rerun".to_owned(), after, reason: reason.into(), attributes: Vec::new() }
     }
 

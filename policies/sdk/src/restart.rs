@@ -2,26 +2,30 @@
 
 pub use crate::bindings::exports::pacer::policy::restart::{Request, Subject, Verdict};
 use crate::lifecycle::{Policy, settings};
+use crate::limits::{RESTART_LOOK_AGAIN, RESTART_WAIT_MAX};
 
 /// Decides about runners that are not well.
 pub trait Restart: Policy {
-    /// One verdict per subject; a subject without one is looked at again later.
+    /// One verdict per subject. About a subject without one the policy is asked again after 600 s, or sooner if something changes.
     ///
     /// # Errors
     /// A sentence for the people on call; the built-in policy then decides.
     fn decide(request: &Request, settings: &Self::Settings) -> Result<Vec<Verdict>, String>;
 }
 
-/// What shall happen to a runner.
+/// What shall happen to a runner. Times are whole seconds, and those outside their bounds are cut to them, as the operator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Leave the runner as it is.
     Keep,
-    /// Decide again after so many seconds.
+    /// Decide again after so many seconds, within [`RESTART_LOOK_AGAIN`]; sooner if something changes.
     LookAgain(u32),
-    /// After so many seconds, make its pod again under the same name.
+    /// Another one in its place, once it has been in its situation for so many seconds, at most [`RESTART_WAIT_MAX`]; later if the operator's own
+    /// back-off after failures is longer. For a Runner that no set owns: its pod is made again under the same name. The operator takes it for
+    /// any other runner as [`Replace`](Self::Replace).
     Recreate(u32),
-    /// After so many seconds, remove it; the set makes another.
+    /// The same for a runner of a set: it is removed, and the set makes another. The operator takes it for a Runner that no set owns as
+    /// [`Recreate`](Self::Recreate).
     Replace(u32),
     /// Keep the evidence and make no replacement until somebody acts.
     Quarantine,
@@ -40,11 +44,12 @@ impl Action {
         }
     }
 
-    /// Seconds to wait first, where waiting is part of the action.
+    /// Seconds to wait first, where waiting is part of the action, within the operator's bounds.
     #[must_use]
     pub fn after(self) -> Option<u32> {
         match self {
-            Self::LookAgain(after) | Self::Recreate(after) | Self::Replace(after) => Some(after),
+            Self::LookAgain(after) => Some(after.clamp(RESTART_LOOK_AGAIN.0, RESTART_LOOK_AGAIN.1)),
+            Self::Recreate(after) | Self::Replace(after) => Some(after.min(RESTART_WAIT_MAX)),
             Self::Keep | Self::Quarantine => None,
         }
     }

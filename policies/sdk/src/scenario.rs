@@ -253,8 +253,7 @@ impl Scenario {
     /// What the policy says, or the rule of the contract that its answer breaks.
     pub fn select<P: ScaleDown>(&self) -> Result<Vec<Picked>, String> {
         let request = self.scale_down();
-        let choices = scale_down::answer::<P>(&request)?;
-        contract::choices(&request, &choices)?;
+        let choices = contract::choices(&request, scale_down::answer::<P>(&request)?)?;
         let named = |choice: scale_down::Choice| {
             Some(Picked { name: request.candidates.get(choice.index as usize)?.name.clone(), reason: choice.reason })
         };
@@ -267,8 +266,7 @@ impl Scenario {
     /// What the policy says, or the rule of the contract that its answer breaks.
     pub fn decide<P: Restart>(&self) -> Result<Vec<Decided>, String> {
         let request = self.restart();
-        let verdicts = restart::answer::<P>(&request)?;
-        contract::verdicts(&request, &verdicts)?;
+        let verdicts = contract::verdicts(&request, restart::answer::<P>(&request)?)?;
         let named = |verdict: restart::Verdict| {
             let name = request.subjects.get(verdict.index as usize)?.name.clone();
             Some(Decided { name, action: verdict.action, after: verdict.after, reason: verdict.reason })
@@ -281,9 +279,8 @@ impl Scenario {
     /// # Errors
     /// What the policy says, or the rule of the contract that its answer breaks.
     pub fn plan<P: Capacity>(&self) -> Result<capacity::Plan, String> {
-        let plan = capacity::answer::<P>(&self.capacity())?;
-        contract::plan(&plan)?;
-        Ok(plan)
+        let request = self.capacity();
+        contract::plan(&request, capacity::answer::<P>(&request)?)
     }
 
     /// Asks `P` which of the jobs that died with their runners run again.
@@ -292,8 +289,7 @@ impl Scenario {
     /// What the policy says, or the rule of the contract that its answer breaks.
     pub fn recovered<P: Recover>(&self) -> Result<Vec<Recovered>, String> {
         let request = self.recover();
-        let verdicts = recover::answer::<P>(&request)?;
-        contract::recoveries(&request, &verdicts)?;
+        let verdicts = contract::recoveries(&request, recover::answer::<P>(&request)?)?;
         let named = |verdict: recover::Verdict| {
             let id = request.jobs.get(verdict.index as usize)?.id;
             Some(Recovered { id, action: verdict.action, after: verdict.after, reason: verdict.reason })

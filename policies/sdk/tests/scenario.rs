@@ -4,7 +4,9 @@ use pacer_policy_sdk::capacity::{Plan, Reservation};
 use pacer_policy_sdk::restart::{Action, Verdict};
 use pacer_policy_sdk::scale_down::Choice;
 use pacer_policy_sdk::scenario::{Decided, Recovered, Scenario};
-use pacer_policy_sdk::{Capacity, Policy, Recover, Restart, ScaleDown, capacity, lifecycle, log, recover, restart, scale_down};
+use pacer_policy_sdk::{
+    Capacity, Policy, Recover, Restart, ScaleDown, capacity, contract, lifecycle, log, recover, restart, scale_down,
+};
 
 /// Answers what its settings say, right or wrong.
 struct Parrot;
@@ -63,7 +65,10 @@ fn choices_are_checked() {
         (r#"{"choices":[{"index":1},{"index":1}]}"#, "candidate 1 is there twice"),
         (r#"{"choices":[{},{},{}]}"#, "3 choices for a surplus of 2"),
         (r#"{"choices":[{"reason":"two\nlines"}]}"#, "a reason must be one line"),
-        (r#"{"choices":[{"index":-1}]}"#, "settings are not usable: choices[0].index: invalid value: integer `-1`"),
+        (
+            r#"{"choices":[{"index":-1}]}"#,
+            "settings are not usable: choices[0].index: a whole number from 0 to 4294967295 is expected, found -1",
+        ),
         (r#"{"choices":[{"idx":1}]}"#, "settings are not usable: choices[0].idx: unknown field `idx`"),
         (&long, "a reason of 257 bytes, at most 256 are shown"),
     ] {
@@ -120,6 +125,83 @@ fn plans_are_checked() {
     assert_eq!(says(vec![held("a", 5), held("b", 5)]), Ok(2));
     assert_eq!(says(vec![held("a", 5), held("a", 6)]), Err("reservation `a` is there twice".into()));
     assert_eq!(says(vec![held("a", 0)]), Err("reservation `a` is over before it starts".into()));
+}
+
+/// An answer, and what becomes of it: refused, taken as it is, or taken with its numbers cut.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    about: String,
+    decision: String,
+    request: serde_json::Value,
+    answer: serde_json::Value,
+    #[serde(default)]
+    refused: bool,
+    taken: Option<serde_json::Value>,
+}
+
+/// The operator's gate is tested with the same cases in `host/policy/tests/contract.rs`.
+#[test]
+fn answers_are_taken_cut_or_refused_as_by_the_operator() {
+    fn judged<Q, A>(case: &Case, check: impl Fn(&Q, A) -> Result<A, String>)
+    where
+        Q: serde::de::DeserializeOwned,
+        A: serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        let request: Q = serde_json::from_value(case.request.clone()).unwrap();
+        let of = |answer: &serde_json::Value| serde_json::from_value::<A>(answer.clone()).unwrap();
+        let expected = (!case.refused).then(|| of(case.taken.as_ref().unwrap_or(&case.answer)));
+        let taken = check(&request, of(&case.answer));
+        assert_eq!(taken.as_ref().ok(), expected.as_ref(), "{}, {}: {taken:?}", case.decision, case.about);
+    }
+    let cases: Vec<Case> = serde_json::from_str(include_str!("answers.json")).unwrap();
+    assert!(cases.len() > 40);
+    for case in &cases {
+        match case.decision.as_str() {
+            "capacity" => judged(case, contract::plan),
+            "restart" => judged(case, contract::verdicts),
+            "recover" => judged(case, contract::recoveries),
+            "scale-down" => judged(case, contract::choices),
+            other => panic!("{other} is no decision"),
+        }
+    }
+}
+
+#[test]
+fn helpers_keep_within_the_operators_bounds() {
+    for (action, after) in [
+        (Action::LookAgain(0), 5),
+        (Action::LookAgain(3_600), 600),
+        (Action::Recreate(3_600), 600),
+        (Action::Replace(u32::MAX), 600),
+        (Action::Replace(600), 600),
+    ] {
+        assert_eq!(Verdict::new(0, action, "why").after, Some(after), "{action:?}");
+    }
+    assert_eq!(recover::Verdict::rerun(0, Some(7_200), "why").after, Some(3_600));
+    assert_eq!(recover::Verdict::rerun(0, None, "why").after, None);
+}
+
+#[test]
+fn texts_that_the_operator_would_change_are_mistakes() {
+    let plan = |reason: &str, attributes: Vec<(String, String)>| {
+        let held = Reservation { id: "a".into(), expires: 5, reason: reason.into(), attributes, ..Reservation::default() };
+        let plan = Plan { reservations: vec![held], ..Plan::default() };
+        contract::plan(&capacity::Request::default(), plan).map(drop)
+    };
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    assert_eq!(plan("why", vec![pair("team", "a")]), Ok(()));
+    for (reason, attributes, says) in [
+        ("a\u{202e}b", vec![], "a reason must be one line"),
+        (&*"x".repeat(257), vec![], "a reason of 257 bytes, at most 256 are shown"),
+        ("why", vec![pair("", "a")], "an attribute without a key"),
+        ("why", vec![pair(&"k".repeat(64), "a")], "the key of an attribute of 64 bytes, at most 63 are shown"),
+        ("why", vec![pair("team", "a\nb")], "the value of an attribute must be one line"),
+        ("why", vec![pair("team", "a"); 17], "17 attributes, at most 16 are kept"),
+    ] {
+        let error = plan(reason, attributes).unwrap_err();
+        assert!(error.starts_with(says), "{error}");
+    }
 }
 
 #[test]

@@ -269,7 +269,7 @@ mod tests {
             (
                 r#"{"candidates":[{"idle":"x"}]}"#,
                 Some(Decision::ScaleDown),
-                "case.json: request.candidates[0].idle: invalid type",
+                "case.json: request.candidates[0].idle: a whole number from 0 to 4294967295 is expected, found \"x\"",
             ),
             ("[]", None, "case.json: "),
             ("{\n \"request\": {,\n}", None, "case.json: it is no JSON: key must be a string at line 2 column 14"),

@@ -107,7 +107,10 @@ fn cure(code: Refusal) -> Option<&'static str> {
             "a text: correct the error that the message names; a component: start functions run under the limits of a call (100 ms, fuel, and 16 MiB \
              unless memoryMebibytes in limits allows more), and there are at most 32 instances and 8 memories"
         }
-        Refusal::Describe => "describe must return at once and give a name",
+        Refusal::Describe => {
+            "describe must return a name of visible characters, without a panic and within the limits of a call (100 ms, fuel, memory, stack, 1 MiB of \
+             data): correct what the message names"
+        }
         Refusal::Settings => {
             "correct what the message names; pacer policy inspect shows what can be set, where the policy says it"
         }
@@ -144,6 +147,10 @@ mod tests {
             ("PolicyTypeMismatch", ["wit/policy/v0.1.0", "wit/policy/v0.2.0"]),
             ("PolicyStartFailed", ["a text: correct the error that the message names; ", "a component: "]),
             ("PolicyExportMissing", ["a text: function scaleDown", "wit/policy"]),
+            (
+                "PolicyDescribeFailed",
+                ["a name", "without a panic and within the limits of a call (100 ms, fuel, memory, stack, 1 MiB"],
+            ),
         ] {
             let cure = of_reason(reason).unwrap();
             assert!(parts.iter().all(|part| cure.contains(part)), "{reason}: {cure}");

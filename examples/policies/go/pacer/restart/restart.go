@@ -33,7 +33,9 @@ type Request struct {
 type Verdict struct {
 	Index uint32
 	// Action is keep, look-again, recreate, replace or quarantine.
-	Action     string
+	Action string
+	// After is in seconds: for look-again 5 to 600, 60 if it is nil; for recreate and replace 0 to 600 since the runner got into its situation.
+	// The operator cuts what is outside these bounds.
 	After      *uint32
 	Reason     string
 	Attributes []pacer.Attribute

@@ -8,7 +8,7 @@ use k8s_openapi::{
     jiff::{Timestamp, tz::TimeZone},
 };
 use kube::CustomResource;
-use pacer_core::autoscale::inherited::Entry;
+use pacer_core::autoscale::inherited::{Author, Entry};
 use pacer_core::ledger::{About, Job, State};
 use pacer_core::report::{self, Form, Report};
 use pacer_core::schedule;
@@ -112,6 +112,10 @@ impl HorizontalRunnerAutoscalerSpec {
                 effective: entry.effective_time.as_ref().map(|time| time.0),
                 expires: entry.expiration_time.as_ref()?.0,
                 replicas: u32::try_from(entry.replicas?).ok()?,
+                author: match entry.name.as_deref() {
+                    None | Some("") => Author::Unknown,
+                    Some(_) => Author::Person,
+                },
             })
         };
         entries.filter_map(entry).collect()
@@ -657,6 +661,20 @@ mod tests {
         let ends: Vec<(u32, i64)> =
             spec.reservations().into_iter().map(|entry| (entry.replicas, entry.expires.as_second())).collect();
         assert_eq!((ends, spec.reserved(at(10).unwrap().0)), (vec![(2, 11), (3, 10)], 2));
+    }
+
+    #[test]
+    fn a_reservation_with_a_name_is_that_of_a_person() {
+        let author = |name: Option<&str>| {
+            let expiration_time = Some(Time(Timestamp::from_second(20).unwrap()));
+            let entry =
+                CapacityReservation { name: name.map(str::to_owned), expiration_time, replicas: Some(1), ..Default::default() };
+            let spec = HorizontalRunnerAutoscalerSpec { capacity_reservations: Some(vec![entry]), ..Default::default() };
+            spec.reservations().into_iter().map(|entry| entry.author).collect::<Vec<_>>()
+        };
+        assert_eq!(author(None), [Author::Unknown]);
+        assert_eq!(author(Some("")), [Author::Unknown]);
+        assert_eq!(author(Some("release night")), [Author::Person]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod meaning;
 pub mod names;
 mod nullable;
 mod offset_time;
+pub mod platform;
 pub mod pod_settings;
 mod pod_template;
 pub mod quantity;

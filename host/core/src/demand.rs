@@ -14,8 +14,10 @@ use crate::policy::Attributes;
 use crate::runner_job::RunnerJob;
 use crate::scale_down::since;
 
+mod listed;
 mod polled;
 
+pub use listed::{Runners, Stage};
 pub use polled::{OVERDUE, Polled, TOLD, Told, told};
 
 /// How long GitHub's listings may lag behind its webhooks: a job that is younger need not be in one.
@@ -35,8 +37,7 @@ pub struct Listing {
     pub started: Timestamp,
     /// What is missing is over if it was queued before this; none when nothing is known of what is missing.
     pub covers: Option<Timestamp>,
-    /// The jobs that this fleet's labels fit, completed ones included where they are listed, and those in progress on a runner that may be one of it:
-    /// its labels may have been others when that took the job.
+    /// The jobs that concern this fleet by [`Runners::may_have`], completed ones included where they are listed.
     pub jobs: Vec<JobEvent>,
 }
 

@@ -6,15 +6,18 @@
 //! name. ARC takes whichever its cache lists first.
 
 mod label;
+mod platform;
 mod reach;
 
-pub use label::{Architecture, Fit, label_set};
+pub use label::label_set;
+pub use platform::{Architecture, Fit, OperatingSystem, Platform};
 pub use reach::{Group, Level, Reach, Visibility};
 
-/// Whether runners with these labels can take a job that asks for those; see [`Fit`]. An architecture that nobody wrote down is assumed.
+/// Whether runners with these labels, on this platform, can take a job that asks for those; see [`Fit`]. An architecture that nobody wrote down is
+/// assumed.
 #[must_use]
-pub fn fits(wanted: &[&str], labels: &[&str]) -> bool {
-    label::fit(wanted, labels, None).is_ok()
+pub fn fits(wanted: &[&str], labels: &[&str], platform: Platform) -> bool {
+    label::fit(wanted, labels, platform).is_ok()
 }
 
 use jiff::Timestamp;
@@ -51,8 +54,8 @@ pub struct Candidate<'a> {
     pub group: Option<&'a str>,
     /// Their labels, those common to all included, GitHub's own not.
     pub labels: Vec<&'a str>,
-    /// What they run on, where their template says so.
-    pub architecture: Option<Architecture>,
+    /// What they run on, as far as their template says so.
+    pub platform: Platform,
 }
 
 /// What a search came to.
@@ -103,7 +106,7 @@ pub fn search(wanted: &Wanted<'_>, candidates: &[Candidate<'_>], visibility: Opt
     let mut fitting = Vec::new();
     for (index, candidate) in candidates.iter().enumerate() {
         let Some(reach) = reach::reach(wanted, candidate) else { continue };
-        match label::fit(&wanted.labels, &candidate.labels, candidate.architecture) {
+        match label::fit(&wanted.labels, &candidate.labels, candidate.platform) {
             Ok(fit) => fitting.push((reach, fit, candidate.created, candidate.namespace, candidate.name, index)),
             Err(missing) => {
                 if nearest.as_ref().is_none_or(|(_, fewest)| missing.len() < fewest.len()) {

@@ -43,6 +43,7 @@ mod finding;
 mod memo;
 mod metric;
 mod observe;
+mod others;
 mod problem;
 mod proof;
 mod queue;

@@ -15,6 +15,7 @@ use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::annotation;
+use pacer_api::platform::is_just_in_time;
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::is_owned;
@@ -35,8 +36,7 @@ const WORK_FOLDER: &str = "_work";
 /// Whether a Runner wants to be registered ahead.
 #[must_use]
 pub(crate) fn is_wanted(runner: &Runner) -> bool {
-    let wanted = runner.annotations().get(annotation::JUST_IN_TIME).is_some_and(|value| value == "true");
-    wanted && !is_registration_only(runner)
+    is_just_in_time(runner.annotations()) && !is_registration_only(runner)
 }
 
 /// What earlier tries left of a Runner's registration.
@@ -152,14 +152,8 @@ pub(crate) async fn group(runner: &Runner, access: &Access) -> Result<Option<u64
 #[must_use]
 pub(crate) fn request<'a>(runner: &'a Runner, name: &'a str, runner_group_id: u64) -> JitRequest<'a> {
     let config = &runner.spec.config;
-    let selector = runner.spec.pod.node_selector.as_ref();
-    let arch = match selector.and_then(|labels| labels.get("kubernetes.io/arch")).map(String::as_str) {
-        Some("arm64") => "ARM64",
-        Some("arm") => "ARM",
-        _ => "X64",
-    };
-    // Those that an agent would add by itself.
-    let mut labels: Vec<String> = ["self-hosted", "linux", arch].map(str::to_owned).to_vec();
+    // Those that an agent would add by itself: the runner has no others than the request says. Demand is matched against the same ones.
+    let mut labels: Vec<String> = runner.spec.pod.platform().with_defaults().labels().into_iter().map(str::to_owned).collect();
     for label in config.labels() {
         if !labels.iter().any(|known| known.eq_ignore_ascii_case(label)) {
             labels.push(label.clone());
@@ -202,5 +196,10 @@ mod tests {
         assert_eq!(plain, ("self-hosted linux X64 big".to_owned(), "_work".to_owned()));
         let arm = asked(json!({"repository": "acme/app", "workDir": "/w", "nodeSelector": {"kubernetes.io/arch": "arm64"}}));
         assert_eq!(arm, ("self-hosted linux ARM64".to_owned(), "/w".to_owned()));
+        let windows =
+            asked(json!({"repository": "acme/app", "nodeSelector": {"kubernetes.io/os": "windows"}, "labels": ["x64", "big"]}));
+        assert_eq!(windows.0, "self-hosted windows X64 big");
+        let other = asked(json!({"repository": "acme/app", "nodeSelector": {"kubernetes.io/arch": "s390x"}}));
+        assert_eq!(other.0, "self-hosted linux");
     }
 }

@@ -18,6 +18,7 @@ use pacer_api::{
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::object::{MissingMetadata, Uid};
 use pacer_cluster::owner::{Controller, controller};
+use pacer_core::target::Platform;
 use pacer_policyset::receipts::Owner;
 use serde_json::Value;
 
@@ -179,6 +180,15 @@ impl Target {
         match self {
             Self::Deployment(deployment) => &deployment.spec.template.spec.config,
             Self::Set(set) => &set.spec.config,
+        }
+    }
+
+    /// The platform whose labels its runners have.
+    #[must_use]
+    pub fn platform(&self) -> Platform {
+        match self {
+            Self::Deployment(deployment) => deployment.spec.template.platform(),
+            Self::Set(set) => set.spec.platform(),
         }
     }
 

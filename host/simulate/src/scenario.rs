@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pacer_core::target;
+use pacer_core::target::{self, Platform};
 use pacer_trace::{End, History, JobLife, PoolSettings, RunnerLife};
 
 use crate::agenda::{Moment, moment};
@@ -213,7 +213,8 @@ impl Pool {
         let wanted: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
         self.settings.last().is_some_and(|(_, settings)| {
             let has: Vec<&str> = settings.labels.iter().map(AsRef::as_ref).collect();
-            target::fits(&wanted, &has)
+            // Traces do not tell what runners run on.
+            target::fits(&wanted, &has, Platform::default())
         })
     }
 }

@@ -6,6 +6,8 @@ mod held;
 mod keeping;
 #[path = "autoscaling/redelivery.rs"]
 mod redelivery;
+#[path = "autoscaling/shared.rs"]
+mod shared;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

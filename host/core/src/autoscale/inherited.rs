@@ -3,11 +3,20 @@
 //!
 //! A job that is known by itself needs no reservation beside it, whether it waits, runs or is over. ARC reserved after the job was queued, so that each
 //! known job uses up the oldest such reservation that is not older than the job. ARC itself took away the oldest one with each `completed` event.
-//! A reservation without `effectiveTime`, or of another number than one, is somebody's own and lasts as long as it says.
+//! A reservation that has a name or no `effectiveTime`, or is of another number than one, is somebody's own and lasts as long as it says: ARC names none.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+
+/// Who wrote a reservation, as far as it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// It has a name, so that somebody wrote it on purpose.
+    Person,
+    /// It has no name, as those of ARC.
+    Unknown,
+}
 
 /// An entry of `spec.capacityReservations` that has an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +27,14 @@ pub struct Entry {
     pub expires: Timestamp,
     /// Number of runners that it asks for.
     pub replicas: u32,
+    /// Who wrote it.
+    pub author: Author,
 }
 
 impl Entry {
     /// When ARC reserved it for a job.
     fn for_job(&self) -> Option<Timestamp> {
-        self.effective.filter(|_| self.replicas == 1)
+        self.effective.filter(|_| self.replicas == 1 && self.author == Author::Unknown)
     }
 }
 
@@ -73,7 +84,7 @@ mod tests {
     }
 
     fn of_job(effective: i64, expires: i64) -> Entry {
-        Entry { effective: Some(at(effective)), expires: at(expires), replicas: 1 }
+        Entry { effective: Some(at(effective)), expires: at(expires), replicas: 1, author: Author::Unknown }
     }
 
     fn left(entries: &[Entry], jobs: &[(u64, i64)], now: i64) -> u32 {
@@ -88,10 +99,11 @@ mod tests {
     #[test]
     fn each_known_job_uses_up_one_reservation_that_was_made_after_it_was_queued() {
         let three = [of_job(12, 100), of_job(22, 110), of_job(32, 120)];
-        let own = Entry { effective: Some(at(5)), expires: at(115), replicas: 2 };
-        let timeless = Entry { effective: None, expires: at(115), replicas: 1 };
+        let own = Entry { replicas: 2, ..of_job(5, 115) };
+        let timeless = Entry { effective: None, ..of_job(5, 115) };
+        let named = Entry { author: Author::Person, ..of_job(5, 115) };
         let backwards = [of_job(32, 120), of_job(22, 110), of_job(12, 100)];
-        let table: [Row<'_>; 13] = [
+        let table: [Row<'_>; 15] = [
             ("nothing", &[], &[(1, 10)], 50, 0),
             ("no job is known", &three, &[], 50, 3),
             ("the job of the first", &three, &[(1, 10)], 50, 2),
@@ -105,6 +117,8 @@ mod tests {
             ("in any order", &backwards, &[(3, 30), (1, 10)], 50, 1),
             ("what somebody wrote lasts", &[own, timeless], &[(1, 1), (2, 2)], 50, 3),
             ("and then ends", &[own, timeless], &[], 115, 0),
+            ("so does what has a name", &[named, of_job(12, 100)], &[(1, 1), (2, 2)], 50, 1),
+            ("and it ends as well", &[named], &[], 115, 0),
         ];
         for (what, entries, jobs, now, expected) in table {
             assert_eq!(left(entries, jobs, now), expected, "{what}");

@@ -9,7 +9,7 @@ fn wanted<'a>(labels: &[&'a str]) -> Wanted<'a> {
 }
 
 fn candidate<'a>(name: &'a str, scope: Scope, group: Option<&'a str>, labels: &[&'a str]) -> Candidate<'a> {
-    Candidate { namespace: "ci", name, created: NOW, scope, group, labels: labels.to_vec(), architecture: None }
+    Candidate { namespace: "ci", name, created: NOW, scope, group, labels: labels.to_vec(), platform: Platform::default() }
 }
 
 fn repository() -> Scope {
@@ -149,7 +149,10 @@ fn groups_that_the_repository_may_not_use_are_passed_over() {
 #[test]
 fn of_several_the_certain_then_the_oldest_then_the_first_name_is_chosen() {
     let later: Timestamp = "2024-01-01T00:00:00Z".parse().unwrap();
-    let x64 = |name, architecture, created| Candidate { architecture, created, ..candidate(name, organization(), None, &[]) };
+    let x64 = |name, architecture, created| {
+        let platform = Platform { os: None, architecture };
+        Candidate { platform, created, ..candidate(name, organization(), None, &[]) }
+    };
     let pool = [
         x64("b", None, NOW),
         x64("c", Some(Architecture::X64), later),

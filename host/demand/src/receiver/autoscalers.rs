@@ -4,23 +4,22 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
+use kube::core::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use pacer_api::autoscaler::{ProvedScope, ScaleTargetKind};
 use pacer_api::condition::{ConditionType, Verdict};
+use pacer_api::pod_settings::PodSettings;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, RunnerConfig, RunnerDeployment, RunnerPodSpec, RunnerSet};
 use pacer_cluster::index::Index;
 use pacer_cluster::object::Uid;
 use pacer_cluster::watch::{Changes, Filled, trim, warn_of_failure, watch, watch_with_index};
 use pacer_core::scope::{Scope, ScopeError};
-use pacer_core::target::{Architecture, Candidate};
+use pacer_core::target::{Candidate, Platform};
 
 use super::full_name;
 use crate::ledger;
-
-/// Label of nodes that tells what they run on, in node selectors.
-const NODE_ARCHITECTURE: &str = "kubernetes.io/arch";
 
 /// For how long the proof of a scope is expected soon. The first listing takes a second or two, an operator that starts has to get the
 /// lease first, and one that was killed leaves it behind for 15 s. After that the proof may never come, and GitHub's page of deliveries
@@ -139,13 +138,12 @@ impl Target {
         }
     }
 
-    /// What its pods run on, where the template says so.
-    fn architecture(&self) -> Option<Architecture> {
-        let selector = match self {
-            Self::Deployment(deployment) => deployment.spec.template.spec.pod.node_selector.as_ref(),
-            Self::RunnerSet(set) => set.spec.stateful.template.spec.as_ref().and_then(|spec| spec.node_selector.as_ref()),
-        };
-        selector.and_then(|selector| selector.get(NODE_ARCHITECTURE)).map(|value| Architecture::of_node(value))
+    /// The platform whose labels its runners have.
+    fn platform(&self) -> Platform {
+        match self {
+            Self::Deployment(deployment) => deployment.spec.template.platform(),
+            Self::RunnerSet(set) => set.spec.platform(),
+        }
     }
 }
 
@@ -305,7 +303,7 @@ impl Member {
             scope: self.scope.clone(),
             group: config.group.as_deref(),
             labels: config.labels.iter().flatten().chain(common_labels).map(String::as_str).collect(),
-            architecture: self.target.architecture(),
+            platform: self.target.platform(),
         }
     }
 }
@@ -319,7 +317,8 @@ fn trim_deployment(deployment: &mut RunnerDeployment) {
     trim(deployment);
     deployment.status = None;
     let pod = &mut deployment.spec.template.spec.pod;
-    *pod = Arc::new(RunnerPodSpec { node_selector: pod.node_selector.clone(), ..RunnerPodSpec::default() });
+    let settings = PodSettings { os: pod.settings.os.clone(), ..PodSettings::default() };
+    *pod = Arc::new(RunnerPodSpec { node_selector: pod.node_selector.clone(), settings, ..RunnerPodSpec::default() });
 }
 
 /// The same for RunnerSets.
@@ -327,10 +326,13 @@ fn trim_runner_set(set: &mut RunnerSet) {
     trim(set);
     set.status = None;
     set.spec.stateful.volume_claim_templates = None;
-    set.spec.stateful.template.metadata = None;
-    if let Some(spec) = &mut set.spec.stateful.template.spec {
-        let node_selector = spec.node_selector.take();
-        *spec = k8s_openapi::api::core::v1::PodSpec { node_selector, ..Default::default() };
+    let template = &mut set.spec.stateful.template;
+    // Runners that are registered just in time have other labels.
+    let annotations = template.metadata.take().and_then(|metadata| metadata.annotations);
+    template.metadata = annotations.map(|annotations| ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() });
+    if let Some(spec) = &mut template.spec {
+        let (node_selector, os) = (spec.node_selector.take(), spec.os.take());
+        *spec = k8s_openapi::api::core::v1::PodSpec { node_selector, os, ..Default::default() };
     }
 }
 
@@ -338,6 +340,7 @@ fn trim_runner_set(set: &mut RunnerSet) {
 mod tests {
     use kube::runtime::reflector;
     use kube::runtime::watcher::Event;
+    use pacer_core::target::{Architecture, OperatingSystem};
     use serde_json::{Value, json};
 
     use super::*;
@@ -422,9 +425,10 @@ mod tests {
         let common = ["common".to_owned()];
         let candidates: Vec<_> = pool.members.iter().map(|member| member.candidate(&common)).collect();
         let [good, set] = candidates.as_slice() else { panic!("{candidates:?}") };
-        assert_eq!((good.name, good.group, good.architecture), ("good", Some("Big"), Some(Architecture::Arm64)));
+        let arm = Platform { os: None, architecture: Some(Architecture::Arm64) };
+        assert_eq!((good.name, good.group, good.platform), ("good", Some("Big"), arm));
         assert_eq!((good.labels.as_slice(), &good.scope), (["web", "common"].as_slice(), &Scope::Organization("acme".into())));
-        assert_eq!((set.name, set.architecture), ("set", None));
+        assert_eq!((set.name, set.platform), ("set", Platform::default()));
         pool.broken.sort();
         let names: Vec<&str> = pool.broken.iter().filter_map(|text| text.split(':').next()).collect();
         assert_eq!(names, ["ci/gone", "ci/lost", "ci/nothing", "ci/push", "ci/soon", "ci/two"], "{:?}", pool.broken);
@@ -528,12 +532,33 @@ mod tests {
     #[test]
     fn trimmed_deployment_keeps_what_the_search_reads() {
         let mut deployment: RunnerDeployment = serde_json::from_value(object("RunnerDeployment", "web", json!({"template": {"spec": {
-            "organization": "acme", "labels": ["web"], "nodeSelector": {"kubernetes.io/arch": "amd64"}, "env": [{"name": "A"}],
+            "organization": "acme", "labels": ["web"], "nodeSelector": {"kubernetes.io/arch": "amd64"}, "os": {"name": "windows"},
+            "env": [{"name": "A"}],
         }}})))
         .unwrap();
         trim_deployment(&mut deployment);
         let target = Target::Deployment(Arc::new(deployment));
-        assert_eq!(target.architecture(), Some(Architecture::X64));
+        let windows = Platform { os: Some(OperatingSystem::Windows), architecture: Some(Architecture::X64) };
+        assert_eq!(target.platform(), windows);
         assert_eq!(target.config().labels.as_deref(), Some(["web".to_owned()].as_slice()));
+    }
+
+    #[test]
+    fn trimmed_runner_set_keeps_what_the_search_reads() {
+        let mut set: RunnerSet = serde_json::from_value(object(
+            "RunnerSet",
+            "web",
+            json!({
+                "repository": "acme/app", "serviceName": "", "selector": {}, "template": {
+                    "metadata": {"annotations": {"actions.summerwind.dev/just-in-time": "true"}, "labels": {"app": "ci"}},
+                    "spec": {"containers": [], "os": {"name": "windows"}},
+                },
+            }),
+        ))
+        .unwrap();
+        trim_runner_set(&mut set);
+        let target = Target::RunnerSet(Arc::new(set));
+        let windows = Platform { os: Some(OperatingSystem::Windows), architecture: Some(Architecture::X64) };
+        assert_eq!(target.platform(), windows, "its runners are registered for X64");
     }
 }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use pacer_cluster::object::{ObjectKey, Uid};
-use pacer_core::demand::Listing;
+use pacer_core::demand::{Listing, Runners, Stage};
 use pacer_core::ledger::{JobEvent, Ledger, Origin, State};
 use pacer_core::scope::Scope;
-use pacer_core::target;
 use pacer_github::queues;
 use pacer_github::{GitHub, JobState, QueueListing, Reading, RemoteJob, Repository};
 
 use super::spec::Sources;
 use super::{Autoscalers, Subject};
+use crate::target::Target;
 
 /// How the queues are read whose events also come by webhook: only what was lost has to be found, and what is young may be under way.
 const CHECK: Reading = Reading::overdue(Duration::from_secs(60));
@@ -44,6 +44,7 @@ impl Autoscalers {
         let wanted = wanted(sources, ledger);
         let mut result = Queues { all_read: true, ..Queues::default() };
         let read: BTreeSet<Repository> = wanted.keys().cloned().collect();
+        let mut listings = Vec::new();
         let before = self.memory.memos.change(of.uid, |memo| {
             let mut interests = std::mem::take(&mut memo.interests);
             let before: BTreeSet<Repository> = interests.keys().cloned().collect();
@@ -63,7 +64,7 @@ impl Autoscalers {
                     Some(listing) => {
                         result.all_read &= listing.complete;
                         result.count(&listing);
-                        result.listings.push(of_listing(&listing, sources));
+                        listings.push(listing);
                     }
                     None => result.all_read = false,
                 }
@@ -74,6 +75,10 @@ impl Autoscalers {
             let named = ObjectKey::new(of.object.namespace().unwrap_or_default(), of.object.name_any());
             self.memory.readers.change(of.uid, &named, &before, &read);
         }
+        let runners = runners(&sources.target, &self.settings.common_labels);
+        let others = self.others(of.uid);
+        let is_held_elsewhere = |job| ledger.get(job).is_none() && others.hold(job);
+        result.listings = listings.iter().map(|listing| of_listing(listing, &runners, is_held_elsewhere)).collect();
         result
     }
 }
@@ -148,19 +153,27 @@ fn wanted(sources: &Sources, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
     wanted
 }
 
-fn of_listing(listing: &QueueListing, sources: &Sources) -> Listing {
-    let labels: Vec<&str> = sources.target.config().labels().iter().map(String::as_str).collect();
-    let fits = |job: &&RemoteJob| {
-        let wanted: Vec<&str> = job.labels.iter().map(AsRef::as_ref).collect();
-        // A job without labels is GitHub's own. One in progress may be that of a runner which the fleet made when it had other labels.
-        let is_taken = job.state == JobState::InProgress && job.runner.is_some();
-        !wanted.is_empty() && (is_taken || target::fits(&wanted, &labels))
-    };
+/// What the target's runners are when jobs ask for them: as made from [`Target::template`], with the labels that all runners have.
+fn runners<'a>(target: &'a Target, common_labels: &'a [String]) -> Runners<'a> {
+    let labels = target.config().labels().iter().chain(common_labels).map(String::as_str);
+    Runners { labels: labels.collect(), platform: target.platform() }
+}
+
+fn of_listing(listing: &QueueListing, runners: &Runners<'_>, is_held_elsewhere: impl Fn(u64) -> bool) -> Listing {
+    let concerns = |job: &&RemoteJob| runners.may_have(&job.labels, stage(job), || is_held_elsewhere(job.id));
     Listing {
         repository: Arc::from(listing.repository.to_string()),
         started: listing.started,
         covers: listing.covers,
-        jobs: listing.jobs.iter().filter(fits).filter_map(event).collect(),
+        jobs: listing.jobs.iter().filter(concerns).filter_map(event).collect(),
+    }
+}
+
+fn stage(job: &RemoteJob) -> Stage {
+    match job.state {
+        JobState::Completed => Stage::Completed,
+        JobState::InProgress if job.runner.is_some() => Stage::Assigned,
+        JobState::InProgress | JobState::Queued | JobState::Other => Stage::Open,
     }
 }
 
@@ -194,7 +207,27 @@ pub(super) fn event(job: &RemoteJob) -> Option<JobEvent> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn listed_jobs_are_compared_with_all_labels_that_the_runners_have() {
+        let spec = json!({"repository": "acme/app", "labels": ["web"], "nodeSelector": {"kubernetes.io/arch": "arm64"}});
+        let deployment = json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment", "metadata": {"name": "web"},
+            "spec": {"template": {"spec": spec}},
+        });
+        let target = Target::Deployment(Arc::new(serde_json::from_value(deployment).unwrap()));
+        let common = ["common".to_owned()];
+        let runners = runners(&target, &common);
+        for (labels, expected) in
+            [(&["web", "common"][..], true), (&["web", "arm64"], true), (&["web", "x64"], false), (&["web", "gpu"], false)]
+        {
+            let labels: Vec<Arc<str>> = labels.iter().copied().map(Arc::from).collect();
+            assert_eq!(runners.may_have(&labels, Stage::Open, || false), expected, "{labels:?}");
+        }
+    }
 
     #[test]
     fn readers_of_a_repository_are_those_that_read_it_now() {

@@ -132,7 +132,8 @@ impl Place {
             self.target_of(autoscaler)
         };
         let all = self.autoscalers.iter().filter_map(|autoscaler| {
-            let config = taker(autoscaler)?.config();
+            let target = taker(autoscaler)?;
+            let config = target.config();
             let meta = &autoscaler.metadata;
             let candidate = Candidate {
                 namespace: meta.namespace.as_deref().unwrap_or_default(),
@@ -141,7 +142,7 @@ impl Place {
                 scope: config.scope().ok()?,
                 group: config.group.as_deref(),
                 labels: config.labels.iter().flatten().map(String::as_str).collect(),
-                architecture: None,
+                platform: target.platform(),
             };
             Some((autoscaler, candidate))
         });

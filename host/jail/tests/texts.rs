@@ -210,9 +210,10 @@ fn an_exception_is_one_line_with_its_place_however_long_its_message_is() {
     assert!(text.starts_with("Error: first second, at scaleDown (policy.js:1:"), "{text}");
     let Err(Fault::PolicyError(text)) = ask(&later("throw new Error('ä'.repeat(9000));")) else { panic!("it answered") };
     assert!(text.contains("ä…, at scaleDown (policy.js:1:"), "{text}");
-    let (code, message) = refused("\nconst limit = missing.value;\nexport function scaleDown() { return []; }");
+    let loaded = "\nfunction limit() { throw new RangeError('no limit'); }\nlimit();\nexport function scaleDown() { return []; }";
+    let (code, message) = refused(loaded);
     assert_eq!(code, Refusal::Instantiate);
-    assert!(message.contains("missing is not defined") && message.contains("(policy.js:2:"), "{message}");
+    assert!(message.starts_with("RangeError: no limit, at limit (policy.js:2:"), "{message}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(crate) fn reads(value: &Value) -> Result<Vec<&str>, String> {
 
 /// What serde says about a wrong value, without the names of Rust's types.
 fn plain(error: &str) -> String {
-    let wrong = ["invalid type: ", "invalid value: ", "invalid length "].iter().find_map(|kind| error.strip_prefix(kind));
+    let wrong = ["invalid type: ", "invalid value: ", "invalid length "].iter().find_map(|kind| error.strip_prefix(*kind));
     let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else { return error.to_owned() };
     let found = match found {
         "null" => "nothing",
@@ -57,7 +57,7 @@ fn plain(error: &str) -> String {
         "map" => "an object",
         _ => {
             let words = ["string ", "integer ", "floating point ", "boolean "];
-            words.iter().find_map(|word| found.strip_prefix(word)).unwrap_or(found).trim_matches('`')
+            words.iter().find_map(|word| found.strip_prefix(*word)).unwrap_or(found).trim_matches('`')
         }
     };
     let expected = match expected {

@@ -35,6 +35,18 @@ pub fn is_forbidden(error: &kube::Error) -> bool {
     status(error).is_some_and(Status::is_forbidden)
 }
 
+/// The namespace of the request is gone (404 that names it), or is being deleted (403 for that reason): nothing is created there any more.
+#[must_use]
+pub fn is_namespace_gone(error: &kube::Error) -> bool {
+    let Some(answer) = status(error) else { return false };
+    let details = answer.details.as_ref();
+    let is_gone = answer.is_not_found() && details.is_some_and(|details| details.kind == "namespaces");
+    // The cause that the API server's admission plugin NamespaceLifecycle gives.
+    let is_cause = |reason: &str| reason == "NamespaceTerminating";
+    let is_leaving = details.is_some_and(|details| details.causes.iter().any(|cause| is_cause(&cause.reason)));
+    is_gone || answer.is_forbidden() && is_leaving
+}
+
 /// 409 to a creation: the name is taken.
 #[must_use]
 pub fn is_already_exists(error: &kube::Error) -> bool {

@@ -219,6 +219,12 @@ impl GitHub {
         Self(Arc::clone(&self.0), payer)
     }
 
+    /// Whether somebody else holds a clone of this client.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Who pays for the calls of this client, as set by [`Self::paid_by`]; none where nobody does.
     #[must_use]
     pub fn payer(&self) -> Option<&Arc<dyn Payer>> {

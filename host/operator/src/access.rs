@@ -25,10 +25,13 @@ use crate::error::Error;
 use crate::pool::api_budget;
 use crate::tenancy::Tenancies;
 
+#[cfg(test)]
+pub(crate) mod fixture;
+
 /// How long what was read from a credentials Secret is used before it is read again.
 const SECRET_AGE: Duration = Duration::from_secs(30);
 
-/// A client whose Secret nobody has asked for so long is dropped. Longer than the pause between two reconciles of an object.
+/// A client that nobody holds and whose Secret nobody has asked for so long is dropped.
 const SECRET_UNUSED: Duration = Duration::from_secs(15 * 60);
 
 /// Changes of listings that wait to be passed on; a full queue makes the listing wait, and no news get lost.
@@ -259,7 +262,17 @@ struct FromSecret {
     /// Namespace that the Secret was read from.
     place: String,
     version: Option<String>,
-    read: Instant,
+    /// When the Secret was read last.
+    read: tokio::time::Instant,
+    /// When somebody was given the client last.
+    used: tokio::time::Instant,
+}
+
+impl FromSecret {
+    /// Whether it has had no use for so long that its connections, its token and its cache may go.
+    fn is_unused(&self) -> bool {
+        self.used.elapsed() >= SECRET_UNUSED && !self.github.is_shared()
+    }
 }
 
 /// What is known about one Secret, behind its own lock: one reader at a time, and nobody waits for another Secret.
@@ -381,8 +394,9 @@ impl Accesses {
     async fn last_good(&self, namespace: &str, secret: Option<&str>) -> Option<GitHub> {
         let slot = self.secrets.lock().await.get(&(namespace.to_owned(), secret?.to_owned()))?.clone();
         let place = self.tenancies.credentials_namespace(namespace).ok()?;
-        let known = slot.lock().await;
-        let known = known.as_ref().filter(|known| self.is_admitted(namespace, &place, known))?;
+        let mut known = slot.lock().await;
+        let known = known.as_mut().filter(|known| self.is_admitted(namespace, &place, known))?;
+        known.used = tokio::time::Instant::now();
         Some(known.github.paid_by(Some(self.tenancies.payer(namespace))))
     }
 
@@ -400,6 +414,21 @@ impl Accesses {
             shared.runner_list.share(payer);
         }
         Access { shared, github, key }
+    }
+
+    /// The access of a configuration whose scope is listed already: no listing begins. None where it is not listed with these credentials.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub async fn listed(&self, namespace: &str, config: &RunnerConfig) -> Result<Option<Access>, Error> {
+        let scope = config.scope()?;
+        if !lock(&self.held).keys().any(|(_, listed)| *listed == scope) {
+            return Ok(None);
+        }
+        let github = self.github(namespace, config.credentials_secret()).await?;
+        let shared = lock(&self.held).get(&(github.id().clone(), scope)).cloned();
+        Ok(shared.map(|shared| Access { shared, github, key: Arc::from(credentials_key(namespace, config)) }))
     }
 
     /// [`Access::permit`], for calls about several scopes.
@@ -448,7 +477,8 @@ impl Accesses {
         let mut known = entry.lock().await;
         // A client that nobody uses any more goes with its connections.
         known.take_if(|known| !self.is_admitted(namespace, &place, known));
-        if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < SECRET_AGE) {
+        if let Some(known) = known.as_mut().filter(|known| known.read.elapsed() < SECRET_AGE) {
+            known.used = tokio::time::Instant::now();
             return Ok(known.github.clone());
         }
         let secrets: Api<KubeSecret> = Api::namespaced(self.client.clone(), &place);
@@ -473,14 +503,16 @@ impl Accesses {
         })?;
         let version = secret.metadata.resource_version.clone();
         if let Some(known) = known.as_mut().filter(|known| known.version == version) {
-            known.read = Instant::now();
+            let now = tokio::time::Instant::now();
+            (known.read, known.used) = (now, now);
             return Ok(known.github.clone());
         }
         let unusable = |why| Error::Credentials(format!("Secret {place}/{name}: {why}"));
         let endpoints = endpoints_of(&secret, &self.endpoints).map_err(unusable)?;
         self.tenancies.admits_hosts(namespace, &endpoints, &self.endpoints)?;
         let github = build(&secret, endpoints, &self.endpoints, &self.options, &self.memory).map_err(unusable)?;
-        *known = Some(FromSecret { github: github.clone(), place, version, read: Instant::now() });
+        let now = tokio::time::Instant::now();
+        *known = Some(FromSecret { github: github.clone(), place, version, read: now, used: now });
         Ok(github)
     }
 
@@ -546,12 +578,11 @@ impl Accesses {
         lock(&self.held).values().map(of).collect()
     }
 
-    /// Drops the clients whose Secrets nobody has asked for lately, with their connections and caches.
+    /// Drops the clients that nobody holds and whose Secrets nobody has asked for lately, with their connections and caches.
     pub async fn forget_unused(&self) {
         let mut secrets = self.secrets.lock().await;
         secrets.retain(|_, slot| match slot.try_lock() {
-            // Whoever asks reads it again after a while.
-            Ok(known) => known.as_ref().is_some_and(|known| known.read.elapsed() < SECRET_UNUSED),
+            Ok(known) => known.as_ref().is_some_and(|known| !known.is_unused()),
             Err(_) => true,
         });
     }
@@ -641,7 +672,76 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
+
+    fn config(repository: &str) -> RunnerConfig {
+        RunnerConfig { repository: Some(repository.to_owned()), ..RunnerConfig::default() }
+    }
+
+    #[tokio::test]
+    async fn listing_of_a_pool_without_runners_stays_and_none_begins_for_its_sake() {
+        let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, kube::Error>>());
+        let accesses = fixture::accesses(Client::new(silent, "ci"), fixture::github(&Arc::default()));
+        drop(accesses.get("ci", &config("acme/app")).await.unwrap());
+        let listed = accesses.listed("ci", &config("acme/app")).await.unwrap();
+        let other = accesses.listed("ci", &config("acme/other")).await.unwrap();
+        assert!(listed.is_some() && other.is_none());
+        accesses.retain(&listed.into_iter().collect::<Vec<_>>());
+        assert_eq!(accesses.listings().len(), 1);
+        accesses.retain(&[]);
+        assert!(accesses.listings().is_empty() && accesses.listed("ci", &config("acme/app")).await.unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_are_forgotten_when_they_have_not_been_used_for_long() {
+        let exists = Arc::new(AtomicBool::new(true));
+        let asked = exists.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let (code, answer) = match asked.load(Ordering::Relaxed) {
+                true => {
+                    let meta = json!({"name": "own", "namespace": "ci", "resourceVersion": "1"});
+                    (
+                        StatusCode::OK,
+                        json!({"kind": "Secret", "apiVersion": "v1", "metadata": meta, "data": {"github_token": "eA=="}}),
+                    )
+                }
+                false => {
+                    let status =
+                        json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"});
+                    (StatusCode::NOT_FOUND, status)
+                }
+            };
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap();
+            async move { Ok::<_, kube::Error>(answer) }
+        });
+        let accesses = fixture::accesses(Client::new(service, "ci"), fixture::github(&Arc::default()));
+        let ten_minutes = || tokio::time::advance(Duration::from_secs(600));
+        let held = accesses.github("ci", Some("own")).await.unwrap();
+        for _ in 0..3 {
+            ten_minutes().await;
+            accesses.forget_unused().await;
+        }
+        assert!(accesses.last_good("ci", Some("own")).await.is_some(), "somebody holds the client");
+        drop(held);
+        exists.store(false, Ordering::Relaxed);
+        for round in 0..3 {
+            ten_minutes().await;
+            accesses.forget_unused().await;
+            assert!(accesses.github("ci", Some("own")).await.is_err(), "the Secret is gone");
+            assert!(accesses.last_good("ci", Some("own")).await.is_some(), "round {round}: it is asked for every ten minutes");
+        }
+        for _ in 0..2 {
+            ten_minutes().await;
+            accesses.forget_unused().await;
+        }
+        assert!(accesses.last_good("ci", Some("own")).await.is_none(), "nobody has asked for it lately");
+    }
 
     #[test]
     fn a_slow_github_gets_one_reconcile_at_a_time() {
@@ -680,7 +780,6 @@ mod tests {
 
     #[test]
     fn news_concern_the_runners_of_their_scope() {
-        let config = |repository: &str| RunnerConfig { repository: Some(repository.to_owned()), ..RunnerConfig::default() };
         let scope = config("acme/app").scope().unwrap();
         let all = RunnerListNews { scope: scope.clone(), names: None };
         let named = RunnerListNews { scope, names: Some(HashSet::from(["a".to_owned()])) };

@@ -138,12 +138,13 @@ impl Accounts {
         self.known.lock().await.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Deletes the shared accounts that nobody in `used` needs any more.
+    /// Deletes the shared accounts that nobody in `used` needs any more, and forgets those that somebody else deleted.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
     pub async fn sweep(&self, namespace: Option<&str>, used: impl Fn(&str, &str) -> bool) -> Result<(), kube::Error> {
+        self.known.lock().await.retain(|(namespace, name), _| used(namespace, name));
         if !self.any.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -240,6 +241,21 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     use super::*;
+
+    #[tokio::test]
+    async fn account_that_nobody_needs_is_forgotten_although_somebody_else_deleted_it() {
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, kube::Error>>()
+        });
+        let accounts = Accounts::new(Client::new(silent, "own"), "pacer-job-pods".to_owned(), "own".to_owned());
+        accounts.any.store(false, Ordering::Relaxed);
+        for name in ["web", "gone"] {
+            accounts.known.lock().await.entry(("ci".to_owned(), name.to_owned())).or_default();
+        }
+        accounts.sweep(None, |_, name| name == "web").await.unwrap();
+        let known = accounts.known.lock().await;
+        assert_eq!(known.keys().collect::<Vec<_>>(), [&("ci".to_owned(), "web".to_owned())]);
+    }
 
     #[test]
     fn only_what_was_made_for_the_same_owner_is_used() {

@@ -173,11 +173,12 @@ impl Autoscalers {
     ///
     /// When the API server or GitHub did not do their part; tried again with backoff.
     pub async fn reconcile(&self, autoscaler: Arc<HorizontalRunnerAutoscaler>) -> Result<Action, Error> {
-        if autoscaler.meta().deletion_timestamp.is_some() {
-            return Ok(Action::await_change());
-        }
         let uid = Uid::of(&*autoscaler)?;
         let of = Subject { object: &autoscaler, uid: &uid, clock: Clock::read() };
+        if autoscaler.meta().deletion_timestamp.is_some() {
+            self.stop_reading(of);
+            return Ok(Action::await_change());
+        }
         if let Some(wait) = self.memory.memos.change(&uid, |memo| memo.passes.too_soon(pace(memo.jobs), of.clock.instant)) {
             return Ok(Action::requeue(wait));
         }
@@ -185,6 +186,9 @@ impl Autoscalers {
         let outcome = match self.step(of).await {
             Ok(outcome) => outcome,
             Err(Stop::Problem(problem)) => {
+                if problem.has_no_target() {
+                    self.stop_reading(of);
+                }
                 self.keep(of).await?;
                 Outcome::Problem(problem)
             }
@@ -236,7 +240,12 @@ impl Autoscalers {
         let ledger = self.demand.ledgers.read(of.object);
         // Its own credentials, else those of its target's runners, else the operator's.
         let secret = of.object.spec.credentials_secret().or_else(|| sources.target.config().credentials_secret());
-        let github = match self.github.github(&of.object.namespace().unwrap_or_default(), secret).await {
+        let github = self.github.github(&of.object.namespace().unwrap_or_default(), secret).await;
+        if matches!(&github, Err(error) if !matches!(error, Error::Kube(_))) {
+            // Credentials that were taken away are not used any longer.
+            self.stop_reading(of);
+        }
+        let github = match github {
             Ok(github) => Some(github),
             Err(error) if sources.polls() => return Err(Problem::GitHub(error.to_string())),
             Err(_) => None,

@@ -236,7 +236,7 @@ impl Operator {
         tasks.until_stop("the job lists", dispatch::job_lists(news.queues, self.autoscalers.clone()));
         tasks.essential(
             "the policy sets",
-            policies::run(self.policies.clone(), self.cluster.clone(), self.settings.sync_period, stop.clone()),
+            policies::run(self.policies.clone(), self.cluster.clone(), self.settings.clone(), stop.clone()),
         );
         let (tenancies, cluster, settings) = (self.github.tenancies().clone(), self.cluster.clone(), self.settings.clone());
         tasks.until_stop("the tenancy", async move {

@@ -3,11 +3,15 @@
 //! ```text
 //! recall (a Secret of an earlier try) -> begin (an empty Secret) -> register -> fill the Secret -> pod, which refers to it
 //!                                                                     |-> name taken: by an answer that was lost -> remove, and again
-//!                                                                     `-> not registered -> discard the Secret
+//!                                                                     |-> not registered -> discard the Secret
+//!                                                                     `-> the Secret is not filled -> filled at the next try
 //! ```
 //!
 //! GitHub's id is known from the answer, and so the registration of a runner whose pod never starts is removed like any other. An empty Secret
 //! says that GitHub was asked and that its answer is not known: what is registered under the name is this Runner's, also for the next process.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -48,6 +52,8 @@ pub enum Recalled {
         /// Where the configuration is.
         source: TokenSource,
     },
+    /// It is registered, and the API server has not taken the configuration yet: [`Configurations::keep`] is to be tried again with it.
+    Unwritten(JustInTime),
     /// GitHub was asked, and its answer is not known.
     Begun,
 }
@@ -55,13 +61,15 @@ pub enum Recalled {
 /// The Secrets with the configurations.
 pub struct Configurations {
     client: Client,
+    /// Of Runners that are registered and whose Secrets the API server has not taken.
+    unwritten: Mutex<HashMap<Uid, JustInTime>>,
 }
 
 impl Configurations {
     /// Reads and writes Secrets through this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, unwritten: Mutex::default() }
     }
 
     /// What is known of a Runner's registration, if there was any try.
@@ -74,7 +82,7 @@ impl Configurations {
         let own = secret.filter(|secret| is_owned(&secret.metadata, uid));
         Ok(own.map(|secret| match secret.annotations().get(annotation::RUNNER_ID).and_then(|id| id.parse().ok()) {
             Some(id) => Recalled::Made { id, source: source(uid, id) },
-            None => Recalled::Begun,
+            None => self.unwritten().get(uid).cloned().map_or(Recalled::Begun, Recalled::Unwritten),
         }))
     }
 
@@ -94,7 +102,8 @@ impl Configurations {
         Ok(())
     }
 
-    /// Keeps the configuration of a Runner whose registration was begun, for as long as the Runner lives.
+    /// Keeps the configuration of a Runner whose registration was begun, for as long as the Runner lives: in its Secret, or in memory until the API
+    /// server takes it.
     ///
     /// # Errors
     ///
@@ -104,7 +113,9 @@ impl Configurations {
             "metadata": {"annotations": {annotation::RUNNER_ID: made.id.to_string()}},
             "stringData": {KEY: made.config.expose()},
         });
+        self.unwritten().insert(uid.clone(), made.clone());
         self.secrets(runner).patch(&name(uid), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        self.unwritten().remove(uid);
         Ok(source(uid, made.id))
     }
 
@@ -114,8 +125,18 @@ impl Configurations {
     ///
     /// When the API server does not do so.
     pub async fn discard(&self, runner: &Runner, uid: &Uid) -> Result<(), Error> {
+        self.unwritten().remove(uid);
         ignore_not_found(self.secrets(runner).delete(&name(uid), &DeleteParams::default()).await)?;
         Ok(())
+    }
+
+    /// Forgets what belongs to Runners that do not exist.
+    pub(crate) fn retain(&self, exists: impl Fn(&Uid) -> bool) {
+        self.unwritten().retain(|runner, _| exists(runner));
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, HashMap<Uid, JustInTime>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn secrets(&self, runner: &Runner) -> Api<Secret> {
@@ -165,7 +186,50 @@ pub(crate) fn request<'a>(runner: &'a Runner, name: &'a str, runner_group_id: u6
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::{Method, Request, Response, StatusCode};
+    use kube::client::Body;
+
     use super::*;
+
+    #[tokio::test]
+    async fn configuration_that_the_api_server_refused_is_written_at_the_next_try() {
+        let refuses = Arc::new(AtomicBool::new(true));
+        let asked = refuses.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_refused = *request.method() == Method::PATCH && asked.load(Ordering::Relaxed);
+            let (code, answer) = match is_refused {
+                true => {
+                    let status =
+                        json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"});
+                    (StatusCode::FORBIDDEN, status)
+                }
+                false => {
+                    let owner = json!({"apiVersion": "v1", "kind": "Runner", "name": "a", "uid": "1", "controller": true});
+                    let meta = json!({"name": "runner-jit-1", "ownerReferences": [owner]});
+                    (StatusCode::OK, json!({"kind": "Secret", "apiVersion": "v1", "metadata": meta}))
+                }
+            };
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap();
+            async move { Ok::<_, kube::Error>(answer) }
+        });
+        let configurations = Configurations::new(Client::new(service, "ci"));
+        let (mut runner, uid) = (runner(&json!({}), &json!({"repository": "acme/app"})), Uid::new("1").unwrap());
+        runner.metadata.namespace = Some("ci".to_owned());
+        assert!(matches!(configurations.recall(&runner, &uid).await, Ok(Some(Recalled::Begun))));
+        let made = JustInTime { id: 7, config: "config".into() };
+        assert!(configurations.keep(&runner, &uid, &made).await.is_err());
+        let Ok(Some(Recalled::Unwritten(held))) = configurations.recall(&runner, &uid).await else { panic!("not kept") };
+        assert_eq!((held.id, held.config.expose()), (7, "config"));
+        refuses.store(false, Ordering::Relaxed);
+        let source = configurations.keep(&runner, &uid, &held).await.unwrap();
+        assert!(source.holds == Held::JustInTime { id: 7 } && configurations.unwritten().is_empty());
+        configurations.unwritten().insert(uid, made);
+        configurations.retain(|_| false);
+        assert!(configurations.unwritten().is_empty(), "the Runner is gone");
+    }
 
     fn runner(annotations: &serde_json::Value, spec: &serde_json::Value) -> Runner {
         serde_json::from_value(json!({

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
+use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::target::{Target, TargetRef};
 
@@ -19,11 +20,14 @@ use crate::target::{Target, TargetRef};
 const CHANGES: usize = 64;
 
 /// Keeps the policy sets that objects ask for, and wakes the objects when one changes. Ends after `stop`.
-pub(crate) async fn run(sets: Arc<PolicySets>, cluster: Cluster, sync_period: Duration, stop: CancellationToken) {
+pub(crate) async fn run(sets: Arc<PolicySets>, cluster: Cluster, settings: Arc<Settings>, stop: CancellationToken) {
     let (changed, mut changes) = mpsc::channel(CHANGES);
     let watched = pacer_policyset::Cluster { client: cluster.client.clone(), events: cluster.events.clone(), changed };
-    let period = sync_period.max(Duration::from_secs(1));
-    let supervisor = supervisor::run(sets.clone(), watched, || referenced(&cluster.stores), period, stop);
+    let period = settings.sync_period.max(Duration::from_secs(1));
+    // Of other namespaces nothing is known here.
+    let serves =
+        |namespace: &str| settings.serves(namespace) && settings.namespace.as_deref().is_none_or(|watched| watched == namespace);
+    let supervisor = supervisor::run(sets.clone(), watched, || referenced(&cluster.stores), serves, period, stop);
     let waking = async {
         while let Some(key) = changes.recv().await {
             wake_dependents(&cluster, sets.is_default(&key), &key).await;

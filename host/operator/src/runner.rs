@@ -20,6 +20,7 @@ use pacer_cluster::owner::controller;
 use pacer_core::phase::{self, Assessment, Cause, Phase, ToldBy};
 use pacer_core::runner_job::RunnerJob;
 use pacer_core::stop::PodDeletion;
+use pacer_github::JustInTime;
 use pacer_github::runner_list::Haste;
 use serde_json::json;
 
@@ -240,7 +241,9 @@ impl Runners {
             return Ok(());
         }
         match self.supplies.configurations.recall(of.runner, of.uid).await? {
-            Some(Recalled::Made { id, .. }) => self.memory.known.change(of.uid, |known| known.registered(id)),
+            Some(Recalled::Made { id, .. } | Recalled::Unwritten(JustInTime { id, .. })) => {
+                self.memory.known.change(of.uid, |known| known.registered(id));
+            }
             Some(Recalled::Begun) => self.memory.known.change(of.uid, |known| known.creation.registering = true),
             None => {}
         }

@@ -16,7 +16,7 @@ use pacer_api::names::annotation;
 use pacer_cluster::answer::{ignore_not_found, status};
 use pacer_cluster::fence::{Fence, NotLeader};
 use pacer_core::scope::Scope;
-use pacer_github::ClientId;
+use pacer_github::{ClientId, RegistrationToken};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
@@ -41,6 +41,15 @@ const PATIENCE: Duration = Duration::from_millis(250);
 struct Known {
     expires_at: Option<Timestamp>,
     refusal: Option<Refusal>,
+    /// What GitHub gave and the API server has not taken.
+    unwritten: Option<Unwritten>,
+}
+
+/// A token that is in no Secret yet. It is good for as long as it would be there, and so no other one is asked for.
+struct Unwritten {
+    token: RegistrationToken,
+    /// Credentials that were changed have tokens of their own.
+    client: ClientId,
 }
 
 type Slot = Arc<Mutex<Known>>;
@@ -134,15 +143,22 @@ impl Tokens {
         if !self.fence.holds() {
             return Err(NotLeader.into());
         }
-        let Some(_permit) = access.permit() else { return Ok(None) };
-        let token = match access.github().create_registration_token(access.scope()).await {
-            Ok(token) => token,
-            Err(error) => {
-                let times = refusal.filter(|refusal| refusal.client == *client).map_or(0, |refusal| refusal.times);
-                known.refusal = Some(Refusal::new(error.clone(), client.clone(), times));
-                return Err(error.into());
+        let is_good = |held: &Unwritten| held.client == *client && held.token.expires_at.duration_since(now) > MARGIN;
+        let token = match known.unwritten.take().filter(is_good) {
+            Some(held) => held.token,
+            None => {
+                let Some(_permit) = access.permit() else { return Ok(None) };
+                match access.github().create_registration_token(access.scope()).await {
+                    Ok(token) => token,
+                    Err(error) => {
+                        let times = refusal.filter(|refusal| refusal.client == *client).map_or(0, |refusal| refusal.times);
+                        known.refusal = Some(Refusal::new(error.clone(), client.clone(), times));
+                        return Err(error.into());
+                    }
+                }
             }
         };
+        known.unwritten = Some(Unwritten { token: token.clone(), client: client.clone() });
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(source.name.clone()),
@@ -166,7 +182,7 @@ impl Tokens {
             }
         }
         tracing::info!(namespace, secret = %source.name, scope = %access.scope(), expires_at = %token.expires_at, "registration token renewed");
-        *known = Known { expires_at: Some(token.expires_at), refusal: None };
+        *known = Known { expires_at: Some(token.expires_at), ..Known::default() };
         Ok(Some(source))
     }
 
@@ -175,12 +191,14 @@ impl Tokens {
         self.known.lock().await.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Deletes the Secrets that nobody needs any more.
+    /// Deletes the Secrets that nobody needs any more, and forgets those that were never written.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
     pub async fn sweep(&self, scope: Option<&str>, need: impl Fn(&str, &str) -> Need, now: Timestamp) -> Result<usize, Error> {
+        let is_needed = |(namespace, name): &(String, String)| need(namespace, name) != Need::Never;
+        self.known.lock().await.retain(|secret, slot| is_needed(secret) || slot.try_lock().is_err());
         let all: Api<Secret> = match scope {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
@@ -207,4 +225,73 @@ impl Tokens {
 
 fn expires_at(secret: &impl ResourceExt) -> Option<Timestamp> {
     secret.annotations().get(annotation::TOKEN_EXPIRES_AT)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use http::{Method, Request, Response, StatusCode};
+    use kube::client::Body;
+    use pacer_api::RunnerConfig;
+    use serde_json::json;
+
+    use super::*;
+    use crate::access::fixture;
+
+    /// An API server without Secrets, that refuses new ones for as long as it is told to.
+    fn server(refuses: &Arc<AtomicBool>) -> Client {
+        let refuses = refuses.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let status = |code, reason| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "exceeded quota"});
+            let (code, answer) = match *request.method() {
+                Method::GET if request.uri().path().ends_with("/secrets") => (
+                    StatusCode::OK,
+                    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": []}),
+                ),
+                Method::GET => (StatusCode::NOT_FOUND, status(404, "NotFound")),
+                _ if refuses.load(Ordering::Relaxed) => (StatusCode::FORBIDDEN, status(403, "Forbidden")),
+                _ => (StatusCode::CREATED, json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}})),
+            };
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap();
+            async move { Ok::<_, kube::Error>(answer) }
+        });
+        Client::new(service, "ci")
+    }
+
+    #[tokio::test]
+    async fn token_that_the_api_server_refused_is_written_at_the_next_try() {
+        let (refuses, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let client = server(&refuses);
+        let (tokens, accesses) = (Tokens::new(client.clone(), Fence::open()), fixture::accesses(client, fixture::github(&asked)));
+        let config = RunnerConfig { repository: Some("acme/app".to_owned()), ..RunnerConfig::default() };
+        let access = accesses.get("ci", &config).await.unwrap();
+        let now = Timestamp::now();
+        for _ in 0..5 {
+            assert!(tokens.ensure("ci", &access, now).await.is_err());
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "one token is tried again and again");
+        let later = now + SignedDuration::from_mins(31);
+        assert!(tokens.ensure("ci", &access, later).await.is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "the first is about to expire");
+        refuses.store(false, Ordering::Relaxed);
+        assert!(tokens.ensure("ci", &access, now).await.unwrap().is_some());
+        assert!(tokens.ensure("ci", &access, now).await.unwrap().is_some());
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn secret_that_nobody_needs_is_forgotten_although_it_was_never_written() {
+        let (refuses, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let client = server(&refuses);
+        let (tokens, accesses) = (Tokens::new(client.clone(), Fence::open()), fixture::accesses(client, fixture::github(&asked)));
+        let config = RunnerConfig { repository: Some("acme/app".to_owned()), ..RunnerConfig::default() };
+        let access = accesses.get("ci", &config).await.unwrap();
+        let now = Timestamp::now();
+        assert!(tokens.ensure("ci", &access, now).await.is_err());
+        for (need, known) in [(Need::Now, 1), (Need::Soon, 1), (Need::Never, 0)] {
+            tokens.sweep(None, |_, _| need, now).await.unwrap();
+            assert_eq!(tokens.known.lock().await.len(), known, "{need:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The last known good contents of policy sets, kept in the operator's own namespace so that a restart with a broken ConfigMap still runs them.
 //!
 //! Each is an immutable ConfigMap named by the policy set and its content. They have no owner: deleting the policy set's ConfigMap, or its
-//! namespace, leaves them. At most `KEPT` are kept per policy set: the active one, the one before, and one that was rolled back, so that
+//! namespace, leaves them; they go when no pool asks for the policy set any more. At most `KEPT` are kept per policy set: the active one, the one before, and one that was rolled back, so that
 //! it is not tried again after a restart. Modules from registries are in them, compressed, so that a restart pulls nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,9 @@ use crate::report::content_digest;
 
 /// Entries kept per policy set.
 const KEPT: usize = 3;
+
+/// Entries that are listed at a time.
+const PAGE: u32 = 500;
 
 /// Label of the entries. Its value stands for the policy set.
 pub const LABEL: &str = "actions.summerwind.dev/policy-record-of";
@@ -172,6 +175,42 @@ pub async fn contents(client: Client, namespace: &str, source: &ObjectKey) -> Re
     Ok(entries.into_iter().map(past).collect())
 }
 
+/// Deletes the entries of the policy sets that `is_gone` holds for. Returns how many entries those were.
+///
+/// # Errors
+///
+/// When the API server refuses or does not answer; some may have been deleted by then.
+pub(super) async fn sweep(client: Client, namespace: &str, is_gone: impl Fn(&ObjectKey) -> bool) -> Result<usize, kube::Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let mut page = ListParams::default().labels(LABEL).limit(PAGE);
+    let mut deleted = 0_usize;
+    loop {
+        let listed = api.list_metadata(&page).await?;
+        let gone = listed.items.iter().filter(|entry| source(&entry.metadata).is_some_and(|source| is_gone(&source)));
+        let gone: Vec<String> = gone.map(ResourceExt::name_any).collect();
+        for entry in gone {
+            ignore_not_found(api.delete(&entry, &DeleteParams::default()).await)?;
+            deleted = deleted.saturating_add(1);
+        }
+        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(deleted),
+        }
+    }
+}
+
+/// The policy set that an entry is of; none where [`History::keep`] did not make it.
+fn source(entry: &ObjectMeta) -> Option<ObjectKey> {
+    let (namespace, name) = entry.annotations.as_ref()?.get(SOURCE)?.split_once('/')?;
+    let source = ObjectKey::new(namespace, name);
+    (*entry.labels.as_ref()?.get(LABEL)? == label(&source)).then_some(source)
+}
+
+/// Value of [`LABEL`] for a policy set.
+fn label(source: &ObjectKey) -> String {
+    Digest::of(source.to_string().as_bytes()).hex(16)
+}
+
 /// The entries of one policy set.
 #[derive(Clone)]
 pub(super) struct History {
@@ -184,7 +223,7 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn new(client: Client, namespace: &str, source: ObjectKey) -> Self {
-        let label = Digest::of(source.to_string().as_bytes()).hex(16);
+        let label = label(&source);
         Self { api: Api::namespaced(client, namespace), source, label, is_anothers: false }
     }
 
@@ -357,6 +396,35 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[tokio::test]
+    async fn entries_of_policy_sets_that_are_gone_are_deleted_and_no_other_objects() {
+        let entry = |name: &str, of: &str, label: &str| {
+            let meta = json!({"name": name, "labels": {LABEL: label}, "annotations": {SOURCE: of}});
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta})
+        };
+        let of = |name: &str, set: &str| entry(name, &format!("ci/{set}"), &label(&ObjectKey::new("ci", set)));
+        let pages = [
+            (json!([of("used", "used"), of("one", "gone")]), "next"),
+            (json!([of("two", "gone"), entry("foreign", "ci/gone", "x"), entry("odd", "gone", "x")]), ""),
+        ];
+        let deleted = Arc::new(Mutex::new(Vec::<String>::new()));
+        let seen = Arc::clone(&deleted);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let uri = request.uri().to_string();
+            let answer = if *request.method() == http::Method::DELETE {
+                seen.lock().unwrap().extend(request.uri().path().rsplit('/').next().map(str::to_owned));
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+            } else {
+                let (items, next) = &pages[usize::from(uri.contains("continue=next"))];
+                let meta = json!({"continue": next});
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items})
+            };
+            async move { Ok::<_, kube::Error>(Response::new(Body::from(answer.to_string().into_bytes()))) }
+        });
+        let count = sweep(Client::new(service, "own"), "own", |source| *source == ObjectKey::new("ci", "gone")).await.unwrap();
+        assert_eq!((count, deleted.lock().unwrap().as_slice()), (2, ["one".to_owned(), "two".to_owned()].as_slice()));
+    }
 
     #[tokio::test]
     async fn trial_that_others_left_no_room_for_is_taken_back() {

@@ -9,21 +9,24 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::history::History;
+use crate::history::{self, History};
 use crate::lifecycle::Lifecycle;
 use crate::{Cluster, PolicySets, START_PATIENCE};
 
 /// A life cycle that ended although it must not is started again after this.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs the life cycles until `stop`. Once per `period` those end that `referenced`, which lists what objects ask for, does not name.
+/// Runs the life cycles until `stop`. Once per `period` those end that `referenced`, which lists what objects of the namespaces that `serves` holds
+/// for ask for, does not name. The history of what nobody asked for when the process began is deleted after the first period.
 pub async fn run(
     sets: Arc<PolicySets>,
     cluster: Cluster,
     referenced: impl Fn() -> BTreeSet<ObjectKey>,
+    serves: impl Fn(&str) -> bool,
     period: Duration,
     stop: CancellationToken,
 ) {
+    let mut is_swept = false;
     let mut wanted = sets.wanted.subscribe();
     let mut lifecycles: JoinSet<()> = JoinSet::new();
     let mut running: HashMap<ObjectKey, (Id, CancellationToken)> = HashMap::new();
@@ -43,7 +46,7 @@ pub async fn run(
             if let Some((_, token)) = running.remove(&key) {
                 token.cancel();
             }
-            forget(&sets, &cluster, &key).await;
+            is_swept &= forget(&sets, &cluster, &key).await;
         }
         tokio::select! {
             _ = wanted.changed() => {}
@@ -66,6 +69,13 @@ pub async fn run(
                     *wanted = sets.within_limits(wanted);
                     wanted.len() != before
                 });
+                // Those that have a life cycle are forgotten when it ends; of others it takes a look to know.
+                if !is_swept {
+                    let is_gone = |key: &ObjectKey| {
+                        serves(&key.namespace) && !referenced.contains(key) && !sets.wanted.borrow().contains(key)
+                    };
+                    is_swept = sweep(&sets, &cluster, is_gone).await;
+                }
             }
             () = stop.cancelled() => break,
         }
@@ -89,14 +99,32 @@ pub async fn prime(sets: &PolicySets, referenced: BTreeSet<ObjectKey>) {
     }
 }
 
-async fn forget(sets: &PolicySets, cluster: &Cluster, key: &ObjectKey) {
+/// Returns whether nothing is left of it.
+async fn forget(sets: &PolicySets, cluster: &Cluster, key: &ObjectKey) -> bool {
     sets.withdraw(key);
     if !sets.tells(key) {
-        return;
+        return true;
     }
     let history = History::new(cluster.client.clone(), &sets.options.namespace, key.clone());
-    match history.forget().await {
+    let outcome = history.forget().await;
+    match &outcome {
         Ok(()) => tracing::info!(set = %key, "policy set not asked for any more"),
         Err(error) => tracing::warn!(set = %key, %error, "history of a policy set that no pool asks for not deleted"),
+    }
+    outcome.is_ok()
+}
+
+/// Returns whether nothing is left of policy sets that are gone.
+async fn sweep(sets: &PolicySets, cluster: &Cluster, is_gone: impl Fn(&ObjectKey) -> bool) -> bool {
+    match history::sweep(cluster.client.clone(), &sets.options.namespace, is_gone).await {
+        Ok(0) => true,
+        Ok(entries) => {
+            tracing::info!(entries, "history of policy sets that no pool asks for deleted");
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "history of policy sets that no pool asks for not deleted, trying again");
+            false
+        }
     }
 }

@@ -189,7 +189,10 @@ struct WireOrganization {
 
 #[derive(Deserialize)]
 struct WireRepository {
-    full_name: String,
+    #[serde(default)]
+    full_name: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
     #[serde(default)]
     url: Option<String>,
     owner: WireOwner,
@@ -197,6 +200,8 @@ struct WireRepository {
 
 #[derive(Deserialize)]
 struct WireOwner {
+    #[serde(default)]
+    login: Option<String>,
     #[serde(default, rename = "type")]
     kind: Option<String>,
 }
@@ -228,12 +233,7 @@ fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp
 pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, Misread> {
     let event: WireEvent = json::read(json)?;
     let (job, repository) = (event.workflow_job, event.repository);
-    let (owner, name) = match repository.full_name.split_once('/') {
-        Some((owner, name)) if !owner.is_empty() && !name.is_empty() && !name.contains('/') => {
-            (owner.to_owned(), name.to_owned())
-        }
-        _ => return Err(json::wrong("repository.full_name is not owner/name")),
-    };
+    let (owner, name) = names(&repository)?;
     // What waits for an approval is announced as queued first, and once more when it has it.
     let is_held = matches!(job.status.as_deref(), Some("waiting" | "pending" | "requested"));
     Ok(WorkflowJob {
@@ -263,6 +263,23 @@ pub(super) fn workflow_job(json: &[u8]) -> Result<WorkflowJob, Misread> {
         organization: event.organization.and_then(|organization| organization.login).filter(|login| !login.is_empty()),
         failed_step: failed_step(job.steps.as_deref().unwrap_or_default()),
     })
+}
+
+/// Owner and name of a repository, from `full_name`, or else from `owner.login` and `name`.
+fn names(repository: &WireRepository) -> Result<(String, String), Misread> {
+    let is_name = |text: &str| !text.is_empty() && !text.contains('/');
+    let (full, owner, name) = (&repository.full_name, &repository.owner.login, &repository.name);
+    let (pair, wrong) = match full.as_deref().filter(|full| !full.is_empty()) {
+        Some(full) => (full.split_once('/'), "repository.full_name is not owner/name"),
+        None => (
+            owner.as_deref().zip(name.as_deref()),
+            "the job's repository is not named: there is neither repository.full_name nor repository.owner.login with repository.name",
+        ),
+    };
+    match pair {
+        Some((owner, name)) if is_name(owner) && is_name(name) => Ok((owner.to_owned(), name.to_owned())),
+        _ => Err(json::wrong(wrong)),
+    }
 }
 
 fn failed_step(steps: &[WireStep]) -> Option<FailedStep> {

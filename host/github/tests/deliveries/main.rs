@@ -137,6 +137,28 @@ fn fields_may_be_absent_null_or_unknown() {
 }
 
 #[test]
+fn repository_without_full_name_is_that_of_its_owner_and_name() {
+    let with = |repository: Value| json!({"action": "queued", "workflow_job": {"id": 1}, "repository": repository});
+    for full_name in [Value::Null, json!("")] {
+        let owner = json!({"login": "acme", "type": "Organization"});
+        let job = job(&with(json!({"name": "app", "full_name": full_name, "owner": owner})));
+        assert_eq!((job.repository.owner.as_str(), job.repository.name.as_str()), ("acme", "app"));
+    }
+    let job = job(&with(json!({"name": "app", "owner": {"login": "acme"}})));
+    assert_eq!((job.repository.owner.as_str(), job.repository.name.as_str()), ("acme", "app"));
+    for repository in [
+        json!({"owner": {"login": "acme"}}),
+        json!({"name": "app", "owner": {}}),
+        json!({"name": "", "owner": {"login": "acme"}}),
+        json!({"name": "app/../x", "owner": {"login": "acme"}}),
+    ] {
+        let refusal = read("workflow_job", &with(repository.clone())).unwrap_err();
+        assert_eq!(refusal.status(), StatusCode::UNPROCESSABLE_ENTITY, "{repository}");
+        assert!(refusal.to_string().contains("the job's repository is not named"), "{repository}: {refusal}");
+    }
+}
+
+#[test]
 fn a_ping_tells_what_will_come() {
     for (events, expected) in
         [(json!(["push"]), false), (json!(["push", "workflow_job"]), true), (json!(["*"]), true), (json!([]), true)]

@@ -64,6 +64,11 @@ pub enum Problem {
 }
 
 impl Problem {
+    /// Whether there is no target whose jobs could count: nothing reads job lists until there is one again.
+    pub(super) fn has_no_target(&self) -> bool {
+        matches!(self, Self::NoTarget | Self::TargetMissing(_) | Self::NotAllowed(_))
+    }
+
     /// The reason of the condition.
     #[must_use]
     pub fn reason(&self) -> &'static str {
@@ -76,5 +81,19 @@ impl Problem {
             Self::NotAllowed(refusal) => refusal.reason(),
             Self::GitHub(_) => "GitHubUnavailable",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_api::autoscaler::ScaleTargetKind;
+
+    use super::*;
+
+    #[test]
+    fn lists_are_read_on_while_there_is_a_target_whose_spec_is_wrong() {
+        let missing = TargetRef { kind: ScaleTargetKind::RunnerDeployment, namespace: "ci".to_owned(), name: "web".to_owned() };
+        assert!(Problem::NoTarget.has_no_target() && Problem::TargetMissing(missing).has_no_target());
+        assert!(!Problem::RepositoryNames.has_no_target() && !Problem::Duration(String::new()).has_no_target());
     }
 }

@@ -12,8 +12,10 @@ use pacer_core::scope::Scope;
 use pacer_github::queues;
 use pacer_github::{GitHub, JobState, QueueListing, Reading, RemoteJob, Repository};
 
+use super::memo::AutoscalerMemo;
 use super::spec::Sources;
 use super::{Autoscalers, Subject};
+use crate::published::Owned;
 use crate::target::Target;
 
 /// How the queues are read whose events also come by webhook: only what was lost has to be found, and what is young may be under way.
@@ -81,6 +83,12 @@ impl Autoscalers {
         result.listings = listings.iter().map(|listing| of_listing(listing, &runners, is_held_elsewhere)).collect();
         result
     }
+
+    /// Nothing counts the jobs of its lists: those that nobody else has read are polled no longer.
+    pub(super) fn stop_reading(&self, of: Subject<'_>) {
+        let named = ObjectKey::new(of.object.namespace().unwrap_or_default(), of.object.name_any());
+        self.memory.readers.stop(&self.memory.memos, of.uid, &named);
+    }
 }
 
 /// Which autoscalers read the job list of which repository.
@@ -105,6 +113,13 @@ impl Readers {
                 all.remove(repository);
             }
         }
+    }
+
+    /// Ends the interests of an autoscaler in job lists.
+    fn stop(&self, memos: &Owned<Uid, AutoscalerMemo>, autoscaler: &Uid, named: &ObjectKey) {
+        let ended = memos.change(autoscaler, |memo| std::mem::take(&mut memo.interests));
+        let before: BTreeSet<Repository> = ended.into_keys().collect();
+        self.change(autoscaler, named, &before, &BTreeSet::new());
     }
 
     /// Forgets those that do not exist.
@@ -207,9 +222,27 @@ pub(super) fn event(job: &RemoteJob) -> Option<JobEvent> {
 
 #[cfg(test)]
 mod tests {
+    use pacer_core::polling::Pace;
     use serde_json::json;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::access::fixture;
+
+    #[tokio::test]
+    async fn job_list_that_nothing_reads_is_polled_no_longer() {
+        let github = fixture::github(&Arc::default());
+        let (queues, _news) = queues::Queues::new(Pace::queues(), CancellationToken::new());
+        let (memos, readers) = (Owned::<Uid, AutoscalerMemo>::default(), Readers::default());
+        let (uid, named, repository) = (Uid::new("1").unwrap(), ObjectKey::new("ci", "web"), Repository::new("acme", "app"));
+        let interest = queues.want(&github, &repository, CHECK);
+        memos.change(&uid, |memo| memo.interests.insert(repository.clone(), (CHECK, interest)));
+        readers.change(&uid, &named, &BTreeSet::new(), &BTreeSet::from([repository.clone()]));
+        assert_eq!((queues.pollers(), readers.of(&repository)), (1, vec![named.clone()]));
+        readers.stop(&memos, &uid, &named);
+        let ended = tokio::time::timeout(Duration::from_secs(10), queues.join()).await;
+        assert!(ended.is_ok() && readers.of(&repository).is_empty());
+    }
 
     #[test]
     fn listed_jobs_are_compared_with_all_labels_that_the_runners_have() {

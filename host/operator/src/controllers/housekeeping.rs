@@ -16,6 +16,7 @@ use super::Operator;
 use crate::access::credentials_key;
 use crate::error::Error;
 use crate::stores::Stores;
+use crate::target::Target;
 use crate::token::{Need, Tokens};
 use crate::usage::Pool;
 
@@ -71,6 +72,7 @@ impl Operator {
         self.targets.retain(|uid| existing.has(uid), Instant::now());
         self.autoscalers.retain(|uid| existing.has(uid));
         self.runtime.failures.retain(|uid| existing.has(uid));
+        self.supplies.configurations.retain(|uid| existing.has(uid));
         self.supplies.claims.sweep().await;
         let runners = stores.runners.state();
         // Which token a runner uses is known without its credentials: those of one tenant must not keep the tokens of the others.
@@ -97,6 +99,21 @@ impl Operator {
             match self.github.of(runner).await {
                 Ok(access) => accesses.push(access),
                 // Its listing may be needed in a moment.
+                Err(Error::Kube(_)) => complete = false,
+                Err(_) => {}
+            }
+        }
+        // A pool without runners is looked at all the same, and each look would begin the listing anew.
+        let of_set = |set: Arc<RunnerReplicaSet>| (set.namespace().unwrap_or_default(), set.spec.template.spec.config.clone());
+        let of_target = |target: Target| (target.namespace().to_owned(), Arc::new(target.config().clone()));
+        let of_targets = stores.targets().into_iter().map(of_target);
+        let pools: Vec<_> = stores.sets.state().into_iter().map(of_set).chain(of_targets).collect();
+        for (namespace, config) in pools {
+            if tenancies.admits(&namespace, &config).is_err() {
+                continue;
+            }
+            match self.github.listed(&namespace, &config).await {
+                Ok(access) => accesses.extend(access),
                 Err(Error::Kube(_)) => complete = false,
                 Err(_) => {}
             }

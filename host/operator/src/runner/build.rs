@@ -208,6 +208,7 @@ impl Runners {
         let configurations = &self.supplies.configurations;
         let begun = match configurations.recall(of.runner, of.uid).await? {
             Some(Recalled::Made { source, .. }) => return Ok(source),
+            Some(Recalled::Unwritten(made)) => return Ok(configurations.keep(of.runner, of.uid, &made).await?),
             Some(Recalled::Begun) => true,
             None => false,
         };

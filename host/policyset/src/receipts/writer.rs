@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
-use pacer_cluster::answer::is_forbidden;
+use pacer_cluster::answer::{is_forbidden, is_namespace_gone};
 use pacer_cluster::object::Uid;
 use pacer_cluster::seed::Seed;
 use pacer_core::ring::{Bounds, overflow};
@@ -35,7 +35,7 @@ const PACE: Duration = Duration::from_secs(10);
 /// What was not written is tried again after this.
 const RETRY: Duration = Duration::from_secs(20);
 
-/// Without the right to write, that is tried again after this.
+/// Without the right to write, or without the namespace, that is tried again after this.
 const FORBIDDEN: Duration = Duration::from_secs(600);
 
 /// What is known about a pool's ConfigMap is forgotten when nothing was written for so long.
@@ -275,7 +275,14 @@ impl Writer {
                 }
             }
             Err(error) => {
-                // A namespace that is going, or a role that is not there. Receipts are for people: nothing else depends on them.
+                // Receipts are for people: nothing else depends on them.
+                if is_namespace_gone(&error) {
+                    tracing::debug!(pool = %pool.owner.pool, %error, "receipts of decisions dropped with their namespace");
+                    self.counters.add_dropped(sent.len().saturating_add(pool.abandon()));
+                    pool.last = Instant::now().checked_add(FORBIDDEN);
+                    return;
+                }
+                // A role that is not there.
                 if is_forbidden(&error) {
                     if !std::mem::replace(&mut self.is_forbidden_logged, true) {
                         tracing::warn!(
@@ -342,6 +349,14 @@ impl Waiting {
         self.due.is_none() && !self.in_flight
     }
 
+    /// Drops all that waits, and has nobody wait for it. Returns how many receipts that were.
+    fn abandon(&mut self) -> usize {
+        let dropped = self.packed.len().saturating_add(self.numbers.0.len());
+        (self.packed, self.numbers, self.lost, self.due) = (Vec::new(), Numbers::default(), 0, None);
+        self.waiters.clear();
+        dropped
+    }
+
     /// Drops what could not be kept anyway. Returns how many that were.
     fn bound(&mut self, bounds: Bounds) -> usize {
         let held: Vec<_> = self.packed.iter().map(Packed::held).collect();
@@ -378,6 +393,8 @@ mod tests {
     #[derive(Default)]
     struct Server {
         failures: Vec<StatusCode>,
+        /// What the failures say besides.
+        details: Value,
         requests: BTreeMap<String, usize>,
         held: BTreeMap<String, Value>,
         exists: bool,
@@ -389,7 +406,7 @@ mod tests {
             if *method != Method::GET
                 && let Some(code) = self.failures.pop()
             {
-                let status = json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": code.canonical_reason(), "message": "no"});
+                let status = json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": code.canonical_reason(), "message": "no", "details": self.details});
                 return (code, status);
             }
             let content: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -558,6 +575,30 @@ mod tests {
         assert_eq!(scene.requests("POST"), 1);
         let (_, counters) = scene.end().await;
         assert!(counters.dropped() > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn receipts_of_a_namespace_that_is_gone_are_dropped_and_counted() {
+        let terminating = json!({"causes": [{"reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace"}]});
+        for (code, details) in
+            [(StatusCode::NOT_FOUND, json!({"kind": "namespaces", "name": "default"})), (StatusCode::FORBIDDEN, terminating)]
+        {
+            let scene = Scene::new(Bounds { count: 20, bytes: 1 << 20 }, vec![code; 99]);
+            scene.server.lock().unwrap().details = details;
+            let evaluation = scene.removal().await;
+            scene.leave(&evaluation, "web-1", Done::Removed);
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            // A 404 may be about the ConfigMap, and is looked into once.
+            let most = if code == StatusCode::NOT_FOUND { 2 } else { 1 };
+            assert_eq!((scene.requests("POST"), scene.counters.dropped()), (most, 1), "{code}");
+            for n in 0..30 {
+                scene.leave(&evaluation, &format!("web-{n}"), Done::Waits { seconds: 9 });
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            assert!(scene.requests("POST") <= 2 * most, "{code}: {}", scene.requests("POST"));
+            let (server, counters) = scene.end().await;
+            assert!(server.held.is_empty() && counters.dropped() > 1, "{code}: {}", counters.dropped());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,6 +55,7 @@ mod status;
 pub use memo::{AutoscalerMemo, MetricGauges};
 pub use problem::Problem;
 pub(crate) use report::Reporting;
+pub use spec::check;
 use spec::{Sources, Spec};
 use status::Outcome;
 

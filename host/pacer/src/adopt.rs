@@ -20,7 +20,7 @@ use crate::reader::Reader;
 use crate::{connection, report, reread, table};
 
 /// Exit code when something has to be done before this operator may run.
-const FIRST: u8 = 3;
+pub(crate) const FIRST: u8 = 3;
 
 /// Arguments of `pacer adopt`.
 #[derive(Args, Debug)]

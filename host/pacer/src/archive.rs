@@ -1,6 +1,6 @@
 //! Receipts as they lie in the cluster.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
@@ -9,6 +9,7 @@ use pacer_api::names::{annotation, label};
 use pacer_policy::{Decision, Record};
 
 use crate::cluster::Cluster;
+use crate::denial::unreadable;
 use crate::plain::line;
 
 /// The receipts of a namespace, or of all.
@@ -49,8 +50,8 @@ impl Archive {
         };
         let of = if all { "all namespaces".to_owned() } else { format!("namespace {}", cluster.namespace) };
         let listed = api.list(&ListParams::default().labels(label::RECEIPTS_OF_KIND)).await;
-        let listed = listed
-            .with_context(|| format!("the receipts of {of} can't be read: that takes the right to list ConfigMaps there"))?;
+        let listed =
+            listed.map_err(|error| unreadable(error, format!("the receipts of {of} can't be read"), "list ConfigMaps there"))?;
         let mut shelves: Vec<Shelf> = listed.items.iter().map(Shelf::read).collect();
         shelves.sort_by(|one, other| one.pool.cmp(&other.pool));
         Ok(Self { of, shelves })

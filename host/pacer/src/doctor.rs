@@ -32,7 +32,7 @@ use crate::report::{self, Format};
 use crate::{adopt, plain};
 
 /// Exit code when something has to be cured.
-const SICK: u8 = 3;
+pub(crate) const SICK: u8 = 3;
 
 /// Arguments of `pacer doctor`.
 #[derive(clap::Args, Debug)]

@@ -11,9 +11,11 @@ mod connection;
 mod crds;
 mod default_github;
 mod default_set;
+mod denial;
 mod doctor;
 mod drain;
 mod explain;
+mod file;
 mod health;
 mod listen;
 mod overview;
@@ -33,6 +35,7 @@ mod ui;
 mod verb;
 mod webhook;
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -45,8 +48,12 @@ fn main() -> ExitCode {
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     let matches = Pacer::command().get_matches_from(arguments::as_go_wrote_them(std::env::args_os()));
     let pacer = Pacer::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut Pacer::command()).exit());
-    let exact = is_for_programs(&matches);
-    let tell = move |report: &Report| tell(report, exact);
+    let (exact, told) = (is_for_programs(&matches), Cell::new(false));
+    let tell = |report: &Report| {
+        told.set(true);
+        tell(report, exact)
+    };
+    let end = |result: anyhow::Result<ExitCode>| end(result, is_json(&matches) && !told.get());
     let result = match pacer.command {
         Command::Adopt(arguments) => return end(adopt::main(&arguments, tell)),
         Command::Doctor(arguments) => return end(doctor::main(&arguments, tell)),
@@ -69,29 +76,44 @@ fn main() -> ExitCode {
     end(result.map(|()| ExitCode::SUCCESS))
 }
 
-fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
+/// The exit code. An error is told to people; and, where a program waits for JSON and got none, to it as well.
+fn end(result: anyhow::Result<ExitCode>, in_json: bool) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            let _closed = writeln!(std::io::stderr(), "{}", plain::text(&format!("pacer: {error:#}")));
+            let causes = plain::causes(&error);
+            if in_json {
+                let _closed = print(&format!("{:#}\n", serde_json::json!({"error": causes})));
+            }
+            let _closed = writeln!(std::io::stderr(), "{}", plain::text(&format!("pacer: {causes}")));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether programs read what the command prints: that is printed as it is.
-fn is_for_programs(matches: &ArgMatches) -> bool {
+/// The verbs of a command, and the arguments of the innermost.
+fn innermost(matches: &ArgMatches) -> (Vec<&str>, &ArgMatches) {
     let (mut verbs, mut innermost) = (Vec::new(), matches);
     while let Some((verb, further)) = innermost.subcommand() {
         verbs.push(verb);
         innermost = further;
     }
+    (verbs, innermost)
+}
+
+/// Whether programs read what the command prints: that is printed as it is.
+fn is_for_programs(matches: &ArgMatches) -> bool {
+    is_json(matches) || matches!(innermost(matches).0.as_slice(), ["crds"] | ["policy", "configmap"])
+}
+
+/// Whether the command was told to print JSON.
+fn is_json(matches: &ArgMatches) -> bool {
+    let (_, innermost) = innermost(matches);
     // A verb that has no such flag, or means something else by it, prints text.
-    let is_json = matches!(innermost.try_get_one::<Format>("output"), Ok(Some(Format::Json)))
+    matches!(innermost.try_get_one::<Format>("output"), Ok(Some(Format::Json)))
         || matches!(innermost.try_get_one::<simulate::Output>("output"), Ok(Some(simulate::Output::Json)))
         || matches!(innermost.try_get_one::<adopt::Output>("output"), Ok(Some(adopt::Output::Json)))
-        || matches!(innermost.try_get_one::<bool>("json"), Ok(Some(true)));
-    is_json || matches!(verbs.as_slice(), ["crds"] | ["policy", "configmap"])
+        || matches!(innermost.try_get_one::<bool>("json"), Ok(Some(true)))
 }
 
 /// Prints what a verb found out: as it is, or for a terminal. Fields from the cluster are scrubbed where they are told; whatever was forgotten there is kept
@@ -120,6 +142,19 @@ fn print(text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_the_documentation() {
+        let page = include_str!("../../../docs/operations.md");
+        let table = page.split_once("## Exit codes").unwrap().1.split_once("\n## ").unwrap().0;
+        let code = |row: &str| row.strip_prefix("| ")?.split_once(" |")?.0.parse::<u8>().ok();
+        let documented: Vec<u8> = table.lines().filter_map(code).collect();
+        let usage = Pacer::command().try_get_matches_from(["pacer", "--none"]).unwrap_err().exit_code();
+        assert_eq!(documented, [0, 1, u8::try_from(usage).unwrap(), doctor::SICK]);
+        assert_eq!(doctor::SICK, adopt::FIRST);
+        let shown = |code: ExitCode| format!("{code:?}");
+        assert_eq!([ExitCode::SUCCESS, ExitCode::FAILURE].map(shown), [0, 1].map(|code| shown(ExitCode::from(code))));
+    }
 
     #[test]
     fn what_programs_read_is_printed_as_it_is() {

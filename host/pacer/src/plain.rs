@@ -12,6 +12,26 @@ pub(crate) fn line(field: &str) -> String {
     scrub(field, usize::MAX)
 }
 
+/// What an error and its causes say, from the outside inwards. Libraries repeat their causes in their own words; each is told once.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        // Around the answer of the API server this one has nothing but the names of its fields.
+        if matches!(cause.downcast_ref(), Some(kube::Error::Api(_))) {
+            continue;
+        }
+        let said = cause.to_string();
+        if said.is_empty() || text.contains(&said) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&said);
+    }
+    text
+}
+
 /// A whole text without control characters, apart from those that lay it out: ends of lines and tabs.
 pub(crate) fn text(whole: &str) -> Cow<'_, str> {
     let steers = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
@@ -20,7 +40,24 @@ pub(crate) fn text(whole: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::{Context as _, anyhow};
+
     use super::*;
+
+    #[test]
+    fn each_cause_of_an_error_is_told_once() {
+        let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
+        let trace = pacer_trace::file::FileError::Io { path: "week.jsonl".into(), source: missing() };
+        assert_eq!(causes(&trace.into()), "week.jsonl: no such file");
+        let wrapped = Err::<(), _>(anyhow!("no such file")).context("a.wasm can't be read").context("reading the set");
+        assert_eq!(causes(&wrapped.unwrap_err()), "reading the set: a.wasm can't be read: no such file");
+        let repeated = Err::<(), _>(missing()).context("no such file, which is needed").unwrap_err();
+        assert_eq!(causes(&repeated), "no such file, which is needed");
+        let status = kube::core::Status::failure("pods is forbidden: User \"a\" cannot list", "Forbidden").with_code(403);
+        let refused = anyhow::Error::from(kube::Error::Api(status.boxed())).context("listing pods");
+        assert_eq!(causes(&refused), "listing pods: pods is forbidden: User \"a\" cannot list: Forbidden");
+        assert_eq!(causes(&anyhow!("alone")), "alone");
+    }
 
     #[test]
     fn a_field_is_one_line_and_a_text_keeps_its_lines() {

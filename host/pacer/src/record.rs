@@ -122,7 +122,7 @@ async fn record(arguments: &Arguments, cluster: &Cluster) -> Result<()> {
     let autoscalers: Vec<HorizontalRunnerAutoscaler> = cluster.list(all, "").await?;
     let deployments: Vec<Arc<RunnerDeployment>> = shared(cluster.list(all, "").await?);
     let sets: Vec<Arc<RunnerSet>> = shared(cluster.list(all, "").await?);
-    let mut book = Book::open(arguments)?;
+    let mut book = Book::open(arguments, (!all).then_some(cluster.namespace.as_str()))?;
     let now = Timestamp::now();
     // Settings are told once both are known.
     for autoscaler in &autoscalers {
@@ -273,7 +273,8 @@ struct Book {
 }
 
 impl Book {
-    fn open(arguments: &Arguments) -> Result<Self> {
+    /// Begins a trace of a namespace, or of all, or goes on with one.
+    fn open(arguments: &Arguments, namespace: Option<&str>) -> Result<Self> {
         let now = Timestamp::now();
         let defaults = Defaults {
             idle_confirmation: arguments.idle_confirmation,
@@ -286,7 +287,9 @@ impl Book {
         let chronicle = match history {
             Some(history) => {
                 output.record(&Record { at: now, what: What::Resumed { since: history.ended } })?;
-                Chronicle::resumed(defaults, &history)
+                let mut chronicle = Chronicle::resumed(defaults, &history);
+                namespace.into_iter().for_each(|namespace| chronicle.keep_to(namespace));
+                chronicle
             }
             None => Chronicle::new(defaults),
         };
@@ -368,6 +371,7 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
+    use pacer_trace::PoolSettings;
     use serde_json::json;
 
     use super::*;
@@ -399,6 +403,38 @@ mod tests {
             "spec": {"scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 9},
         });
         Change::Autoscaler(serde_json::from_value(autoscaler).unwrap())
+    }
+
+    #[test]
+    fn a_trace_that_goes_on_with_fewer_namespaces_tells_nothing_of_the_others() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace.jsonl");
+        let pool = |name: &str| What::Pool(PoolSettings { pool: name.into(), max: 2, ..PoolSettings::default() });
+        let runner = |name: &str, pool: &str| What::RunnerCreated { runner: name.into(), pool: pool.into() };
+        let mut writer = Output::open(&path, None, Timestamp::UNIX_EPOCH).unwrap().0;
+        for what in [pool("ci/web"), pool("other/web"), runner("web-a", "ci/web"), runner("web-b", "other/web")] {
+            writer.record(&Record { at: Timestamp::UNIX_EPOCH, what }).unwrap();
+        }
+        writer.flush(Timestamp::UNIX_EPOCH).unwrap();
+        let Line { arguments } = <Line as clap::Parser>::try_parse_from(["record", "--out", path.to_str().unwrap()]).unwrap();
+        let mut book = Book::open(&arguments, Some("ci")).unwrap();
+        for kind in [Listed::Deployments, Listed::Runners] {
+            book.take(Change::ListingBegins(kind)).unwrap();
+            book.take(Change::ListingEnds(kind)).unwrap();
+        }
+        book.output.flush(Timestamp::now()).unwrap();
+        let records = pacer_trace::read(&path).unwrap().trace.records;
+        let told = |record: &Record| match &record.what {
+            What::Pool(settings) => Some(settings.pool.to_string()),
+            What::RunnerEnded { runner, .. } => Some(runner.to_string()),
+            _ => None,
+        };
+        assert_eq!(records.iter().skip(4).filter_map(told).collect::<Vec<_>>(), ["ci/web", "web-a"]);
     }
 
     #[test]

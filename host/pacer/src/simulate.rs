@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use pacer_api::duration;
+use pacer_policy::yaml;
 use pacer_simulate::{
     Bound, Calibration, Comparison, Condition, Contender, Policies, RunnerPrices, Scenario, Spread, recorded, simulate as run,
 };
@@ -16,12 +17,16 @@ use pacer_trace::{History, read};
 use serde_json::json;
 
 use self::receipts::Receipts;
+use crate::file;
 use crate::policy::contender;
 use crate::report::Report;
 use crate::table;
 
 /// How often progress is told.
 const TELL: Duration = Duration::from_secs(5);
+
+/// Largest file with prices, in bytes: the operator reads such a table from a ConfigMap.
+const PRICE_BYTES: usize = 1 << 20;
 
 /// Arguments of `pacer simulate`.
 #[derive(clap::Args, Debug)]
@@ -123,6 +128,15 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
             sets.push(policies);
         }
     }
+    for condition in &arguments.fail_if {
+        if let Some(figure) = condition.unknown_figure(&contenders) {
+            bail!(
+                "--fail-if '{condition}' can't be judged: {} has nothing from which {figure} could be told; leave it out, or record what it needs \
+                 (docs/simulate.md)",
+                arguments.trace.display()
+            );
+        }
+    }
     let answered = receipts.map(|receipts| receipts.ask(&sets)).unwrap_or_default();
     for (policies, faults) in sets.iter().map(|policies| (policies, policies.faults())).filter(|(_, faults)| *faults > 0) {
         notes.push_str(&format!(
@@ -187,9 +201,12 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
 /// Reads `--runner-prices`.
 fn prices(file: &Path) -> Result<RunnerPrices> {
     let named = || format!("--runner-prices {}", file.display());
-    let text = std::fs::read_to_string(file).with_context(named)?;
+    let text = file::read_text(file, PRICE_BYTES, "a table of prices").context("--runner-prices")?;
     let table = serde_saphyr::from_str(&text)
-        .map_err(|error| anyhow!("it is no table of pools and prices, as in \"ci/web: 0.19\": {}", error.without_snippet()))
+        .map_err(|error| {
+            let mistake = yaml::Mistake::of(&error, &text);
+            anyhow!("it is no table of pools and prices, as in \"ci/web: 0.19\": {mistake}")
+        })
         .with_context(named)?;
     RunnerPrices::new(table).with_context(named)
 }
@@ -333,6 +350,15 @@ pub(crate) mod tests {
         assert!(failed.starts_with("runner-minutes > 0: runner-minutes of builtin is"), "{failed}");
         let json: serde_json::Value = serde_json::from_str(&pacer_simulate(&["-o", "json"]).unwrap().text).unwrap();
         assert_eq!((&json["calibration"]["holds"], &json["jobs"]), (&true.into(), &22.into()));
+    }
+
+    #[test]
+    fn a_condition_on_what_the_trace_does_not_have_is_an_error() {
+        for figure in ["volumes-made", "volumes-reused", "github-calls", "node-minutes", "nodes-freed"] {
+            let error = pacer_simulate(&["--fail-if", &format!("{figure} > 10")]).unwrap_err().to_string();
+            let says = format!("has nothing from which {figure} could be told");
+            assert!(error.starts_with(&format!("--fail-if '{figure} > 10' can't be judged")) && error.contains(&says), "{error}");
+        }
     }
 
     #[test]

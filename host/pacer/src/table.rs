@@ -1,5 +1,9 @@
 //! Figures and columns as people read them.
 
+/// Widest column, in characters: the longest namespace and name of an object have fewer. A cell that is longer sticks out, and no other cell is
+/// padded for it.
+const WIDEST: usize = 320;
+
 /// `1,234,567`.
 pub(crate) fn number(value: u64) -> String {
     let digits = value.to_string();
@@ -33,22 +37,40 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 
 /// Rows with their columns under each other: the first to the left, the others to the right.
 pub(crate) fn right(rows: &[Vec<String>]) -> String {
-    aligned(rows, |column, width, cell| if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
+    aligned(rows, |column| if column == 0 { Side::Left } else { Side::Right })
 }
 
 /// Rows with all of their columns to the left.
 pub(crate) fn left(rows: &[Vec<String>]) -> String {
-    aligned(rows, |_, width, cell| format!("{cell:<width$}"))
+    aligned(rows, |_| Side::Left)
 }
 
-fn aligned(rows: &[Vec<String>], pad: impl Fn(usize, usize, &str) -> String) -> String {
+/// Where a column has its cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+fn aligned(rows: &[Vec<String>], side: impl Fn(usize) -> Side) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let wide = |cell: &String| cell.chars().count().min(WIDEST);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(wide).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| pad(column, *width, cell));
-        let line = cells.collect::<Vec<_>>().join("  ");
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            if column > 0 {
+                line.push_str("  ");
+            }
+            // The padding of the standard library panics above 65,535.
+            let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
+            match side(column) {
+                Side::Left => line.extend([cell.as_str(), padding.as_str()]),
+                Side::Right => line.extend([padding.as_str(), cell.as_str()]),
+            }
+        }
         text.push_str(line.trim_end());
         text.push('\n');
     }
@@ -74,5 +96,17 @@ mod tests {
         let rows = [vec!["a".into(), "10".into()], vec!["bcd".into(), "5".into()]];
         assert_eq!(right(&rows), "a    10\nbcd   5\n");
         assert_eq!(left(&rows), "a    10\nbcd  5\n");
+    }
+
+    #[test]
+    fn a_huge_cell_sticks_out_and_pads_no_other() {
+        let huge = "x".repeat(70_000);
+        let rows = [vec!["a".into(), huge.clone(), "b".into()], vec!["c".into(), "d".into(), "e".into()]];
+        for text in [left(&rows), right(&rows)] {
+            let (first, second) = text.trim_end().split_once('\n').unwrap();
+            assert_eq!(first, format!("a  {huge}  b"));
+            assert_eq!(second.chars().count(), 3 + WIDEST + 3, "{second:?}");
+        }
+        assert!(right(&rows).ends_with("  d  e\n") && left(&rows).contains("\nc  d  "));
     }
 }

@@ -23,6 +23,9 @@ const SHOWN: usize = 20;
 /// Least bytes of a key: shorter ones can be tried.
 const KEY: usize = 16;
 
+/// Most bytes of a key: more are a mistake, such as a device that never ends.
+const LONGEST_KEY: usize = 64 << 10;
+
 /// Verbs of `pacer trace`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -293,7 +296,7 @@ fn cut(arguments: &CutArguments) -> Result<Report> {
 
 fn redact(arguments: &RedactArguments) -> Result<Report> {
     let key = &arguments.key_file;
-    let bytes = std::fs::read(key).with_context(|| format!("--key-file {} can't be read", key.display()))?;
+    let bytes = crate::file::read(key, LONGEST_KEY, "a key").context("--key-file")?;
     ensure!(
         bytes.len() >= KEY,
         "--key-file {} has {} bytes and needs {KEY}: whoever guesses the key can try names; make one with \

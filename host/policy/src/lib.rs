@@ -47,6 +47,7 @@ pub mod tenancy;
 pub mod text;
 mod trial;
 mod wire;
+pub mod yaml;
 
 pub use assignment::{Assignment, Chosen, PolicySet};
 pub use bundle::{Bundle, BundleError};

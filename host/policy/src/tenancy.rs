@@ -22,6 +22,8 @@ use pacer_core::name::is_label;
 use pacer_core::tenancy::{Entry, Quotas, Tenancy};
 use serde_json::{Map, Value};
 
+use crate::yaml::Mistake;
+
 /// The key of `data` that holds it.
 pub const FILE: &str = "tenancy.yaml";
 
@@ -76,7 +78,7 @@ pub fn text(data: Option<&BTreeMap<String, String>>) -> Result<&str, TenancyErro
 ///
 /// The first thing that is wrong.
 pub fn read(text: &str, home: &str) -> Result<Tenancy, TenancyError> {
-    let value: Value = serde_saphyr::from_str(text).map_err(|error| syntax(&error))?;
+    let value: Value = serde_saphyr::from_str(text).map_err(|error| syntax(&error, text))?;
     let file = Fields::of("the file", value, &["strict", "namespaces"])?;
     let strict = file.read("strict", |path, value| value.as_bool().ok_or_else(|| wrong(path, "write true or false")))?;
     let entries = file.read("namespaces", |path, value| list(path, value, |path, value| entry(path, value, home)))?;
@@ -191,9 +193,9 @@ fn wrong(path: &str, message: &str) -> TenancyError {
     TenancyError::Field { path: path.to_owned(), message: scrub(message, MESSAGE_BYTES) }
 }
 
-fn syntax(error: &serde_saphyr::Error) -> TenancyError {
-    let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    TenancyError::Syntax { line, column, message: scrub(&error.without_snippet().to_string(), MESSAGE_BYTES) }
+fn syntax(error: &serde_saphyr::Error, text: &str) -> TenancyError {
+    let Mistake { line, column, message } = Mistake::of(error, text);
+    TenancyError::Syntax { line, column, message }
 }
 
 #[cfg(test)]

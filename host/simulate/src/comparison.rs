@@ -77,6 +77,18 @@ impl Metric {
         }
     }
 
+    /// Whether anything is known of it: some figures are zero where the trace or the prices say nothing.
+    pub(crate) fn is_known(self, contenders: &[Contender]) -> bool {
+        let mut totals = contenders.iter().flat_map(|contender| &contender.runs).map(|run| &run.total);
+        match self {
+            Self::Cost => totals.any(|total| total.cost > 0.0),
+            Self::NodeMinutes | Self::NodesFreed => totals.any(|total| total.node_minutes > 0.0),
+            Self::VolumesMade | Self::VolumesReused => totals.any(|total| total.volumes_made + total.volumes_reused > 0),
+            Self::GitHubCalls => totals.any(|total| total.github_calls > 0),
+            _ => true,
+        }
+    }
+
     fn unit(self) -> &'static str {
         match self {
             Self::WaitP50 | Self::WaitP95 | Self::WaitMax => "s",
@@ -201,19 +213,8 @@ impl Comparison {
     #[must_use]
     pub fn of(contenders: &[Contender], pools: &[&str]) -> Self {
         let single = pools.iter().copied().filter(|_| pools.len() > 1).map(Some);
-        let has =
-            |told: fn(&Figures) -> bool| contenders.iter().flat_map(|contender| &contender.runs).any(|run| told(&run.total));
-        let is_priced = has(|total| total.cost > 0.0);
-        let is_placed = has(|total| total.node_minutes > 0.0);
-        let has_volumes = has(|total| total.volumes_made + total.volumes_reused > 0);
-        let has_scopes = has(|total| total.github_calls > 0);
-        let metrics = METRICS.into_iter().filter(move |metric| match metric {
-            Metric::Cost => is_priced,
-            Metric::NodeMinutes | Metric::NodesFreed => is_placed,
-            Metric::VolumesMade | Metric::VolumesReused => has_volumes,
-            Metric::GitHubCalls => has_scopes,
-            _ => true,
-        });
+        let known: Vec<Metric> = METRICS.into_iter().filter(|metric| metric.is_known(contenders)).collect();
+        let metrics = known.iter().copied();
         let row = |pool: Option<&str>, metric: Metric| Row {
             pool: pool.map(str::to_owned),
             repository: None,

@@ -64,6 +64,14 @@ impl Condition {
         self.metric == Metric::Cost
     }
 
+    /// The figure, where nothing is known of it, so that the condition can't be judged: the trace has no nodes, say. Of costs all is known where there
+    /// are prices, even of runners that cost nothing.
+    #[must_use]
+    pub fn unknown_figure(&self, contenders: &[Contender]) -> Option<&'static str> {
+        let is_known = self.metric == Metric::Cost || self.metric.is_known(contenders);
+        (!is_known).then(|| self.metric.name())
+    }
+
     /// Says how a contender meets the condition beside the first one; none where it does not.
     #[must_use]
     pub fn met(&self, contender: &Contender, first: &Contender) -> Option<String> {

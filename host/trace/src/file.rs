@@ -7,7 +7,7 @@
 //! beyond its records.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use ruzstd::decoding::StreamingDecoder;
@@ -22,8 +22,11 @@ const LINE: usize = 1 << 20;
 /// Bytes of lines that make a frame, at the most.
 const FRAME: usize = 1 << 20;
 
-/// Bytes that are decompressed at a time.
+/// Bytes that are read or decompressed at a time.
 const PIECE: usize = 64 << 10;
+
+/// Most bytes of all lines of a file: some ten million records, which have to fit into memory.
+const MOST: u64 = 2 << 30;
 
 /// Longest message about a line, in characters: it quotes what is in the line.
 const MESSAGE: usize = 300;
@@ -73,6 +76,12 @@ pub enum FileError {
         /// Message of the JSON parser, at most 300 characters.
         message: String,
     },
+    /// It has too many lines.
+    #[error("{path} has more than {} GiB of lines: record into a directory, whose files are bounded, or a shorter time", MOST >> 30)]
+    Large {
+        /// The file.
+        path: PathBuf,
+    },
     /// A line is too long to be a record.
     #[error("{path}, line {line}: more than {LINE} bytes")]
     Long {
@@ -110,39 +119,85 @@ pub struct Contents {
 ///
 /// # Errors
 ///
-/// When the file can't be read, is no trace, or has a line in the middle that is no record.
+/// When the file can't be read, is no trace, is too large, or has a line in the middle that is no record.
 pub fn read(path: &Path) -> Result<Contents, FileError> {
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(io_error(path))?;
-    parse(path, &bytes)
+    let file = File::open(path).map_err(io_error(path))?;
+    let length = file.metadata().map_err(io_error(path))?.len();
+    parse_from(path, BufReader::with_capacity(PIECE, file), length)
 }
 
 /// Reads the trace in the bytes of a file of this name.
+#[cfg(test)]
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Contents, FileError> {
+    parse_from(path, bytes, bytes.len() as u64)
+}
+
+/// Reads a trace piece by piece, so that what is none is refused at its beginning, however long it is. `length` is that of the file; 0 of a device.
+fn parse_from(path: &Path, input: impl BufRead, length: u64) -> Result<Contents, FileError> {
     let mut lines = Lines::of(path);
+    let mut input = Counted { input, read: 0 };
     let whole = if is_compressed(path) {
-        let whole = decompress(bytes, &mut lines)?;
+        let whole = decompress(&mut input, &mut lines)?;
         // Whoever compressed it may have left out the end of the last line.
         lines.end()?;
         whole
     } else {
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        lines.take(bytes.get(..whole).unwrap_or_default())?;
-        whole
+        take_all(&mut input, &mut lines)?;
+        let torn = lines.begun.len() as u64;
+        lines.bytes = lines.bytes.saturating_sub(torn);
+        input.read.saturating_sub(torn)
     };
     let header = lines.header.ok_or_else(|| FileError::NoHeader { path: path.to_owned() })?;
-    let torn = bytes.len().saturating_sub(whole);
+    let torn = length.max(input.read).saturating_sub(whole);
     let trace = Trace { header, records: lines.records };
-    Ok(Contents { trace, lines: lines.bytes, whole: whole as u64, torn: torn as u64 })
+    Ok(Contents { trace, lines: lines.bytes, whole, torn })
+}
+
+/// Counts the bytes that are read.
+struct Counted<R> {
+    input: R,
+    read: u64,
+}
+
+impl<R: BufRead> Counted<R> {
+    /// What comes next; empty at the end.
+    fn next(&mut self, path: &Path) -> Result<&[u8], FileError> {
+        self.input.fill_buf().map_err(io_error(path))
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.input.consume(length);
+        self.read = self.read.saturating_add(length as u64);
+    }
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let length = self.input.read(bytes)?;
+        self.read = self.read.saturating_add(length as u64);
+        Ok(length)
+    }
+}
+
+/// Takes all lines of what is not compressed.
+fn take_all(input: &mut Counted<impl BufRead>, lines: &mut Lines<'_>) -> Result<(), FileError> {
+    loop {
+        let piece = input.next(lines.path)?;
+        let length = piece.len();
+        if length == 0 {
+            return Ok(());
+        }
+        lines.take(piece)?;
+        input.consume(length);
+    }
 }
 
 /// Takes the lines of all whole frames. Returns where the last of these ends.
-fn decompress(bytes: &[u8], lines: &mut Lines<'_>) -> Result<usize, FileError> {
-    let mut rest = bytes;
+fn decompress(input: &mut Counted<impl BufRead>, lines: &mut Lines<'_>) -> Result<u64, FileError> {
     let mut piece = vec![0; PIECE];
-    while !rest.is_empty() {
-        let (mark, at) = (lines.mark(), bytes.len() - rest.len());
-        let Ok(mut frame) = StreamingDecoder::new(&mut rest) else { return Ok(at) };
+    while !input.next(lines.path)?.is_empty() {
+        let (mark, at) = (lines.mark(), input.read);
+        let Ok(mut frame) = StreamingDecoder::new(&mut *input) else { return Ok(at) };
         // A frame that turns out to be torn says nothing, whatever its lines were.
         let mut outcome = Ok(());
         loop {
@@ -158,7 +213,7 @@ fn decompress(bytes: &[u8], lines: &mut Lines<'_>) -> Result<usize, FileError> {
         }
         outcome?;
     }
-    Ok(bytes.len())
+    Ok(input.read)
 }
 
 /// Lines as they come, in pieces that end anywhere.
@@ -203,6 +258,9 @@ impl<'a> Lines<'a> {
 
     fn take(&mut self, piece: &[u8]) -> Result<(), FileError> {
         self.bytes += piece.len() as u64;
+        if self.bytes > MOST {
+            return Err(FileError::Large { path: self.path.to_owned() });
+        }
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
             if self.begun.len().saturating_add(text.len()) > LINE {

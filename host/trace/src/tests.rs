@@ -295,6 +295,17 @@ fn a_file_is_read_as_it_was_written_and_goes_on_where_it_was_torn() {
 }
 
 #[test]
+fn device_that_never_ends_is_refused_at_its_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = file::read(std::path::Path::new("/dev/zero")).unwrap_err();
+    assert!(matches!(error, FileError::Long { line: 1, .. }), "{error}");
+    let compressed = directory.path().join("zero.zst");
+    std::os::unix::fs::symlink("/dev/zero", &compressed).unwrap();
+    let error = file::read(&compressed).unwrap_err();
+    assert!(matches!(error, FileError::NoHeader { .. }), "{error}");
+}
+
+#[test]
 fn what_is_no_trace_is_refused_with_its_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.jsonl");

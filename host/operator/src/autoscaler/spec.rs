@@ -46,17 +46,21 @@ pub(super) struct Spec<'a> {
 impl Sources {
     /// Of an autoscaler whose target exists. A duration that is none counts as the default until [`read`] refuses it.
     pub(super) fn of(autoscaler: &HorizontalRunnerAutoscaler, stores: &Stores) -> Result<Self, Problem> {
-        let spec = &autoscaler.spec;
         let named = TargetRef::of(autoscaler).ok_or(Problem::NoTarget)?;
         let target = stores.target(&named).filter(|target| !target.is_leaving()).ok_or(Problem::TargetMissing(named))?;
+        Ok(Self::with_target(autoscaler, target))
+    }
+
+    fn with_target(autoscaler: &HorizontalRunnerAutoscaler, target: Target) -> Self {
+        let spec = &autoscaler.spec;
         let trigger = spec.workflow_job_trigger();
         let life = trigger.and_then(|trigger| trigger.duration_or_default().ok()).unwrap_or(ScaleUpTrigger::DEFAULT_DURATION);
-        Ok(Self {
+        Self {
             target,
             has_trigger: trigger.is_some(),
             life: SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX),
             metrics: spec.metrics.clone().unwrap_or_default(),
-        })
+        }
     }
 
     /// Whether GitHub has to be asked for this autoscaler to work: the metrics make sense, and there is one.
@@ -119,6 +123,17 @@ pub(super) fn read<'a>(
         delay: delay.map_or(scale_down_delay, Duration::from_secs),
         primary,
     })
+}
+
+/// Checks what an autoscaler and its target say themselves, without a cluster or GitHub.
+///
+/// # Errors
+///
+/// What the operator would refuse of them.
+pub fn check(autoscaler: &HorizontalRunnerAutoscaler, target: Target, now: Timestamp) -> Result<(), Problem> {
+    let sources = Sources::with_target(autoscaler, target);
+    read(autoscaler, &sources, Duration::ZERO, now)?;
+    sources.repositories().map(drop)
 }
 
 #[cfg(test)]

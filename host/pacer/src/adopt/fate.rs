@@ -12,8 +12,8 @@ use pacer_api::names::{annotation, label};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::owner::controller;
 use pacer_operator::arc::finalizer;
-use pacer_operator::deployment;
 use pacer_operator::target::Target;
+use pacer_operator::{autoscaler, deployment};
 use serde::Serialize;
 
 use super::reading::Objects;
@@ -69,6 +69,7 @@ const STATEFUL_SET: &str =
 struct World<'a> {
     common_labels: &'a [String],
     deployments: HashMap<(String, String), &'a RunnerDeployment>,
+    runner_sets: HashMap<(String, String), &'a RunnerSet>,
     sets: HashMap<String, &'a RunnerReplicaSet>,
     runners: HashMap<String, &'a Runner>,
     pods: HashMap<String, &'a Pod>,
@@ -80,18 +81,29 @@ fn by_uid<K: Resource>(objects: &[K]) -> HashMap<String, &K> {
     objects.iter().filter_map(|object| Some((object.uid()?, object))).collect()
 }
 
+/// Namespace and name.
+fn place<K: Resource>(object: &K) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// What the operator says about a target for whose runners there is nowhere to register; nothing of others.
+fn refusal(target: &Target) -> String {
+    target.config().scope().err().map_or_else(String::new, |error| format!("; its runners are refused: {error}"))
+}
+
 fn is_leaving<K: Resource>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
 impl<'a> World<'a> {
     fn new(objects: &'a Objects, common_labels: &'a [String]) -> Self {
-        let named =
-            |deployment: &'a RunnerDeployment| ((deployment.namespace().unwrap_or_default(), deployment.name_any()), deployment);
+        let named = |deployment: &'a RunnerDeployment| (place(deployment), deployment);
+        let named_set = |set: &'a RunnerSet| (place(set), set);
         let of_runner = |pod: &'a Pod| controller::<Runner>(pod).map(|owner| (owner.uid.to_owned(), pod));
         Self {
             common_labels,
             deployments: objects.deployments.iter().map(named).collect(),
+            runner_sets: objects.runner_sets.iter().map(named_set).collect(),
             sets: by_uid(&objects.sets),
             runners: by_uid(&objects.runners),
             pods: objects.pods.iter().filter_map(of_runner).collect(),
@@ -125,7 +137,8 @@ impl<'a> World<'a> {
         let named = |pod: &Pod| pod.labels().get(label::RUNNER_SET_NAME) == set.metadata.name.as_ref();
         let pods =
             self.of_stateful_sets.iter().filter(|pod| named(pod) && pod.metadata.namespace == set.metadata.namespace).count();
-        format!("stays, and takes over the {pods} pods of its StatefulSets; none is restarted")
+        let refusal = refusal(&Target::Set(Arc::new(set.clone())));
+        format!("stays, and takes over the {pods} pods of its StatefulSets; none is restarted{refusal}")
     }
 
     fn runners_of(&self, set: &RunnerReplicaSet) -> usize {
@@ -141,7 +154,7 @@ impl<'a> World<'a> {
             return "its deletion goes on: runners finish their jobs first".to_owned();
         }
         let sets = self.sets_of(deployment);
-        match self.newest(deployment) {
+        let outcome = match self.newest(deployment) {
             Some(newest) if sets.len() == 1 => format!("stays as it is, with its set {}; nothing is rolled out", newest.name_any()),
             Some(newest) => format!(
                 "stays, and its rollout to {} goes on: the runners of {} older sets are exchanged, busy ones finish",
@@ -152,7 +165,8 @@ impl<'a> World<'a> {
             None => "stays, and rolls out: none of its sets has its template; busy runners finish. With ARC's --common-runner-labels, give them \
                      to this command too"
                 .to_owned(),
-        }
+        };
+        outcome + &refusal(&Target::Deployment(Arc::new(deployment.clone())))
     }
 
     fn set(&self, set: &RunnerReplicaSet) -> String {
@@ -189,7 +203,10 @@ impl<'a> World<'a> {
         } else if ended {
             "its pod is over: it is removed, and replaced if it is wanted".to_owned()
         } else if pod.is_none() {
-            "gets its pod".to_owned()
+            match runner.spec.config.scope() {
+                Ok(_) => "gets its pod".to_owned(),
+                Err(error) => format!("gets no pod: {error}"),
+            }
         } else {
             "stays, with its pod".to_owned()
         };
@@ -228,6 +245,16 @@ impl<'a> World<'a> {
         let Some(target) = spec.target_name() else { return "does nothing: spec.scaleTargetRef.name is not set".to_owned() };
         if spec.min_replicas.is_none() || spec.max_replicas.is_none() {
             return "does nothing until spec.minReplicas and spec.maxReplicas are set, as with ARC".to_owned();
+        }
+        let key = (namespace.clone(), target.to_owned());
+        let found = match spec.target_kind() {
+            ScaleTargetKind::RunnerSet => self.runner_sets.get(&key).map(|set| Target::Set(Arc::new((*set).clone()))),
+            ScaleTargetKind::RunnerDeployment => {
+                self.deployments.get(&key).map(|deployment| Target::Deployment(Arc::new((*deployment).clone())))
+            }
+        };
+        if let Some(Err(problem)) = found.map(|found| autoscaler::check(autoscaler, found, now)) {
+            return format!("does nothing, and {target} keeps its number: {problem}");
         }
         let mut parts = match spec.target_kind() {
             ScaleTargetKind::RunnerSet => vec![format!("goes on scaling RunnerSet {target}")],

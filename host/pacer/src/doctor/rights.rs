@@ -13,6 +13,8 @@ use super::Checked;
 use super::finding::{Finding, Severity};
 use super::installation::Installation;
 use crate::arguments::RunArguments;
+use crate::denial::unreadable;
+use crate::plain;
 use crate::reader::Reader;
 
 /// Roles as they are installed; the only list of what is needed.
@@ -127,9 +129,8 @@ pub(super) async fn lacking(
                 missing.insert(right);
             }
             Err(error) => {
-                reader
-                    .unread
-                    .push(format!("the rights of {account} (that takes the right to create subjectaccessreviews): {error}"));
+                let what = format!("the rights of {account} can't be asked for");
+                reader.unread.push(plain::causes(&unreadable(error, what, "create subjectaccessreviews")));
                 return Ok(Vec::new());
             }
         }

@@ -24,6 +24,7 @@ use pacer_policy::Record;
 
 use crate::archive::Archive;
 use crate::cluster::Cluster;
+use crate::denial::permitted;
 
 /// What is read of a namespace, or of all, to explain its jobs.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ impl Place {
         let targets = deployments.chain(sets).collect();
         let keyed = |pod: Pod| ((pod.namespace().unwrap_or_default(), pod.name_any()), pod);
         // Without the right to read pods the statuses of runners have to do.
-        let pods = cluster.list::<Pod>(all, label::RUNNER_POD).await.ok();
+        let pods = permitted(cluster.list::<Pod>(all, label::RUNNER_POD).await)?;
         Ok(Self {
             autoscalers: cluster.list(all, "").await?,
             job_ledgers: cluster.list(all, "").await?,
@@ -56,7 +57,7 @@ impl Place {
             sets: cluster.list(all, "").await?,
             runners: cluster.list(all, "").await?,
             pods: pods.map(|pods| pods.into_iter().map(keyed).collect()),
-            receipts: Archive::read_from(cluster, all).await.ok(),
+            receipts: permitted(Archive::read_from(cluster, all).await)?,
         })
     }
 

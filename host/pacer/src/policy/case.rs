@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
-use pacer_policy::{Answer, Decision, Digest, Fault, Inquiry, Jail, Limits, NO_SETTINGS, Outcome, Policy, Record};
+use pacer_policy::{Answer, Decision, Digest, Fault, Inquiry, Jail, Limits, NO_SETTINGS, Outcome, Policy, RAW_BYTES, Record};
 use pacer_policy_sdk::cases::{self, Expected};
 use pacer_policy_sdk::lifecycle::Problem;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::settings::SettingsArgument;
-use crate::plain;
+use crate::{file, plain};
+
+/// Largest file with a case or a receipt, in bytes: what an operator writes of a receipt, and indented by `--save`.
+pub(super) const CASE_BYTES: usize = 4 * RAW_BYTES;
 
 /// A case of any decision.
 pub(crate) struct Case {
@@ -32,7 +35,7 @@ pub(crate) struct Case {
 impl Case {
     /// Reads a file. `decision` is for a request on its own, which does not say what it is about.
     pub(crate) fn read(path: &Path, decision: Option<Decision>) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
+        let text = file::read_text(path, CASE_BYTES, "a case or a receipt")?;
         // A receipt is a request with the answer that the operator used.
         if let Ok(record) = Record::read(text.as_bytes()) {
             return Self::of_record(path, &record);

@@ -26,6 +26,7 @@ use super::source::{Source, jail};
 use crate::archive::when;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
+use crate::denial::unreadable;
 use crate::plain;
 use crate::report::Report;
 
@@ -163,11 +164,9 @@ pub(crate) fn rollback(arguments: &PartArguments) -> Result<Report> {
     let own = &arguments.common.default_set.operator_namespace;
     change(&arguments.common, false, &async |target: &Target, draft: &mut Draft| {
         let past = history::contents(target.cluster.client.clone(), own, &target.key).await;
-        let past = past.with_context(|| {
-            format!(
-                "the history of {} in namespace {own} can't be read: that takes the right to list ConfigMaps there",
-                target.key
-            )
+        let past = past.map_err(|error| {
+            let what = format!("the history of {} in namespace {own} can't be read", target.key);
+            unreadable(error, what, "list ConfigMaps there")
         })?;
         let usable = || past.iter().filter(|past| past.rejected.is_none());
         let Some(earlier) = usable().find(|past| !draft.says_as(&content_of(&past.content), arguments.decision)) else {

@@ -1,17 +1,19 @@
 //! `check` and `inspect`: whether the operator would take a policy or a whole set, and what a policy says about itself.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
-use pacer_policy::bundle::pack;
+use anyhow::{Error, Result, ensure};
+use pacer_policy::bundle::{FILE, pack};
 use pacer_policy::{COMPRESSED_BYTES, Decision, Description, INTERPRETER, Limits, Policy, RAW_BYTES, TEXT_BYTES, text};
 use serde_json::{Value, json};
 
 use super::case::takes;
-use super::cure::refused;
+use super::cure::{RefusedPolicy, refused};
 use super::set;
 use super::settings::SettingsArgument;
 use super::source::{Source, jail};
+use crate::plain;
 use crate::report::{Format, Report};
 use crate::table;
 
@@ -24,7 +26,8 @@ const LIFECYCLE: &str = "lifecycle";
 /// Arguments of `pacer policy check`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The component, or `builtin`; or a whole policy set: policies.yaml with its modules in the same directory, or a manifest with ConfigMaps.
+    /// The component, or `builtin`; or a whole policy set: policies.yaml with its modules in the same directory, that directory, or a manifest with
+    /// ConfigMaps.
     file: Source,
     #[command(flatten)]
     settings: SettingsArgument,
@@ -42,12 +45,47 @@ pub(crate) struct InspectArguments {
 
 /// `pacer policy check`.
 pub(crate) fn check(arguments: &Arguments) -> Result<Report> {
+    match (examine(arguments), arguments.output) {
+        // Scripts get an answer as well where there is nothing to look at.
+        (Err(error), Format::Json) => Ok(refusal(&arguments.file, &error)),
+        (examined, _) => examined,
+    }
+}
+
+/// A report that the policy or the set is refused, for scripts.
+fn refusal(file: &Source, error: &Error) -> Report {
+    let message = plain::causes(error);
+    let said = match error.downcast_ref::<RefusedPolicy>() {
+        Some(refused) => {
+            json!({"reason": refused.error.code.as_str(), "message": refused.error.to_string(), "cure": refused.cure()})
+        }
+        None => json!({"message": message}),
+    };
+    let said = json!({"file": file.to_string(), "accepted": false, "error": said});
+    Report { text: format!("{said:#}\n"), notes: String::new(), failure: Some(message) }
+}
+
+/// The policy set that a path names: a file of one, or the one in a directory.
+fn set_in(file: &Source) -> Option<PathBuf> {
+    let Source::File(path) = file else { return None };
+    let inside = path.join(FILE);
+    match path.is_dir() && inside.is_file() {
+        true => Some(inside),
+        false => (set::is_set(path) && !path.is_dir()).then(|| path.clone()),
+    }
+}
+
+fn examine(arguments: &Arguments) -> Result<Report> {
     let Arguments { file, settings, output } = arguments;
-    if let Source::File(path) = file
-        && set::is_set(path)
-    {
+    if let Some(path) = set_in(file) {
         ensure!(!settings.is_given(), "--settings has no effect on a set, which has its own: {file}");
-        return set::check(path, *output);
+        return set::check(&path, *output);
+    }
+    if let Source::File(path) = file {
+        ensure!(
+            !path.is_dir(),
+            "{file} is a directory without {FILE}: name a policy, or a policy set with its modules beside it"
+        );
     }
     let settings = settings.read()?;
     let jail = jail()?;
@@ -243,14 +281,26 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("core.wasm");
         std::fs::write(&file, b"\0asm\x01\0\0\0").unwrap();
-        let error = check(&Arguments { file: Source::File(file), settings: SettingsArgument::default(), output: Format::Json })
-            .unwrap_err()
-            .to_string();
+        let of = |file, output| check(&Arguments { file: Source::File(file), settings: SettingsArgument::default(), output });
+        let error = of(file.clone(), Format::Text).unwrap_err().to_string();
         assert!(error.contains("PolicyNotAComponent") && error.contains("what to do: pacer policy componentize"), "{error}");
+        let report = of(file.clone(), Format::Json).unwrap();
+        let said: Value = serde_json::from_str(&report.text).unwrap();
+        assert_eq!((&said["accepted"], &said["file"]), (&false.into(), &file.display().to_string().into()));
+        let of_error = |field: &str| said["error"][field].as_str().unwrap_or_default();
+        assert_eq!(of_error("reason"), "PolicyNotAComponent");
+        assert!(of_error("message").contains("core module") && of_error("cure").starts_with("pacer policy componentize"));
+        assert_eq!(report.failure, Some(error), "a person is told the same");
+        let report = of(directory.path().join("none.wasm"), Format::Json).unwrap();
+        assert!(report.text.contains("none.wasm can't be read") && report.failure.is_some(), "{}", report.text);
+        let error = of(directory.path().to_owned(), Format::Text).unwrap_err().to_string();
+        assert!(error.contains("is a directory without policies.yaml"), "{error}");
         let set = directory.path().join("policies.yaml");
         std::fs::write(&set, "restart: builtin\n").unwrap();
         let check = |settings| check(&Arguments { file: Source::File(set.clone()), settings, output: Format::Text });
         assert!(check(SettingsArgument::default()).is_ok_and(|report| report.text.contains("accepted")));
+        let of_directory = of(directory.path().to_owned(), Format::Text).unwrap();
+        assert!(of_directory.failure.is_none() && of_directory.text.contains("policies.yaml: accepted"), "{}", of_directory.text);
         let error = check(SettingsArgument::of(Some(set.clone()))).unwrap_err().to_string();
         assert!(error.contains("--settings has no effect on a set"), "{error}");
     }

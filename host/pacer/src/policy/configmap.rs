@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pacer_core::name::{is_label, is_subdomain};
 use pacer_policy::bundle::{FILE, pack};
 use pacer_policy::{BUILTIN, Bundle, COMPRESSED_BYTES, Decision, Jail, Limits, Mode, Policy, UnknownDecision, text};
 
@@ -19,6 +20,12 @@ use crate::table;
 
 /// `kubectl apply` on the client's side repeats the object in an annotation, which may have 256 KiB; base64 makes four bytes of three.
 const CLIENT_SIDE_BYTES: usize = (256 << 10) * 3 / 4 - (4 << 10);
+
+/// Longest front of a key, in letters: keys may have 253, and a digest and an ending follow.
+const KEY_FRONT: usize = 200;
+
+/// Words that YAML takes for something else than a text, in the versions of it that are in use.
+const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "y", "n", "null"];
 
 /// Arguments of `pacer policy configmap`.
 #[derive(clap::Args, Debug)]
@@ -56,6 +63,19 @@ fn chosen(text: &str) -> Result<(Decision, Option<Source>), UnknownDecision> {
 
 /// `pacer policy configmap`.
 pub(crate) fn configmap(arguments: &Arguments) -> Result<Report> {
+    ensure!(
+        is_subdomain(&arguments.name),
+        "--name {:?} can't be the name of a ConfigMap: Kubernetes allows up to 253 lower-case letters, digits, `-` and `.`, and a letter or digit at \
+         each end",
+        arguments.name
+    );
+    if let Some(namespace) = &arguments.namespace {
+        ensure!(
+            is_label(namespace),
+            "--namespace {namespace:?} can't be the name of a namespace: Kubernetes allows up to 63 lower-case letters, digits and `-`, and a letter or \
+             digit at each end"
+        );
+    }
     let jail = jail()?;
     let mode = if arguments.shadow { Mode::Shadow } else { Mode::Enforce };
     let mut modules = Modules { plain: arguments.plain, binary_data: BTreeMap::new(), texts: BTreeMap::new() };
@@ -230,13 +250,21 @@ impl Modules {
 
 /// The key of a policy's module.
 pub(super) fn key_of(policy: &Policy, plain: bool) -> String {
-    let name: String = policy.description().name.chars().map(|char| if keyable(char) { char } else { '-' }).collect();
     let ending = match policy.interpreted() {
         Some(_) => "js",
         None if plain => "wasm",
         None => "wasm.gz",
     };
-    format!("{name}.{ending}")
+    format!("{}.{ending}", key_named(&policy.description().name))
+}
+
+/// The front of a key for a policy of this name: Kubernetes takes certain letters, and no key that leads upwards as a path.
+fn key_named(name: &str) -> String {
+    let name: String = name.chars().map(|char| if keyable(char) { char } else { '-' }).take(KEY_FRONT).collect();
+    match name.trim_start_matches('.') {
+        "" => "policy".to_owned(),
+        rest => rest.to_owned(),
+    }
 }
 
 /// A key before and from the ending that says what it is.
@@ -256,10 +284,16 @@ fn is_block(text: &str) -> bool {
     plain && text.ends_with('\n') && !text.ends_with("\n\n") && !text.starts_with(char::is_whitespace)
 }
 
+/// The name of an object as YAML; quoted where it could be taken for a number, a date or a truth value.
+fn scalar(name: &str) -> String {
+    let is_plain = name.starts_with(|first: char| first.is_ascii_lowercase()) && !WORDS.contains(&name);
+    if is_plain { name.to_owned() } else { serde_json::Value::from(name).to_string() }
+}
+
 fn manifest(arguments: &Arguments, data: &BTreeMap<String, String>, binary_data: &BTreeMap<String, Vec<u8>>) -> String {
-    let mut text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n", arguments.name);
+    let mut text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n", scalar(&arguments.name));
     if let Some(namespace) = &arguments.namespace {
-        text.push_str(&format!("  namespace: {namespace}\n"));
+        text.push_str(&format!("  namespace: {}\n", scalar(namespace)));
     }
     text.push_str("data:\n");
     for (key, value) in data {
@@ -359,6 +393,48 @@ mod tests {
         let arguments = Arguments { shadow: true, plain: true, ..arguments(&[keeper(directory.path(), "keep")]) };
         let (_, bundle) = read_back(&configmap(&arguments).unwrap().text);
         assert!(bundle.entry(Decision::ScaleDown, Mode::Shadow).is_some());
+    }
+
+    #[test]
+    fn names_that_kubernetes_refuses_are_refused_and_others_stay_texts() {
+        let directory = tempfile::tempdir().unwrap();
+        let with = |name: &str, namespace: &str| Arguments {
+            name: name.to_owned(),
+            namespace: Some(namespace.to_owned()),
+            ..arguments(&[keeper(directory.path(), "keep")])
+        };
+        for name in ["", "Policies", "a_b", "-a", "a\n  labels: {}", &"x".repeat(254)] {
+            let error = configmap(&with(name, "ci")).unwrap_err().to_string();
+            assert!(error.starts_with("--name ") && error.contains("can't be the name of a ConfigMap"), "{error}");
+        }
+        for namespace in ["", "CI", "a.b", &"x".repeat(64)] {
+            let error = configmap(&with("policies", namespace)).unwrap_err().to_string();
+            assert!(error.starts_with("--namespace ") && error.contains("can't be the name of a namespace"), "{error}");
+        }
+        for (name, namespace) in [("policies", "ci"), ("123", "0x1f"), ("1.5", "1e5"), ("true", "no"), ("2026-11-29", "null")] {
+            let (manifest, _) = read_back(&configmap(&with(name, namespace)).unwrap().text);
+            assert_eq!((&manifest["metadata"]["name"], &manifest["metadata"]["namespace"]), (&name.into(), &namespace.into()));
+        }
+        assert_eq!(["web", "y", "7", "yes-1"].map(scalar), ["web", "\"y\"", "\"7\"", "yes-1"]);
+    }
+
+    #[test]
+    fn keys_are_such_as_kubernetes_takes() {
+        let names = ["keep", "..", "../a b", "", "ä", ".hidden"];
+        assert_eq!(names.map(key_named), ["keep", "policy", "-a-b", "policy", "-", "hidden"]);
+        assert_eq!(key_named(&"x".repeat(400)).len(), KEY_FRONT);
+    }
+
+    #[test]
+    fn settings_that_the_policy_does_not_take_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("settings.yaml");
+        for settings in ["idleBucketSeconds: -1", "idleBucket: 1", "idleBucketSeconds: x"] {
+            std::fs::write(&file, settings).unwrap();
+            let wrong = Arguments { settings: vec![file.display().to_string()], ..arguments(&[Source::Builtin]) };
+            let error = configmap(&wrong).unwrap_err().to_string();
+            assert!(error.contains("PolicySettingsInvalid"), "{settings}: {error}");
+        }
     }
 
     #[test]

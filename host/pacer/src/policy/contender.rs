@@ -9,15 +9,16 @@ use pacer_policy::{Bundle, Counters, Generation, PolicyHost};
 
 use super::jail::launcher;
 use super::pulled;
-use super::set::{Refused, given};
+use super::set::{MANIFEST_BYTES, Refused, given};
+use crate::file;
 
 /// The generation that a set makes: `policies.yaml`, a directory that holds it, or a manifest with one ConfigMap. It is read, checked and run as
 /// the operator does.
 pub(crate) fn load(path: &Path) -> Result<Arc<Generation>> {
-    let file: PathBuf = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-    let text = std::fs::read_to_string(&file).with_context(|| format!("{} can't be read", file.display()))?;
-    let sets = given(&file, &text)?;
-    let [set] = sets.as_slice() else { bail!("{} holds {} policy sets: give a file with one", file.display(), sets.len()) };
+    let place: PathBuf = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+    let text = file::read_text(&place, MANIFEST_BYTES, "a manifest of policy sets")?;
+    let sets = given(&place, &text)?;
+    let [set] = sets.as_slice() else { bail!("{} holds {} policy sets: give a file with one", place.display(), sets.len()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     let host = PolicyHost::jailed(launcher()?, Arc::new(Counters::default()));
     if let Some(why) = host.broken() {
@@ -30,7 +31,7 @@ pub(crate) fn load(path: &Path) -> Result<Arc<Generation>> {
         let bundle = Bundle::parse(&host, "", &data, &modules).await?;
         bundle.stage(&host).await
     });
-    let staged = staged.map_err(|error| anyhow!("{} is refused: {}", file.display(), Refused::of(&error).text()))?;
+    let staged = staged.map_err(|error| anyhow!("{} is refused: {}", place.display(), Refused::of(&error).text()))?;
     Ok(host.compose(&[&staged]))
 }
 

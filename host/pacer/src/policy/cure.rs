@@ -2,15 +2,33 @@
 
 use std::fmt::Display;
 
-use anyhow::{Error, anyhow};
+use anyhow::Error;
 use pacer_policy::{LoadError, Refusal};
 
-/// The error of a policy that is refused: what, by which check, and what to do.
-pub(crate) fn refused(policy: impl Display, error: &LoadError) -> Error {
-    match cure(error.code) {
-        Some(cure) => anyhow!("{policy} is refused. {error}\n  what to do: {cure}"),
-        None => anyhow!("{policy} is refused. {error}"),
+/// A policy that is refused: what, by which check, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{policy} is refused. {error}{}", advice(error))]
+pub(super) struct RefusedPolicy {
+    policy: String,
+    /// The check that it failed.
+    pub(super) error: LoadError,
+}
+
+impl RefusedPolicy {
+    /// What to do about it; none where its message says it.
+    pub(super) fn cure(&self) -> Option<&'static str> {
+        cure(self.error.code)
     }
+}
+
+/// What to do, on a line of its own; nothing where the message of the check says it.
+fn advice(error: &LoadError) -> String {
+    cure(error.code).map_or_else(String::new, |cure| format!("\n  what to do: {cure}"))
+}
+
+/// The error of a policy that is refused.
+pub(crate) fn refused(policy: impl Display, error: &LoadError) -> Error {
+    Error::new(RefusedPolicy { policy: policy.to_string(), error: error.clone() })
 }
 
 /// What to do about a reason in a policy set's status; none where its message says it.

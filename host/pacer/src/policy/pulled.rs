@@ -10,6 +10,11 @@ use pacer_policy::bundle::remote;
 use pacer_policy::{RAW_BYTES, text};
 use pacer_registry::{Credentials, Form, PullError, Registries, VerificationKeys};
 
+use crate::file::{self, FileError};
+
+/// Largest file with credentials of registries, in bytes: what the Secret of a policy set holds at most.
+const CONFIG_BYTES: usize = 1 << 20;
+
 /// A module that could not be pulled, by its name.
 pub(super) type Lack = (String, PullError);
 
@@ -46,10 +51,10 @@ fn config() -> PathBuf {
 }
 
 fn credentials(file: &Path) -> Result<Credentials> {
-    match std::fs::read(file) {
+    match file::read(file, CONFIG_BYTES, "a file of credentials") {
         Ok(bytes) => Credentials::read(&bytes).with_context(|| format!("{}", file.display())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Credentials::default()),
-        Err(error) => Err(error).with_context(|| format!("{} can't be read", file.display())),
+        Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(Credentials::default()),
+        Err(error) => Err(error.into()),
     }
 }
 

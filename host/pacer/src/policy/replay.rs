@@ -15,6 +15,7 @@ use super::source::{Source, jail};
 use crate::archive::{Archive, when};
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::OPERATOR_NAMESPACE;
+use crate::file;
 use crate::plain;
 use crate::report::Report;
 use crate::table;
@@ -49,7 +50,7 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<Report> {
         None => None,
     };
     let record = if file.is_file() {
-        let bytes = std::fs::read(file).with_context(|| format!("{} can't be read", file.display()))?;
+        let bytes = file::read(file, case::CASE_BYTES, "a receipt")?;
         let record = Record::read(&bytes).map_err(|error| anyhow!("{}: {error}", file.display()))?;
         asked = asked.or_else(|| at_hand(&record));
         if asked.is_none() {

@@ -8,7 +8,9 @@ use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pacer_policy::bundle::FILE;
-use pacer_policy::{Bundle, BundleError, COMPRESSED_BYTES, Counters, Decision, Mode, Module, PolicyHost, StagedSet, text};
+use pacer_policy::{
+    Bundle, BundleError, COMPRESSED_BYTES, Counters, Decision, Mode, Module, PolicyHost, RAW_BYTES, StagedSet, text, yaml,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,8 +18,12 @@ use super::cure;
 use super::jail::launcher;
 use super::pulled;
 use super::sheet::Sheet;
+use crate::file::{self, FileError};
 use crate::report::{Format, Report};
 use crate::table;
+
+/// Largest manifest, in bytes: dozens of policy sets, of which each may fill a ConfigMap.
+pub(super) const MANIFEST_BYTES: usize = 64 << 20;
 
 /// What a policy set holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,7 +201,7 @@ pub(super) fn is_set(path: &Path) -> bool {
 
 /// `pacer policy check` of a set.
 pub(super) fn check(path: &Path, format: Format) -> Result<Report> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
+    let text = file::read_text(path, MANIFEST_BYTES, "a manifest of policy sets")?;
     let given = given(path, &text)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     let sets = given.iter().map(|given| runtime.block_on(checked(given))).collect::<Result<Vec<_>>>()?;
@@ -307,7 +313,7 @@ pub(super) fn given(path: &Path, text: &str) -> Result<Vec<Given>> {
             Ok(value) => value,
             // The operator's own reader says what is wrong and where.
             Err(_) if documents.len() == 1 => return Ok(vec![bare(path, text)?]),
-            Err(error) => bail!("{} is no YAML: {}", path.display(), error.without_snippet()),
+            Err(error) => bail!("{} is no YAML: {}", path.display(), yaml::Mistake::of(&error, document)),
         };
         let items = match value.get("kind").and_then(Value::as_str) {
             Some("List") => value.get("items").and_then(Value::as_array).cloned().unwrap_or_default(),
@@ -358,10 +364,10 @@ fn bare(path: &Path, text: &str) -> Result<Given> {
     for module in sheet.modules() {
         let file = directory.join(&module);
         // One that is missing is reported with the line that names it.
-        match std::fs::read(&file) {
+        match file::read(&file, RAW_BYTES, "a policy") {
             Ok(bytes) => content.modules.insert(module, bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error).with_context(|| format!("{} can't be read", file.display())),
+            Err(FileError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
         };
     }
     Ok(Given { config_map: None, content })

@@ -2,20 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
-use pacer_policy::NO_SETTINGS;
+use anyhow::{Result, anyhow, ensure};
+use pacer_policy::bundle::SETTINGS_BYTES;
+use pacer_policy::{COMPRESSED_BYTES, NO_SETTINGS, yaml};
 use serde_json::Value;
+
+use crate::file;
 
 /// The settings as the policy gets them; none without a file.
 pub(crate) fn read(file: Option<&Path>) -> Result<String> {
     let Some(file) = file else { return Ok(NO_SETTINGS.to_owned()) };
-    let text = std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
-    // What the parser says begins with a word that every message here begins with already.
-    parse(&text).map_err(|error| anyhow!("{} is no YAML: {}", file.display(), error.to_string().trim_start_matches("error: ")))
+    // In a policy set they lie in a ConfigMap.
+    let text = file::read_text(file, COMPRESSED_BYTES, "a file of settings")?;
+    let settings = parse(&text).map_err(|mistake| anyhow!("{} is no YAML: {mistake}", file.display()))?;
+    ensure!(
+        settings.len() <= SETTINGS_BYTES,
+        "{} has {} bytes as JSON, and the settings of a decision may have {SETTINGS_BYTES}",
+        file.display(),
+        settings.len()
+    );
+    Ok(settings)
 }
 
-fn parse(text: &str) -> Result<String> {
-    let settings: Value = serde_saphyr::from_str(text)?;
+fn parse(text: &str) -> Result<String, yaml::Mistake> {
+    let settings: Value = serde_saphyr::from_str(text).map_err(|error| yaml::Mistake::of(&error, text))?;
     Ok(if settings.is_null() { NO_SETTINGS.to_owned() } else { settings.to_string() })
 }
 
@@ -65,6 +75,18 @@ mod tests {
         {
             assert_eq!(parse(text).unwrap(), json);
         }
-        assert!(parse("a: [").is_err());
+        let told = parse("a: [").unwrap_err().to_string();
+        assert!(!told.is_empty() && !told.contains("error:"), "{told}");
+    }
+
+    #[test]
+    fn a_file_with_more_than_a_decision_may_have_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("settings.yaml");
+        std::fs::write(&file, format!("a: {}", "x".repeat(SETTINGS_BYTES))).unwrap();
+        let error = read(Some(&file)).unwrap_err().to_string();
+        assert!(error.contains("65544 bytes as JSON") && error.contains("may have 65536"), "{error}");
+        let error = read(Some(Path::new("/dev/zero"))).unwrap_err().to_string();
+        assert!(error.contains("more than 1.0 MiB"), "{error}");
     }
 }

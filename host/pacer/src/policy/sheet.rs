@@ -1,7 +1,7 @@
 //! `policies.yaml` with one decision changed: what is written about the others stays as it is written, comments included.
 
 use anyhow::{Result, anyhow};
-use pacer_policy::{BUILTIN, Decision, Mode};
+use pacer_policy::{BUILTIN, Decision, Mode, yaml};
 use serde_json::{Map, Value};
 
 /// An entry of a decision: module, mode, settings, limits.
@@ -94,7 +94,7 @@ fn decisions(text: &str) -> Result<Map<String, Value>> {
         return Ok(Map::new());
     }
     let value: Value =
-        serde_saphyr::from_str(text).map_err(|error| anyhow!("policies.yaml is no YAML: {}", error.without_snippet()))?;
+        serde_saphyr::from_str(text).map_err(|error| anyhow!("policies.yaml is no YAML: {}", yaml::Mistake::of(&error, text)))?;
     match value {
         Value::Object(decisions) => Ok(decisions),
         Value::Null => Ok(Map::new()),

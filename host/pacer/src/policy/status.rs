@@ -17,6 +17,7 @@ use super::cure;
 use crate::archive::when;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::default_set::DefaultSetArguments;
+use crate::denial::unreadable;
 use crate::plain::line;
 use crate::report::{Format, Report};
 use crate::table;
@@ -113,7 +114,7 @@ async fn read(cluster: &Cluster, arguments: &Arguments) -> Result<Status> {
                 status.default_unread = default.as_ref().map(|default| Unread::new(default, &error));
                 continue;
             }
-            Err(error) => return Err(error).context("listing ConfigMaps: that takes the right to list them"),
+            Err(error) => return Err(unreadable(error, "listing ConfigMaps".to_owned(), "list them")),
         };
         status.sets.extend(listed.iter().filter_map(|object| Set::of(object, default.as_ref())));
     }

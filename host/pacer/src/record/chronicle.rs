@@ -155,6 +155,14 @@ impl Chronicle {
         chronicle
     }
 
+    /// Forgets what is outside of a namespace: whoever looks at that alone can't tell whether the rest still exists.
+    pub(super) fn keep_to(&mut self, namespace: &str) {
+        let is_kept = |pool: &Arc<str>| PoolName::of(pool).namespace == namespace;
+        self.pools.retain(|pool, _| is_kept(pool));
+        self.rooms.retain(|pool, _| is_kept(pool));
+        self.runners.retain(|_, known| is_kept(&known.pool));
+    }
+
     /// What is to be written.
     pub(super) fn news(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.news)

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use pacer_core::gate::scrub;
 use pacer_core::name::is_subdomain;
 use pacer_core::reference::{Reference, SCHEME};
 use serde::Deserialize;
@@ -10,9 +9,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::{BUILTIN, BundleError, MESSAGE_BYTES, Mode};
+use super::{BUILTIN, BundleError, Mode};
 use crate::decision::Decision;
 use crate::limits::LimitRequest;
+use crate::yaml::Mistake;
 
 /// One policy as it is written, with the lines that errors point at.
 pub(super) struct Written {
@@ -38,7 +38,7 @@ pub(super) fn read(text: &str) -> Result<Manifest, BundleError> {
         return Ok(Manifest::default());
     }
     let File { scale_down, restart, capacity, recover, pull_secret } =
-        serde_saphyr::from_str(text).map_err(|error| syntax(&error))?;
+        serde_saphyr::from_str(text).map_err(|error| syntax(&error, text))?;
     let pull_secret = pull_secret.map(secret).transpose()?;
     let all = [
         (Decision::ScaleDown, scale_down),
@@ -91,12 +91,9 @@ fn written(decision: Decision, entry: Entry, line: u64) -> Result<Written, Bundl
     })
 }
 
-fn syntax(error: &serde_saphyr::Error) -> BundleError {
-    let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    let message = error.without_snippet().to_string();
-    // The place is said once.
-    let message = message.strip_suffix(&format!(" at line {line}, column {column}")).unwrap_or(&message);
-    BundleError::Syntax { line, column, message: scrub(message, MESSAGE_BYTES) }
+fn syntax(error: &serde_saphyr::Error, text: &str) -> BundleError {
+    let Mistake { line, column, message } = Mistake::of(error, text);
+    BundleError::Syntax { line, column, message }
 }
 
 #[derive(Deserialize)]

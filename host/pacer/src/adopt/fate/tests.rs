@@ -151,3 +151,33 @@ fn what_an_autoscaler_does_depends_on_its_spec() {
         assert!(said.contains(wanted), "{shown}: {said:?}");
     }
 }
+
+#[test]
+fn what_the_operator_refuses_is_told_before_it_takes_over() {
+    let base = || json!({"scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 2});
+    let zone = json!([{"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-01T01:00:00Z", "timeZone": "Mars/Olympus"}]);
+    let trigger = json!([{"githubEvent": {"workflowJob": {}}, "duration": "soon"}]);
+    for (field, value, wanted) in [
+        ("scheduledOverrides", zone, "spec.scheduledOverrides[0].timeZone \"Mars/Olympus\" is no IANA time zone"),
+        ("scaleUpTriggers", trigger, "spec.scaleUpTriggers[0].duration: "),
+        ("metrics", json!([{"type": "Load"}]), "Load"),
+    ] {
+        let mut objects = fleet();
+        let mut spec = base();
+        spec[field] = value;
+        objects.autoscalers = vec![object(json!({"metadata": metadata("hra", &json!([]), &json!({})), "spec": spec}))];
+        let said = outcome(&all(&objects, &[], Timestamp::UNIX_EPOCH), "HorizontalRunnerAutoscaler", "hra");
+        assert!(said.starts_with("does nothing, and web keeps its number: ") && said.contains(wanted), "{said}");
+    }
+    let mut objects = fleet();
+    let nowhere = json!({"labels": ["new"]});
+    objects.deployments = vec![object(json!({
+        "metadata": metadata("nowhere", &json!([]), &json!({})),
+        "spec": {"replicas": 2, "template": {"spec": nowhere.clone()}},
+    }))];
+    objects.runners.push(object(json!({"metadata": metadata("lost", &json!([]), &json!({})), "spec": nowhere})));
+    let fates = all(&objects, &[], Timestamp::UNIX_EPOCH);
+    let said = outcome(&fates, "RunnerDeployment", "nowhere");
+    assert!(said.starts_with("stays, and gets its first set; its runners are refused: "), "{said}");
+    assert!(outcome(&fates, "Runner", "lost").starts_with("gets no pod: "), "{}", outcome(&fates, "Runner", "lost"));
+}

@@ -16,6 +16,9 @@ const ENOUGH_SAMPLES: u32 = 20;
 /// What an unknown state, or one that GitHub can't be asked about, is looked at again after.
 const MINUTE: u32 = 60;
 
+/// The operator never waits longer than this before it makes another runner, in seconds, so no longer wait may be announced.
+const LONGEST_WAIT: u32 = 600;
+
 impl Restart for Default {
     fn decide(request: &Request, settings: &Settings) -> Result<Vec<Verdict>, String> {
         let rules = Rules { settings, start_time: request.pool.start_time.as_ref() };
@@ -106,6 +109,11 @@ impl Rules<'_> {
             "unregistered-exit" => {
                 self.again(subject.attempts, "exited without registering: check credentials, scope and runner group")
             }
+            "never-started" => {
+                // What the kubelet says begins with its reason, such as `OutOfcpu`.
+                let why = if subject.message.is_empty() { "nothing says why" } else { shortened(&subject.message, 120) };
+                self.again(subject.attempts, &format!("its pod never started: {why}"))
+            }
             "bad-credentials" => self.again(subject.attempts.max(2), "GitHub refused its credentials"),
             "config-error" => self.again(subject.attempts.max(2), "its configuration is wrong"),
             "image-pull" => self.again(subject.attempts.max(2), "its image can't be pulled: check image name and pull secret"),
@@ -153,7 +161,7 @@ impl Rules<'_> {
             None => 0,
             Some(doublings) => {
                 let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
-                self.settings.backoff_seconds.saturating_mul(factor).min(self.settings.max_backoff_seconds)
+                self.settings.backoff_seconds.saturating_mul(factor).min(self.settings.max_backoff_seconds).min(LONGEST_WAIT)
             }
         }
     }

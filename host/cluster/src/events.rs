@@ -34,6 +34,8 @@ pub enum Reason {
     PodRefused,
     /// The API server refuses new Runners or a new RunnerReplicaSet, or another object has the name.
     CreationRefused,
+    /// The API server refuses a number of replicas that the object asked for.
+    ScalingRefused,
     /// Part of the spec has no effect.
     SpecIgnored,
     /// No runner can use a claim any more.
@@ -96,6 +98,7 @@ impl Reason {
             Self::PodDeleted => "PodDeleted",
             Self::PodRefused => "PodRefused",
             Self::CreationRefused => "CreationRefused",
+            Self::ScalingRefused => "ScalingRefused",
             Self::SpecIgnored => "SpecIgnored",
             Self::ClaimUnusable => "ClaimUnusable",
             Self::FailedUpdateRegistrationToken => "FailedUpdateRegistrationToken",
@@ -127,6 +130,7 @@ impl Reason {
             | Self::JobNotRunAgain
             | Self::PodRefused
             | Self::CreationRefused
+            | Self::ScalingRefused
             | Self::SpecIgnored
             | Self::FailedUpdateRegistrationToken
             | Self::GitHubUnavailable

@@ -131,6 +131,9 @@ pub struct PodFacts {
     pub unschedulable: Option<(Timestamp, String)>,
     /// State of the `runner` container.
     pub container: Container,
+    /// It failed before its `runner` container ever started, as far as it says itself: the kubelet refused it (`OutOfcpu`, `NodeAffinity`), gave it up
+    /// while it was still starting, or one of its init containers failed.
+    pub never_started: bool,
     /// What the pod itself says about a job.
     pub worker: Worker,
     /// Why the cluster took it away, where it did.

@@ -19,8 +19,8 @@ pub const LIMIT: usize = 2_000;
 /// Whether the node or the image of a runner may be to blame for its end. What GitHub, a quota or a person did says nothing of them.
 #[must_use]
 pub fn is_told(cause: Cause) -> bool {
-    use Cause::{ConfigError, Evicted, Exit, ImagePull, NodeLost, OomKilled, Unknown, UnregisteredExit};
-    matches!(cause, Exit | UnregisteredExit | Evicted | OomKilled | NodeLost | ImagePull | ConfigError | Unknown)
+    use Cause::{ConfigError, Evicted, Exit, ImagePull, NeverStarted, NodeLost, OomKilled, Unknown, UnregisteredExit};
+    matches!(cause, Exit | UnregisteredExit | NeverStarted | Evicted | OomKilled | NodeLost | ImagePull | ConfigError | Unknown)
 }
 
 /// A runner failed and was replaced.

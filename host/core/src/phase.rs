@@ -91,6 +91,8 @@ pub enum Cause {
     Exit,
     /// Exit 0 without ever registering: configuration failed and the image's entry point masked the code.
     UnregisteredExit,
+    /// The pod failed before its `runner` container ever started: the kubelet refused it, for instance. The next one may fare alike at once.
+    NeverStarted,
     /// The kubelet evicted the pod.
     Evicted,
     /// The container used more memory than it may (`OOMKilled`).
@@ -117,10 +119,11 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, for metrics by cause.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Completed,
         Self::Exit,
         Self::UnregisteredExit,
+        Self::NeverStarted,
         Self::Evicted,
         Self::OomKilled,
         Self::NodeLost,
@@ -141,6 +144,7 @@ impl Cause {
             Self::Completed => "completed",
             Self::Exit => "exit",
             Self::UnregisteredExit => "unregistered-exit",
+            Self::NeverStarted => "never-started",
             Self::Evicted => "evicted",
             Self::OomKilled => "oom-killed",
             Self::NodeLost => "node-lost",
@@ -173,7 +177,13 @@ impl Cause {
     pub fn is_failure(self) -> bool {
         matches!(
             self,
-            Self::Exit | Self::UnregisteredExit | Self::OomKilled | Self::ImagePull | Self::ConfigError | Self::DeprecatedVersion
+            Self::Exit
+                | Self::UnregisteredExit
+                | Self::NeverStarted
+                | Self::OomKilled
+                | Self::ImagePull
+                | Self::ConfigError
+                | Self::DeprecatedVersion
         )
     }
 }
@@ -333,6 +343,7 @@ fn ended(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Trouble {
         }
     }
     let cause = match (reason, exit) {
+        _ if never_started(runner, pod) => Cause::NeverStarted,
         // `Terminated` is what the kubelet writes to a pod when its node shuts down in an orderly way.
         ("Evicted" | "Preempting" | "TerminationByKubelet" | "Shutdown" | "NodeShutdown" | "Terminated", _) => Cause::Evicted,
         // An end that was reported before the node vanished is the better explanation.
@@ -357,6 +368,13 @@ fn ended(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Trouble {
     // Too early rather than moving along with the clock, which would never let a waiting time end.
     let since = known.unwrap_or(pod.created).max(pod.created).min(now);
     Trouble { situation: Situation::Ended, cause, since, exit_code: exit, message: one_line(reason, message) }
+}
+
+/// Whether it failed before it ever started, and neither its node nor somebody's deletion is the reason. What was seen of it at GitHub is the better
+/// proof: kubelets before Kubernetes 1.22 leave no container in the status of a pod that they evict.
+fn never_started(runner: &RunnerFacts, pod: &PodFacts) -> bool {
+    let is_taken_away = pod.node_gone || pod.deleting.is_some() || pod.reason == "NodeLost";
+    pod.never_started && !is_taken_away && !runner.was_registered() && !runner.had_job
 }
 
 /// Whether it ended well because somebody deleted its pod: an idle agent then unregisters itself and exits with 0, like one that did its job.

@@ -1,7 +1,8 @@
 //! How many finished ephemeral runners are not replaced (arc-behaviour 2.7 A).
 //!
 //! The desired number was set at `effectiveTime`, when the jobs of the runners that finish later were not over. Whoever sets the number sets it
-//! again, and says for how many finished runners it accounts; where nobody does, because the autoscaler is gone, the hold ends as ARC's does.
+//! again, and says for how many finished runners it accounts; where nobody does, because the autoscaler is gone, the hold ends as ARC's does. Where
+//! the API server takes no number that was sent, the one that the set has stands, and the hold ends after [`UNACCEPTED`].
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,10 @@ pub const HOLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// How long a RunnerReplicaSet whose process has just started waits for its autoscaler to account for runners that are missing.
 pub const UNSEEN: Duration = Duration::from_secs(10);
+
+/// How long a RunnerReplicaSet waits for a number that was announced to it. A number passes two objects, which takes seconds; an admission policy or a
+/// quota that refuses it may do so for ever, and a pool whose runners are not replaced meanwhile would drain.
+pub const UNACCEPTED: Duration = Duration::from_mins(1);
 
 /// A desired number, and the finished runners that it accounts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +78,19 @@ pub struct ReplacementHold {
     current: Option<Accounted>,
     /// Runners that are missing since before the process started, and may have finished, are not replaced until this.
     unseen_until: Option<Instant>,
+    /// The number that the set goes on having although a newer one was announced.
+    kept: Option<KeptNumber>,
+    /// So many finished runners are replaced whatever the set's number accounts for: the one that accounts for them was not accepted in time.
+    replaced: u64,
+}
+
+/// A number that a newer one was announced for. See [`UNACCEPTED`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KeptNumber {
+    /// The `effectiveTime` that goes with it.
+    effective: Timestamp,
+    /// Since when a newer one is known.
+    since: Instant,
 }
 
 impl ReplacementHold {
@@ -91,6 +109,20 @@ impl ReplacementHold {
     #[must_use]
     pub fn current(&self) -> Option<Accounted> {
         self.current
+    }
+
+    /// Takes finished runners for accounted for by a number that was announced while the set has kept an older one for too long.
+    fn give_up(&mut self, announced: &[Accounted], effective: Timestamp, instant: Instant) {
+        let Some(newest) = announced.iter().rfind(|number| number.effective > effective) else {
+            self.kept = None;
+            return;
+        };
+        let known = self.kept.filter(|kept| kept.effective == effective);
+        let kept = known.unwrap_or(KeptNumber { effective, since: instant });
+        self.kept = Some(kept);
+        if instant.saturating_duration_since(kept.since) >= UNACCEPTED {
+            self.replaced = self.replaced.max(newest.finished);
+        }
     }
 
     /// How many of the missing runners are not replaced now. `announced` are the numbers that the autoscaler has sent.
@@ -120,6 +152,8 @@ impl ReplacementHold {
                 announced.copied().unwrap_or(Accounted { effective, finished: if is_first { 0 } else { self.finished } })
             }
         };
+        self.give_up(announced, effective, instant);
+        let current = Accounted { finished: current.finished.max(self.replaced), ..current };
         self.current = Some(current);
         u32::try_from(self.finished.saturating_sub(current.finished)).unwrap_or(u32::MAX)
     }
@@ -180,6 +214,44 @@ mod tests {
         let renewed = Replicas { effective: Some(at(4)), missing: 14, ..set };
         assert_eq!(hold.clone().held(&renewed, &[announced(4, 2)], at(4), start), 0, "the autoscaler accounts for both");
         assert_eq!(hold.held(&set, &[], at(13), start + UNSEEN), 0, "nobody accounted for them");
+    }
+
+    #[test]
+    fn finished_runners_are_replaced_when_their_number_is_not_accepted_in_time() {
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let mut hold = ReplacementHold::default();
+        let sent = [announced(1, 0)];
+        assert_eq!(hold.held(&replicas(1, 0), &sent, at(1), start), 0);
+        hold.count(3);
+        let sent = [announced(1, 0), announced(5, 2)];
+        assert_eq!(hold.held(&replicas(1, 3), &sent, at(5), later(5)), 3);
+        // Sent again and again.
+        let sent = [announced(1, 0), announced(5, 2), announced(60, 3)];
+        assert_eq!(hold.held(&replicas(1, 3), &sent, at(64), later(64)), 3);
+        assert_eq!(hold.held(&replicas(1, 3), &sent, at(65), later(65)), 0);
+        assert_eq!(hold.current(), Some(announced(1, 3)));
+        hold.count(1);
+        assert_eq!(hold.held(&replicas(1, 1), &sent, at(66), later(66)), 1, "one finished after that number was made");
+        // Accepted in the end: who was replaced is not held again, and the next number has its time.
+        assert_eq!(hold.held(&replicas(5, 1), &sent[..2], at(67), later(67)), 1);
+        let sent = [announced(60, 3), announced(70, 4)];
+        assert_eq!(hold.held(&replicas(60, 1), &sent, at(70), later(70)), 1);
+        assert_eq!(hold.held(&replicas(60, 1), &sent, at(129), later(129)), 1);
+        assert_eq!(hold.held(&replicas(60, 1), &sent, at(130), later(130)), 0);
+    }
+
+    #[test]
+    fn numbers_that_are_accepted_one_after_the_other_are_waited_for() {
+        let start = Instant::now();
+        let mut hold = ReplacementHold::default();
+        hold.held(&replicas(1, 0), &[announced(1, 0)], at(1), start);
+        hold.count(2);
+        for number in 1..9_i64 {
+            let sent = [announced(number, 0), announced(number + 1, 2)];
+            let later = start + Duration::from_secs(20 * number.unsigned_abs());
+            assert_eq!(hold.held(&replicas(number, 2), &sent, at(20 * number), later), 2, "number {number}");
+        }
     }
 
     #[test]

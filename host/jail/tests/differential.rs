@@ -130,6 +130,7 @@ fn cause() -> impl Strategy<Value = &'static str> {
         "completed",
         "exit",
         "unregistered-exit",
+        "never-started",
         "evicted",
         "oom-killed",
         "node-lost",

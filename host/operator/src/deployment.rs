@@ -73,6 +73,8 @@ struct Memo {
     registration: Option<(String, Instant)>,
     /// Numbers that were sent to its RunnerReplicaSets.
     asked: Asked<Uid>,
+    /// Why the API server took none of these when one was last sent, and when that was.
+    refused: Option<(String, Instant)>,
 }
 
 /// The RunnerReplicaSets of a target.
@@ -135,15 +137,16 @@ impl Targets {
             }
         };
         let rollout = self.plan(target, target.replicas().max(u32::from(hold_last)), &sets, clock);
-        self.apply(target, &sets, &rollout, clock).await?;
+        let refused = self.apply(target, &sets, &rollout, clock).await?;
         if let Target::Set(set) = target {
             self.supplies.claims.follow_retention(set).await?;
         }
         let hanging = sets.all().filter_map(|set| self.summary(set)).map(|summary| summary.hanging).fold(0, u32::saturating_add);
-        let progress = Progress { rollout, online, hold_last, hanging };
+        let progress = Progress { rollout, refused, online, hold_last, hanging };
         let status = self.write_status(target, &sets, &progress, clock).await?;
         let sync = self.settings.sync_period;
-        let next = if progress.rollout.complete { sync } else { Duration::from_secs(5).min(sync) };
+        let is_done = progress.rollout.complete && progress.refused.is_none();
+        let next = if is_done { sync } else { Duration::from_secs(5).min(sync) };
         Ok(Action::requeue(next.min(status)))
     }
 

@@ -645,6 +645,30 @@ mod tests {
     }
 
     #[test]
+    fn pod_never_started_when_it_failed_and_no_runner_container_ran() {
+        let runner = |state: serde_json::Value, restarts: i32| json!([{"name": "runner", "ready": false, "image": "", "imageID": "", "restartCount": restarts, "state": state}]);
+        let ended = json!({"terminated": {"exitCode": 1}});
+        let waiting = json!({"waiting": {"reason": "PodInitializing"}});
+        let docker =
+            json!([{"name": "docker", "ready": true, "image": "", "imageID": "", "restartCount": 0, "state": ended.clone()}]);
+        for (what, phase, containers, expected) in [
+            ("refused", "Failed", json!([]), true),
+            ("init container failed", "Failed", runner(waiting.clone(), 0), true),
+            ("only a sidecar ran", "Failed", docker, true),
+            ("ended", "Failed", runner(ended, 0), false),
+            ("between two starts", "Failed", runner(waiting.clone(), 2), false),
+            ("still starting", "Pending", runner(waiting, 0), false),
+            ("done", "Succeeded", json!([]), false),
+        ] {
+            let status = json!({"phase": phase, "reason": "OutOfcpu", "containerStatuses": containers});
+            let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a"}, "status": status})).unwrap();
+            assert_eq!(pod::facts(&pod, false).never_started, expected, "{what}");
+            crate::stores::trim_pod(&mut pod);
+            assert_eq!(pod::facts(&pod, false).never_started, expected, "{what}, as it is stored");
+        }
+    }
+
+    #[test]
     fn a_pod_is_silent_when_its_node_is_not_when_its_containers_say_so() {
         let at = "2026-03-01T08:00:00Z";
         let silent = Some(at.parse().unwrap());

@@ -153,6 +153,9 @@ struct Subject<'a> {
 /// How soon a RunnerReplicaSet looks again for room in a namespace that has as many runners as it may have.
 const ROOM_RECHECK: Duration = Duration::from_secs(5);
 
+/// How soon a RunnerReplicaSet looks again whether finished runners are to be replaced whose number has not come.
+const HELD_RECHECK: Duration = Duration::from_secs(10);
+
 /// What a reconcile came to.
 struct Step {
     /// When to go on.
@@ -223,7 +226,9 @@ impl ReplicaSets {
             self.memory.memos.change(of.uid, |memo| memo.surplus_since = None);
         }
         match plan {
-            Plan::Settled | Plan::Held { .. } => {}
+            Plan::Settled => {}
+            // Nothing tells of a number that is not accepted.
+            Plan::Held { .. } => next = next.min(HELD_RECHECK),
             Plan::Create(_) | Plan::Full { .. } if trouble.as_ref().is_some_and(Trouble::forbids) => {}
             Plan::Create(_) | Plan::Full { .. } if of.access.is_none() || !self.makes_runners(of) => {}
             Plan::Full { .. } => {}

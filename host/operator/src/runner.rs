@@ -262,9 +262,12 @@ impl Runners {
     /// The Runner can't be served with its settings: says so, and leaves what runs alone.
     async fn refuse(&self, of: Subject<'_>, observed: &Observed, error: &Error) -> Result<Action, Error> {
         let assessment = phase::assess(&observed.facts, of.clock.now);
-        let refused = (error.reason(), &*error.to_string());
-        self.memory.statuses.write(of, observed, &assessment, Some(refused), false).await?;
-        self.cluster.events.publish(error.event(), &of.runner.object_ref(&()), None, &error.to_string()).await;
+        let message = error.to_string();
+        let is_said = status::says_refused(of.runner, &message);
+        self.memory.statuses.write(of, observed, &assessment, Some((error.reason(), message.as_str())), false).await?;
+        if !is_said {
+            self.cluster.events.publish(error.event(), &of.runner.object_ref(&()), None, &message).await;
+        }
         Ok(Action::requeue(self.settings.sync_period))
     }
 

@@ -71,5 +71,9 @@ pub const PHASE_DELAY: Duration = Duration::from_secs(15);
 /// included, and one write less per runner is a sixth of all.
 pub const QUIET_START: Duration = Duration::from_secs(60);
 
+/// A number of replicas that the API server refused is sent again after this at the earliest: jobs and runners come and go all the time, and each time
+/// there is a pass.
+pub const SCALING_PAUSE: Duration = Duration::from_secs(5);
+
 /// What lost its owner is left to the cluster's garbage collector for this long, or for the sync period where that is shorter.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);

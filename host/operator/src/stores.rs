@@ -360,6 +360,7 @@ pub fn trim_pod(pod: &mut Pod) {
                 *container = k8s_openapi::api::core::v1::ContainerStatus {
                     name: std::mem::take(&mut container.name),
                     ready: container.ready,
+                    restart_count: container.restart_count,
                     state: container.state.take(),
                     ..Default::default()
                 };

@@ -5,6 +5,7 @@
 //! situation's clock decides.
 
 use pacer_policy_sdk::Restart;
+use pacer_policy_sdk::limits::RESTART_WAIT_MAX;
 use pacer_policy_sdk::restart::{Action, Request, Subject, Verdict};
 use pacer_policy_sdk::types::{Quantiles, duration, shortened};
 
@@ -106,6 +107,11 @@ impl Rules<'_> {
             "unregistered-exit" => {
                 self.again(subject.attempts, "exited without registering: check credentials, scope and runner group")
             }
+            "never-started" => {
+                // What the kubelet says begins with its reason, such as `OutOfcpu`.
+                let why = if subject.message.is_empty() { "nothing says why" } else { shortened(&subject.message, 120) };
+                self.again(subject.attempts, &format!("its pod never started: {why}"))
+            }
             "bad-credentials" => self.again(subject.attempts.max(2), "GitHub refused its credentials"),
             "config-error" => self.again(subject.attempts.max(2), "its configuration is wrong"),
             "image-pull" => self.again(subject.attempts.max(2), "its image can't be pulled: check image name and pull secret"),
@@ -153,7 +159,9 @@ impl Rules<'_> {
             None => 0,
             Some(doublings) => {
                 let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
-                self.settings.backoff_seconds.saturating_mul(factor).min(self.settings.max_backoff_seconds)
+                let wait = self.settings.backoff_seconds.saturating_mul(factor).min(self.settings.max_backoff_seconds);
+                // The operator waits no longer, so no reason may say that it does.
+                wait.min(RESTART_WAIT_MAX)
             }
         }
     }

@@ -1,7 +1,6 @@
 //! What can be set. One struct serves all decisions, because a component has one set of settings.
 
 use pacer_policy_sdk::lifecycle::Problem;
-use pacer_policy_sdk::limits::RESTART_WAIT_MAX;
 use serde::Deserialize;
 
 /// JSON Schema of [`Settings`].
@@ -25,10 +24,9 @@ pub struct Settings {
     pub start_timeout_seconds: u32,
     /// Restart: a runner that fails within so many seconds of its pod's creation failed at the start. 0 to 86400.
     pub early_exit_seconds: u32,
-    /// Restart: wait after the second failure in a row; doubles with each one after that. 1 to 600, the longest wait that the operator allows; the
-    /// kubelet's.
+    /// Restart: wait after the second failure in a row; doubles with each one after that. 1 to 3600; the kubelet's.
     pub backoff_seconds: u32,
-    /// Restart: longest wait after a failure. At least `backoffSeconds`, at most 600; the kubelet's.
+    /// Restart: longest wait after a failure. At least `backoffSeconds`, at most 3600; the kubelet's.
     pub max_backoff_seconds: u32,
     /// Capacity: life of a reservation; renewed while its job is known. 1 to 604800. The operator's facts win when they name the
     /// `duration` of the trigger that a job came through. ARC's default.
@@ -58,6 +56,7 @@ impl Default for Settings {
 }
 
 const MINUTE: u32 = 60;
+const HOUR: u32 = 3_600;
 const DAY: u32 = 86_400;
 const WEEK: u32 = 604_800;
 
@@ -70,8 +69,8 @@ impl Settings {
             ("unregisteredConfirmSeconds", self.unregistered_confirm_seconds, 0, DAY),
             ("startTimeoutSeconds", self.start_timeout_seconds, MINUTE, WEEK),
             ("earlyExitSeconds", self.early_exit_seconds, 0, DAY),
-            ("backoffSeconds", self.backoff_seconds, 1, RESTART_WAIT_MAX),
-            ("maxBackoffSeconds", self.max_backoff_seconds, self.backoff_seconds, RESTART_WAIT_MAX),
+            ("backoffSeconds", self.backoff_seconds, 1, HOUR),
+            ("maxBackoffSeconds", self.max_backoff_seconds, self.backoff_seconds, HOUR),
             ("reservationSeconds", self.reservation_seconds, 1, WEEK),
             ("queuedLimitSeconds", self.queued_limit_seconds, MINUTE, WEEK),
             ("runningLimitSeconds", self.running_limit_seconds, MINUTE, WEEK),
@@ -115,7 +114,7 @@ mod tests {
                     "{name}: {refused:?}"
                 );
                 // The least `maxBackoffSeconds` is the other's value, which a schema can't say.
-                let alone = if name == "backoffSeconds" { r#","maxBackoffSeconds":600"# } else { "" };
+                let alone = if name == "backoffSeconds" { r#","maxBackoffSeconds":3600"# } else { "" };
                 let alone = if name == "maxBackoffSeconds" { r#","backoffSeconds":1"# } else { alone };
                 assert_eq!(validate_settings::<crate::Default>(&format!(r#"{{"{name}":{limit}{alone}}}"#)), Ok(()), "{name}");
             }
@@ -125,6 +124,6 @@ mod tests {
     #[test]
     fn back_off_must_not_start_above_its_maximum() {
         let problems = validate_settings::<crate::Default>(r#"{"backoffSeconds":60,"maxBackoffSeconds":30}"#).unwrap_err();
-        assert_eq!(problems, [Problem::new("maxBackoffSeconds", "is 30, must be 60 to 600")]);
+        assert_eq!(problems, [Problem::new("maxBackoffSeconds", "is 30, must be 60 to 3600")]);
     }
 }

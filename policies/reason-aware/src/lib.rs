@@ -23,9 +23,9 @@ pub struct Settings {
     stop: Vec<String>,
     /// Tries before a cause of `stop` stops the runner. 1 to 100.
     tries: u32,
-    /// Wait after the second failure in a row; doubles with each one after that. 1 to 600, the longest wait that the operator allows.
+    /// Wait after the second failure in a row; doubles with each one after that. 1 to 3600.
     backoff_seconds: u32,
-    /// Longest wait. At least `backoffSeconds`, at most 600.
+    /// Longest wait. At least `backoffSeconds`, at most 3600.
     max_backoff_seconds: u32,
     /// How long a runner may be late or silent. 30 to 86400.
     patience_seconds: u32,
@@ -54,8 +54,8 @@ impl Policy for ReasonAware {
     fn check(settings: &Settings) -> Vec<Problem> {
         let wrong = out_of_range(&[
             ("tries", settings.tries, 1, 100),
-            ("backoffSeconds", settings.backoff_seconds, 1, RESTART_WAIT_MAX),
-            ("maxBackoffSeconds", settings.max_backoff_seconds, settings.backoff_seconds, RESTART_WAIT_MAX),
+            ("backoffSeconds", settings.backoff_seconds, 1, 3_600),
+            ("maxBackoffSeconds", settings.max_backoff_seconds, settings.backoff_seconds, 3_600),
             ("patienceSeconds", settings.patience_seconds, 30, 86_400),
         ]);
         let both = (0..).zip(&settings.stop).filter(|(_, cause)| settings.free.contains(*cause));
@@ -121,7 +121,8 @@ impl Settings {
     fn backoff(&self, attempts: u32) -> u32 {
         let Some(doublings) = attempts.checked_sub(2) else { return 0 };
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
-        self.backoff_seconds.saturating_mul(factor).min(self.max_backoff_seconds)
+        // The operator waits no longer, so no reason may say that it does.
+        self.backoff_seconds.saturating_mul(factor).min(self.max_backoff_seconds).min(RESTART_WAIT_MAX)
     }
 }
 

@@ -6,6 +6,8 @@ mod held;
 mod keeping;
 #[path = "autoscaling/redelivery.rs"]
 mod redelivery;
+#[path = "autoscaling/refused.rs"]
+mod refused;
 #[path = "autoscaling/shared.rs"]
 mod shared;
 

@@ -325,6 +325,40 @@ fn ended_runners() {
     ]);
 }
 
+#[test]
+fn pod_that_failed_before_its_runner_started_is_a_failed_start() {
+    let refused = |reason: &str| PodFacts { never_started: true, ..failed_pod(reason) };
+    let with = |pod, change: fn(&mut RunnerFacts)| {
+        let mut facts = RunnerFacts { remote: Remote::Unknown, ..unregistered(pod) };
+        change(&mut facts);
+        facts
+    };
+    let as_is: fn(&mut RunnerFacts) = |_| {};
+    for (what, facts, expected) in [
+        ("no room", with(refused("OutOfcpu"), as_is), Cause::NeverStarted),
+        ("no reason", with(refused(""), as_is), Cause::NeverStarted),
+        ("node short of memory", with(refused("Evicted"), as_is), Cause::NeverStarted),
+        ("node shutting down", with(refused("Terminated"), as_is), Cause::NeverStarted),
+        ("made room for a critical pod", with(refused("Preempting"), as_is), Cause::NeverStarted),
+        (
+            "registered ahead of its agent",
+            with(refused("OutOfpods"), |it| (it.awaited, it.known_id) = (true, Some(7))),
+            Cause::NeverStarted,
+        ),
+        ("was registered", with(refused("Evicted"), |it| it.known_id = Some(7)), Cause::Evicted),
+        ("had a job", with(refused("Evicted"), |it| it.had_job = true), Cause::Evicted),
+        ("its node is gone", with(PodFacts { node_gone: true, ..refused("") }, as_is), Cause::NodeLost),
+        ("somebody deleted it", with(PodFacts { deleting: Some(ago_s(5)), ..refused("") }, as_is), Cause::PodDeleted),
+        ("it had started", with(failed_pod("Evicted"), as_is), Cause::Evicted),
+    ] {
+        let trouble = assess(&facts, at(NOW)).trouble.map(|trouble| (trouble.situation, trouble.cause));
+        assert_eq!(trouble, Some((Situation::Ended, expected)), "{what}");
+    }
+    let pod = PodFacts { message: "Pod was rejected".into(), ..refused("OutOfcpu") };
+    let trouble = assess(&with(pod, as_is), at(NOW)).trouble.unwrap();
+    assert_eq!(trouble.message, "OutOfcpu: Pod was rejected");
+}
+
 fn listed_on(pod: PodFacts, remote: Remote) -> RunnerFacts {
     RunnerFacts { remote, ..runner(pod) }
 }
@@ -433,10 +467,11 @@ fn words_of_the_contract_are_distinct() {
     assert_eq!(CAUSES.map(Cause::as_str).into_iter().collect::<HashSet<_>>().len(), CAUSES.len());
 }
 
-const CAUSES: [Cause; 13] = [
+const CAUSES: [Cause; 14] = [
     Cause::Completed,
     Cause::Exit,
     Cause::UnregisteredExit,
+    Cause::NeverStarted,
     Cause::Evicted,
     Cause::OomKilled,
     Cause::NodeLost,

@@ -14,10 +14,11 @@ const LIMITS: RestartLimits = RestartLimits {
 
 const ACTIONS: [&str; 5] = ["keep", "look-again", "recreate", "replace", "quarantine"];
 
-const CAUSES: [Cause; 13] = [
+const CAUSES: [Cause; 14] = [
     Cause::Completed,
     Cause::Exit,
     Cause::UnregisteredExit,
+    Cause::NeverStarted,
     Cause::Evicted,
     Cause::OomKilled,
     Cause::NodeLost,
@@ -200,7 +201,9 @@ fn unseen_ends_are_believed_after_one_was_seen_and_not_for_ever() {
 #[test]
 fn only_causes_of_its_own_making_are_failures() {
     let failures: Vec<&str> = CAUSES.into_iter().filter(|cause| cause.is_failure()).map(Cause::as_str).collect();
-    assert_eq!(failures, ["exit", "unregistered-exit", "oom-killed", "image-pull", "deprecated-version", "config-error"]);
+    let expected =
+        ["exit", "unregistered-exit", "never-started", "oom-killed", "image-pull", "deprecated-version", "config-error"];
+    assert_eq!(failures, expected);
 }
 
 proptest! {

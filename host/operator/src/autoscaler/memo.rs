@@ -51,6 +51,8 @@ pub struct AutoscalerMemo {
     pub(super) sent: Option<Sent>,
     /// The `effectiveTime` that was last sent.
     pub(super) effective: Option<Effective>,
+    /// Why the API server took no number when one was last sent.
+    pub(super) refused: Option<Refused>,
     /// Its status, and when that is written.
     pub(super) status: PacedStatus,
     /// What decisions go on from; none before the first.
@@ -114,6 +116,15 @@ pub(super) struct Sent {
 pub(super) struct Effective {
     pub(super) time: Timestamp,
     pub(super) sent: Instant,
+}
+
+/// A number that the API server refused.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    /// What happened, to which object, and what to do, for people.
+    pub(super) why: String,
+    /// When it was sent.
+    pub(super) at: Instant,
 }
 
 /// What the metrics of an autoscaler last said, under ARC's names.

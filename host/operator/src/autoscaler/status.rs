@@ -63,7 +63,8 @@ impl Autoscalers {
     pub(super) async fn write_status(&self, of: Subject<'_>, outcome: &Outcome, proof: &Proof) -> Result<Duration, Error> {
         let autoscaler = of.object;
         let old = autoscaler.status.clone().unwrap_or_default();
-        let mut new = compute(autoscaler, outcome, &old, self.said(of), of.clock.now);
+        let refused = self.memory.memos.read(of.uid, |memo| memo.refused.as_ref().map(|refused| refused.why.clone())).flatten();
+        let mut new = compute(autoscaler, outcome, &old, (self.said(of), refused.as_deref()), of.clock.now);
         let asked = autoscaler.annotations().get(annotation::POLICIES).map(String::as_str);
         let (namespace, generation) = (autoscaler.namespace().unwrap_or_default(), autoscaler.metadata.generation);
         let policies = &self.decisions.policies;
@@ -174,7 +175,7 @@ fn compute(
     autoscaler: &HorizontalRunnerAutoscaler,
     outcome: &Outcome,
     old: &HorizontalRunnerAutoscalerStatus,
-    Said { desired: before, raised }: Said,
+    (Said { desired: before, raised }, refused): (Said, Option<&str>),
     now: Timestamp,
 ) -> HorizontalRunnerAutoscalerStatus {
     let mut new = old.clone();
@@ -193,14 +194,15 @@ fn compute(
         }
         Outcome::Decided { decided: Decided { decision, trouble, .. }, summary } => {
             say(ConditionType::Accepted, true, "Accepted", "the spec makes sense and the target exists");
-            match trouble {
-                Some(trouble) => say(
+            match (refused, trouble) {
+                (Some(why), _) => say(ConditionType::Scaling, false, Reason::ScalingRefused.as_str(), why),
+                (None, Some(trouble)) => say(
                     ConditionType::Scaling,
                     false,
                     "MetricUnavailable",
                     &format!("{}; not lowered: {trouble}", decision.reason),
                 ),
-                None => say(ConditionType::Scaling, true, decision.reason.word(), &decision.reason.to_string()),
+                (None, None) => say(ConditionType::Scaling, true, decision.reason.word(), &decision.reason.to_string()),
             }
             let desired = i32::try_from(decision.desired).unwrap_or(i32::MAX);
             // ARC's rule: without a number before, more than one runner counts as an increase.

@@ -1,5 +1,7 @@
 //! Makes, scales and deletes the RunnerReplicaSets of a target.
 
+use std::time::Instant;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
@@ -15,6 +17,7 @@ use serde_json::{Value, json};
 use super::build::replica_set;
 use super::{Memo, Sets, Targets};
 use crate::error::Error;
+use crate::settings::SCALING_PAUSE;
 use crate::target::Target;
 
 /// A RunnerReplicaSet that has the name of one that a target wants.
@@ -94,19 +97,45 @@ impl Targets {
         Ok(Namesake::Ours)
     }
 
-    /// Carries a rollout out.
-    pub(super) async fn apply(&self, target: &Target, sets: &Sets, rollout: &Rollout, clock: Clock) -> Result<(), Error> {
+    /// Carries a rollout out. Returns why the API server refuses a number, where it does: what comes after that number waits for it.
+    pub(super) async fn apply(
+        &self,
+        target: &Target,
+        sets: &Sets,
+        rollout: &Rollout,
+        clock: Clock,
+    ) -> Result<Option<String>, Error> {
+        let uid = target.uid().ok_or(Error::Incomplete(target.kind().as_str(), "UID"))?;
+        let is_recent = |at: Instant| clock.instant.saturating_duration_since(at) < SCALING_PAUSE;
+        let refused = self.memory.memos.read(&uid, |memo| memo.refused.clone()).flatten();
+        if let Some((why, _)) = refused.filter(|(_, at)| is_recent(*at)) {
+            return Ok(Some(why));
+        }
+        let refused = self.carry_out(target, sets, rollout, clock).await?;
+        let told = refused.clone().map(|why| (why, clock.instant));
+        let before = self.memory.memos.change(&uid, |memo| std::mem::replace(&mut memo.refused, told));
+        if let Some(why) = refused.as_deref().filter(|why| before.is_none_or(|(before, _)| before != *why)) {
+            self.cluster.events.publish(Reason::ScalingRefused, &target.object_ref(), None, why).await;
+        }
+        Ok(refused)
+    }
+
+    async fn carry_out(&self, target: &Target, sets: &Sets, rollout: &Rollout, clock: Clock) -> Result<Option<String>, Error> {
         let replicas = i32::try_from(rollout.newest).unwrap_or(i32::MAX);
         let newest = &sets.newest;
         if newest.spec.replicas != Some(replicas) || newest.spec.effective_time.as_ref() != target.effective_time() {
             self.note(target, newest, rollout.newest, clock)?;
             let patch = json!({"spec": {"replicas": replicas, "effectiveTime": target.effective_time()}});
-            self.scale(newest, &patch).await?;
+            if let Some(why) = self.scale(newest, rollout.newest, &patch).await? {
+                return Ok(Some(why));
+            }
         }
         for (set, wanted) in sets.old.iter().zip(&rollout.old) {
             if set.spec.replicas_or_default() != *wanted && set.meta().deletion_timestamp.is_none() {
                 self.note(target, set, *wanted, clock)?;
-                self.scale(set, &json!({"spec": {"replicas": wanted}})).await?;
+                if let Some(why) = self.scale(set, *wanted, &json!({"spec": {"replicas": wanted}})).await? {
+                    return Ok(Some(why));
+                }
             }
         }
         for set in rollout.delete.iter().filter_map(|index| sets.old.get(*index)) {
@@ -121,7 +150,7 @@ impl Targets {
                 self.cluster.events.publish(Reason::RunnerReplicaSetDeleted, &target.object_ref(), about, &note).await;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Remembers a number that is about to be sent, as long as the watch may not show it.
@@ -132,9 +161,16 @@ impl Targets {
         Ok(())
     }
 
-    async fn scale(&self, set: &RunnerReplicaSet, patch: &Value) -> Result<(), Error> {
-        let api = self.cluster.beside::<RunnerReplicaSet>(set);
-        ignore_not_found(api.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await)?;
-        Ok(())
+    /// Returns why the API server refuses it, where it does.
+    async fn scale(&self, set: &RunnerReplicaSet, replicas: u32, patch: &Value) -> Result<Option<String>, Error> {
+        let (api, name) = (self.cluster.beside::<RunnerReplicaSet>(set), set.name_any());
+        let sent = ignore_not_found(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await);
+        let Err(error) = sent.map_err(Error::from) else { return Ok(None) };
+        let Some(words) = error.refusal() else { return Err(error) };
+        Ok(Some(format!(
+            "the API server refuses to set RunnerReplicaSet '{name}' to {replicas} replicas: {words}; it keeps {}, and this is tried again: change the \
+             admission policy, quota or role that refuses it",
+            set.spec.replicas_or_default()
+        )))
     }
 }

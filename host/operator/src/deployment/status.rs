@@ -26,6 +26,8 @@ const ROUTINE: [&str; 2] = ["AllOnline", "Starting"];
 pub(super) struct Progress {
     /// What was carried out.
     pub(super) rollout: Rollout,
+    /// Why the API server refuses a number of it.
+    pub(super) refused: Option<String>,
     /// Runners that GitHub can hand a job to.
     pub(super) online: u32,
     /// The last runner has to stay until the registration-only one is registered.
@@ -123,6 +125,9 @@ impl Targets {
 }
 
 fn readiness<'a>(target: &Target, newest: &'a RunnerReplicaSet, progress: &Progress) -> (bool, &'a str, String) {
+    if let Some(why) = &progress.refused {
+        return (false, Reason::ScalingRefused.as_str(), why.clone());
+    }
     match (trouble(newest), progress.rollout.complete, progress.online >= target.replicas()) {
         (Some(trouble), ..) => (false, trouble.reason.as_str(), trouble.message.clone()),
         _ if progress.hold_last => {

@@ -45,6 +45,7 @@ pub fn facts(pod: &Pod, node_gone: bool) -> PodFacts {
             .filter(|(_, found)| found.reason.as_deref() == Some("Unschedulable"))
             .map(|(since, found)| (since, found.message.clone().unwrap_or_default())),
         container: container(status),
+        never_started: never_started(status),
         worker: worker(pod, status, condition("Ready", "True").map(|(since, _)| since), condition("Ready", "False")),
         disruption: condition("DisruptionTarget", "True").and_then(|(_, found)| disruption(found)),
         reason: status.reason.clone().unwrap_or_default(),
@@ -90,6 +91,15 @@ fn worker(pod: &Pod, status: &PodStatus, ready: Option<Timestamp>, unready: Opti
 
 fn runner_status(status: &PodStatus) -> Option<&ContainerStatus> {
     status.container_statuses.as_deref().unwrap_or_default().iter().find(|status| status.name == RUNNER_CONTAINER)
+}
+
+/// A kubelet that refuses a pod writes no container into its status.
+fn never_started(status: &PodStatus) -> bool {
+    let has_started = |runner: &ContainerStatus| {
+        let state = runner.state.as_ref();
+        runner.restart_count > 0 || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    status.phase.as_deref() == Some("Failed") && !runner_status(status).is_some_and(has_started)
 }
 
 fn container(status: &PodStatus) -> Container {

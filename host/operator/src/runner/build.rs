@@ -23,7 +23,7 @@ use pacer_core::namesake::{self, Namesake};
 use pacer_github::runner_list::Haste;
 use pacer_github::{JitAnswer, Removal};
 
-use super::status::taken;
+use super::status::{says_refused, taken};
 use super::{Runners, Subject};
 use crate::access::{Access, NEXT_PERMIT};
 use crate::account::{AccountError, Accounts};
@@ -129,13 +129,19 @@ impl Runners {
             Err(Hindrance::Later(wait)) => Ok(wait),
             Err(Hindrance::Failed(error)) => Err(error),
             Err(Hindrance::Refused(PodRefusal { by, message, event, retry })) => {
-                if event {
+                if event && !self.is_said(of, &message) {
                     self.cluster.events.publish(Reason::PodRefused, &of.runner.object_ref(&()), None, &message).await;
                 }
                 self.memory.known.change(of.uid, |known| known.refuse(by, message, of.clock));
                 Ok(retry)
             }
         }
+    }
+
+    /// Whether this refusal was told already: by this process, or by the condition that an earlier one left.
+    fn is_said(&self, of: Subject<'_>, message: &str) -> bool {
+        let refusal = self.memory.known.get(of.uid).creation.refusal;
+        refusal.is_some_and(|refusal| refusal.message == message) || says_refused(of.runner, message)
     }
 
     fn refused_lately(&self, of: Subject<'_>) -> Option<Duration> {
@@ -146,10 +152,13 @@ impl Runners {
     async fn try_to_make(&self, of: Subject<'_>, access: &Access) -> Result<Made, Hindrance> {
         let supply = self.supply(of, access).await?;
         let plan = self.build(of.runner, access.github().endpoints().runners(), &supply)?;
-        for warning in &plan.warnings {
+        let made = self.create(of.runner, &plan, &supply).await;
+        // One that the API server refuses is built again once in a while, with the same warnings.
+        let is_repeated = matches!(&made, Err(Hindrance::Refused(refusal)) if self.is_said(of, &refusal.message));
+        for warning in plan.warnings.iter().filter(|_| !is_repeated) {
             self.cluster.events.publish(Reason::SpecIgnored, &of.runner.object_ref(&()), None, &warning.to_string()).await;
         }
-        self.create(of.runner, &plan, &supply).await
+        made
     }
 
     /// Sees to all that has to exist before the pod.
@@ -312,17 +321,24 @@ impl Runners {
         if let Some(wait) = error.deferral() {
             return Err(Hindrance::Later(wait));
         }
-        let note = format!("no registration token for {}: {error}", access.scope());
-        let reason = Reason::FailedUpdateRegistrationToken;
-        self.cluster.events.publish(reason, &of.runner.object_ref(&()), None, &note).await;
-        match &error {
-            // Somebody has to change something, and asking on and on may get the credentials blocked.
+        // Somebody has to change something, and asking on and on may get the credentials blocked.
+        let refused = match &error {
             Error::GitHub(refused) if !refused.is_transient() => {
-                let message = format!("no registration token for {}: {refused:#}", access.scope());
+                Some(format!("no registration token for {}: {refused:#}", access.scope()))
+            }
+            _ => None,
+        };
+        if !refused.as_ref().is_some_and(|message| self.is_said(of, message)) {
+            let note = format!("no registration token for {}: {error}", access.scope());
+            let reason = Reason::FailedUpdateRegistrationToken;
+            self.cluster.events.publish(reason, &of.runner.object_ref(&()), None, &note).await;
+        }
+        match refused {
+            Some(message) => {
                 let refusal = PodRefusal::new(Refuser::Credentials, message);
                 Err(Hindrance::Refused(PodRefusal { event: false, ..refusal }))
             }
-            _ => Err(error.into()),
+            None => Err(error.into()),
         }
     }
 

@@ -355,6 +355,12 @@ fn owned(status: &RunnerStatus, hooked: bool) -> Value {
     value
 }
 
+/// Whether the condition `Accepted` of a Runner says this already.
+pub(super) fn says_refused(runner: &Runner, message: &str) -> bool {
+    let conditions = runner.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    condition::find(conditions, ConditionType::Accepted).is_some_and(|accepted| accepted.message == message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,6 +369,15 @@ mod tests {
         let statement =
             Statement { type_, verdict: Verdict::from(holds), reason, message: "of the pod before", generation: None };
         condition::put(&mut status.conditions, &statement, jiff::Timestamp::UNIX_EPOCH);
+    }
+
+    #[test]
+    fn refusal_is_news_when_its_text_is() {
+        let mut runner = Runner::new("r", pacer_api::RunnerSpec::default());
+        assert!(!says_refused(&runner, "of the pod before"));
+        say(runner.status.get_or_insert_default(), ConditionType::Accepted, false, "PodRefused");
+        assert!(says_refused(&runner, "of the pod before"));
+        assert!(!says_refused(&runner, "another"));
     }
 
     #[test]

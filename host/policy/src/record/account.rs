@@ -316,6 +316,7 @@ fn trouble(subject: &Subject) -> String {
         "completed" => ", its job done",
         "exit" => " with an error",
         "unregistered-exit" => " before it had ever registered, which means that its configuration failed",
+        "never-started" => "; it had never started, because its node refused the pod or an init container failed",
         "evicted" => "; the node evicted the pod",
         "oom-killed" => "; it ran out of memory",
         "node-lost" => "; its node is gone",

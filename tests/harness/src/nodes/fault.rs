@@ -21,6 +21,8 @@ pub enum Trouble {
     NeverRegisters,
     /// The agent's process ends with this code instead of registering.
     ExitsAtOnce(i32),
+    /// The kubelet refuses the pod at admission: phase `Failed` with this reason, such as `OutOfcpu`, and no container in its status.
+    Refused(&'static str),
     /// The pod takes this much longer to start.
     SlowStart(Duration),
 }

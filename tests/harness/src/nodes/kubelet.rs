@@ -53,6 +53,8 @@ enum End {
     Over,
     /// The kubelet ends it.
     Evicted(String),
+    /// The kubelet does not take it at all, for this reason.
+    Refused(&'static str),
     /// Its node does not answer.
     Lost,
 }
@@ -117,6 +119,11 @@ impl PodWorker {
                 End::Evicted(message) => {
                     sandbox.end_all(KILLED, "Error", Timestamp::now());
                     sandbox.fail("Evicted", &message);
+                    self.publish(&mut sandbox).await;
+                    End::Over
+                }
+                End::Refused(reason) => {
+                    sandbox.refuse(reason);
                     self.publish(&mut sandbox).await;
                     End::Over
                 }
@@ -202,6 +209,9 @@ impl PodWorker {
     /// Everything up to the start of the containers.
     async fn prepare(&mut self, sandbox: &mut Sandbox) -> Result<Environment, End> {
         self.trouble = self.shared.troubles.meet(&self.pod);
+        if let Some((_, Trouble::Refused(reason))) = self.trouble {
+            return Err(End::Refused(reason));
+        }
         let mut delay = self.shared.options.start_delay.of(&self.uid);
         if let Some((_, Trouble::SlowStart(more))) = &self.trouble {
             delay += *more;

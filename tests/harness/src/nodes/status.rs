@@ -227,6 +227,13 @@ impl Sandbox {
         self.verdict = Some((reason.to_owned(), message.to_owned()));
     }
 
+    /// The kubelet does not take the pod: there will be no containers to report.
+    pub(super) fn refuse(&mut self, reason: &str) {
+        self.fail(reason, &format!("Pod was rejected: {reason}"));
+        self.containers.clear();
+        self.init_containers.clear();
+    }
+
     pub(super) fn has_started(&self) -> bool {
         self.containers.iter().any(|container| !matches!(container.state, State::Waiting { .. }) || container.last.is_some())
     }
@@ -266,8 +273,20 @@ impl Sandbox {
         matches!(self.phase(), "Succeeded" | "Failed")
     }
 
+    /// What a kubelet writes of a pod that it refuses.
+    fn refusal(&self, pod: &Pod) -> Value {
+        let (reason, message) = self.verdict.clone().unwrap_or_default();
+        json!({
+            "metadata": {"uid": pod.uid()},
+            "status": {"phase": "Failed", "reason": reason, "message": message, "startTime": self.started},
+        })
+    }
+
     /// The strategic merge patch that reports all of it; `uid` keeps it off a later pod of the same name.
     pub(super) fn patch(&mut self, pod: &Pod, now: Timestamp) -> Value {
+        if self.containers.is_empty() {
+            return self.refusal(pod);
+        }
         let phase = self.phase();
         let over = self.is_over();
         let unready: Vec<&str> =
@@ -411,6 +430,16 @@ mod tests {
         let patch = sandbox.patch(&pod, at(2));
         assert_eq!((&patch["status"]["phase"], &patch["status"]["reason"]), (&json!("Failed"), &json!("Evicted")));
         assert_eq!(condition(&patch, "DisruptionTarget")["reason"], "TerminationByKubelet");
+    }
+
+    #[test]
+    fn a_refused_pod_has_no_containers() {
+        let pod = pod("Never", &["runner"]);
+        let mut sandbox = Sandbox::new(&pod, at(0));
+        sandbox.refuse("OutOfcpu");
+        let status = &sandbox.patch(&pod, at(1))["status"];
+        assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("OutOfcpu")));
+        assert!(status.get("containerStatuses").is_none() && sandbox.is_over() && !sandbox.has_started());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use serde_json::json;
 
 for_both_kinds!(
     runners_that_cannot_start_are_not_made_again_and_again,
+    pods_that_the_kubelet_refuses_are_made_again_ever_more_slowly,
     a_quota_is_waited_for_and_blocks_no_other_namespace,
     a_runner_without_its_token_says_so_while_github_fails,
 );
@@ -95,6 +96,30 @@ async fn runners_that_cannot_start_are_not_made_again_and_again(kind: Kind) -> R
         kind.fleet(name, 3).delete(&world).await?;
     }
     settled(&world, 12).await?;
+    end(world).await
+}
+
+async fn pods_that_the_kubelet_refuses_are_made_again_ever_more_slowly(kind: Kind) -> Result<()> {
+    let world = brisk_world(&[], |_| {}).await?;
+    let nodes = world.nodes.as_ref().context("no nodes")?;
+    let refused = nodes.inject(Affected::all(), Trouble::Refused("OutOfcpu"));
+    kind.fleet("web-0", 1).apply(&world).await?;
+    event(&world, "RunnerReplaced", |note| note.contains("never started") && note.contains("OutOfcpu")).await?;
+    // The third attempt that is given up follows half a minute after the first, and the next one comes forty seconds later.
+    until::<RunnerReplicaSet>(&world, "back-off", |sets| {
+        sets.iter().any(|set| {
+            let status = set.status.clone().unwrap_or_default();
+            status.failed_attempts.is_some_and(|attempts| attempts >= 3) && status.backoff_until.is_some()
+        })
+    })
+    .await?;
+    let made = made(&world);
+    ensure!(made.get("web-0").is_some_and(|count| *count <= 6), "{made:?}");
+
+    nodes.heal(refused);
+    settled(&world, 1).await?;
+    let healthy = self::made(&world);
+    ensure!(healthy.get("web-0").is_some_and(|count| *count <= 12), "{healthy:?}");
     end(world).await
 }
 

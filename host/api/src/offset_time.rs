@@ -10,6 +10,12 @@ use k8s_openapi::jiff::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// The last year that RFC 3339 can name. Its last days are later than any [`Timestamp`], whose last one they stand for.
+const LAST_YEAR: i16 = 9999;
+
+/// Of the texts that the format `date-time` admits, those with whole nanoseconds and an offset of less than a day.
+const PATTERN: &str = r"^[^.]+(\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
+
 /// A moment as the user wrote it: RFC 3339, whole seconds, offset kept.
 ///
 /// Recurrence is a matter of wall clocks: midnight in `+09:00` on the first of a month is another day in UTC. The API server keeps the
@@ -70,7 +76,13 @@ impl std::str::FromStr for OffsetTime {
             return Err(error("its offset has seconds".to_owned()));
         }
         let time = pieces.time().ok_or_else(|| error("it has no time of day".to_owned()))?;
-        let timestamp = offset.to_timestamp(pieces.date().to_datetime(time)).map_err(|cause| error(cause.to_string()))?;
+        let written = pieces.date().to_datetime(time);
+        let timestamp = match offset.to_timestamp(written) {
+            Ok(timestamp) => timestamp,
+            // People write the end of that year for "never".
+            Err(_) if written.year() == LAST_YEAR => Timestamp::MAX,
+            Err(cause) => return Err(error(cause.to_string())),
+        };
         Ok(Self { timestamp, offset })
     }
 }
@@ -106,7 +118,7 @@ impl JsonSchema for OffsetTime {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "date-time" })
+        json_schema!({ "type": "string", "format": "date-time", "pattern": PATTERN })
     }
 }
 
@@ -125,6 +137,16 @@ mod tests {
             assert_eq!(time.timestamp().as_second(), unix, "{text}");
             assert_eq!(time.to_string(), text);
             assert_eq!(time.zoned().date().to_string(), "2021-05-01");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_last_year_is_the_last_moment_there_is() {
+        for text in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59+14:00"] {
+            let time: OffsetTime = text.parse().unwrap();
+            assert!(time.timestamp().as_second() >= Timestamp::MAX.as_second() - 86_400, "{text}");
+            let again: OffsetTime = time.to_string().parse().unwrap();
+            assert_eq!((again.timestamp().as_second(), again.offset()), (time.timestamp().as_second(), time.offset()), "{text}");
         }
     }
 

@@ -87,6 +87,12 @@ impl<S> Layer<S> for FenceLayer {
     }
 }
 
+/// Whether a request to the API server asks for a watch, whose answer lasts.
+#[must_use]
+pub fn is_watch<B>(request: &Request<B>) -> bool {
+    *request.method() == Method::GET && request.uri().query().is_some_and(|query| query.contains("watch="))
+}
+
 /// A service behind a fence.
 #[derive(Clone, Debug)]
 pub struct Fenced<S> {
@@ -120,7 +126,7 @@ where
         if !reads && !self.fence.holds() {
             return ready(Err(NotLeader.into())).boxed();
         }
-        let watches = reads && request.uri().query().is_some_and(|query| query.contains("watch="));
+        let watches = is_watch(&request);
         let answer = self.inner.call(request);
         if watches {
             return answer.map_err(Into::into).boxed();

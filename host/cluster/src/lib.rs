@@ -23,6 +23,7 @@ pub mod precedence;
 pub mod seed;
 pub mod status;
 pub mod survey;
+pub mod unreadable;
 pub mod watch;
 
 /// Requests that one reconcile sends at once: enough to hide a round trip, and few beside what the API server grants one client.

@@ -9,8 +9,11 @@ use kube::{Client, Error, Resource};
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::unreadable::{Readable, Unreadable};
+
 /// Reads one page of a list, of this namespace or of all, and gives each object to `take`: no more than one of them is held at a time beside the text of
-/// the answer. Five hundred pods take some 25 MiB otherwise, which the heap keeps. Returns the token of the next page, if there is one.
+/// the answer. Five hundred pods take some 25 MiB otherwise, which the heap keeps. An object that cannot be read is given to `leave_out` and does not
+/// hide the others. Returns the token of the next page, if there is one.
 ///
 /// # Errors
 ///
@@ -20,13 +23,39 @@ pub async fn each<K>(
     namespace: Option<&str>,
     params: &ListParams,
     take: impl FnMut(K),
+    leave_out: impl FnMut(&Unreadable),
 ) -> Result<Option<String>, Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let request = Request::new(K::url_path(&(), namespace)).list(params).map_err(Error::BuildRequest)?;
     let text = client.request_text(request).await?;
-    read(&text, take).map_err(Error::SerdeError)
+    read_each(&text, take, leave_out).map_err(Error::SerdeError)
+}
+
+/// Decodes each object as the type, and as what may be unreadable from the first one on that is not of the type.
+fn read_each<K: DeserializeOwned>(
+    text: &str,
+    mut take: impl FnMut(K),
+    mut leave_out: impl FnMut(&Unreadable),
+) -> Result<Option<String>, serde_json::Error> {
+    let mut taken = 0_usize;
+    let whole = read(text, |object| {
+        taken += 1;
+        take(object);
+    });
+    if whole.is_ok() {
+        return whole;
+    }
+    let mut again = 0_usize;
+    read(text, |one: Readable<K>| {
+        again += 1;
+        match one {
+            Readable::Object(object) if again > taken => take(object),
+            Readable::Object(_) => {}
+            Readable::Unreadable(one) => leave_out(&one),
+        }
+    })
 }
 
 fn read<K: DeserializeOwned>(text: &str, mut take: impl FnMut(K)) -> Result<Option<String>, serde_json::Error> {
@@ -125,6 +154,22 @@ mod tests {
         ] {
             let expected = ["a", "b"].into_iter().take(found).map(str::to_owned).collect();
             assert_eq!(names(&text), Ok((expected, next.map(str::to_owned))), "{text}");
+        }
+    }
+
+    #[test]
+    fn unreadable_object_hides_no_other_one_and_none_comes_twice() {
+        let pod = |name: &str| serde_json::json!({"metadata": {"name": name, "namespace": "ci"}});
+        let mut unreadable = pod("bad");
+        unreadable["status"] = serde_json::json!({"startTime": "10000-01-01T00:00:00Z"});
+        for place in [0, 1, 3] {
+            let mut all = vec![pod("a"), pod("b"), pod("c")];
+            all.insert(place, unreadable.clone());
+            let text = serde_json::json!({"metadata": {"continue": "more"}, "items": all}).to_string();
+            let (mut names, mut left_out) = (Vec::new(), Vec::new());
+            let next = read_each(&text, |pod: Pod| names.push(pod.name_any()), |one| left_out.push(one.to_string())).unwrap();
+            assert_eq!((names.join(" ").as_str(), next.as_deref()), ("a b c", Some("more")));
+            assert!(left_out.len() == 1 && left_out[0].starts_with("ci/bad: "), "{left_out:?}");
         }
     }
 

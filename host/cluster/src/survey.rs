@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
 use crate::answer::is_forbidden;
+use crate::unreadable::{self, Unreadable};
 use crate::{nodes, page};
 
 /// How long what was listed is used, and so at most two lists of nodes a minute.
@@ -48,6 +49,14 @@ pub struct Surveyor {
     client: Client,
     allowed: Arc<Allowed>,
     known: Mutex<Option<Known>>,
+    left_out: Mutex<LeftOut>,
+}
+
+/// What of the lists cannot be read.
+#[derive(Default)]
+struct LeftOut {
+    nodes: unreadable::Known,
+    pods: unreadable::Known,
 }
 
 /// What was found, or that nothing was, until when.
@@ -79,7 +88,7 @@ impl Surveyor {
     /// Lists through this client, and tells of nodes what may be passed on.
     #[must_use]
     pub fn new(client: Client, allowed: Arc<Allowed>) -> Self {
-        Self { client, allowed, known: Mutex::new(None) }
+        Self { client, allowed, known: Mutex::new(None), left_out: Mutex::default() }
     }
 
     /// All nodes as they were half a minute ago at most; none where they may not be listed, or the API server takes its time. Others that ask
@@ -110,24 +119,29 @@ impl Surveyor {
 
     async fn list(&self) -> Result<Survey, Obstacle> {
         let mut survey = Survey::default();
-        self.pages::<Node>("", |node| {
-            survey.hosts.insert(node.name_any(), host(&node, &self.allowed));
-        })
-        .await?;
-        self.pages::<Pod>(PODS_ON_NODES, |pod| survey.count(&pod)).await?;
+        let mut left_out = self.left_out.lock().await;
+        let take = |node: Node| drop(survey.hosts.insert(node.name_any(), host(&node, &self.allowed)));
+        self.pages::<Node>("", take, &mut left_out.nodes).await?;
+        self.pages::<Pod>(PODS_ON_NODES, |pod| survey.count(&pod), &mut left_out.pods).await?;
         Ok(survey)
     }
 
-    async fn pages<K>(&self, fields: &str, mut take: impl FnMut(K)) -> Result<(), Obstacle>
+    async fn pages<K>(&self, fields: &str, mut take: impl FnMut(K), left_out: &mut unreadable::Known) -> Result<(), Obstacle>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
         let mut params = ListParams::default().limit(PAGE).fields(fields);
+        let kind = K::kind(&());
+        left_out.begin();
         for _ in 0..PAGES {
             let failed = |source| Obstacle::Api { what: K::plural(&()).into_owned(), source: Box::new(source) };
-            match page::each(&self.client, None, &params, &mut take).map_err(failed).await? {
+            let leave_out = |one: &Unreadable| left_out.list(&kind, one);
+            match page::each(&self.client, None, &params, &mut take, leave_out).map_err(failed).await? {
                 Some(next) => params = params.continue_token(&next),
-                None => return Ok(()),
+                None => {
+                    left_out.end();
+                    return Ok(());
+                }
             }
         }
         Err(Obstacle::TooMany)

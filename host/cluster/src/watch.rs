@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -13,13 +14,14 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use pacer_core::shard::Share;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 
 use crate::answer::{is_forbidden, is_not_found};
 use crate::index::{Index, Indexer, Keys};
+use crate::unreadable::{self, LeftOut};
 
 /// A watch that failed is tried again after this at the latest. There is one per kind and one operator that acts, so that a short time costs
 /// the API server little, and until then decisions are made on what was true before.
@@ -28,14 +30,19 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Objects that changed, appeared or vanished, for as long as they are polled.
 pub type Changes<K> = futures::stream::BoxStream<'static, Result<K, watcher::Error>>;
 
-/// Whether each of some stores holds what the API server has. A store's own way to wait for that wakes one waiter only.
+/// Whether each of some stores holds what the API server has, and how many objects none of them can hold. A store's own way to wait wakes one
+/// waiter only.
 #[derive(Clone, Debug, Default)]
-pub struct Filled(Vec<Receiver<bool>>);
+pub struct Filled {
+    all: Vec<Receiver<bool>>,
+    /// Of each watched kind, how many objects cannot be read.
+    unreadable: Vec<(String, Arc<AtomicUsize>)>,
+}
 
 impl Filled {
     /// Waits until all of them do. False when a watch ended before.
     pub async fn wait(&self) -> bool {
-        for filled in &self.0 {
+        for filled in &self.all {
             if filled.clone().wait_for(|filled| *filled).await.is_err() {
                 return false;
             }
@@ -45,13 +52,18 @@ impl Filled {
 
     /// Something else that has to be known before anything is decided.
     pub fn also(&mut self, known: Receiver<bool>) {
-        self.0.push(known);
+        self.all.push(known);
     }
 
     /// Whether all of them do.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.0.iter().all(|filled| *filled.borrow())
+        self.all.iter().all(|filled| *filled.borrow())
+    }
+
+    /// Each watched kind, and how many of its objects the API server has and no store, because they [cannot be read](crate::unreadable).
+    pub fn unreadable(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.unreadable.iter().map(|(kind, count)| (kind.as_str(), count.load(Ordering::Relaxed)))
     }
 }
 
@@ -133,13 +145,12 @@ where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Default + Eq + Hash + Clone,
 {
-    let api: Api<K> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
     let (is_filled, receiver) = tokio::sync::watch::channel(false);
-    filled.0.push(receiver);
-    let watched = watcher(api, config).backoff(WatchBackoff::default());
+    filled.all.push(receiver);
+    let unreadable = Arc::new(AtomicUsize::new(0));
+    filled.unreadable.push((K::kind(&K::DynamicType::default()).into_owned(), unreadable.clone()));
+    let left_out = LeftOut::new(store.clone(), share, unreadable);
+    let watched = unreadable::watch(client, namespace, config, left_out).backoff(WatchBackoff::default());
     let ours = watched.try_filter(move |event| std::future::ready(concerns(event, share)));
     let noted = ours.modify(trim).inspect_ok(move |event| note(event));
     let events = noted.reflect(writer).inspect_ok(move |event| {

@@ -343,6 +343,7 @@ impl Collector for Scrape {
         // What the whole process has once is the same in all of them.
         let Some(any) = all.first() else { return Ok(()) };
         targets(&mut encoder, &all)?;
+        unreadable(&mut encoder, &all)?;
         claims(&mut encoder, &all)?;
         runners(&mut encoder, &all)?;
         failures(&mut encoder, &all)?;
@@ -412,6 +413,17 @@ fn targets(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<
         gauge(encoder, &format!("{label}_spec_replicas"), help, &of_kind.map(row).collect::<Vec<_>>())?;
     }
     Ok(())
+}
+
+/// Every kind has a series from the start, so that an alert can tell none from unknown.
+fn unreadable(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for (kind, count) in all.iter().flat_map(|sources| sources.stores.unreadable()) {
+        *counts.entry(kind).or_default() += count;
+    }
+    let row = |(kind, count): (&str, usize)| (vec![("kind", String::from(kind))], i64::try_from(count).unwrap_or(i64::MAX));
+    let rows: Vec<_> = counts.into_iter().map(row).collect();
+    gauge(encoder, "pacer_unreadable_objects", "Objects of the API server that cannot be read and are left out, by kind", &rows)
 }
 
 /// Claims of RunnerSets by what can be done with them.

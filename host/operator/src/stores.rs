@@ -147,6 +147,11 @@ impl Stores {
         self.filled.is_complete()
     }
 
+    /// Each watched kind, and how many of its objects the API server has and no store, because they cannot be read.
+    pub fn unreadable(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.filled.unreadable()
+    }
+
     /// Runners that a set owns.
     #[must_use]
     pub fn runners_of(&self, set: &Uid) -> Vec<Arc<Runner>> {

@@ -1,6 +1,7 @@
 //! The cluster, as people reach it: kubeconfig, context, namespace.
 
 use std::fmt::Debug;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Config, Resource};
+use pacer_cluster::unreadable;
 use serde::de::DeserializeOwned;
 
-use crate::reread;
+use crate::{plain, reread};
 
 /// Longest wait for an answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +41,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Objects of a kind, of the namespace or of all, with labels that fit the selector.
+    /// Objects of a kind, of the namespace or of all, with labels that fit the selector. Those that cannot be read are left out, and told of on
+    /// standard error.
     pub(crate) async fn list<K>(&self, all: bool, selector: &str) -> Result<Vec<K>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
@@ -49,8 +52,13 @@ impl Cluster {
             false => (Api::namespaced(self.client.clone(), &self.namespace), format!(" of namespace {}", self.namespace)),
         };
         let parameters = ListParams::default().labels(selector);
-        let listed = api.list(&parameters).await;
-        Ok(listed.with_context(|| format!("listing {}{place}", K::plural(&())))?.items)
+        let listed = unreadable::list(&api, &parameters).await;
+        let (items, unreadable) = listed.with_context(|| format!("listing {}{place}", K::plural(&())))?;
+        for one in unreadable {
+            let told = format!("pacer: {} {one}; it cannot be read and is left out", K::kind(&()));
+            let _closed = writeln!(std::io::stderr(), "{}", plain::line(&told));
+        }
+        Ok(items)
     }
 }
 

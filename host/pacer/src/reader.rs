@@ -3,8 +3,9 @@
 use std::fmt::Debug;
 
 use kube::api::ListParams;
-use kube::core::{DynamicResourceScope, NamespaceResourceScope, ObjectList, PartialObjectMeta};
+use kube::core::{DynamicResourceScope, NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
+use pacer_cluster::unreadable;
 use serde::de::DeserializeOwned;
 
 /// HTTP status of what does not exist.
@@ -66,8 +67,11 @@ impl Reader {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        let parameters = ListParams::default().labels(selector);
-        let listed = api.list(&parameters).await;
+        let listed = unreadable::list(api, &ListParams::default().labels(selector)).await;
+        let listed = listed.map(|(items, unreadable)| {
+            self.unread.extend(unreadable.iter().map(|one| format!("{plural} {one}")));
+            items
+        });
         self.taken(plural, listed)
     }
 
@@ -81,12 +85,12 @@ impl Reader {
             None => Api::all(self.client.clone()),
         };
         let listed = api.list_metadata(&ListParams::default()).await;
-        self.taken(&K::plural(&()), listed)
+        self.taken(&K::plural(&()), listed.map(|list| list.items))
     }
 
-    fn taken<T: Clone>(&mut self, plural: &str, listed: kube::Result<ObjectList<T>>) -> Vec<T> {
+    fn taken<T>(&mut self, plural: &str, listed: kube::Result<Vec<T>>) -> Vec<T> {
         match listed {
-            Ok(list) => list.items,
+            Ok(items) => items,
             // Not installed. The answer to a group that nobody serves is text, so that its reason is not to be had.
             Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Vec::new(),
             Err(error) => {

@@ -22,9 +22,10 @@ use futures::stream::{BoxStream, StreamExt as _, select_all};
 use jiff::Timestamp;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerSet, duration};
 use pacer_cluster::nodes::Nodes;
+use pacer_cluster::unreadable;
 use pacer_core::allowed::Allowed;
 use pacer_core::node;
 use pacer_operator::target::Target;
@@ -225,19 +226,23 @@ fn follow<K>(
     listed: Option<Listed>,
 ) -> Changes
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
 {
-    let api: Api<K> = match all {
-        true => Api::all(cluster.client.clone()),
-        false => Api::namespaced(cluster.client.clone(), &cluster.namespace),
-    };
+    let namespace = (!all).then_some(cluster.namespace.as_str());
     let change = move |event: watcher::Event<K>| match event {
         watcher::Event::Apply(object) | watcher::Event::InitApply(object) => changed(Box::new(object)),
         watcher::Event::Delete(object) => gone(Box::new(object)),
         watcher::Event::Init => listed.map(Change::ListingBegins),
         watcher::Event::InitDone => listed.map(Change::ListingEnds),
     };
-    let events = watcher(api, watcher::Config::default()).default_backoff().filter_map(move |event| {
+    let events = unreadable::events::<K>(&cluster.client, namespace, watcher::Config::default());
+    let events = events.default_backoff().filter_map(move |event| {
         let change = match event {
             Ok(event) => change(event).map(Ok),
             // What may not be read will not be readable in a moment either.

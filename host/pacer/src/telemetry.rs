@@ -31,7 +31,10 @@ pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
         Ok(directives) if !directives.is_empty() => EnvFilter::try_new(directives)?,
         _ => {
             let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
-            EnvFilter::try_new(format!("{},{}", level.min(Level::WARN), ours.join(",")))?
+            let others = level.min(Level::WARN);
+            // There kube writes the whole text of an answer that it cannot decode, with the secrets in it. Whoever asked tells the error.
+            let kube = format!("kube_client::client=error,kube_client::client::tls={others}");
+            EnvFilter::try_new(format!("{others},{kube},{}", ours.join(",")))?
         }
     };
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

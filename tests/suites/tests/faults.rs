@@ -23,5 +23,7 @@ mod nodes;
 mod orphans;
 #[path = "faults/starts.rs"]
 mod starts;
+#[path = "faults/unreadable.rs"]
+mod unreadable;
 #[path = "faults/webhooks.rs"]
 mod webhooks;

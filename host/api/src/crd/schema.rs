@@ -20,6 +20,14 @@ const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
 const QUANTITY_PATTERN: &str =
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
+/// The definition of numbers that may be names.
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+
+/// Of the moments that the format `date-time` admits, those that the types can hold: before the year 9900, in whole nanoseconds, with an offset of less
+/// than a day. An object with another one could be stored and not be read. The types end with the year 9999, which a longer pattern would say: kubectl
+/// keeps a definition in an annotation of at most 256 KiB.
+const MOMENT_PATTERN: &str = r"^([0-8][0-9]|9[0-8])[^.]+(\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
+
 /// The structural schema of `T`.
 pub(super) fn of<T: JsonSchema>() -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
@@ -115,6 +123,8 @@ impl Structural<'_> {
                 "anyOf": [{"type": "integer"}, {"type": "string"}],
                 "pattern": QUANTITY_PATTERN,
             }),
+            // Without bounds the API server takes any 64-bit number, and the type has 32.
+            INT_OR_STRING => json!({"x-kubernetes-int-or-string": true, "minimum": i32::MIN, "maximum": i32::MAX}),
             name => {
                 let definition = self.definitions.get(name).cloned().unwrap_or_default();
                 self.resolve(definition, name.starts_with(CORE))
@@ -152,7 +162,8 @@ fn hoist_variants(schema: &mut Map<String, Value>) {
     schema.insert("enum".to_owned(), Value::Array(values));
 }
 
-/// Leaves one type, no null among the values, and no format that the API server does not know.
+/// Leaves one type, no null among the values, and no format that the API server does not know; where a format admits what the type cannot hold, the
+/// rest is bounded.
 fn plain_type(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get("type") {
         let kept = types.iter().find(|name| *name != "null").cloned();
@@ -161,7 +172,17 @@ fn plain_type(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = schema.get_mut("enum") {
         values.retain(|value| !value.is_null());
     }
-    if schema.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+    let format = schema.get("format").and_then(Value::as_str).map(str::to_owned);
+    match format.as_deref() {
+        Some("date-time") => {
+            schema.entry("pattern").or_insert_with(|| json!(MOMENT_PATTERN));
+        }
+        Some("uint32") => {
+            schema.entry("maximum").or_insert_with(|| json!(u32::MAX));
+        }
+        _ => {}
+    }
+    if format.is_some_and(|format| format.starts_with("uint")) {
         schema.insert("format".to_owned(), json!("int64"));
     }
 }

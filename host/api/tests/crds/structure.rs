@@ -58,6 +58,19 @@ fn check(schema: &Value, path: &str, faults: &mut Vec<String>) {
     if schema.get("format").and_then(Value::as_str).is_some_and(|format| !FORMATS.contains(&format)) {
         fault("unknown format");
     }
+    // What the type cannot hold must not be stored.
+    let has = |key: &str| schema.get(key).is_some();
+    if schema.get("format") == Some(&json!("date-time")) && !has("pattern") {
+        fault("moments that cannot be read");
+    }
+    let is_quantity = has("anyOf") && has("pattern");
+    if int_or_string && !is_quantity && !(has("minimum") && has("maximum")) {
+        fault("numbers beyond 32 bits");
+    }
+    if type_ == Some("integer") && !["int32", "int64"].contains(&schema.get("format").and_then(Value::as_str).unwrap_or_default())
+    {
+        fault("numbers without bounds");
+    }
     for name in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
         if schema["properties"].get(name.as_str().unwrap()).is_none() {
             fault("requires what it does not have");

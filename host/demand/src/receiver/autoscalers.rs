@@ -187,7 +187,16 @@ impl Autoscalers {
 
     /// Waits until every store holds what the API server has. False when a watch ended before.
     pub(super) async fn full(&self) -> bool {
-        self.stores().filled.wait().await
+        loop {
+            let stores = self.stores();
+            if stores.filled.wait().await {
+                return true;
+            }
+            // The watches of these stores end as well once others are read.
+            if Arc::ptr_eq(&stores, &self.stores()) {
+                return false;
+            }
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -387,6 +396,25 @@ mod tests {
 
     fn trigger() -> Value {
         json!([{"githubEvent": {"workflowJob": {}}, "duration": "30m"}])
+    }
+
+    #[tokio::test]
+    async fn other_stores_that_are_full_count_when_its_own_end_before_they_are_filled() {
+        for others in [true, false] {
+            let all = autoscalers(vec![], vec![], vec![]);
+            let (own_watch, is_filled) = tokio::sync::watch::channel(false);
+            let mut filled = Filled::default();
+            filled.also(is_filled);
+            all.read_from(Stores { filled, ..Stores::clone(&all.stores()) });
+            let full = all.full();
+            tokio::pin!(full);
+            assert!(futures::poll!(&mut full).is_pending());
+            if others {
+                all.read_from(Stores { filled: Filled::default(), ..Stores::clone(&all.stores()) });
+            }
+            drop(own_watch);
+            assert_eq!(full.await, others);
+        }
     }
 
     #[test]

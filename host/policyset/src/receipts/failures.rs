@@ -14,6 +14,7 @@ use kube::api::ListParams;
 use kube::{Client, ResourceExt};
 use pacer_api::names::label;
 use pacer_cluster::page;
+use pacer_cluster::unreadable::Unreadable;
 use pacer_cluster::watch::Range;
 use pacer_core::failures::{AGE, Failure, LIMIT};
 use pacer_policy::Decision;
@@ -52,7 +53,8 @@ pub async fn failures(client: &Client, range: Range<'_>, now: Timestamp) -> Resu
                 shelves.extend(Shelf::of(object, now));
             }
         };
-        let next = page::each(client, range.namespace, &params, take).await?;
+        let leave_out = |one: &Unreadable| tracing::warn!(configmap = %one, "receipts cannot be read and are left out");
+        let next = page::each(client, range.namespace, &params, take, leave_out).await?;
         // Decompressing is work, and whatever else goes on shall not wait for it.
         let reading = spawn_blocking(move || {
             for shelf in &shelves {

@@ -372,7 +372,7 @@ where
 /// When the API server refuses, does not answer, or answers what is no list.
 pub async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<(Vec<K>, Vec<Unreadable>), kube::Error>
 where
-    K: Clone + DeserializeOwned,
+    K: Resource + Clone + DeserializeOwned,
 {
     let request = Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
     let text = api.clone().into_client().request_text(request).await?;

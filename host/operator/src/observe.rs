@@ -649,8 +649,7 @@ mod tests {
         let runner = |state: serde_json::Value, restarts: i32| json!([{"name": "runner", "ready": false, "image": "", "imageID": "", "restartCount": restarts, "state": state}]);
         let ended = json!({"terminated": {"exitCode": 1}});
         let waiting = json!({"waiting": {"reason": "PodInitializing"}});
-        let docker =
-            json!([{"name": "docker", "ready": true, "image": "", "imageID": "", "restartCount": 0, "state": ended.clone()}]);
+        let docker = json!([{"name": "docker", "ready": true, "image": "", "imageID": "", "restartCount": 0, "state": ended}]);
         for (what, phase, containers, expected) in [
             ("refused", "Failed", json!([]), true),
             ("init container failed", "Failed", runner(waiting.clone(), 0), true),

@@ -65,7 +65,7 @@ impl Reader {
 
     async fn list<K>(&mut self, api: &Api<K>, plural: &str, selector: &str) -> Vec<K>
     where
-        K: Clone + DeserializeOwned + Debug,
+        K: Resource + Clone + DeserializeOwned + Debug,
     {
         let listed = unreadable::list(api, &ListParams::default().labels(selector)).await;
         let listed = listed.map(|(items, unreadable)| {

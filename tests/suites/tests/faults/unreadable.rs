@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use pacer_harness::world::World;
 use pacer_suites::fleet::{Kind, runner_set};
 use pacer_suites::{PATIENCE, apply, brisk_world, deployment, end, figure, for_both_kinds, kubectl, runners, settled};
-use serde_json::json;
+use serde_json::{Value, json};
 
 for_both_kinds!(an_unreadable_fleet_stops_no_other_one);
 
@@ -48,7 +48,8 @@ async fn an_unreadable_fleet_stops_no_other_one(kind: Kind) -> Result<()> {
         Kind::RunnerDeployment => deployment("odd", 1),
         Kind::RunnerSet => runner_set("odd", 1),
     };
-    odd["spec"]["effectiveTime"] = json!(TOO_LATE);
+    let spec = odd.pointer_mut("/spec").and_then(Value::as_object_mut).context("no spec")?;
+    spec.insert("effectiveTime".to_owned(), json!(TOO_LATE));
     apply(&world, &odd).await?;
     let unreadable = format!("pacer_unreadable_objects{{kind=\"{}\"}}", kind.as_str());
     let counted = async |world: &World, wanted: u64| {

@@ -173,7 +173,7 @@ fn what_the_operator_refuses_is_told_before_it_takes_over() {
     let nowhere = json!({"labels": ["new"]});
     objects.deployments = vec![object(json!({
         "metadata": metadata("nowhere", &json!([]), &json!({})),
-        "spec": {"replicas": 2, "template": {"spec": nowhere.clone()}},
+        "spec": {"replicas": 2, "template": {"spec": nowhere}},
     }))];
     objects.runners.push(object(json!({"metadata": metadata("lost", &json!([]), &json!({})), "spec": nowhere})));
     let fates = all(&objects, &[], Timestamp::UNIX_EPOCH);

@@ -13,8 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The last year that RFC 3339 can name. Its last days are later than any [`Timestamp`], whose last one they stand for.
 const LAST_YEAR: i16 = 9999;
 
-/// Of the texts that the format `date-time` admits, those with whole nanoseconds and an offset of less than a day.
-const PATTERN: &str = r"^[^.]+(\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
+/// Of the texts that the format `date-time` admits, those with whole nanoseconds and an offset of less than a day. The API server takes any
+/// character for the point of the fraction and ignores what follows a second T, so that the number of digits is fixed here.
+const PATTERN: &str = r"^[-0-9]{10}[Tt][0-9:]{8}(\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
 
 /// A moment as the user wrote it: RFC 3339, whole seconds, offset kept.
 ///

@@ -4,7 +4,7 @@
 //! Answers are decoded as the type first. Only where that fails is each object decoded on its own, so that nothing is spent on this otherwise.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::api::ListParams;
 use kube::core::request::Request;
 use kube::core::{NamespaceResourceScope, ObjectList};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use pacer_core::shard::Share;
@@ -32,8 +32,9 @@ const REASON: usize = 300;
 /// An object that its type cannot hold.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
-    /// All of its metadata; name, namespace, UID and version alone where the metadata is what cannot be read.
+    /// All of its metadata; what [`Identity`] has of it where the metadata is what cannot be read.
     metadata: ObjectMeta,
+    /// Which field it is, and what is wrong with it.
     reason: String,
 }
 
@@ -61,7 +62,7 @@ pub(crate) enum Readable<K> {
     Unreadable(Box<Unreadable>),
 }
 
-/// What every object has, in metadata of which something else cannot be read.
+/// What is kept of metadata of which something else cannot be read: which object it is, and what its deletion takes.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Identity {
@@ -69,6 +70,35 @@ struct Identity {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "if_readable")]
+    deletion_timestamp: Option<Time>,
+}
+
+/// Long grace periods put this moment beyond the years that can be read; that must not hide the object.
+fn if_readable<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
+    let value = Value::deserialize(from)?;
+    Ok(Time::deserialize(value).ok())
+}
+
+impl From<Identity> for ObjectMeta {
+    fn from(identity: Identity) -> Self {
+        Self {
+            name: identity.name,
+            namespace: identity.namespace,
+            uid: identity.uid,
+            resource_version: identity.resource_version,
+            labels: identity.labels,
+            annotations: identity.annotations,
+            owner_references: identity.owner_references,
+            finalizers: identity.finalizers,
+            deletion_timestamp: identity.deletion_timestamp,
+            ..Self::default()
+        }
+    }
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
@@ -79,12 +109,14 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
             Err(error) => error,
         };
         let metadata = value.get("metadata").ok_or_else(|| D::Error::custom(&error))?;
-        let metadata = ObjectMeta::deserialize(metadata).or_else(|_| {
-            let Identity { name, namespace, uid, resource_version } = Identity::deserialize(metadata)?;
-            Ok(ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() })
-        });
-        let metadata = metadata.map_err(|_: serde_json::Error| D::Error::custom(&error))?;
-        let reason = error.to_string().chars().take(REASON).collect();
+        let metadata = ObjectMeta::deserialize(metadata).or_else(|_| Identity::deserialize(metadata).map(ObjectMeta::from));
+        let metadata = metadata.map_err(|_| D::Error::custom(&error))?;
+        // Decoded once more, since keeping track of the field would slow down every object that can be read.
+        let reason = match serde_path_to_error::deserialize::<_, K>(&value) {
+            Ok(_) => error.to_string(),
+            Err(with_path) => with_path.to_string(),
+        };
+        let reason = reason.chars().take(REASON).collect();
         Ok(Self::Unreadable(Box::new(Unreadable { metadata, reason })))
     }
 }
@@ -167,12 +199,18 @@ impl Known {
         if self.now.get(&key) == Some(&unreadable.metadata.resource_version) {
             return;
         }
+        // Nobody removes the finalizers of an object that could never be read.
+        let cure = if unreadable.metadata.deletion_timestamp.is_some() {
+            "correct the field, or take the finalizers away"
+        } else {
+            "correct the field that the error is about, or delete the object"
+        };
         tracing::warn!(
             kind,
             namespace = key.namespace,
             name = key.name,
             error = unreadable.reason,
-            cure = "correct the field that the error is about, or delete the object",
+            cure,
             "an object cannot be read and is left out; what was read of it earlier still counts"
         );
     }
@@ -215,7 +253,9 @@ where
         let stored = self.store.get(&reference).filter(|stored| stored.meta().uid == unreadable.metadata.uid)?;
         let mut last = K::clone(&stored);
         if unreadable.metadata.deletion_timestamp.is_some() {
-            *last.meta_mut() = unreadable.metadata.clone();
+            let before = std::mem::replace(last.meta_mut(), unreadable.metadata.clone());
+            let now = last.meta_mut();
+            now.creation_timestamp = now.creation_timestamp.take().or(before.creation_timestamp);
         }
         Some(last)
     }
@@ -352,7 +392,7 @@ where
     stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) })
 }
 
-/// The events of a watch that fills no store. An object that becomes unreadable is not told of before it can be read again; a listing lacks it.
+/// The events of a watch. An object that becomes unreadable is listed as it was, and its deletion is told; one that could never be read is not told of.
 pub fn events<K>(
     client: &Client,
     namespace: Option<&str>,
@@ -361,8 +401,8 @@ pub fn events<K>(
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let (nothing, _) = kube::runtime::reflector::store::<K>();
-    watch(client, namespace, config, LeftOut::new(nothing, None, Arc::default()))
+    let (store, writer) = reflector::store::<K>();
+    reflector::reflector(writer, watch(client, namespace, config, LeftOut::new(store, None, Arc::default())))
 }
 
 /// Lists objects; those that cannot be read are apart.

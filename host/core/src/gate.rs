@@ -110,7 +110,7 @@ pub enum GateError {
         job: u64,
     },
     /// An identifier that can't be stored.
-    #[error("reservation id {id:?} must have 1 to {RESERVATION_ID_BYTES} bytes and no control characters")]
+    #[error("reservation id {id:?} must have 1 to {RESERVATION_ID_BYTES} bytes and no control characters or invisible ones")]
     ReservationId {
         /// The identifier, scrubbed and shortened.
         id: String,

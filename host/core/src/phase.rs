@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{Container, PodFacts, PodPhase, Refuser, Remote, RunnerFacts};
+use crate::facts::{Container, Disruption, PodFacts, PodPhase, Refuser, Remote, RunnerFacts};
 use crate::policy::Counts;
 
 /// A ready pod that GitHub does not list is not yet worth a question before this age: configuring takes a few seconds.
@@ -348,6 +348,7 @@ fn ended(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Trouble {
         ("Evicted" | "Preempting" | "TerminationByKubelet" | "Shutdown" | "NodeShutdown" | "Terminated", _) => Cause::Evicted,
         // An end that was reported before the node vanished is the better explanation.
         _ if (pod.node_gone && exit.is_none()) || reason == "NodeLost" => Cause::NodeLost,
+        _ if pod.never_started && pod.disruption == Some(Disruption::NodeLost) => Cause::NodeLost,
         ("OOMKilled", _) => Cause::OomKilled,
         (_, Some(DEPRECATED_EXIT)) => Cause::DeprecatedVersion,
         _ if says_deprecated(message) => Cause::DeprecatedVersion,
@@ -373,7 +374,8 @@ fn ended(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Trouble {
 /// Whether it failed before it ever started, and neither its node nor somebody's deletion is the reason. What was seen of it at GitHub is the better
 /// proof: kubelets before Kubernetes 1.22 leave no container in the status of a pod that they evict.
 fn never_started(runner: &RunnerFacts, pod: &PodFacts) -> bool {
-    let is_taken_away = pod.node_gone || pod.deleting.is_some() || pod.reason == "NodeLost";
+    // A refused pod has no such condition: only one that was admitted can be evicted.
+    let is_taken_away = pod.node_gone || pod.deleting.is_some() || pod.disruption.is_some() || pod.reason == "NodeLost";
     pod.never_started && !is_taken_away && !runner.was_registered() && !runner.had_job
 }
 

@@ -18,6 +18,9 @@ pub const UNSEEN: Duration = Duration::from_secs(10);
 /// quota that refuses it may do so for ever, and a pool whose runners are not replaced meanwhile would drain.
 pub const UNACCEPTED: Duration = Duration::from_mins(1);
 
+/// A number that is refused is sent again within this, as long as somebody needs it.
+const LOST: SignedDuration = SignedDuration::from_mins(2);
+
 /// A desired number, and the finished runners that it accounts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accounted {
@@ -112,8 +115,11 @@ impl ReplacementHold {
     }
 
     /// Takes finished runners for accounted for by a number that was announced while the set has kept an older one for too long.
-    fn give_up(&mut self, announced: &[Accounted], effective: Timestamp, instant: Instant) {
-        let Some(newest) = announced.iter().rfind(|number| number.effective > effective) else {
+    fn give_up(&mut self, set: &Replicas, announced: &[Accounted], effective: Timestamp, now: Timestamp, instant: Instant) {
+        // One that was lost and that nobody sends again says nothing of the next one.
+        let is_lost = |number: &Accounted| set.missing == 0 && now.duration_since(number.effective) >= LOST;
+        let newest = announced.iter().rfind(|number| number.effective > effective).filter(|number| !is_lost(number));
+        let Some(newest) = newest else {
             self.kept = None;
             return;
         };
@@ -152,7 +158,7 @@ impl ReplacementHold {
                 announced.copied().unwrap_or(Accounted { effective, finished: if is_first { 0 } else { self.finished } })
             }
         };
-        self.give_up(announced, effective, instant);
+        self.give_up(set, announced, effective, now, instant);
         let current = Accounted { finished: current.finished.max(self.replaced), ..current };
         self.current = Some(current);
         u32::try_from(self.finished.saturating_sub(current.finished)).unwrap_or(u32::MAX)
@@ -239,6 +245,20 @@ mod tests {
         assert_eq!(hold.held(&replicas(60, 1), &sent, at(70), later(70)), 1);
         assert_eq!(hold.held(&replicas(60, 1), &sent, at(129), later(129)), 1);
         assert_eq!(hold.held(&replicas(60, 1), &sent, at(130), later(130)), 0);
+    }
+
+    #[test]
+    fn number_that_was_lost_does_not_end_the_wait_for_the_next_one() {
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let mut hold = ReplacementHold::default();
+        let sent = [announced(1, 0), announced(5, 0)];
+        assert_eq!(hold.held(&replicas(1, 0), &sent, at(6), later(6)), 0);
+        assert_eq!(hold.held(&replicas(1, 0), &sent, at(200), later(200)), 0);
+        hold.count(1);
+        let sent = [announced(1, 0), announced(5, 0), announced(205, 1)];
+        assert_eq!(hold.held(&replicas(1, 1), &sent, at(206), later(206)), 1);
+        assert_eq!(hold.held(&replicas(1, 1), &sent, at(266), later(266)), 0);
     }
 
     #[test]

@@ -166,17 +166,17 @@ fn a_text_declares_the_facts_that_it_reads() {
 fn a_text_that_describes_itself_wrongly_is_refused_with_the_mistake() {
     let decides = "export function scaleDown() { return []; }";
     for (wrong, words) in [
-        ("export const reads = 'room';", "reads is a text and not a list of texts, such as [\"node-labels\"]"),
-        ("export const reads = null;", "reads is nothing and not a list of texts"),
-        ("export const reads = { room: true };", "reads is an object and not a list of texts"),
-        ("export const reads = ['room', 7];", "reads[1] is a number and not a text"),
+        ("export const reads = 'room';", "reads must be an array of strings, such as [\"node-labels\"], and is a string"),
+        ("export const reads = null;", "and is nothing"),
+        ("export const reads = { room: true };", "and is an object"),
+        ("export const reads = ['room', 7];", "reads[1] must be a string, and is a number"),
         (
             "export const lifecycle = { describe: () => ({ attributes: [['reads', ['room']]] }) };",
-            "describe returned what is wrong: attributes: a text is expected, found a list",
+            "describe returned a wrong value: attributes: a string is expected, found an array",
         ),
         (
             "export const lifecycle = { describe: () => ({ attributes: { reads: 'room' } }) };",
-            "describe returned what is wrong: attributes: a list is expected, found an object",
+            "describe returned a wrong value: attributes: an array is expected, found an object",
         ),
         (
             "export const lifecycle = { describe() { throw new Error('not now'); } };",
@@ -350,14 +350,14 @@ fn answers_of_a_wrong_form_say_where() {
         ("return [{ reason: 'x' }];", "it returned choices[0] without index"),
         (
             "return [{ index: 0 }, { index: 'one' }];",
-            "it returned choices[1] that is wrong: index: a whole number from 0 to 4294967295 is expected, found \"one\"",
+            "it returned a wrong choices[1]: index: a whole number from 0 to 4294967295 is expected, found \"one\"",
         ),
         (
             "return [{ index: -1 }];",
-            "it returned choices[0] that is wrong: index: a whole number from 0 to 4294967295 is expected, found -1",
+            "it returned a wrong choices[0]: index: a whole number from 0 to 4294967295 is expected, found -1",
         ),
-        ("return [{ index: 0, reason: ['x'] }];", "choices[0] that is wrong: reason: a text is expected, found a list"),
-        ("return [{ index: 0, attributes: [['a']] }];", "attributes: a list of 2 items is expected, found 1"),
+        ("return [{ index: 0, reason: ['x'] }];", "a wrong choices[0]: reason: a string is expected, found an array"),
+        ("return [{ index: 0, attributes: [['a']] }];", "attributes: an array of 2 items is expected, found 1"),
         (
             "return Promise.resolve([]);",
             "scaleDown returned a promise: a policy can't wait for anything, so scaleDown must not be async",

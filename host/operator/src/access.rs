@@ -416,6 +416,12 @@ impl Accesses {
         Access { shared, github, key }
     }
 
+    /// The scopes that are listed, with whichever credentials.
+    #[must_use]
+    pub fn scopes(&self) -> HashSet<Scope> {
+        lock(&self.held).keys().map(|(_, scope)| scope.clone()).collect()
+    }
+
     /// The access of a configuration whose scope is listed already: no listing begins. None where it is not listed with these credentials.
     ///
     /// # Errors
@@ -423,9 +429,6 @@ impl Accesses {
     /// As [`Self::get`].
     pub async fn listed(&self, namespace: &str, config: &RunnerConfig) -> Result<Option<Access>, Error> {
         let scope = config.scope()?;
-        if !lock(&self.held).keys().any(|(_, listed)| *listed == scope) {
-            return Ok(None);
-        }
         let github = self.github(namespace, config.credentials_secret()).await?;
         let shared = lock(&self.held).get(&(github.id().clone(), scope)).cloned();
         Ok(shared.map(|shared| Access { shared, github, key: Arc::from(credentials_key(namespace, config)) }))

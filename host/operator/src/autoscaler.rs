@@ -184,20 +184,21 @@ impl Autoscalers {
             return Ok(Action::requeue(wait));
         }
         let proof = self.proof(of).await;
+        let mut kept = None;
         let outcome = match self.step(of).await {
             Ok(outcome) => outcome,
             Err(Stop::Problem(problem)) => {
                 if problem.has_no_target() {
                     self.stop_reading(of);
                 }
-                self.keep(of).await?;
+                kept = self.keep(of).await?;
                 Outcome::Problem(problem)
             }
             Err(Stop::Failed(error)) => return Err(error),
         };
         let next = outcome.next(of.clock.now).unwrap_or(self.settings.sync_period).min(self.settings.sync_period);
         let later = self.write_status(of, &outcome, &proof).await?;
-        let later = later.min(proof.recheck().unwrap_or(later));
+        let later = [proof.recheck(), kept].into_iter().flatten().fold(later, Duration::min);
         Ok(Action::requeue(next.min(later).max(Duration::from_millis(1))))
     }
 
@@ -226,14 +227,15 @@ impl Autoscalers {
 
     /// Keeps the target of an autoscaler that can't decide at its number: runners that finish are replaced meanwhile, or none would be left in
     /// the end.
-    async fn keep(&self, of: Subject<'_>) -> Result<(), Error> {
+    ///
+    /// Returns how long the number waits, where it does.
+    async fn keep(&self, of: Subject<'_>) -> Result<Option<Duration>, Error> {
         let target = TargetRef::of(of.object).and_then(|named| self.cluster.stores.target(&named));
-        let Some(target) = target.filter(|target| !target.is_leaving()) else { return Ok(()) };
+        let Some(target) = target.filter(|target| !target.is_leaving()) else { return Ok(None) };
         let fleet = self.fleet(&target);
         // What events say of runners at work stays true, and protects them.
         self.tell_runners(of, &fleet, &self.demand.ledgers.read(of.object), &Demand::default()).await;
-        self.apply(of, &target, &fleet, target.replicas(), &"the autoscaler can't decide and keeps its number").await?;
-        Ok(())
+        self.apply(of, &target, &fleet, target.replicas(), &"the autoscaler can't decide and keeps its number").await
     }
 
     /// Reads what is known of jobs and runners.

@@ -73,8 +73,19 @@ struct Memo {
     registration: Option<(String, Instant)>,
     /// Numbers that were sent to its RunnerReplicaSets.
     asked: Asked<Uid>,
-    /// Why the API server took none of these when one was last sent, and when that was.
-    refused: Option<(String, Instant)>,
+    /// That the API server refused one of these when it was last sent.
+    refused: Option<Refused>,
+}
+
+/// A number that the API server refused.
+#[derive(Clone, Debug)]
+struct Refused {
+    /// What happened, to which object, and what to do, for people.
+    why: String,
+    /// When it was sent.
+    at: Instant,
+    /// How often one was refused, one after the other.
+    times: u32,
 }
 
 /// The RunnerReplicaSets of a target.

@@ -27,7 +27,10 @@ pub(crate) async fn run(sets: Arc<PolicySets>, cluster: Cluster, settings: Arc<S
     // Of other namespaces nothing is known here.
     let serves =
         |namespace: &str| settings.serves(namespace) && settings.namespace.as_deref().is_none_or(|watched| watched == namespace);
-    let supervisor = supervisor::run(sets.clone(), watched, || referenced(&cluster.stores), serves, period, stop);
+    let stores = &cluster.stores;
+    // An object that cannot be read may ask for a policy set, and so may one that is not listed yet.
+    let is_known = || stores.are_full() && stores.unreadable().all(|(_, objects)| objects == 0);
+    let supervisor = supervisor::run(sets.clone(), watched, || is_known().then(|| referenced(stores)), serves, period, stop);
     let waking = async {
         while let Some(key) = changes.recv().await {
             wake_dependents(&cluster, sets.is_default(&key), &key).await;

@@ -3,8 +3,7 @@
 use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use pacer_api::names::{annotation, label};
 use pacer_policy::{Decision, Record};
 
@@ -44,15 +43,11 @@ impl Archive {
 
     /// All receipts of the namespace, or of all.
     pub(crate) async fn read_from(cluster: &Cluster, all: bool) -> Result<Self> {
-        let api: Api<ConfigMap> = match all {
-            true => Api::all(cluster.client.clone()),
-            false => Api::namespaced(cluster.client.clone(), &cluster.namespace),
-        };
         let of = if all { "all namespaces".to_owned() } else { format!("namespace {}", cluster.namespace) };
-        let listed = api.list(&ListParams::default().labels(label::RECEIPTS_OF_KIND)).await;
+        let listed = cluster.list::<ConfigMap>(all, label::RECEIPTS_OF_KIND).await;
         let listed =
             listed.map_err(|error| unreadable(error, format!("the receipts of {of} can't be read"), "list ConfigMaps there"))?;
-        let mut shelves: Vec<Shelf> = listed.items.iter().map(Shelf::read).collect();
+        let mut shelves: Vec<Shelf> = listed.iter().map(Shelf::read).collect();
         shelves.sort_by(|one, other| one.pool.cmp(&other.pool));
         Ok(Self { of, shelves })
     }

@@ -1,6 +1,6 @@
 //! Requests that the API server denies for lack of rights, told from those that fail for another reason.
 
-use anyhow::{Error, Result};
+use anyhow::Error;
 
 /// HTTP status of what whoever asks may not do.
 const FORBIDDEN: u16 = 403;
@@ -11,22 +11,9 @@ fn is_denial(error: &Error) -> bool {
 }
 
 /// The error of something that can't be read, which says what right it takes where that is missing: `list ConfigMaps there`.
-pub(crate) fn unreadable(error: kube::Error, what: String, right: &str) -> Error {
-    let error = Error::from(error);
+pub(crate) fn unreadable(error: impl Into<Error>, what: String, right: &str) -> Error {
+    let error = error.into();
     if is_denial(&error) { error.context(format!("{what}: that takes the right to {right}")) } else { error.context(what) }
-}
-
-/// What was read; none where the rights to read it are missing.
-///
-/// # Errors
-///
-/// When it failed for another reason.
-pub(crate) fn permitted<T>(read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(error) if is_denial(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]
@@ -41,22 +28,24 @@ mod tests {
 
     #[test]
     fn rights_are_named_only_where_they_are_missing() {
-        let told =
-            |error| crate::plain::causes(&unreadable(error, "the receipts can't be read".to_owned(), "list ConfigMaps there"));
+        let told = |error: Error| {
+            crate::plain::causes(&unreadable(error, "the receipts can't be read".to_owned(), "list ConfigMaps there"))
+        };
         assert_eq!(
-            told(answer(403, "Forbidden")),
+            told(answer(403, "Forbidden").into()),
             "the receipts can't be read: that takes the right to list ConfigMaps there: said: Forbidden"
         );
-        assert_eq!(told(answer(404, "NotFound")), "the receipts can't be read: said: NotFound");
+        // What was said of it on the way here hides no denial.
+        let listing = Error::from(answer(403, "Forbidden")).context("listing configmaps");
+        assert_eq!(
+            told(listing),
+            "the receipts can't be read: that takes the right to list ConfigMaps there: listing configmaps: said: Forbidden"
+        );
+        assert_eq!(told(answer(404, "NotFound").into()), "the receipts can't be read: said: NotFound");
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
-        assert_eq!(told(kube::Error::Service(refused.into())), "the receipts can't be read: ServiceError: connection refused");
-    }
-
-    #[test]
-    fn only_what_is_denied_is_done_without() {
-        assert!(permitted(Ok(1)).is_ok_and(|read| read == Some(1)));
-        let failed = |code| permitted::<()>(Err(Error::from(answer(code, "")).context("listing pods")));
-        assert!(failed(403).is_ok_and(|read| read.is_none()));
-        assert!(failed(404).is_err() && failed(500).is_err());
+        assert_eq!(
+            told(kube::Error::Service(refused.into()).into()),
+            "the receipts can't be read: ServiceError: connection refused"
+        );
     }
 }

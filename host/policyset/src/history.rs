@@ -33,7 +33,7 @@ const PAGE: u32 = 500;
 /// Label of the entries. Its value stands for the policy set.
 pub const LABEL: &str = "actions.summerwind.dev/policy-record-of";
 /// The policy set as `namespace/name`, for people.
-const SOURCE: &str = "actions.summerwind.dev/policy-set";
+pub(super) const SOURCE: &str = "actions.summerwind.dev/policy-set";
 /// Digest of the content.
 const DIGEST: &str = "actions.summerwind.dev/policy-digest";
 /// When it was activated last, RFC 3339.
@@ -207,7 +207,7 @@ fn source(entry: &ObjectMeta) -> Option<ObjectKey> {
 }
 
 /// Value of [`LABEL`] for a policy set.
-fn label(source: &ObjectKey) -> String {
+pub(super) fn label(source: &ObjectKey) -> String {
     Digest::of(source.to_string().as_bytes()).hex(16)
 }
 

@@ -17,11 +17,12 @@ use crate::{Cluster, PolicySets, START_PATIENCE};
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the life cycles until `stop`. Once per `period` those end that `referenced`, which lists what objects of the namespaces that `serves` holds
-/// for ask for, does not name. The history of what nobody asked for when the process began is deleted after the first period.
+/// for ask for, does not name; as long as it is none, since not all of these objects are known, all stay. The history of what nobody asked for when
+/// the process began is deleted at the end of the first period in which they are known.
 pub async fn run(
     sets: Arc<PolicySets>,
     cluster: Cluster,
-    referenced: impl Fn() -> BTreeSet<ObjectKey>,
+    referenced: impl Fn() -> Option<BTreeSet<ObjectKey>>,
     serves: impl Fn(&str) -> bool,
     period: Duration,
     stop: CancellationToken,
@@ -61,7 +62,7 @@ pub async fn run(
                 }
             }
             () = sleep(period) => {
-                let mut referenced = referenced();
+                let Some(mut referenced) = referenced() else { continue };
                 referenced.extend(sets.options.default.clone());
                 sets.wanted.send_if_modified(|wanted| {
                     let before = wanted.len();
@@ -126,5 +127,55 @@ async fn sweep(sets: &PolicySets, cluster: &Cluster, is_gone: impl Fn(&ObjectKey
             tracing::warn!(%error, "history of policy sets that no pool asks for not deleted, trying again");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Method, Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use pacer_cluster::events::Events;
+    use pacer_policy::{Counters, PolicyHost};
+    use pacer_registry::{Registries, VerificationKeys};
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::Options;
+
+    #[tokio::test(start_paused = true)]
+    async fn history_stays_until_it_is_known_what_all_objects_ask_for() {
+        let gone = ObjectKey::new("ci", "gone");
+        let meta = json!({
+            "name": "old", "labels": {history::LABEL: history::label(&gone)}, "annotations": {history::SOURCE: gone.to_string()},
+        });
+        let entry = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta});
+        let (asked, deleted) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
+        let stop = CancellationToken::new();
+        let (looks, seen, end) = (asked.clone(), deleted.clone(), stop.clone());
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = if *request.method() == Method::DELETE {
+                *seen.lock().unwrap() = Some(looks.load(Ordering::Relaxed));
+                end.cancel();
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+            } else {
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": [entry]})
+            };
+            async move { Ok::<_, kube::Error>(Response::new(Body::from(answer.to_string().into_bytes()))) }
+        });
+        let client = Client::new(service, "own");
+        let options = Options { default: None, namespace: "own".to_owned(), builtin_only: false, default_is_anothers: false };
+        let host = Arc::new(PolicyHost::new(Arc::new(Counters::default())));
+        let sets = Arc::new(PolicySets::new(host, Registries::new(VerificationKeys::default(), 0), options));
+        let (changed, _changes) = mpsc::channel(8);
+        let cluster = Cluster { events: Events::new(client.clone(), "test".to_owned()), client, changed };
+        let referenced = || (asked.fetch_add(1, Ordering::Relaxed) >= 3).then(BTreeSet::new);
+        let supervised = run(sets, cluster, referenced, |_| true, Duration::from_secs(60), stop);
+        timeout(Duration::from_secs(3_600), supervised).await.expect("the history is deleted in the end");
+        assert_eq!(*deleted.lock().unwrap(), Some(4), "looks at what objects ask for before the first deletion");
     }
 }

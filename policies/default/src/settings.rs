@@ -26,7 +26,7 @@ pub struct Settings {
     pub early_exit_seconds: u32,
     /// Restart: wait after the second failure in a row; doubles with each one after that. 1 to 3600; the kubelet's.
     pub backoff_seconds: u32,
-    /// Restart: longest wait after a failure. At least `backoffSeconds`, at most 3600; the kubelet's.
+    /// Restart: longest wait after a failure. At least `backoffSeconds`, at most 3600; the policy waits at most 600 s, as the operator does.
     pub max_backoff_seconds: u32,
     /// Capacity: life of a reservation; renewed while its job is known. 1 to 604800. The operator's facts win when they name the
     /// `duration` of the trigger that a job came through. ARC's default.

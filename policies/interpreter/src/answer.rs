@@ -12,7 +12,7 @@ pub(crate) fn list<T: DeserializeOwned>(name: &str, needed: &[&str], value: Valu
         if let Some(missing) = needed.iter().find(|field| item.get(**field).is_none()) {
             return Err(format!("it returned {name}[{at}] without {missing}"));
         }
-        record(&item).map_err(|wrong| format!("it returned {name}[{at}] that is wrong: {wrong}"))
+        record(&item).map_err(|wrong| format!("it returned a wrong {name}[{at}]: {wrong}"))
     };
     items.into_iter().enumerate().map(item).collect()
 }
@@ -22,8 +22,7 @@ pub(crate) fn plan(value: Value) -> Result<CapacityPlan, String> {
     let Value::Object(mut fields) = value else { return Err(format!("it returned {} and not a plan", kind(&value))) };
     let held = fields.remove("reservations").ok_or("it returned a plan without reservations")?;
     let reservations: Vec<Reservation> = list("reservations", &["id", "jobs", "replicas", "expires"], held)?;
-    let rest: CapacityPlan =
-        record(&Value::Object(fields)).map_err(|wrong| format!("it returned a plan that is wrong: {wrong}"))?;
+    let rest: CapacityPlan = record(&Value::Object(fields)).map_err(|wrong| format!("it returned a wrong plan: {wrong}"))?;
     Ok(CapacityPlan { reservations, ..rest })
 }
 
@@ -41,10 +40,10 @@ pub(crate) fn record<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
 /// The names of the facts that a text exports as what it reads.
 pub(crate) fn reads(value: &Value) -> Result<Vec<&str>, String> {
     let Value::Array(facts) = value else {
-        return Err(format!("reads is {} and not a list of texts, such as [\"node-labels\"]", kind(value)));
+        return Err(format!("reads must be an array of strings, such as [\"node-labels\"], and is {}", kind(value)));
     };
     let facts = facts.iter().enumerate();
-    facts.map(|(at, fact)| fact.as_str().ok_or_else(|| format!("reads[{at}] is {} and not a text", kind(fact)))).collect()
+    facts.map(|(at, fact)| fact.as_str().ok_or_else(|| format!("reads[{at}] must be a string, and is {}", kind(fact)))).collect()
 }
 
 /// What serde says about a wrong value, without the names of Rust's types.
@@ -52,8 +51,7 @@ fn plain(error: &str) -> String {
     let wrong = ["invalid type: ", "invalid value: ", "invalid length "].iter().find_map(|kind| error.strip_prefix(*kind));
     let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else { return error.to_owned() };
     let found = match found {
-        "null" => "nothing",
-        "sequence" => "a list",
+        "sequence" => "an array",
         "map" => "an object",
         _ => {
             let words = ["string ", "integer ", "floating point ", "boolean "];
@@ -64,10 +62,9 @@ fn plain(error: &str) -> String {
         "u32" => "a whole number from 0 to 4294967295",
         "u64" => "a whole number from 0 to 18446744073709551615",
         "i32" => "a whole number from -2147483648 to 2147483647",
-        "a string" => "a text",
         "a boolean" => "true or false",
-        "a sequence" => "a list",
-        "a tuple of size 2" => "a list of 2 items",
+        "a sequence" => "an array",
+        "a tuple of size 2" => "an array of 2 items",
         _ if expected.starts_with("struct ") => "an object",
         _ => expected,
     };
@@ -79,8 +76,8 @@ fn kind(value: &Value) -> &'static str {
         Value::Null => "nothing",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
         Value::Object(_) => "an object",
     }
 }

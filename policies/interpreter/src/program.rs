@@ -102,7 +102,9 @@ impl Program {
             let described = describe.call(&this, &[], &mut self.context);
             let described = described.map_err(|error| format!("describe failed: {}", told(&error, &mut self.context)))?;
             let described = self.returned("describe", &described)?;
-            said = answer::record(&described).map_err(|wrong| format!("describe returned what is wrong: {wrong}"))?;
+            if !described.is_null() {
+                said = answer::record(&described).map_err(|wrong| format!("describe returned a wrong value: {wrong}"))?;
+            }
         }
         for (export, field) in [("name", &mut said.name), ("version", &mut said.version), ("summary", &mut said.summary)] {
             let exported = self.exports.get(JsString::from(export), &mut self.context).ok();

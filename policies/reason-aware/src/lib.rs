@@ -25,7 +25,7 @@ pub struct Settings {
     tries: u32,
     /// Wait after the second failure in a row; doubles with each one after that. 1 to 3600.
     backoff_seconds: u32,
-    /// Longest wait. At least `backoffSeconds`, at most 3600.
+    /// Longest wait. At least `backoffSeconds`, at most 3600; the policy waits at most 600 s, as the operator does.
     max_backoff_seconds: u32,
     /// How long a runner may be late or silent. 30 to 86400.
     patience_seconds: u32,

@@ -1,7 +1,7 @@
 //! Checks of answers, for native tests: as the operator checks them, and more strictly where it only cuts a text.
 //!
 //! Each function takes an answer and returns it as the operator would take it, with its numbers cut to their [`limits`](crate::limits). An answer
-//! that the operator refuses is an error here. So is a text that the operator would shorten or clean, since its author should know.
+//! that the operator refuses is an error here. So is a text that the operator would shorten, since its author should know.
 
 use std::collections::HashSet;
 
@@ -61,7 +61,7 @@ pub fn recoveries(request: &recover::Request, mut verdicts: Vec<recover::Verdict
     Ok(verdicts)
 }
 
-/// Checks a plan. A reservation that is over before it begins is an error: the operator takes it, and it holds nothing.
+/// Checks a plan. A reservation that is over before it begins is an error: the operator makes it last a second, or takes it and it holds nothing.
 ///
 /// # Errors
 /// The rule that the plan breaks.

@@ -9,7 +9,7 @@ pub trait Recover: Policy {
     /// One verdict per job; a job without one stays failed.
     ///
     /// # Errors
-    /// A sentence for the people on call; the built-in policy then decides.
+    /// A sentence for the people on call; no job of the request then runs again.
     fn recover(request: &Request, settings: &Self::Settings) -> Result<Vec<Verdict>, String>;
 }
 

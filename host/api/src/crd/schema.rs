@@ -24,9 +24,11 @@ const QUANTITY_PATTERN: &str =
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
 /// Of the moments that the format `date-time` admits, those that the types can hold: before the year 9900, in whole nanoseconds, with an offset of less
-/// than a day. An object with another one could be stored and not be read. The types end with the year 9999, which a longer pattern would say: kubectl
-/// keeps a definition in an annotation of at most 256 KiB.
-const MOMENT_PATTERN: &str = r"^([0-8][0-9]|9[0-8])[^.]+(\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
+/// than a day. An object with another one could be stored and not be read. The API server takes any character for the point of the fraction and ignores
+/// what follows a second T, so that the number of digits is fixed here. The types end with the year 9999, which a longer pattern would say: kubectl keeps
+/// a definition in an annotation of at most 256 KiB.
+const MOMENT_PATTERN: &str =
+    r"^([0-8][0-9]|9[0-8])[-0-9]{8}[Tt][0-9:]{8}(\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
 
 /// The structural schema of `T`.
 pub(super) fn of<T: JsonSchema>() -> Value {

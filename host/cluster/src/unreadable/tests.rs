@@ -161,6 +161,54 @@ async fn deletion_of_an_unreadable_object_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deletion_of_an_object_with_unreadable_metadata_is_seen_and_its_finalizers_stay_known() {
+    let mut before = labelled(pod("a", 1), "old");
+    before["metadata"]["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
+    let mut watched = Watched::new(vec![before.clone()]);
+    assert_eq!(watched.told(1).await, ["a"]);
+    let mut going = labelled(pod("a", 2), "new");
+    going["metadata"]["creationTimestamp"] = json!("10000-01-01T00:00:00Z");
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    going["metadata"]["finalizers"] = json!(["example.com/ours"]);
+    *watched.server.listed.lock().unwrap() = vec![going.clone()];
+    watched.server.show("MODIFIED", &going);
+    let told = watched.changes.next().await.unwrap().unwrap();
+    let mut expected = going["metadata"].clone();
+    expected["creationTimestamp"] = before["metadata"]["creationTimestamp"].clone();
+    assert_eq!(serde_json::to_value(&told.metadata).unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_list_an_object_that_becomes_unreadable_and_tell_of_its_end() {
+    let server = Arc::new(Server { listed: Mutex::new(vec![labelled(pod("a", 1), "old"), pod("b", 2)]), ..Server::default() });
+    let mut events = events::<Pod>(&server.client(), None, watcher::Config::default()).boxed();
+    let mut told = async |count: usize| {
+        let mut told = Vec::new();
+        while told.len() < count {
+            told.push(match events.next().await.unwrap().unwrap() {
+                Event::Init => "listing".to_owned(),
+                Event::InitApply(pod) => format!("{} {}", pod.name_any(), pod.labels().get("is").map_or("", String::as_str)),
+                Event::InitDone => "listed".to_owned(),
+                Event::Apply(pod) => format!("{} changed", pod.name_any()),
+                Event::Delete(pod) => format!("{} is gone", pod.name_any()),
+            });
+        }
+        told
+    };
+    let all = ["listing", "a old", "b ", "listed"];
+    assert_eq!(told(4).await, all);
+
+    let bad = unreadable(labelled(pod("a", 3), "bad"));
+    *server.listed.lock().unwrap() = vec![bad.clone(), pod("b", 2), unreadable(pod("c", 4))];
+    server.show("MODIFIED", &bad);
+    assert_eq!(told(4).await, all, "it is there as it was");
+
+    server.show("DELETED", &unreadable(pod("c", 5)));
+    server.show("DELETED", &unreadable(pod("a", 6)));
+    assert_eq!(told(1).await, ["a is gone"], "the other one was never told of");
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_object_of_the_same_name_does_not_count_as_the_one_that_was_read() {
     let mut watched = Watched::new(vec![pod("a", 1), pod("b", 1)]);
     assert_eq!(watched.told(2).await, ["a", "b"]);
@@ -194,8 +242,24 @@ fn list_tells_which_object_cannot_be_read_and_why() {
     let (pods, unreadable) = read::<Pod>(&text).unwrap();
     assert_eq!(pods.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["a"]);
     let told: Vec<_> = unreadable.iter().map(ToString::to_string).collect();
-    assert!(told[0].starts_with("ci/bad: ") && told[0].len() > "ci/bad: ".len(), "{told:?}");
-    assert!(told[1].starts_with("ci/strange: ") && told.len() == 2, "{told:?}");
+    for (told, start) in told.iter().zip(["ci/bad: status.startTime: ", "ci/strange: metadata.managedFields[0].time: "]) {
+        assert!(told.starts_with(start) && told.len() > start.len(), "{told}");
+    }
+    assert_eq!(told.len(), 2);
     assert_eq!(unreadable[1].metadata.resource_version.as_deref(), Some("3"));
     assert!(read::<Pod>("{\"items\": 7}").is_err());
+}
+
+#[test]
+fn deletion_is_known_where_other_metadata_cannot_be_read_and_hides_nothing_where_it_cannot() {
+    for (moment, known) in [(json!("2026-01-01T00:00:00Z"), true), (json!("10000-01-01T00:00:00Z"), false), (json!(null), false)]
+    {
+        let mut strange = pod("strange", 3);
+        strange["metadata"]["creationTimestamp"] = json!("10000-01-01T00:00:00Z");
+        strange["metadata"]["deletionTimestamp"] = moment.clone();
+        let text = json!({"metadata": {}, "items": [pod("a", 1), strange]}).to_string();
+        let (pods, unreadable) = read::<Pod>(&text).unwrap();
+        assert_eq!((pods.len(), unreadable.len()), (1, 1), "{moment}");
+        assert_eq!(unreadable[0].metadata.deletion_timestamp.is_some(), known, "{moment}");
+    }
 }

@@ -28,7 +28,7 @@ pub enum Stage {
 }
 
 impl Runners<'_> {
-    /// Whether a listed job that asks for these labels may be one of this fleet. `is_held_elsewhere` says whether it is open in the ledger of another
+    /// Whether a listed job that asks for these labels may be one of this fleet. `is_held_elsewhere` says whether it is in the ledger of another
     /// autoscaler and not in that of this one.
     ///
     /// A job without labels is for runners of GitHub. A job in progress may be on a runner that the fleet made when it had other labels, or that took it

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::Refusal;
+use crate::facts::{Disruption, Refusal};
 
 const NOW: i64 = 1_000_000;
 
@@ -350,6 +350,12 @@ fn pod_that_failed_before_its_runner_started_is_a_failed_start() {
         ("its node is gone", with(PodFacts { node_gone: true, ..refused("") }, as_is), Cause::NodeLost),
         ("somebody deleted it", with(PodFacts { deleting: Some(ago_s(5)), ..refused("") }, as_is), Cause::PodDeleted),
         ("it had started", with(failed_pod("Evicted"), as_is), Cause::Evicted),
+        (
+            "evicted while it was starting",
+            with(PodFacts { disruption: Some(Disruption::Evicted), ..refused("Evicted") }, as_is),
+            Cause::Evicted,
+        ),
+        ("lost with its node", with(PodFacts { disruption: Some(Disruption::NodeLost), ..refused("") }, as_is), Cause::NodeLost),
     ] {
         let trouble = assess(&facts, at(NOW)).trouble.map(|trouble| (trouble.situation, trouble.cause));
         assert_eq!(trouble, Some((Situation::Ended, expected)), "{what}");

@@ -12,7 +12,7 @@ use super::memo::{AutoscalerMemo, Effective, Refused, Sent};
 use super::observe::Fleet;
 use super::{Autoscalers, Subject, left};
 use crate::error::Error;
-use crate::settings::SCALING_PAUSE;
+use crate::settings::{SCALING_PAUSE, SCALING_PAUSE_MAX, scaling_pause};
 use crate::target::Target;
 
 impl Autoscalers {
@@ -40,14 +40,21 @@ impl Autoscalers {
         };
         match number.sending() {
             Sending::Settled => {
-                self.memory.memos.change(of.uid, |memo| memo.refused = None);
+                // The number that was refused is not asked for any more, or has not been for so long that it may be accepted by now.
+                let is_past = |refused: &Refused| {
+                    refused.desired != desired || of.clock.instant.saturating_duration_since(refused.at) >= SCALING_PAUSE_MAX
+                };
+                self.memory.memos.change(of.uid, |memo| drop(memo.refused.take_if(|refused| is_past(refused))));
                 return Ok(None);
             }
             Sending::Later(wait) => return Ok(Some(wait)),
             Sending::Now => {}
         }
-        let refused =
-            |memo: &AutoscalerMemo| left(SCALING_PAUSE, memo.refused.as_ref().map(|refused| refused.at), of.clock.instant);
+        let refused = |memo: &AutoscalerMemo| {
+            let refused = memo.refused.as_ref()?;
+            let pause = if refused.desired == desired { scaling_pause(refused.times) } else { SCALING_PAUSE };
+            left(pause, Some(refused.at), of.clock.instant)
+        };
         if let Some(wait) = self.memory.memos.read(of.uid, refused).flatten() {
             return Ok(Some(wait));
         }
@@ -63,8 +70,8 @@ impl Autoscalers {
         }
         if let Err(error) = target.patch(&self.cluster.client, &json!({"spec": fields})).await.map_err(Error::from) {
             let Some(words) = error.refusal() else { return Err(error) };
-            self.tell_refusal(of, target, desired, words).await;
-            return Ok(Some(SCALING_PAUSE));
+            let times = self.tell_refusal(of, target, desired, words).await;
+            return Ok(Some(scaling_pause(times)));
         }
         self.memory.memos.change(of.uid, |memo| {
             memo.sent = Some(Sent { version, desired, finished });
@@ -81,19 +88,25 @@ impl Autoscalers {
         Ok(None)
     }
 
-    /// Remembers that the API server refuses the number, for the status, and says so once for each text.
-    async fn tell_refusal(&self, of: Subject<'_>, target: &Target, desired: u32, words: &str) {
+    /// Remembers that the API server refuses the number, for the status, and says so once for each text. Returns how often it has refused it.
+    async fn tell_refusal(&self, of: Subject<'_>, target: &Target, desired: u32, words: &str) -> u32 {
         let why = format!(
             "the API server refuses to set the {} to {desired} replicas: {words}; it keeps {}, and the autoscaler tries again: change the admission \
              policy, quota or role that refuses it, or minReplicas and maxReplicas",
             target.reference(),
             target.replicas()
         );
-        let refused = Refused { why: why.clone(), at: of.clock.instant };
-        let before = self.memory.memos.change(of.uid, |memo| memo.refused.replace(refused));
+        let (before, times) = self.memory.memos.change(of.uid, |memo| {
+            let before = memo.refused.take();
+            let times = before.as_ref().filter(|before| before.desired == desired).map_or(0, |before| before.times);
+            let times = times.saturating_add(1);
+            memo.refused = Some(Refused { why: why.clone(), at: of.clock.instant, desired, times });
+            (before, times)
+        });
         if before.is_none_or(|before| before.why != why) {
             tracing::warn!(autoscaler = of.object.name_any(), namespace = of.object.namespace(), %why, "replicas refused");
             self.cluster.events.publish(Reason::ScalingRefused, &of.object.object_ref(&()), None, &why).await;
         }
+        times
     }
 }

@@ -125,6 +125,10 @@ pub(super) struct Refused {
     pub(super) why: String,
     /// When it was sent.
     pub(super) at: Instant,
+    /// The number.
+    pub(super) desired: u32,
+    /// How often it was refused, one after the other.
+    pub(super) times: u32,
 }
 
 /// What the metrics of an autoscaler last said, under ARC's names.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use pacer_cluster::object::{ObjectKey, Uid};
 use pacer_core::demand::{Listing, Runners, Stage};
@@ -78,8 +79,9 @@ impl Autoscalers {
             self.memory.readers.change(of.uid, &named, &before, &read);
         }
         let runners = runners(&sources.target, &self.settings.common_labels);
-        let others = self.others(of.uid);
-        let is_held_elsewhere = |job| ledger.get(job).is_none() && others.hold(job);
+        let others = self.others(of.uid, read.iter().map(ToString::to_string).collect());
+        let is_held_elsewhere =
+            |job: &RemoteJob, begun| ledger.get(job.id).is_none() && others.hold(job.id, &job.repository, begun);
         result.listings = listings.iter().map(|listing| of_listing(listing, &runners, is_held_elsewhere)).collect();
         result
     }
@@ -174,8 +176,12 @@ fn runners<'a>(target: &'a Target, common_labels: &'a [String]) -> Runners<'a> {
     Runners { labels: labels.collect(), platform: target.platform() }
 }
 
-fn of_listing(listing: &QueueListing, runners: &Runners<'_>, is_held_elsewhere: impl Fn(u64) -> bool) -> Listing {
-    let concerns = |job: &&RemoteJob| runners.may_have(&job.labels, stage(job), || is_held_elsewhere(job.id));
+fn of_listing(
+    listing: &QueueListing,
+    runners: &Runners<'_>,
+    is_held_elsewhere: impl Fn(&RemoteJob, Timestamp) -> bool,
+) -> Listing {
+    let concerns = |job: &&RemoteJob| runners.may_have(&job.labels, stage(job), || is_held_elsewhere(job, listing.started));
     Listing {
         repository: Arc::from(listing.repository.to_string()),
         started: listing.started,

@@ -108,7 +108,10 @@ impl Operator {
         let of_target = |target: Target| (target.namespace().to_owned(), Arc::new(target.config().clone()));
         let of_targets = stores.targets().into_iter().map(of_target);
         let pools: Vec<_> = stores.sets.state().into_iter().map(of_set).chain(of_targets).collect();
-        for (namespace, config) in pools {
+        let listed = self.github.scopes();
+        for (namespace, config) in
+            pools.into_iter().filter(|(_, config)| config.scope().is_ok_and(|scope| listed.contains(&scope)))
+        {
             if tenancies.admits(&namespace, &config).is_err() {
                 continue;
             }

@@ -1,7 +1,5 @@
 //! Makes, scales and deletes the RunnerReplicaSets of a target.
 
-use std::time::Instant;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
@@ -15,9 +13,9 @@ use pacer_core::rollout::Rollout;
 use serde_json::{Value, json};
 
 use super::build::replica_set;
-use super::{Memo, Sets, Targets};
+use super::{Memo, Refused, Sets, Targets};
 use crate::error::Error;
-use crate::settings::SCALING_PAUSE;
+use crate::settings::scaling_pause;
 use crate::target::Target;
 
 /// A RunnerReplicaSet that has the name of one that a target wants.
@@ -106,15 +104,16 @@ impl Targets {
         clock: Clock,
     ) -> Result<Option<String>, Error> {
         let uid = target.uid().ok_or(Error::Incomplete(target.kind().as_str(), "UID"))?;
-        let is_recent = |at: Instant| clock.instant.saturating_duration_since(at) < SCALING_PAUSE;
-        let refused = self.memory.memos.read(&uid, |memo| memo.refused.clone()).flatten();
-        if let Some((why, _)) = refused.filter(|(_, at)| is_recent(*at)) {
-            return Ok(Some(why));
+        let before = self.memory.memos.read(&uid, |memo| memo.refused.clone()).flatten();
+        let is_recent = |refused: &&Refused| clock.instant.saturating_duration_since(refused.at) < scaling_pause(refused.times);
+        if let Some(refused) = before.as_ref().filter(is_recent) {
+            return Ok(Some(refused.why.clone()));
         }
         let refused = self.carry_out(target, sets, rollout, clock).await?;
-        let told = refused.clone().map(|why| (why, clock.instant));
-        let before = self.memory.memos.change(&uid, |memo| std::mem::replace(&mut memo.refused, told));
-        if let Some(why) = refused.as_deref().filter(|why| before.is_none_or(|(before, _)| before != *why)) {
+        let times = before.as_ref().map_or(1, |before| before.times.saturating_add(1));
+        let told = refused.clone().map(|why| Refused { why, at: clock.instant, times });
+        self.memory.memos.change(&uid, |memo| memo.refused = told);
+        if let Some(why) = refused.as_deref().filter(|why| before.is_none_or(|before| before.why != *why)) {
             self.cluster.events.publish(Reason::ScalingRefused, &target.object_ref(), None, why).await;
         }
         Ok(refused)

@@ -14,8 +14,8 @@ use pacer_cluster::fence::is_watch;
 use tokio::time::{Sleep, sleep, timeout};
 use tower::{BoxError, Service};
 
-/// Longest time for the body of an answer that is no watch, and for a watch to be answered at all. The API server gives up its own requests after as
-/// long, and answers a watch at once.
+/// Longest time for an answer to begin, and for the body of one that is no watch. The API server gives up its own requests after as long, and answers a
+/// watch at once.
 pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What did not come in time.
@@ -23,11 +23,13 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 pub(super) enum TooLate {
     #[error("the API server did not begin to answer a watch within {} s", DEADLINE.as_secs())]
     Watch,
+    #[error("the API server did not begin its answer within {} s", DEADLINE.as_secs())]
+    Head,
     #[error("the API server did not end its answer within {} s", DEADLINE.as_secs())]
     Body,
 }
 
-/// A service whose answers come within [`DEADLINE`]. How long the head of an answer takes that is no watch is up to the layers around it.
+/// A service whose answers begin within [`DEADLINE`], connecting included, and end within as long again; watches may last. Layers around it may allow less.
 #[derive(Debug)]
 pub(super) struct Timely<S>(pub(super) S);
 
@@ -46,12 +48,14 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let watches = is_watch(&request);
+        let late = if watches { TooLate::Watch } else { TooLate::Head };
         let answer = self.0.call(request);
-        if watches {
-            return async move { timeout(DEADLINE, answer).await.unwrap_or(Err(TooLate::Watch.into())) }.boxed();
-        }
         async move {
-            let (head, body) = answer.await?.into_parts();
+            let answer = timeout(DEADLINE, answer).await.unwrap_or(Err(late.into()))?;
+            if watches {
+                return Ok(answer);
+            }
+            let (head, body) = answer.into_parts();
             let body: Box<DynBody> = Box::new(TimelyBody { body, until: Box::pin(sleep(DEADLINE)) });
             Ok(Response::from_parts(head, body))
         }

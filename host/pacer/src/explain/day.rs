@@ -298,6 +298,7 @@ fn say(sight: &Sight<'_>, receipts: &[Record]) -> Said {
         runners: objects.runners.clone(),
         pods: Some(objects.pods.iter().map(|pod| (key(pod), pod.clone())).collect()),
         receipts: Some(Archive { shelves: vec![shelf], ..Archive::default() }),
+        unread: String::new(),
     };
     let rows = overview::rows(&place.targets, &place.autoscalers, &place.job_ledgers, &place.sets);
     let status = overview::screen(&rows, false, "ci", now);

@@ -24,7 +24,7 @@ use pacer_policy::Record;
 
 use crate::archive::Archive;
 use crate::cluster::Cluster;
-use crate::denial::permitted;
+use crate::plain;
 
 /// What is read of a namespace, or of all, to explain its jobs.
 #[derive(Debug, Default)]
@@ -34,10 +34,12 @@ pub(super) struct Place {
     pub(super) targets: Vec<Target>,
     pub(super) sets: Vec<RunnerReplicaSet>,
     pub(super) runners: Vec<Runner>,
-    /// By namespace and name; none where they may not be read.
+    /// By namespace and name; none where they could not be read.
     pub(super) pods: Option<BTreeMap<(String, String), Pod>>,
-    /// Receipts; none where they may not be read.
+    /// Receipts; none where they could not be read.
     pub(super) receipts: Option<Archive>,
+    /// A note for each of these two that could not be read.
+    pub(super) unread: String,
 }
 
 impl Place {
@@ -48,8 +50,16 @@ impl Place {
         let sets = cluster.list::<RunnerSet>(all, "").await?.into_iter().map(|one| Target::Set(Arc::new(one)));
         let targets = deployments.chain(sets).collect();
         let keyed = |pod: Pod| ((pod.namespace().unwrap_or_default(), pod.name_any()), pod);
-        // Without the right to read pods the statuses of runners have to do.
-        let pods = permitted(cluster.list::<Pod>(all, label::RUNNER_POD).await)?;
+        let mut unread = String::new();
+        // Whatever the reason is: most of what there is to explain is known without these two.
+        let pods = cluster.list::<Pod>(all, label::RUNNER_POD).await;
+        let pods = without(&mut unread, pods, "what the statuses of their runners say is told instead");
+        let receipts = Archive::read_from(cluster, all).await;
+        let receipts = without(
+            &mut unread,
+            receipts,
+            "how long starts and jobs take is not known, and when jobs will start is not estimated",
+        );
         Ok(Self {
             autoscalers: cluster.list(all, "").await?,
             job_ledgers: cluster.list(all, "").await?,
@@ -57,7 +67,8 @@ impl Place {
             sets: cluster.list(all, "").await?,
             runners: cluster.list(all, "").await?,
             pods: pods.map(|pods| pods.into_iter().map(keyed).collect()),
-            receipts: permitted(Archive::read_from(cluster, all).await)?,
+            receipts,
+            unread,
         })
     }
 
@@ -71,15 +82,7 @@ impl Place {
                 autoscaler.name_any()
             ));
         }
-        if self.pods.is_none() {
-            notes.push_str("note: pods can't be listed with these rights, so what their runners' statuses say is told\n");
-        }
-        if self.receipts.is_none() {
-            notes.push_str(
-                "note: ConfigMaps can't be listed with these rights, so the receipts that tell how long starts and jobs take are not known, and when \
-                 jobs will start is not estimated\n",
-            );
-        }
+        notes.push_str(&self.unread);
         notes
     }
 
@@ -190,6 +193,11 @@ impl Place {
     }
 }
 
+/// What was read. Where it could not be read there is none of it, and a note says why and what follows from that.
+fn without<T>(notes: &mut String, read: Result<T>, so: &str) -> Option<T> {
+    read.inspect_err(|error| notes.push_str(&format!("note: {}; {so}\n", plain::line(&plain::causes(error))))).ok()
+}
+
 /// How many jobs polling alone tells an autoscaler of.
 fn polled(autoscaler: &HorizontalRunnerAutoscaler) -> usize {
     autoscaler.status.as_ref().map_or(0, |status| status.polled_jobs.len())
@@ -271,6 +279,9 @@ fn of_pod(pod: &Pod) -> (Standing, Option<Timestamp>) {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Error;
+    use kube::core::Status;
+
     use super::*;
 
     fn runner(text: &str) -> Runner {
@@ -279,6 +290,27 @@ mod tests {
 
     fn pod(text: &str) -> Pod {
         serde_saphyr::from_str(&format!("{{metadata: {{name: web-1}}, status: {text}}}")).unwrap()
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_noted_with_its_reason() {
+        let failed = |code: u16, message: &str, reason: &str| {
+            let error = kube::Error::Api(Status::failure(message, reason).with_code(code).boxed());
+            Err::<(), _>(Error::from(error).context("listing pods"))
+        };
+        let mut unread = String::new();
+        assert_eq!(without(&mut unread, Ok(1), "nothing follows"), Some(1));
+        for read in [
+            failed(403, "pods is forbidden: User \"a\" cannot list", "Forbidden"),
+            failed(500, "no leader\nnote: forged", "InternalError"),
+        ] {
+            assert!(without(&mut unread, read, "statuses are told").is_none());
+        }
+        assert_eq!(
+            Place { unread, ..Place::default() }.notes(),
+            "note: listing pods: pods is forbidden: User \"a\" cannot list: Forbidden; statuses are told\n\
+             note: listing pods: no leader note: forged: InternalError; statuses are told\n"
+        );
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use pacer_policy::{Answer, DecidedBy, Digest, Inquiry, Interpreted, Limits, Module, Policy, Record, SHIPPED, text};
 use pacer_policyset::history;
 
@@ -142,16 +141,15 @@ fn at_hand(record: &Record) -> Option<Asked> {
 /// Looks through the sets that the operator keeps, and those of the pool's namespace.
 async fn find(cluster: &Cluster, record: &Record, operator: &str) -> Result<Option<Asked>> {
     let Some(DecidedBy::Policy { digest, .. }) = record.receipt.decisive().map(|attempt| &attempt.by) else { return Ok(None) };
-    let kept = ListParams::default().labels(history::LABEL);
-    let places = [(operator, kept), (operator, ListParams::default()), (&record.pool.namespace, ListParams::default())];
+    let places = [(operator, history::LABEL), (operator, ""), (&record.pool.namespace, "")];
     let mut refused = None;
     let jail = jail()?;
-    for (namespace, which) in places {
-        let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
-        let sets = match api.list(&which).await {
-            Ok(listed) => listed.items,
+    for (namespace, selector) in places {
+        let there = Cluster { client: cluster.client.clone(), namespace: namespace.to_owned() };
+        let sets = match there.list::<ConfigMap>(false, selector).await {
+            Ok(sets) => sets,
             Err(error) => {
-                refused = Some(anyhow::Error::from(error).context(format!("listing ConfigMaps of namespace {namespace}")));
+                refused = Some(error);
                 continue;
             }
         };

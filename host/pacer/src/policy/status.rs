@@ -1,6 +1,6 @@
 //! `status`: what the operator made of policy sets, and which pools ask for them.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -146,9 +146,7 @@ where
         + std::fmt::Debug
         + serde::de::DeserializeOwned,
 {
-    let api: Api<K> =
-        if all { Api::all(cluster.client.clone()) } else { Api::namespaced(cluster.client.clone(), &cluster.namespace) };
-    let listed = api.list(&ListParams::default()).await.with_context(|| format!("listing {}", K::plural(&())))?;
+    let listed: Vec<K> = cluster.list(all, "").await?;
     let pool = |object: &K| {
         let asks_for = object.annotations().get(annotation::POLICIES)?.trim().to_owned();
         let about = conditions(object).iter().filter(|condition| condition.type_.starts_with("Policy"));
@@ -160,7 +158,7 @@ where
             conditions: about.cloned().collect(),
         })
     };
-    Ok(listed.items.iter().filter_map(pool).collect())
+    Ok(listed.iter().filter_map(pool).collect())
 }
 
 impl Unread {

@@ -303,6 +303,9 @@ fn died(cause: &str) -> &str {
 
 /// What was the matter; the contract's words for it, in whole ones.
 fn trouble(subject: &Subject) -> String {
+    if (subject.situation.as_str(), subject.cause.as_str()) == ("ended", "never-started") {
+        return "its pod failed before its container started: the node refused the pod, or an init container failed".to_owned();
+    }
     let situation = match subject.situation.as_str() {
         "ended" => "its container ended",
         "never-registered" => "its pod was ready, but GitHub never saw it",
@@ -316,7 +319,6 @@ fn trouble(subject: &Subject) -> String {
         "completed" => ", its job done",
         "exit" => " with an error",
         "unregistered-exit" => " before it had ever registered, which means that its configuration failed",
-        "never-started" => "; it had never started, because its node refused the pod or an init container failed",
         "evicted" => "; the node evicted the pod",
         "oom-killed" => "; it ran out of memory",
         "node-lost" => "; its node is gone",

@@ -117,6 +117,7 @@ const SDK: &[File] = sdk![
     "src/json.rs",
     "src/lib.rs",
     "src/lifecycle.rs",
+    "src/limits.rs",
     "src/log.rs",
     "src/order.rs",
     "src/panic.rs",

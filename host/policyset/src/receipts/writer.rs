@@ -406,7 +406,8 @@ mod tests {
             if *method != Method::GET
                 && let Some(code) = self.failures.pop()
             {
-                let status = json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": code.canonical_reason(), "message": "no", "details": self.details});
+                let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
+                let status = json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": reason, "message": "no", "details": self.details});
                 return (code, status);
             }
             let content: Value = serde_json::from_slice(body).unwrap_or_default();

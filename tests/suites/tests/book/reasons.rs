@@ -86,6 +86,7 @@ const OTHERS: [(&str, &[&str]); 8] = [
             "ImagePullBackOff",
             "InvalidImageName",
             "Lost",
+            "NamespaceTerminating",
             "NoExecute",
             "NoSchedule",
             "NodeLost",

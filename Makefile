@@ -12,7 +12,7 @@ WASM_TARGET := wasm32-unknown-unknown
 LOCKED := $(if $(CI),--locked,)
 # Tests of a suite at a time, and suites at a time: each test has a control plane of its own, and waits for much of its time.
 SUITE_THREADS := 2
-SUITES_AT_ONCE := 6
+SUITES_AT_ONCE := 5
 BIN := $(CURDIR)/target/debug
 # Platform of the image and of the release, by the names that images have: ARCH=arm64 is built on amd64 with Debian's gcc-aarch64-linux-gnu, and run
 # where qemu-aarch64-static is installed.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, then the tests of TIMED that
-# are ignored before, since they bound seconds, and then the suites of QUIETEST side by side. Suites wait for much of their time: six at once keep two
+# are ignored before, since they bound seconds, and then the suites of QUIETEST side by side. Suites wait for much of their time: five at once keep two
 # cores busy. What each says is in target/suites; what a failed one says is printed when all are over. Operators record traces, and at the end the
 # simulator's rules have to come to the numbers that were recorded. Those of ALONE, TIMED and QUIETEST do not: they bound requests and seconds, and a
 # recorder reads the nodes that have runners.
@@ -23,7 +23,7 @@ run() {
 }
 export -f run
 
-printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-6}" -I{} bash -c 'run {}'
+printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-5}" -I{} bash -c 'run {}'
 export -n PACER_TRACES
 printf '%s\n' ${ALONE:-} | xargs -r -I{} bash -c 'run {}'
 printf '%s\n' ${TIMED:-} | xargs -r -I{} bash -c 'run {} --ignored'

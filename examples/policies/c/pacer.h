@@ -109,7 +109,7 @@ typedef struct {
 } pacer_restart_request;
 
 /* after is in seconds: for look-again 5 to 600, 60 if there is none; for recreate and replace 0 to 600 since the runner got into its situation. The
- * operator cuts what is outside these bounds. */
+ * operator changes a number outside these bounds to the nearest bound. */
 typedef struct {
     uint32_t index;
     pacer_text action;

@@ -130,7 +130,7 @@ interface Verdict {
   action: "keep" | "look-again" | "recreate" | "replace" | "quarantine";
   /**
    * Seconds: for look-again 5 to 600, 60 if it is null; for recreate and replace 0 to 600 since the runner got into its situation. The operator
-   * cuts what is outside these bounds.
+   * changes a number outside these bounds to the nearest bound.
    */
   after: number | null;
   reason: string;

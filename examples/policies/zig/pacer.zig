@@ -161,7 +161,7 @@ pub const Verdict = extern struct {
     index: u32,
     action: Text,
     /// Seconds: for look-again 5 to 600, 60 if there is none; for recreate and replace 0 to 600 since the runner got into its situation. The
-    /// operator cuts what is outside these bounds.
+    /// operator changes a number outside these bounds to the nearest bound.
     after: Option(u32) = .{},
     reason: Text,
     attributes: Attributes = .of(&.{}),

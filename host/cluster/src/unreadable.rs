@@ -70,12 +70,14 @@ struct Identity {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
     finalizers: Option<Vec<String>>,
     #[serde(default, deserialize_with = "if_readable")]
     deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
 }
 
 /// Long grace periods put this moment beyond the years that can be read; that must not hide the object.
@@ -91,11 +93,13 @@ impl From<Identity> for ObjectMeta {
             namespace: identity.namespace,
             uid: identity.uid,
             resource_version: identity.resource_version,
+            generation: identity.generation,
             labels: identity.labels,
             annotations: identity.annotations,
             owner_references: identity.owner_references,
             finalizers: identity.finalizers,
             deletion_timestamp: identity.deletion_timestamp,
+            deletion_grace_period_seconds: identity.deletion_grace_period_seconds,
             ..Self::default()
         }
     }
@@ -201,9 +205,9 @@ impl Known {
         }
         // Nobody removes the finalizers of an object that could never be read.
         let cure = if unreadable.metadata.deletion_timestamp.is_some() {
-            "correct the field, or take the finalizers away"
+            "correct the field, or remove the finalizers"
         } else {
-            "correct the field that the error is about, or delete the object"
+            "correct the field that the error names, or delete the object"
         };
         tracing::warn!(
             kind,
@@ -211,7 +215,7 @@ impl Known {
             name = key.name,
             error = unreadable.reason,
             cure,
-            "an object cannot be read and is left out; what was read of it earlier still counts"
+            "cannot read an object; the last version that could be read, if any, stays in use"
         );
     }
 }

@@ -84,8 +84,10 @@ struct Refused {
     why: String,
     /// When it was sent.
     at: Instant,
-    /// How often one was refused, one after the other.
+    /// How often that was refused, one time after the other.
     times: u32,
+    /// The numbers of the newest set and of the old ones that were wanted then.
+    wanted: (u32, Vec<u32>),
 }
 
 /// The RunnerReplicaSets of a target.

@@ -19,6 +19,9 @@ use crate::target::{Target, TargetRef};
 /// Policy sets that have changed and whose pools are not woken yet; more make the life cycles wait.
 const CHANGES: usize = 64;
 
+/// The kinds whose objects may ask for a policy set.
+const ASKING: [&str; 4] = ["HorizontalRunnerAutoscaler", "RunnerDeployment", "RunnerReplicaSet", "RunnerSet"];
+
 /// Keeps the policy sets that objects ask for, and wakes the objects when one changes. Ends after `stop`.
 pub(crate) async fn run(sets: Arc<PolicySets>, cluster: Cluster, settings: Arc<Settings>, stop: CancellationToken) {
     let (changed, mut changes) = mpsc::channel(CHANGES);
@@ -29,7 +32,7 @@ pub(crate) async fn run(sets: Arc<PolicySets>, cluster: Cluster, settings: Arc<S
         |namespace: &str| settings.serves(namespace) && settings.namespace.as_deref().is_none_or(|watched| watched == namespace);
     let stores = &cluster.stores;
     // An object that cannot be read may ask for a policy set, and so may one that is not listed yet.
-    let is_known = || stores.are_full() && stores.unreadable().all(|(_, objects)| objects == 0);
+    let is_known = || stores.are_full() && stores.unreadable().all(|(kind, objects)| objects == 0 || !ASKING.contains(&kind));
     let supervisor = supervisor::run(sets.clone(), watched, || is_known().then(|| referenced(stores)), serves, period, stop);
     let waking = async {
         while let Some(key) = changes.recv().await {

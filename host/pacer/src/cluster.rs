@@ -55,7 +55,7 @@ impl Cluster {
         let listed = unreadable::list(&api, &parameters).await;
         let (items, unreadable) = listed.with_context(|| format!("listing {}{place}", K::plural(&())))?;
         for one in unreadable {
-            let told = format!("pacer: {} {one}; it cannot be read and is left out", K::kind(&()));
+            let told = format!("pacer: cannot read {} {one}; it is left out", K::kind(&()));
             let _closed = writeln!(std::io::stderr(), "{}", plain::line(&told));
         }
         Ok(items)

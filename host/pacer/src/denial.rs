@@ -13,7 +13,7 @@ fn is_denial(error: &Error) -> bool {
 /// The error of something that can't be read, which says what right it takes where that is missing: `list ConfigMaps there`.
 pub(crate) fn unreadable(error: impl Into<Error>, what: String, right: &str) -> Error {
     let error = error.into();
-    if is_denial(&error) { error.context(format!("{what}: that takes the right to {right}")) } else { error.context(what) }
+    if is_denial(&error) { error.context(format!("{what}: this requires the right to {right}")) } else { error.context(what) }
 }
 
 #[cfg(test)]
@@ -33,13 +33,13 @@ mod tests {
         };
         assert_eq!(
             told(answer(403, "Forbidden").into()),
-            "the receipts can't be read: that takes the right to list ConfigMaps there: said: Forbidden"
+            "the receipts can't be read: this requires the right to list ConfigMaps there: said: Forbidden"
         );
         // What was said of it on the way here hides no denial.
         let listing = Error::from(answer(403, "Forbidden")).context("listing configmaps");
         assert_eq!(
             told(listing),
-            "the receipts can't be read: that takes the right to list ConfigMaps there: listing configmaps: said: Forbidden"
+            "the receipts can't be read: this requires the right to list ConfigMaps there: listing configmaps: said: Forbidden"
         );
         assert_eq!(told(answer(404, "NotFound").into()), "the receipts can't be read: said: NotFound");
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");

@@ -24,7 +24,7 @@ pub(crate) enum FileError {
         path: PathBuf,
     },
     /// It is longer than what is wanted can be.
-    #[error("{} has more than {}, which is the most that {what} may have", path.display(), table::bytes(*most))]
+    #[error("{} has more than {}, which is the limit for {what}", path.display(), table::bytes(*most))]
     Large {
         /// The file.
         path: PathBuf,
@@ -75,11 +75,9 @@ mod tests {
         assert_eq!(read(&path, 8, "it").unwrap(), b"spare: 1");
         assert_eq!(read_text(&path, 8, "it").unwrap(), "spare: 1");
         let told = |path: &Path, most| read_text(path, most, "a text of settings").unwrap_err().to_string();
-        assert!(
-            told(&path, 7).ends_with("settings.yaml has more than 7 bytes, which is the most that a text of settings may have")
-        );
+        assert!(told(&path, 7).ends_with("settings.yaml has more than 7 bytes, which is the limit for a text of settings"));
         let endless = told(Path::new("/dev/zero"), 4 << 20);
-        assert_eq!(endless, "/dev/zero has more than 4.0 MiB, which is the most that a text of settings may have");
+        assert_eq!(endless, "/dev/zero has more than 4.0 MiB, which is the limit for a text of settings");
         assert!(told(directory.path(), 8).ends_with(" is a directory: name a file"));
         assert!(told(&directory.path().join("none"), 8).ends_with("none can't be read"));
         std::fs::write(&path, [0xff]).unwrap();

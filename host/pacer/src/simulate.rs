@@ -131,7 +131,7 @@ pub(crate) fn simulate(arguments: &Arguments) -> Result<Report> {
     for condition in &arguments.fail_if {
         if let Some(figure) = condition.unknown_figure(&contenders) {
             bail!(
-                "--fail-if '{condition}' can't be judged: {} has nothing from which {figure} could be told; leave it out, or record what it needs \
+                "--fail-if '{condition}' can't be judged: {} has no data for {figure}; remove the condition, or record what it needs \
                  (docs/simulate.md)",
                 arguments.trace.display()
             );
@@ -356,7 +356,7 @@ pub(crate) mod tests {
     fn a_condition_on_what_the_trace_does_not_have_is_an_error() {
         for figure in ["volumes-made", "volumes-reused", "github-calls", "node-minutes", "nodes-freed"] {
             let error = pacer_simulate(&["--fail-if", &format!("{figure} > 10")]).unwrap_err().to_string();
-            let says = format!("has nothing from which {figure} could be told");
+            let says = format!("has no data for {figure}");
             assert!(error.starts_with(&format!("--fail-if '{figure} > 10' can't be judged")) && error.contains(&says), "{error}");
         }
     }

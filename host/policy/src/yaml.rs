@@ -70,8 +70,9 @@ impl<'a> Here<'a> {
             return Some("a list".to_owned());
         }
         if let Some(quote) = found.chars().next().filter(|first| matches!(first, '"' | '\'')) {
-            let text = found.get(1..).and_then(|rest| rest.split(quote).next()).unwrap_or_default();
-            return Some(format!("the text {text:?}"));
+            let (text, rest) = found.get(1..).and_then(|rest| rest.split_once(quote)).unwrap_or_default();
+            let is_key = rest.trim_start().starts_with(':');
+            return Some(if is_key { "a map".to_owned() } else { format!("the string {text:?}") });
         }
         let first = found.split([',', '}', ']']).next().unwrap_or(found).trim();
         if found.starts_with('{') || first.ends_with(':') || first.contains(": ") {
@@ -108,7 +109,7 @@ fn told(error: &Error, here: &Here<'_>) -> String {
         Error::InvalidScalar { ty, .. } => here.wants(&kind(ty), here.found()),
         Error::Unexpected { expected, .. } => here.wants(&kind(expected), here.found()),
         Error::InvalidBooleanStrict { .. } => here.wants("true or false", here.found()),
-        Error::NullIntoString { .. } => here.wants("a text", Some("empty".to_owned())),
+        Error::NullIntoString { .. } => here.wants("a string", Some("empty".to_owned())),
         Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. }
         | Error::ExpectedStringKeyForExternallyTaggedEnum { .. }
         | Error::UnexpectedValueForUnitEnumVariant { .. }
@@ -142,10 +143,10 @@ fn kind(expected: &str) -> String {
         "u64" | "usize" => "a whole number from 0 to 18446744073709551615",
         "i32" => "a whole number from -2147483648 to 2147483647",
         "i64" | "isize" => "a whole number from -9223372036854775808 to 9223372036854775807",
-        "i8" | "i16" | "i128" | "u128" => "a whole number of fewer digits",
+        "i8" | "i16" | "i128" | "u128" => "a whole number",
         "f32" | "f64" | "floating point" => "a number",
         "bool" | "boolean" | "a boolean" => "true or false",
-        "str" | "string" | "a string" | "a borrowed string" => "a text",
+        "str" | "string" | "a string" | "a borrowed string" => "a string",
         // Of numbers and texts alike, the parser says this where it finds a map or a list.
         "scalar" | "char" | "string scalar" => "a single value",
         "a map" | "map" | "mapping start" => "a map",
@@ -161,7 +162,7 @@ fn kind(expected: &str) -> String {
 fn value(found: &str) -> String {
     let inner = |text: &str| text.trim_matches('`').to_owned();
     if let Some(text) = found.strip_prefix("string ") {
-        return format!("the text {text}");
+        return format!("the string {text}");
     }
     let number = found.strip_prefix("integer ").or_else(|| found.strip_prefix("floating point "));
     if let Some(number) = number {
@@ -231,6 +232,7 @@ mod tests {
             ("limits: {cpu: much}\n", "cpu must be a whole number from -9223372036854775808 to 9223372036854775807, and is much"),
             ("spares: 1\n", "unknown key spares, expected one of spare, share, strict, name, zones, limits, mode"),
             ("spare: 1\nspare: 2\n", "duplicate key spare"),
+            ("name:\n  \"a\": 1\n", "name must be a single value, and is a map"),
             ("spare: [1]\n", "spare must be a single value, and is a list"),
             ("- spare\n", "expected a map, found a list"),
         ] {

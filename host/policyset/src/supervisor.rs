@@ -16,8 +16,8 @@ use crate::{Cluster, PolicySets, START_PATIENCE};
 /// A life cycle that ended although it must not is started again after this.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs the life cycles until `stop`. Once per `period` those end that `referenced`, which lists what objects of the namespaces that `serves` holds
-/// for ask for, does not name; as long as it is none, since not all of these objects are known, all stay. The history of what nobody asked for when
+/// Runs the life cycles until `stop`. `referenced` lists the policy sets that objects in the namespaces accepted by `serves` ask for. Once per `period`,
+/// the life cycles of all other policy sets end. While `referenced` returns `None`, because not all of these objects are known, none ends. The history of what nobody asked for when
 /// the process began is deleted at the end of the first period in which they are known.
 pub async fn run(
     sets: Arc<PolicySets>,
@@ -120,11 +120,11 @@ async fn sweep(sets: &PolicySets, cluster: &Cluster, is_gone: impl Fn(&ObjectKey
     match history::sweep(cluster.client.clone(), &sets.options.namespace, is_gone).await {
         Ok(0) => true,
         Ok(entries) => {
-            tracing::info!(entries, "history of policy sets that no pool asks for deleted");
+            tracing::info!(entries, "deleted the history of policy sets that no pool asks for");
             true
         }
         Err(error) => {
-            tracing::warn!(%error, "history of policy sets that no pool asks for not deleted, trying again");
+            tracing::warn!(%error, "could not delete the history of policy sets that no pool asks for; trying again");
             false
         }
     }

@@ -77,7 +77,7 @@ pub enum FileError {
         message: String,
     },
     /// It has too many lines.
-    #[error("{path} has more than {} GiB of lines: record into a directory, whose files are bounded, or a shorter time", MOST >> 30)]
+    #[error("{path} has more than {} GiB of lines: record into a directory, where the size of files is limited, or record a shorter time", MOST >> 30)]
     Large {
         /// The file.
         path: PathBuf,

@@ -37,7 +37,7 @@ pub fn verdicts(request: &restart::Request, mut verdicts: Vec<restart::Verdict>)
             "look-again" => Some(verdict.after.unwrap_or(LOOK_AGAIN_DEFAULT).clamp(RESTART_LOOK_AGAIN.0, RESTART_LOOK_AGAIN.1)),
             "recreate" | "replace" => verdict.after.map(|after| after.min(RESTART_WAIT_MAX)),
             "keep" | "quarantine" => None,
-            other => return Err(format!("`{other}` is no action")),
+            other => return Err(format!("`{other}` is not an action")),
         };
         texts(&verdict.reason, &verdict.attributes)?;
     }
@@ -54,7 +54,7 @@ pub fn recoveries(request: &recover::Request, mut verdicts: Vec<recover::Verdict
         verdict.after = match verdict.action.as_str() {
             "rerun" => verdict.after.map(|after| after.min(RERUN_WAIT_MAX)),
             "leave" => None,
-            other => return Err(format!("`{other}` is no action")),
+            other => return Err(format!("`{other}` is not an action")),
         };
         texts(&verdict.reason, &verdict.attributes)?;
     }
@@ -84,14 +84,14 @@ pub fn plan(request: &capacity::Request, plan: Plan) -> Result<Plan, String> {
             ));
         }
         if !ids.insert(id) {
-            return Err(format!("reservation `{id}` is there twice"));
+            return Err(format!("reservation `{id}` appears twice"));
         }
         for job in of {
             if !known.contains(job) {
                 return Err(format!("reservation `{id}` is for job {job}, which the request does not contain"));
             }
             if !jobs.insert(job) {
-                return Err(format!("job {job} is there twice"));
+                return Err(format!("job {job} appears twice"));
             }
         }
         if *expires == 0 || i64::from(*effective) >= i64::from(*expires) {
@@ -121,7 +121,7 @@ fn distinct(what: &str, count: usize, indices: impl Iterator<Item = u32>) -> Res
     let mut sorted: Vec<_> = indices.collect();
     sorted.sort_unstable();
     if let Some((index, _)) = sorted.iter().zip(sorted.iter().skip(1)).find(|(one, next)| one == next) {
-        return Err(format!("{what} {index} is there twice"));
+        return Err(format!("{what} {index} appears twice"));
     }
     match sorted.last() {
         Some(index) if *index as usize >= count => Err(format!("there is no {what} {index}, only {count} of them")),

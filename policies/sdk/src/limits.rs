@@ -1,6 +1,6 @@
 //! Bounds of answers. Durations are in seconds.
 //!
-//! The operator cuts a number that is outside its bounds. It refuses an answer that is too large as a whole, or has an identifier that can't be
+//! The operator changes a number that is outside its bounds to the nearest bound. It refuses an answer that is too large as a whole, or has an identifier that can't be
 //! stored.
 
 /// Shortest and longest time until the operator asks again about a runner: [`Action::LookAgain`](crate::restart::Action::LookAgain).

@@ -62,7 +62,7 @@ fn choices_are_checked() {
     let long = format!(r#"{{"choices":[{{"index":0,"reason":"{}"}}]}}"#, "x".repeat(257));
     for (settings, says) in [
         (r#"{"choices":[{"index":2}]}"#, "there is no candidate 2, only 2 of them"),
-        (r#"{"choices":[{"index":1},{"index":1}]}"#, "candidate 1 is there twice"),
+        (r#"{"choices":[{"index":1},{"index":1}]}"#, "candidate 1 appears twice"),
         (r#"{"choices":[{},{},{}]}"#, "3 choices for a surplus of 2"),
         (r#"{"choices":[{"reason":"two\nlines"}]}"#, "a reason must be one line"),
         (
@@ -84,9 +84,9 @@ fn verdicts_are_checked() {
     let says = |verdict: &str| scenario.clone().settings(&format!(r#"{{"verdicts":[{verdict}]}}"#)).decide::<Parrot>();
     let decided = Decided { name: "a".into(), action: "recreate".into(), after: Some(5), reason: "why".into() };
     assert_eq!(says(r#"{"action":"recreate","after":5,"reason":"why"}"#), Ok(vec![decided]));
-    assert_eq!(says(r#"{"action":"restart"}"#), Err("`restart` is no action".into()));
+    assert_eq!(says(r#"{"action":"restart"}"#), Err("`restart` is not an action".into()));
     assert_eq!(says(r#"{"action":"keep","index":1}"#), Err("there is no subject 1, only 1 of them".into()));
-    assert_eq!(says(r#"{"action":"keep"},{"action":"keep"}"#), Err("subject 0 is there twice".into()));
+    assert_eq!(says(r#"{"action":"keep"},{"action":"keep"}"#), Err("subject 0 appears twice".into()));
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn recoveries_are_checked() {
     let says = |verdict: &str| scenario.clone().settings(&format!(r#"{{"recoveries":[{verdict}]}}"#)).recovered::<Parrot>();
     let recovered = Recovered { id: 7, action: "rerun".into(), after: Some(5), reason: "why".into() };
     assert_eq!(says(r#"{"action":"rerun","after":5,"reason":"why"}"#), Ok(vec![recovered]));
-    assert_eq!(says(r#"{"action":"keep"}"#), Err("`keep` is no action".into()));
+    assert_eq!(says(r#"{"action":"keep"}"#), Err("`keep` is not an action".into()));
     assert_eq!(says(r#"{"action":"leave","index":1}"#), Err("there is no job 1, only 1 of them".into()));
-    assert_eq!(says(r#"{"action":"leave"},{"action":"rerun"}"#), Err("job 0 is there twice".into()));
+    assert_eq!(says(r#"{"action":"leave"},{"action":"rerun"}"#), Err("job 0 appears twice".into()));
     assert_eq!(scenario.recover().jobs[0].attempt, 1);
 }
 
@@ -123,7 +123,7 @@ fn plans_are_checked() {
         Scenario::pool("ci").settings(&settings).plan::<Parrot>().map(|plan| plan.reservations.len())
     };
     assert_eq!(says(vec![held("a", 5), held("b", 5)]), Ok(2));
-    assert_eq!(says(vec![held("a", 5), held("a", 6)]), Err("reservation `a` is there twice".into()));
+    assert_eq!(says(vec![held("a", 5), held("a", 6)]), Err("reservation `a` appears twice".into()));
     assert_eq!(says(vec![held("a", 0)]), Err("reservation `a` is over before it starts".into()));
 }
 

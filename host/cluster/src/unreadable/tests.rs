@@ -169,6 +169,7 @@ async fn deletion_of_an_object_with_unreadable_metadata_is_seen_and_its_finalize
     let mut going = labelled(pod("a", 2), "new");
     going["metadata"]["creationTimestamp"] = json!("10000-01-01T00:00:00Z");
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    going["metadata"]["deletionGracePeriodSeconds"] = json!(30);
     going["metadata"]["finalizers"] = json!(["example.com/ours"]);
     *watched.server.listed.lock().unwrap() = vec![going.clone()];
     watched.server.show("MODIFIED", &going);

@@ -44,8 +44,10 @@ impl Autoscalers {
                 let is_past = |refused: &Refused| {
                     refused.desired != desired || of.clock.instant.saturating_duration_since(refused.at) >= SCALING_PAUSE_MAX
                 };
-                self.memory.memos.change(of.uid, |memo| drop(memo.refused.take_if(|refused| is_past(refused))));
-                return Ok(None);
+                return Ok(self.memory.memos.change(of.uid, |memo| {
+                    drop(memo.refused.take_if(|refused| is_past(refused)));
+                    left(SCALING_PAUSE_MAX, memo.refused.as_ref().map(|refused| refused.at), of.clock.instant)
+                }));
             }
             Sending::Later(wait) => return Ok(Some(wait)),
             Sending::Now => {}
@@ -55,15 +57,25 @@ impl Autoscalers {
             let pause = if refused.desired == desired { scaling_pause(refused.times) } else { SCALING_PAUSE };
             left(pause, Some(refused.at), of.clock.instant)
         };
-        if let Some(wait) = self.memory.memos.read(of.uid, refused).flatten() {
-            return Ok(Some(wait));
-        }
-        let mut fields = json!({"replicas": desired});
-        if target.config().is_ephemeral() {
+        // Its own time goes with each number: runners that finish later are not part of it.
+        let announced = || {
             let before = target.effective_time().map(|time| time.0).max(effective.map(|effective| effective.time));
             let time = effective_time(before, of.clock.now);
             self.announce(fleet, time);
             self.memory.memos.change(of.uid, |memo| memo.effective = Some(Effective { time, sent: of.clock.instant }));
+            time
+        };
+        if let Some(wait) = self.memory.memos.read(of.uid, refused).flatten() {
+            // The set replaces the finished runners of numbers that it is told of and that are not accepted, and it must not wait for the next try.
+            let is_due = number.since_last.is_none_or(|ago| ago >= SCALING_PAUSE);
+            if is_due && target.config().is_ephemeral() && fleet.finished_unaccounted > 0 {
+                announced();
+            }
+            return Ok(Some(wait.min(SCALING_PAUSE)));
+        }
+        let mut fields = json!({"replicas": desired});
+        if target.config().is_ephemeral() {
+            let time = announced();
             if let Some(fields) = fields.as_object_mut() {
                 fields.insert("effectiveTime".to_owned(), json!(time.to_string()));
             }
@@ -91,7 +103,7 @@ impl Autoscalers {
     /// Remembers that the API server refuses the number, for the status, and says so once for each text. Returns how often it has refused it.
     async fn tell_refusal(&self, of: Subject<'_>, target: &Target, desired: u32, words: &str) -> u32 {
         let why = format!(
-            "the API server refuses to set the {} to {desired} replicas: {words}; it keeps {}, and the autoscaler tries again: change the admission \
+            "the API server refuses to set the {} to {desired} replicas: {words}; the target keeps {}, and the autoscaler tries again: change the admission \
              policy, quota or role that refuses it, or minReplicas and maxReplicas",
             target.reference(),
             target.replicas()

@@ -13,7 +13,7 @@ use pacer_cluster::object::Uid;
 use pacer_core::demand::LISTING_LAG;
 use pacer_core::ledger::{Job, Ledger, State};
 
-use super::Autoscalers;
+use super::{Autoscalers, problem};
 use crate::target::TargetRef;
 
 /// The ledgers of other autoscalers, read when the first job is asked about: most passes ask about none.
@@ -65,7 +65,9 @@ fn is_theirs(job: &Job, repository: &str, begun: Timestamp) -> bool {
 fn acts(autoscaler: &HorizontalRunnerAutoscaler) -> bool {
     let spec = &autoscaler.spec;
     let conditions = autoscaler.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let is_refused = condition::find(conditions, ConditionType::Accepted).is_some_and(|accepted| accepted.status == "False");
+    // While GitHub cannot be asked, it keeps the runners that it has made for its jobs.
+    let is_refused = condition::find(conditions, ConditionType::Accepted)
+        .is_some_and(|accepted| accepted.status == "False" && accepted.reason != problem::GITHUB);
     autoscaler.metadata.deletion_timestamp.is_none()
         && !is_refused
         && spec.workflow_job_trigger().is_some()
@@ -94,14 +96,16 @@ mod tests {
         assert!(!acts(json!({"name": "web"}), json!({"maxReplicas": 3})));
         let going = json!({"name": "web", "deletionTimestamp": "2024-01-01T00:00:00Z"});
         assert!(!acts(going, json!({"maxReplicas": 3, "scaleUpTriggers": trigger})));
-        let status = json!({"conditions": [{
-            "type": "Accepted", "status": "False", "reason": "ScheduleInvalid", "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z",
-        }]});
-        let refused = json!({
-            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler", "metadata": {"name": "web"},
-            "spec": {"maxReplicas": 3, "scaleUpTriggers": trigger}, "status": status,
-        });
-        assert!(!super::acts(&serde_json::from_value(refused).unwrap()), "it cannot decide");
+        for (reason, expected) in [("InvalidSchedule", false), ("GitHubUnavailable", true)] {
+            let status = json!({"conditions": [{
+                "type": "Accepted", "status": "False", "reason": reason, "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z",
+            }]});
+            let refused = json!({
+                "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler", "metadata": {"name": "web"},
+                "spec": {"maxReplicas": 3, "scaleUpTriggers": trigger}, "status": status,
+            });
+            assert_eq!(super::acts(&serde_json::from_value(refused).unwrap()), expected, "{reason}");
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ use pacer_core::tenancy::Refusal;
 
 use crate::target::TargetRef;
 
+/// Reason of [`Problem::GitHub`], which passes by itself.
+pub(super) const GITHUB: &str = "GitHubUnavailable";
+
 /// What is wrong with it; the target keeps its number meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -79,7 +82,7 @@ impl Problem {
             Self::Duration(_) => "InvalidTrigger",
             Self::Metrics(_) | Self::Field(_) | Self::RepositoryNames | Self::Enterprise(_) | Self::Scope(_) => "InvalidMetric",
             Self::NotAllowed(refusal) => refusal.reason(),
-            Self::GitHub(_) => "GitHubUnavailable",
+            Self::GitHub(_) => GITHUB,
         }
     }
 }

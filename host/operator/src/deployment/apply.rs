@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::build::replica_set;
 use super::{Memo, Refused, Sets, Targets};
 use crate::error::Error;
-use crate::settings::scaling_pause;
+use crate::settings::{SCALING_PAUSE, scaling_pause};
 use crate::target::Target;
 
 /// A RunnerReplicaSet that has the name of one that a target wants.
@@ -105,13 +105,15 @@ impl Targets {
     ) -> Result<Option<String>, Error> {
         let uid = target.uid().ok_or(Error::Incomplete(target.kind().as_str(), "UID"))?;
         let before = self.memory.memos.read(&uid, |memo| memo.refused.clone()).flatten();
-        let is_recent = |refused: &&Refused| clock.instant.saturating_duration_since(refused.at) < scaling_pause(refused.times);
+        let wanted = (rollout.newest, rollout.old.clone());
+        let pause = |refused: &Refused| if refused.wanted == wanted { scaling_pause(refused.times) } else { SCALING_PAUSE };
+        let is_recent = |refused: &&Refused| clock.instant.saturating_duration_since(refused.at) < pause(refused);
         if let Some(refused) = before.as_ref().filter(is_recent) {
             return Ok(Some(refused.why.clone()));
         }
         let refused = self.carry_out(target, sets, rollout, clock).await?;
-        let times = before.as_ref().map_or(1, |before| before.times.saturating_add(1));
-        let told = refused.clone().map(|why| Refused { why, at: clock.instant, times });
+        let times = before.as_ref().filter(|before| before.wanted == wanted).map_or(1, |before| before.times.saturating_add(1));
+        let told = refused.clone().map(|why| Refused { why, at: clock.instant, times, wanted });
         self.memory.memos.change(&uid, |memo| memo.refused = told);
         if let Some(why) = refused.as_deref().filter(|why| before.is_none_or(|before| before.why != *why)) {
             self.cluster.events.publish(Reason::ScalingRefused, &target.object_ref(), None, why).await;
@@ -167,7 +169,7 @@ impl Targets {
         let Err(error) = sent.map_err(Error::from) else { return Ok(None) };
         let Some(words) = error.refusal() else { return Err(error) };
         Ok(Some(format!(
-            "the API server refuses to set RunnerReplicaSet '{name}' to {replicas} replicas: {words}; it keeps {}, and this is tried again: change the \
+            "the API server refuses to set RunnerReplicaSet '{name}' to {replicas} replicas: {words}; the set keeps {}, and the operator tries again: change the \
              admission policy, quota or role that refuses it",
             set.spec.replicas_or_default()
         )))

@@ -129,7 +129,7 @@ pub(super) async fn lacking(
                 missing.insert(right);
             }
             Err(error) => {
-                let what = format!("the rights of {account} can't be asked for");
+                let what = format!("the rights of {account} can't be checked");
                 reader.unread.push(plain::causes(&unreadable(error, what, "create subjectaccessreviews")));
                 return Ok(Vec::new());
             }

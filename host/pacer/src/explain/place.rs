@@ -53,13 +53,10 @@ impl Place {
         let mut unread = String::new();
         // Whatever the reason is: most of what there is to explain is known without these two.
         let pods = cluster.list::<Pod>(all, label::RUNNER_POD).await;
-        let pods = without(&mut unread, pods, "what the statuses of their runners say is told instead");
+        let pods = without(&mut unread, pods, "the statuses of the runners are shown instead");
         let receipts = Archive::read_from(cluster, all).await;
-        let receipts = without(
-            &mut unread,
-            receipts,
-            "how long starts and jobs take is not known, and when jobs will start is not estimated",
-        );
+        let receipts =
+            without(&mut unread, receipts, "pacer does not know how long starts and jobs take, and estimates no start times");
         Ok(Self {
             autoscalers: cluster.list(all, "").await?,
             job_ledgers: cluster.list(all, "").await?,

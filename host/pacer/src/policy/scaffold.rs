@@ -235,18 +235,18 @@ impl Language {
                 "pacer policy componentize target/wasm32-unknown-unknown/release/CRATE.wasm -o NAME.wasm",
             ],
             Self::Go => &[
-                "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags=-w -o core.wasm .",
-                "pacer policy componentize core.wasm -o NAME.wasm",
+                "GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags=-w -o NAME.core.wasm .",
+                "pacer policy componentize NAME.core.wasm -o NAME.wasm",
             ],
             Self::JsText => &["pacer policy check policy.js"],
             Self::Js | Self::Ts => &["npm install", "npm run build"],
             Self::C => &[
-                "clang --target=wasm32 -g -Os -Wall -nostdlib -Wl,--no-entry,-z,stack-size=16384 policy.c -o core.wasm",
-                "pacer policy componentize core.wasm -o NAME.wasm",
+                "clang --target=wasm32 -g -Os -Wall -nostdlib -Wl,--no-entry,-z,stack-size=16384 policy.c -o NAME.core.wasm",
+                "pacer policy componentize NAME.core.wasm -o NAME.wasm",
             ],
             Self::Zig => &[
-                "zig build-exe policy.zig -target wasm32-freestanding -O ReleaseSmall -fno-entry -rdynamic -fno-strip --stack 65536 -femit-bin=core.wasm",
-                "pacer policy componentize core.wasm -o NAME.wasm",
+                "zig build-exe policy.zig -target wasm32-freestanding -O ReleaseSmall -fno-entry -rdynamic -fno-strip --stack 65536 -femit-bin=NAME.core.wasm",
+                "pacer policy componentize NAME.core.wasm -o NAME.wasm",
             ],
             Self::Wat => &["pacer policy componentize policy.wat -o NAME.wasm"],
         };

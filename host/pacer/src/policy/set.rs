@@ -313,7 +313,7 @@ pub(super) fn given(path: &Path, text: &str) -> Result<Vec<Given>> {
             Ok(value) => value,
             // The operator's own reader says what is wrong and where.
             Err(_) if documents.len() == 1 => return Ok(vec![bare(path, text)?]),
-            Err(error) => bail!("{} is no YAML: {}", path.display(), yaml::Mistake::of(&error, document)),
+            Err(error) => bail!("{} is not valid YAML: {}", path.display(), yaml::Mistake::of(&error, document)),
         };
         let items = match value.get("kind").and_then(Value::as_str) {
             Some("List") => value.get("items").and_then(Value::as_array).cloned().unwrap_or_default(),

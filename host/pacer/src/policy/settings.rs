@@ -14,7 +14,7 @@ pub(crate) fn read(file: Option<&Path>) -> Result<String> {
     let Some(file) = file else { return Ok(NO_SETTINGS.to_owned()) };
     // In a policy set they lie in a ConfigMap.
     let text = file::read_text(file, COMPRESSED_BYTES, "a file of settings")?;
-    let settings = parse(&text).map_err(|mistake| anyhow!("{} is no YAML: {mistake}", file.display()))?;
+    let settings = parse(&text).map_err(|mistake| anyhow!("{} is not valid YAML: {mistake}", file.display()))?;
     ensure!(
         settings.len() <= SETTINGS_BYTES,
         "{} has {} bytes as JSON, and the settings of a decision may have {SETTINGS_BYTES}",

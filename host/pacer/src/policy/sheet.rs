@@ -93,8 +93,8 @@ fn decisions(text: &str) -> Result<Map<String, Value>> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Map::new());
     }
-    let value: Value =
-        serde_saphyr::from_str(text).map_err(|error| anyhow!("policies.yaml is no YAML: {}", yaml::Mistake::of(&error, text)))?;
+    let value: Value = serde_saphyr::from_str(text)
+        .map_err(|error| anyhow!("policies.yaml is not valid YAML: {}", yaml::Mistake::of(&error, text)))?;
     match value {
         Value::Object(decisions) => Ok(decisions),
         Value::Null => Ok(Map::new()),

@@ -56,7 +56,7 @@ impl Source {
         let most = if self.is_text() { TEXT_BYTES } else { RAW_BYTES };
         let bytes = match file::read(path, most, "a policy") {
             Err(FileError::Large { .. }) => {
-                let message = format!("it has more than the {most} bytes that it may have");
+                let message = format!("it has more than {most} bytes, which is the limit");
                 return Err(refused(self, &LoadError::new(Refusal::TooLarge, message)));
             }
             read => read?,
@@ -98,7 +98,7 @@ pub(crate) fn componentize(arguments: &Arguments) -> Result<Report> {
     let Arguments { module, output } = arguments;
     ensure!(
         !is_same(module, output),
-        "{} is the file that the component is made of, {}: name another one by --output",
+        "--output {} is the same file as the source {}: name another file",
         output.display(),
         module.display()
     );
@@ -155,7 +155,7 @@ mod tests {
         std::fs::hard_link(&module, place("second.wasm")).unwrap();
         for output in [module.clone(), place("./policy.wat"), place("link.wasm"), place("second.wasm")] {
             let error = componentize(&Arguments { module: module.clone(), output }).unwrap_err().to_string();
-            assert!(error.contains("is the file that the component is made of"), "{error}");
+            assert!(error.contains("is the same file as the source"), "{error}");
         }
         assert_eq!(std::fs::read_to_string(&module).unwrap(), "(module)");
     }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_larger_than_a_policy_can_be_is_refused_before_it_is_read() {
         let error = Source::File("/dev/zero".into()).read(&jail().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("PolicyTooLarge") && error.contains("more than the 4194304 bytes"), "{error}");
+        assert!(error.contains("PolicyTooLarge") && error.contains("more than 4194304 bytes"), "{error}");
         let error = componentize(&Arguments { module: "/dev/zero".into(), output: "/dev/null".into() }).unwrap_err().to_string();
         assert!(error.contains("/dev/zero has more than 64.0 MiB"), "{error}");
     }

@@ -35,7 +35,7 @@ type Verdict struct {
 	// Action is keep, look-again, recreate, replace or quarantine.
 	Action string
 	// After is in seconds: for look-again 5 to 600, 60 if it is nil; for recreate and replace 0 to 600 since the runner got into its situation.
-	// The operator cuts what is outside these bounds.
+	// The operator changes a number outside these bounds to the nearest bound.
 	After      *uint32
 	Reason     string
 	Attributes []pacer.Attribute

@@ -232,7 +232,7 @@ mod tests {
             ("limits: {cpu: much}\n", "cpu must be a whole number from -9223372036854775808 to 9223372036854775807, and is much"),
             ("spares: 1\n", "unknown key spares, expected one of spare, share, strict, name, zones, limits, mode"),
             ("spare: 1\nspare: 2\n", "duplicate key spare"),
-            ("name:\n  \"a\": 1\n", "name must be a single value, and is a map"),
+            ("name:\n  \"a\": 1\n", "expected a single value, found a map"),
             ("spare: [1]\n", "spare must be a single value, and is a list"),
             ("- spare\n", "expected a map, found a list"),
         ] {

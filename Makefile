@@ -58,7 +58,7 @@ LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts 
 ALONE := limits hostile
 QUIETEST := scale shards
 # They have tests that do so, which are ignored until then.
-TIMED := policies
+TIMED := policies tenants traces
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 

@@ -224,7 +224,9 @@ mod tests {
     async fn holder_renews_with_one_write_and_reads_only_after_somebody_else_has_written() {
         let server = Arc::new(Mutex::new(Server::default()));
         let (namespace, name) = ("ci".to_owned(), "operator".to_owned());
-        let config = LeaseConfig { namespace, name, identity: "we".to_owned(), timing: LeaseTiming::default() };
+        // However slow the machine is, the time of the lease is not over before the test is.
+        let timing = LeaseTiming { duration: Duration::from_secs(86_400), ..LeaseTiming::default() };
+        let config = LeaseConfig { namespace, name, identity: "we".to_owned(), timing };
         let mut election = Election::new(client(&server), config, Fence::closed());
         let calls = || server.lock().unwrap().calls();
         assert!(election.attempt().await.unwrap());

@@ -15,7 +15,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::api::ListParams;
 use kube::core::request::Request;
-use kube::core::{NamespaceResourceScope, ObjectList};
+use kube::core::{NamespaceResourceScope, ObjectList, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -39,7 +39,15 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    fn key(&self) -> ObjectKey {
+    /// What is wrong with it, and in which field.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Which object it is.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
         let metadata = &self.metadata;
         ObjectKey::new(metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
     }
@@ -419,6 +427,23 @@ where
     K: Resource + Clone + DeserializeOwned,
 {
     let request = Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
+    let text = api.clone().into_client().request_text(request).await?;
+    read(&text).map_err(kube::Error::SerdeError)
+}
+
+/// As [`list`], of the metadata of objects alone.
+///
+/// # Errors
+///
+/// As [`list`].
+pub async fn list_metadata<K>(
+    api: &Api<K>,
+    params: &ListParams,
+) -> Result<(Vec<PartialObjectMeta<K>>, Vec<Unreadable>), kube::Error>
+where
+    K: Resource + Clone + DeserializeOwned,
+{
+    let request = Request::new(api.resource_url()).list_metadata(params).map_err(kube::Error::BuildRequest)?;
     let text = api.clone().into_client().request_text(request).await?;
     read(&text).map_err(kube::Error::SerdeError)
 }

@@ -76,6 +76,14 @@ pub struct Range<'a> {
     pub share: Option<Share>,
 }
 
+impl Range<'_> {
+    /// Whether objects of a namespace are seen.
+    #[must_use]
+    pub fn has(self, namespace: &str) -> bool {
+        self.namespace.is_none_or(|only| only == namespace) && self.share.is_none_or(|share| share.has(namespace))
+    }
+}
+
 impl<'a> From<Option<&'a str>> for Range<'a> {
     fn from(namespace: Option<&'a str>) -> Self {
         Self { namespace, share: None }
@@ -273,6 +281,22 @@ mod tests {
         assert_eq!(shards.of("team-a"), 1);
         assert_eq!((of(0), of(1)), ([false, false, false, true, true], [true; 5]));
         assert!(concerns(&Event::Apply(runner("a")), None));
+    }
+
+    #[test]
+    fn range_has_the_namespaces_that_its_name_and_its_share_both_admit() {
+        // Of the two shards, "team-a" is in the second one.
+        let share = |shard| Share { shards: pacer_core::shard::Shards::new(2).unwrap(), shard };
+        for (namespace, share, expected) in [
+            (None, None, true),
+            (Some("team-a"), None, true),
+            (Some("other"), None, false),
+            (None, Some(share(1)), true),
+            (None, Some(share(0)), false),
+            (Some("team-a"), Some(share(0)), false),
+        ] {
+            assert_eq!(Range { namespace, share }.has("team-a"), expected, "{namespace:?} {share:?}");
+        }
     }
 
     fn runner(name: &str) -> Runner {

@@ -9,7 +9,7 @@ mod label;
 mod platform;
 mod reach;
 
-pub use label::label_set;
+pub use label::{distinct, label_set};
 pub use platform::{Architecture, Fit, OperatingSystem, Platform};
 pub use reach::{Group, Level, Reach, Visibility};
 

@@ -116,6 +116,7 @@ impl Receiver {
     /// A receiver of these parts.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
+        parts.metrics.read_from(parts.autoscalers.filled());
         Self {
             verifier: parts.verifier,
             autoscalers: parts.autoscalers,
@@ -136,6 +137,7 @@ impl Receiver {
     /// Reads autoscalers, targets and jobs from these stores from now on. They have to be full.
     pub fn read_from(&self, stores: Stores) {
         self.ledgers.read_from(stores.job_ledgers.clone());
+        self.metrics.read_from(stores.filled.clone());
         self.autoscalers.read_from(stores);
     }
 

@@ -25,8 +25,9 @@ pub(crate) fn call<T>(
 ) -> Called<T> {
     let started = Instant::now();
     let called = catch_unwind(AssertUnwindSafe(|| {
-        let fuel = if policy.text.is_some() { limits.fuel_of_text(items) } else { limits.fuel(items) };
-        let (mut store, _watch) = match engine.store(limits, fuel) {
+        let limits = if policy.text.is_some() { limits.of_text() } else { *limits };
+        let fuel = limits.fuel(items);
+        let (mut store, _watch) = match engine.store(&limits, fuel) {
             Ok(store) => store,
             Err(error) => return (Err(Fault::Instantiate(format!("{error:#}"))), Usage::default()),
         };

@@ -138,18 +138,23 @@ impl Accounts {
         self.known.lock().await.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Deletes the shared accounts that nobody in `used` needs any more, and forgets those that somebody else deleted.
+    /// Deletes the shared accounts that nobody needs any more, and forgets those that somebody else deleted. `uses` looks which are used at the moment
+    /// of its call, and says so by namespace and name.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
-    pub async fn sweep(&self, namespace: Option<&str>, used: impl Fn(&str, &str) -> bool) -> Result<(), kube::Error> {
-        self.known.lock().await.retain(|(namespace, name), _| used(namespace, name));
+    pub async fn sweep<U>(&self, namespace: Option<&str>, uses: impl Fn() -> U) -> Result<(), kube::Error>
+    where
+        U: Fn(&str, &str) -> bool,
+    {
+        let is_used = uses();
+        self.known.lock().await.retain(|(namespace, name), _| is_used(namespace, name));
         if !self.any.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.any.store(false, Ordering::Relaxed);
-        let outcome = self.sweep_all(namespace, &used).await;
+        let outcome = self.sweep_all(namespace, &uses).await;
         if !matches!(outcome, Ok(0)) {
             self.any.store(true, Ordering::Relaxed);
         }
@@ -157,28 +162,43 @@ impl Accounts {
     }
 
     /// Returns how many are left.
-    async fn sweep_all(&self, namespace: Option<&str>, used: &impl Fn(&str, &str) -> bool) -> Result<usize, kube::Error> {
+    async fn sweep_all<U>(&self, namespace: Option<&str>, uses: &impl Fn() -> U) -> Result<usize, kube::Error>
+    where
+        U: Fn(&str, &str) -> bool,
+    {
         // The right goes before who had it.
-        Ok(self.sweep_kind::<RoleBinding>(namespace, used).await? + self.sweep_kind::<ServiceAccount>(namespace, used).await?)
+        let bindings = self.sweep_kind::<RoleBinding, U>(namespace, uses).await?;
+        Ok(bindings + self.sweep_kind::<ServiceAccount, U>(namespace, uses).await?)
     }
 
-    async fn sweep_kind<K>(&self, namespace: Option<&str>, used: &impl Fn(&str, &str) -> bool) -> Result<usize, kube::Error>
+    async fn sweep_kind<K, U>(&self, namespace: Option<&str>, uses: &impl Fn() -> U) -> Result<usize, kube::Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+        U: Fn(&str, &str) -> bool,
     {
         let all: Api<K> = match namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
         };
         let listed = all.list_metadata(&ListParams::default().labels(&format!("{}=true", label::JOB_PODS_ACCOUNT))).await?;
+        // What was made meanwhile is listed as well.
+        let is_used = uses();
         let mut left = 0;
         for found in listed {
             let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
-            if used(&namespace, &name) {
+            if is_used(&namespace, &name) {
                 left += 1;
                 continue;
             }
-            self.doubt(&namespace, &name).await;
+            let slot = self.known.lock().await.entry((namespace.clone(), name.clone())).or_default().clone();
+            // It is being made for a pod. Whoever begins to need it from here on waits, and finds it gone.
+            let checked = slot.try_lock().ok();
+            // The deletions before this one took their time. Without their account, pods could do nothing, also if it were made again.
+            let Some(mut checked) = checked.filter(|_| !uses()(&namespace, &name)) else {
+                left += 1;
+                continue;
+            };
+            *checked = None;
             let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
             let only_this = DeleteParams {
                 preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }),
@@ -238,7 +258,10 @@ fn is_same_owner(found: &ObjectMeta, wanted: &ObjectMeta) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use serde_json::json;
 
     use super::*;
 
@@ -252,9 +275,40 @@ mod tests {
         for name in ["web", "gone"] {
             accounts.known.lock().await.entry(("ci".to_owned(), name.to_owned())).or_default();
         }
-        accounts.sweep(None, |_, name| name == "web").await.unwrap();
+        accounts.sweep(None, || |_: &str, name: &str| name == "web").await.unwrap();
         let known = accounts.known.lock().await;
         assert_eq!(known.keys().collect::<Vec<_>>(), [&("ci".to_owned(), "web".to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn account_that_somebody_has_begun_to_need_is_not_deleted() {
+        // Nobody needs it for so many looks: at the beginning; after the list of bindings, and before the binding goes; the same for the account.
+        for (looks, expected) in [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2)] {
+            let (deleted, looked) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+            let count = deleted.clone();
+            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let answer = match *request.method() {
+                    http::Method::DELETE => {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+                    }
+                    _ => {
+                        let meta = json!({"name": "web", "namespace": "ci", "uid": "1"});
+                        let found = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta});
+                        json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": [found]})
+                    }
+                };
+                let answer = http::Response::new(kube::client::Body::from(answer.to_string().into_bytes()));
+                async move { Ok::<_, kube::Error>(answer) }
+            });
+            let accounts = Accounts::new(Client::new(service, "own"), "pacer-job-pods".to_owned(), "own".to_owned());
+            let uses = || {
+                let is_used = looked.fetch_add(1, Ordering::Relaxed) >= looks;
+                move |_: &str, _: &str| is_used
+            };
+            accounts.sweep(None, uses).await.unwrap();
+            assert_eq!(deleted.load(Ordering::Relaxed), expected, "{looks}");
+        }
     }
 
     #[test]

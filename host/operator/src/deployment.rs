@@ -26,6 +26,7 @@ use crate::arc::statefulset::StatefulSets;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::published::{FleetSummary, Owned, Published};
+use crate::refusal::Refusal;
 use crate::removal::Removals;
 use crate::runner::Supplies;
 use crate::settings::Settings;
@@ -74,20 +75,14 @@ struct Memo {
     /// Numbers that were sent to its RunnerReplicaSets.
     asked: Asked<Uid>,
     /// That the API server refused one of these when it was last sent.
-    refused: Option<Refused>,
+    refused: Option<Refusal<Replicas>>,
 }
 
-/// A number that the API server refused.
-#[derive(Clone, Debug)]
-struct Refused {
-    /// What happened, to which object, and what to do, for people.
-    why: String,
-    /// When it was sent.
-    at: Instant,
-    /// How often that was refused, one time after the other.
-    times: u32,
-    /// The numbers of the newest set and of the old ones that were wanted then.
-    wanted: (u32, Vec<u32>),
+/// Replicas that a rollout wants its sets to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Replicas {
+    newest: u32,
+    old: Vec<u32>,
 }
 
 /// The RunnerReplicaSets of a target.

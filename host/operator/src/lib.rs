@@ -32,6 +32,7 @@ pub mod pod;
 pub mod policies;
 pub mod pool;
 pub mod published;
+mod refusal;
 pub mod removal;
 pub mod replicaset;
 pub mod runner;

@@ -164,7 +164,8 @@ impl Default for Metrics {
         let lost_jobs = LostJobs::register(&mut registry);
         let usage = Arc::new(Usage::default());
         let sources = Arc::new(RwLock::new(Vec::new()));
-        let scrape = Scrape { leading: leading.clone(), usage: usage.clone(), sources: sources.clone() };
+        let scrape =
+            Scrape { leading: leading.clone(), usage: usage.clone(), sources: sources.clone(), receiver: receiver.clone() };
         registry.register_collector(Box::new(scrape));
         Self {
             registry,
@@ -334,16 +335,17 @@ struct Scrape {
     leading: Arc<RwLock<Leading>>,
     usage: Arc<Usage>,
     sources: Arc<RwLock<Vec<Arc<Sources>>>>,
+    receiver: ReceiverMetrics,
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         leading(&mut encoder, &self.leading.read().unwrap_or_else(PoisonError::into_inner))?;
         let all = self.sources.read().unwrap_or_else(PoisonError::into_inner).clone();
+        unreadable(&mut encoder, &all, &self.receiver)?;
         // What the whole process has once is the same in all of them.
         let Some(any) = all.first() else { return Ok(()) };
         targets(&mut encoder, &all)?;
-        unreadable(&mut encoder, &all)?;
         claims(&mut encoder, &all)?;
         runners(&mut encoder, &all)?;
         failures(&mut encoder, &all)?;
@@ -415,11 +417,21 @@ fn targets(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<
     Ok(())
 }
 
-/// Every kind has a series from the start, so that an alert can tell none from unknown.
-fn unreadable(encoder: &mut DescriptorEncoder<'_>, all: &[Arc<Sources>]) -> Result<(), std::fmt::Error> {
+/// Every kind has a series from the start, so that an alert can tell none from unknown. A process that acts counts what it acts for, and not the
+/// same objects, or those of other shards, once more for the webhooks that it receives.
+fn unreadable(
+    encoder: &mut DescriptorEncoder<'_>,
+    all: &[Arc<Sources>],
+    receiver: &ReceiverMetrics,
+) -> Result<(), std::fmt::Error> {
+    let received = if all.is_empty() { receiver.unreadable() } else { Vec::new() };
+    let acted_for = all.iter().flat_map(|sources| sources.stores.unreadable());
     let mut counts = BTreeMap::<&str, usize>::new();
-    for (kind, count) in all.iter().flat_map(|sources| sources.stores.unreadable()) {
+    for (kind, count) in acted_for.chain(received.iter().map(|(kind, count)| (kind.as_str(), *count))) {
         *counts.entry(kind).or_default() += count;
+    }
+    if counts.is_empty() {
+        return Ok(());
     }
     let row = |(kind, count): (&str, usize)| (vec![("kind", String::from(kind))], i64::try_from(count).unwrap_or(i64::MAX));
     let rows: Vec<_> = counts.into_iter().map(row).collect();

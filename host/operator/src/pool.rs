@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use pacer_api::{Runner, RunnerReplicaSet};
+use pacer_api::{Runner, RunnerConfig, RunnerReplicaSet};
 use pacer_core::facts::RunnerFacts;
 use pacer_core::phase::{self, Assessment};
 use pacer_core::policy::{ApiBudget, Counts, Pool};
 use pacer_core::room::NoRoom;
 use pacer_core::scale_down::{seconds, since};
+use pacer_core::target::distinct;
 use pacer_github::Budget;
 
 use crate::published::Past;
@@ -37,7 +38,7 @@ pub fn of_set(
         namespace: set.namespace().unwrap_or_default(),
         name: set.name_any(),
         kind: "RunnerReplicaSet".to_owned(),
-        labels: config.labels().to_vec(),
+        labels: labels(config),
         min_replicas: past.bounds.map(|bounds| bounds.min),
         max_replicas: past.bounds.map(|bounds| bounds.max),
         desired: set.spec.replicas_or_default(),
@@ -61,13 +62,18 @@ pub fn of_runner(runner: &Runner, assessment: &Assessment, budget: Option<ApiBud
         namespace: runner.namespace().unwrap_or_default(),
         name: runner.name_any(),
         kind: "Runner".to_owned(),
-        labels: runner.spec.config.labels().to_vec(),
+        labels: labels(&runner.spec.config),
         desired: 1,
         counts: phase::counts(std::iter::once(assessment.phase)),
         ephemeral: runner.spec.config.is_ephemeral(),
         budget,
         ..Pool::default()
     }
+}
+
+/// Those of a template, where the operator's common ones are part of them.
+fn labels(config: &RunnerConfig) -> Vec<String> {
+    distinct(config.labels().iter().map(String::as_str)).into_iter().map(str::to_owned).collect()
 }
 
 /// GitHub's rate limit as the contract has it.
@@ -107,7 +113,7 @@ mod tests {
     fn policies_are_told_what_was_seen_and_who_has_no_room() {
         let set: RunnerReplicaSet = serde_json::from_value(json!({
             "metadata": {"name": "web-1", "namespace": "ci"},
-            "spec": {"replicas": 3, "selector": {}, "template": {"spec": {"repository": "acme/app"}}},
+            "spec": {"replicas": 3, "selector": {}, "template": {"spec": {"repository": "acme/app", "labels": ["web", "Common", "common"]}}},
         }))
         .unwrap();
         let (since, now) = (Timestamp::from_second(100).unwrap(), Timestamp::from_second(190).unwrap());
@@ -132,6 +138,7 @@ mod tests {
         let pool = of_set(&set, &members, None, Scaled::default(), past, now);
         assert_eq!((pool.start_time, pool.run_time, pool.arrivals), (Some(starts), Some(runs), vec![2, 0, 1]));
         assert_eq!((pool.min_replicas, pool.max_replicas), (Some(1), Some(9)));
+        assert_eq!(pool.labels, ["web", "Common"], "a common label that the template has as well is one");
         let expected = [("unschedulable", "1"), ("over-quota", "0"), ("no-room-seconds", "90")];
         assert_eq!(pool.attributes, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
         assert_eq!(of_set(&set, &[], None, Scaled::default(), Past::default(), now).attributes, []);

@@ -78,12 +78,5 @@ pub const SCALING_PAUSE: Duration = Duration::from_secs(5);
 /// Longest time between two tries to send a number that is refused: a thousand pools may be refused for one reason, such as a policy that fails.
 pub const SCALING_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How long a number is not sent again that was refused so many times, one after the other.
-#[must_use]
-pub fn scaling_pause(times: u32) -> Duration {
-    let factor = 1_u32.checked_shl(times.saturating_sub(1)).unwrap_or(u32::MAX);
-    SCALING_PAUSE.saturating_mul(factor).min(SCALING_PAUSE_MAX)
-}
-
 /// What lost its owner is left to the cluster's garbage collector for this long, or for the sync period where that is shorter.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);

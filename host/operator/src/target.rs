@@ -18,7 +18,7 @@ use pacer_api::{
 use pacer_cluster::answer::ignore_not_found;
 use pacer_cluster::object::{MissingMetadata, Uid};
 use pacer_cluster::owner::{Controller, controller};
-use pacer_core::target::Platform;
+use pacer_core::target::{Platform, distinct};
 use pacer_policyset::receipts::Owner;
 use serde_json::Value;
 
@@ -183,6 +183,26 @@ impl Target {
         }
     }
 
+    /// Labels that its runners are registered with, the operator's common ones included; GitHub's own not.
+    #[must_use]
+    pub fn labels<'a>(&'a self, common_labels: &'a [String]) -> Vec<&'a str> {
+        distinct(self.config().labels().iter().chain(common_labels).map(String::as_str))
+    }
+
+    /// The same, for those who do not know the operator's flags: its RunnerReplicaSet, which is among these, has the common ones in its template.
+    #[must_use]
+    pub fn labels_in<'a>(&'a self, sets: impl IntoIterator<Item = &'a RunnerReplicaSet>) -> Vec<&'a str> {
+        let own = self.config().labels();
+        // Those of another revision were made with labels that may be gone, and so was its own where the template has just been changed.
+        let is_its_own = |set: &&RunnerReplicaSet| {
+            self.revision().is_some_and(|revision| template::revision(set) == revision)
+                && owner_of(set).is_some_and(|owner| Some(owner.uid) == self.uid())
+        };
+        let told = sets.into_iter().find(is_its_own).map(|set| set.spec.template.spec.config.labels());
+        let told = told.filter(|told| told.starts_with(own)).unwrap_or(own);
+        distinct(told.iter().map(String::as_str))
+    }
+
     /// The platform whose labels its runners have.
     #[must_use]
     pub fn platform(&self) -> Platform {
@@ -310,6 +330,60 @@ impl Target {
                 let api: Api<RunnerSet> = Api::namespaced(client.clone(), self.namespace());
                 ignore_not_found(api.patch_status(self.name(), &params, patch).await)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn target(labels: &[&str], revision: Option<&str>) -> Target {
+        let deployment = json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
+            "metadata": {"name": "web", "namespace": "ci", "uid": "1"},
+            "spec": {"template": {"spec": {"repository": "acme/app", "labels": labels}}},
+            "status": {"revision": revision},
+        });
+        Target::Deployment(Arc::new(serde_json::from_value(deployment).unwrap()))
+    }
+
+    fn set(owner: &str, revision: &str, labels: &[&str]) -> RunnerReplicaSet {
+        let owner = json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment",
+            "name": "web", "uid": owner, "controller": true,
+        });
+        let hash = label::RUNNER_TEMPLATE_HASH;
+        let set = json!({
+            "metadata": {"name": "web-1", "namespace": "ci", "labels": {hash: revision}, "ownerReferences": [owner]},
+            "spec": {"selector": {}, "template": {"spec": {"repository": "acme/app", "labels": labels}}},
+        });
+        serde_json::from_value(set).unwrap()
+    }
+
+    #[test]
+    fn common_labels_are_among_those_of_the_runners() {
+        let common = ["common".to_owned(), "WEB".to_owned()];
+        assert_eq!(target(&["web"], None).labels(&common), ["web", "common"]);
+        assert_eq!(target(&[], None).labels(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn common_labels_are_known_from_the_set_of_the_present_template() {
+        let sets = [
+            set("2", "now", &["web", "of-another-target"]),
+            set("1", "before", &["web", "old", "common"]),
+            set("1", "now", &["web", "Web", "common"]),
+        ];
+        for (what, labels, revision, expected) in [
+            ("as published", &["web"][..], Some("now"), &["web", "common"][..]),
+            ("no set is known", &["web"], Some("next"), &["web"]),
+            ("nothing said yet", &["web"], None, &["web"]),
+            ("changed a moment ago", &["gpu"], Some("now"), &["gpu"]),
+        ] {
+            assert_eq!(target(labels, revision).labels_in(&sets), expected, "{what}");
         }
     }
 }

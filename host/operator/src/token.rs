@@ -191,12 +191,17 @@ impl Tokens {
         self.known.lock().await.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Deletes the Secrets that nobody needs any more, and forgets those that were never written.
+    /// Deletes the Secrets that nobody needs any more, and forgets those that were never written. `needs` looks who needs which at the moment of
+    /// its call, in one namespace or in all, and says so by namespace and name.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
-    pub async fn sweep(&self, scope: Option<&str>, need: impl Fn(&str, &str) -> Need, now: Timestamp) -> Result<usize, Error> {
+    pub async fn sweep<N>(&self, scope: Option<&str>, needs: impl Fn(Option<&str>) -> N, now: Timestamp) -> Result<usize, Error>
+    where
+        N: Fn(&str, &str) -> Need,
+    {
+        let need = needs(None);
         let is_needed = |(namespace, name): &(String, String)| need(namespace, name) != Need::Never;
         self.known.lock().await.retain(|secret, slot| is_needed(secret) || slot.try_lock().is_err());
         let all: Api<Secret> = match scope {
@@ -204,16 +209,27 @@ impl Tokens {
             None => Api::all(self.client.clone()),
         };
         let listed = all.list_metadata(&ListParams::default().labels(&format!("{TOKEN_LABEL}=true"))).await?;
+        // What was made meanwhile is listed as well.
+        let need = needs(None);
         let mut deleted = 0;
         for secret in listed {
             let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
-            match need(&namespace, &name) {
-                Need::Now => continue,
-                Need::Soon if expires_at(&secret).is_some_and(|expiry| expiry > now) => continue,
-                Need::Soon | Need::Never => {}
+            let is_kept = |need: Need| match need {
+                Need::Now => true,
+                Need::Soon => expires_at(&secret).is_some_and(|expiry| expiry > now),
+                Need::Never => false,
+            };
+            if is_kept(need(&namespace, &name)) {
+                continue;
             }
-            let entry = self.known.lock().await.remove(&(namespace.clone(), name.clone()));
-            drop(entry);
+            let slot = self.known.lock().await.entry((namespace.clone(), name.clone())).or_default().clone();
+            // It is being renewed for somebody. Whoever begins to need it from here on waits, and finds it gone.
+            let Ok(mut known) = slot.try_lock() else { continue };
+            // The deletions before this one took their time.
+            if is_kept(needs(Some(&namespace))(&namespace, &name)) {
+                continue;
+            }
+            *known = Known::default();
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             ignore_not_found(secrets.delete(&name, &kube::api::DeleteParams::default()).await)?;
             tracing::info!(namespace, secret = name, "unused registration token deleted");
@@ -237,7 +253,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::access::fixture;
+    use crate::access::{Accesses, fixture};
 
     /// An API server without Secrets, that refuses new ones for as long as it is told to.
     fn server(refuses: &Arc<AtomicBool>) -> Client {
@@ -259,13 +275,19 @@ mod tests {
         Client::new(service, "ci")
     }
 
+    /// Tokens on a server that refuses them, access to a repository of a GitHub that counts what it is asked, and what keeps that access.
+    async fn tokens(refuses: &Arc<AtomicBool>, asked: &Arc<AtomicUsize>) -> (Tokens, Access, Accesses) {
+        let client = server(refuses);
+        let accesses = fixture::accesses(client.clone(), fixture::github(asked));
+        let config = RunnerConfig { repository: Some("acme/app".to_owned()), ..RunnerConfig::default() };
+        let access = accesses.get("ci", &config).await.unwrap();
+        (Tokens::new(client, Fence::open()), access, accesses)
+    }
+
     #[tokio::test]
     async fn token_that_the_api_server_refused_is_written_at_the_next_try() {
         let (refuses, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-        let client = server(&refuses);
-        let (tokens, accesses) = (Tokens::new(client.clone(), Fence::open()), fixture::accesses(client, fixture::github(&asked)));
-        let config = RunnerConfig { repository: Some("acme/app".to_owned()), ..RunnerConfig::default() };
-        let access = accesses.get("ci", &config).await.unwrap();
+        let (tokens, access, _accesses) = tokens(&refuses, &asked).await;
         let now = Timestamp::now();
         for _ in 0..5 {
             assert!(tokens.ensure("ci", &access, now).await.is_err());
@@ -280,17 +302,64 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 
+    /// An API server with one Secret, that counts deletions.
+    fn server_with_secret(deleted: &Arc<AtomicUsize>) -> Client {
+        let deleted = deleted.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = match *request.method() {
+                Method::DELETE => {
+                    deleted.fetch_add(1, Ordering::Relaxed);
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+                }
+                _ => {
+                    let meta = json!({"name": "runner-registration-a", "namespace": "ci"});
+                    let secret = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta});
+                    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": [secret]})
+                }
+            };
+            let answer = Response::builder().status(StatusCode::OK).body(Body::from(answer.to_string().into_bytes())).unwrap();
+            async move { Ok::<_, kube::Error>(answer) }
+        });
+        Client::new(service, "ci")
+    }
+
+    #[tokio::test]
+    async fn secret_that_somebody_has_begun_to_need_is_not_deleted() {
+        // Nobody needs it for so many looks: before the list, after it, and right before the deletion.
+        for (looks, expected) in [(0, 0), (1, 0), (2, 0), (3, 1)] {
+            let (deleted, looked) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+            let tokens = Tokens::new(server_with_secret(&deleted), Fence::open());
+            let needs = |_: Option<&str>| {
+                let need = if looked.fetch_add(1, Ordering::Relaxed) < looks { Need::Never } else { Need::Now };
+                move |_: &str, _: &str| need
+            };
+            assert_eq!(tokens.sweep(None, needs, Timestamp::now()).await.unwrap(), expected, "{looks}");
+            assert_eq!(deleted.load(Ordering::Relaxed), expected, "{looks}");
+        }
+    }
+
+    #[tokio::test]
+    async fn secret_whose_token_is_being_renewed_is_not_deleted() {
+        let deleted = Arc::new(AtomicUsize::new(0));
+        let tokens = Tokens::new(server_with_secret(&deleted), Fence::open());
+        let slot = Slot::default();
+        tokens.known.lock().await.insert(("ci".to_owned(), "runner-registration-a".to_owned()), slot.clone());
+        let renewed = slot.lock().await;
+        let never = |_: Option<&str>| |_: &str, _: &str| Need::Never;
+        assert_eq!(tokens.sweep(None, never, Timestamp::now()).await.unwrap(), 0);
+        drop(renewed);
+        assert_eq!(tokens.sweep(None, never, Timestamp::now()).await.unwrap(), 1);
+        assert_eq!(deleted.load(Ordering::Relaxed), 1);
+    }
+
     #[tokio::test]
     async fn secret_that_nobody_needs_is_forgotten_although_it_was_never_written() {
         let (refuses, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-        let client = server(&refuses);
-        let (tokens, accesses) = (Tokens::new(client.clone(), Fence::open()), fixture::accesses(client, fixture::github(&asked)));
-        let config = RunnerConfig { repository: Some("acme/app".to_owned()), ..RunnerConfig::default() };
-        let access = accesses.get("ci", &config).await.unwrap();
+        let (tokens, access, _accesses) = tokens(&refuses, &asked).await;
         let now = Timestamp::now();
         assert!(tokens.ensure("ci", &access, now).await.is_err());
         for (need, known) in [(Need::Now, 1), (Need::Soon, 1), (Need::Never, 0)] {
-            tokens.sweep(None, |_, _| need, now).await.unwrap();
+            tokens.sweep(None, |_| move |_: &str, _: &str| need, now).await.unwrap();
             assert_eq!(tokens.known.lock().await.len(), known, "{need:?}");
         }
     }

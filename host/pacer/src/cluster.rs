@@ -11,7 +11,7 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Config, Resource};
-use pacer_cluster::unreadable;
+use pacer_cluster::unreadable::{self, Unreadable};
 use serde::de::DeserializeOwned;
 
 use crate::{plain, reread};
@@ -54,11 +54,16 @@ impl Cluster {
         let parameters = ListParams::default().labels(selector);
         let listed = unreadable::list(&api, &parameters).await;
         let (items, unreadable) = listed.with_context(|| format!("listing {}{place}", K::plural(&())))?;
-        for one in unreadable {
-            let told = format!("pacer: cannot read {} {one}; it is left out", K::kind(&()));
-            let _closed = writeln!(std::io::stderr(), "{}", plain::line(&told));
-        }
+        left_out(&K::kind(&()), &unreadable);
         Ok(items)
+    }
+}
+
+/// Tells on standard error of objects of a kind that cannot be read.
+pub(crate) fn left_out(kind: &str, unreadable: &[Unreadable]) {
+    for one in unreadable {
+        let told = format!("pacer: cannot read {kind} {one}; it is left out");
+        let _closed = writeln!(std::io::stderr(), "{}", plain::line(&told));
     }
 }
 

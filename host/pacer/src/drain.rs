@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use kube::api::{DeleteParams, ListParams};
-use kube::core::NamespaceResourceScope;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt as _};
 use pacer_api::{HorizontalRunnerAutoscaler, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet, duration};
+use pacer_cluster::object::ObjectKey;
+use pacer_cluster::unreadable;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::plain;
 use crate::report::Report;
 
 /// How often it is looked at what is left.
@@ -61,7 +64,7 @@ async fn drain(cluster: &Cluster, arguments: &Arguments, tell: &impl Fn(&Report)
         let line = match &left {
             Ok(left) if left.is_empty() => return tell(&Report::text("no runner objects are left\n")),
             Ok(left) => format!("{} left; runners with a job finish it\n", counted(left)),
-            Err(error) => format!("{error:#}; it is tried again every {} s\n", PERIOD.as_secs()),
+            Err(error) => failed(error),
         };
         if line != told {
             tell(&Report::text(line.as_str()))?;
@@ -92,6 +95,11 @@ async fn pass(cluster: &Cluster, all: bool) -> Result<Vec<String>> {
     left(cluster, all).await
 }
 
+/// What is told of an error that may be gone next time.
+fn failed(error: &anyhow::Error) -> String {
+    format!("{}; it is tried again every {} s\n", plain::causes(error), PERIOD.as_secs())
+}
+
 /// Whether an error may be gone next time. In five days an API server restarts, is overloaded and loses connections; what it refuses, it refuses
 /// for ever.
 fn may_pass(error: &anyhow::Error) -> bool {
@@ -117,24 +125,40 @@ async fn delete<K>(cluster: &Cluster, all: bool) -> Result<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    for object in list::<K>(cluster, all).await?.into_iter().filter(|object| object.meta().deletion_timestamp.is_none()) {
-        let (name, namespace) = (object.name_any(), object.namespace());
-        match api::<K>(cluster, all, namespace).delete(&name, &DeleteParams::default()).await {
+    for found in list::<K>(cluster, all).await?.into_iter().filter(|found| !found.is_leaving) {
+        let ObjectKey { namespace, name } = &found.key;
+        match api::<K>(cluster, all, Some(namespace.clone())).delete(name, &DeleteParams::default()).await {
             Ok(_) => {}
             // Its owner was faster.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
+            // It is deleted. The answer is the object, which cannot be read.
+            Err(kube::Error::SerdeError(_)) => {}
             Err(error) => return Err(error).with_context(|| format!("deleting {} {name}", K::kind(&()))),
         }
     }
     Ok(())
 }
 
-async fn list<K>(cluster: &Cluster, all: bool) -> Result<Vec<K>>
+/// An object that there is.
+struct Found {
+    key: ObjectKey,
+    is_leaving: bool,
+}
+
+/// What there is of a kind. An object that cannot be read has to go as well.
+async fn list<K>(cluster: &Cluster, all: bool) -> Result<Vec<Found>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    match api::<K>(cluster, all, None).list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
+    match unreadable::list_metadata(&api::<K>(cluster, all, None), &ListParams::default()).await {
+        Ok((readable, unreadable)) => {
+            let found = |object: PartialObjectMeta<K>| Found {
+                key: ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any()),
+                is_leaving: object.metadata.deletion_timestamp.is_some(),
+            };
+            let unread = unreadable.iter().map(|one| Found { key: one.key(), is_leaving: false });
+            Ok(readable.into_iter().map(found).chain(unread).collect())
+        }
         // The kind is not installed.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         Err(error) => Err(error).with_context(|| format!("listing {}", K::plural(&()))),
@@ -156,9 +180,8 @@ async fn names<K>(cluster: &Cluster, all: bool, names: &mut Vec<String>) -> Resu
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    let objects = list::<K>(cluster, all).await?;
-    names
-        .extend(objects.iter().map(|one| format!("{} {}/{}", K::kind(&()), one.namespace().unwrap_or_default(), one.name_any())));
+    let found = list::<K>(cluster, all).await?;
+    names.extend(found.iter().map(|found| format!("{} {}", K::kind(&()), found.key)));
     Ok(())
 }
 
@@ -179,13 +202,49 @@ fn counted(names: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
+
+    #[tokio::test]
+    async fn objects_that_cannot_be_read_are_deleted_and_counted() {
+        let deleted = Arc::new(Mutex::new(Vec::new()));
+        let names = deleted.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let (own, name) = (path.ends_with("/runners"), path.rsplit('/').next().unwrap_or_default().to_owned());
+            let bad = json!({"metadata": {"name": "bad", "namespace": "ci", "creationTimestamp": "10000-01-01T00:00:00Z"}});
+            let answer = if *request.method() == Method::DELETE {
+                names.lock().unwrap().push(name);
+                bad
+            } else {
+                let good = json!({"metadata": {"name": "good", "namespace": "ci"}});
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": if own { vec![bad, good] } else { Vec::new() }})
+            };
+            async move { Ok::<_, std::io::Error>(Response::new(Body::from(answer.to_string().into_bytes()))) }
+        });
+        let cluster = Cluster { client: Client::new(service, "ci"), namespace: "ci".to_owned() };
+        assert_eq!(pass(&cluster, false).await.unwrap(), ["Runner ci/good", "Runner ci/bad"]);
+        assert_eq!(*deleted.lock().unwrap(), ["good", "bad"]);
+    }
 
     #[test]
     fn what_is_left_is_counted_by_kind() {
         let names = ["RunnerDeployment a/b", "Runner a/b-1", "Runner a/b-2"].map(str::to_owned);
         assert_eq!(counted(&names), "1 RunnerDeployment, 2 Runner");
         assert_eq!(counted(&[]), "nothing");
+    }
+
+    #[test]
+    fn cause_of_a_failure_is_told_once() {
+        let status = kube::core::Status::failure("etcd is gone", "InternalError").with_code(500);
+        let error = anyhow::Error::new(kube::Error::Api(status.boxed())).context("listing runners");
+        assert_eq!(failed(&error), "listing runners: etcd is gone: InternalError; it is tried again every 2 s\n");
     }
 
     #[test]

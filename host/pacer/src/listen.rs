@@ -14,7 +14,7 @@ mod slots;
 mod tls;
 
 use std::convert::Infallible;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pacer_operator::metrics::{ConnectionDrop, ConnectionMetrics};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{self, timeout, timeout_at};
@@ -65,6 +65,11 @@ const CLOSING: Duration = Duration::from_secs(20);
 /// Pause after the system could not accept a connection, for lack of file descriptors for instance.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Most connections that the system keeps until they are accepted, unless it allows fewer (`net.core.somaxconn`, 4,096 as a rule). Where there is no room,
+/// it drops the first packet of a connection, which its sender repeats a second later. Tokio's 128 are less than a burst of deliveries, or than what
+/// slow senders open while this process waits for a processor. Each may bring 64 KiB before it is accepted.
+const BACKLOG: u32 = 1_024;
+
 /// An address that is bound, and how connections to it talk.
 pub(crate) struct Listener {
     tcp: TcpListener,
@@ -74,14 +79,34 @@ pub(crate) struct Listener {
 /// Binds an address in Go's notation, where a missing host means all addresses of both IPv6 and IPv4, or of IPv4 where there is no other.
 pub(crate) async fn bind(address: &str) -> anyhow::Result<Listener> {
     let bound = match address.strip_prefix(':') {
-        None => TcpListener::bind(address).await,
-        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
-            Err(error) if error.kind() != ErrorKind::AddrInUse => TcpListener::bind(format!("0.0.0.0:{port}")).await,
+        None => listen(address).await,
+        Some(port) => match listen(&format!("[::]:{port}")).await {
+            Err(error) if error.kind() != ErrorKind::AddrInUse => listen(&format!("0.0.0.0:{port}")).await,
             bound => bound,
         },
     };
     let tcp = bound.with_context(|| format!("can't listen on {address}; give another address, or stop what uses it"))?;
     Ok(Listener { tcp, tls: None })
+}
+
+/// Listens on the first of the addresses that this stands for where that is possible.
+async fn listen(address: &str) -> io::Result<TcpListener> {
+    let mut refused = io::Error::new(ErrorKind::InvalidInput, "it stands for no address");
+    for address in lookup_host(address).await? {
+        match listen_on(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// As [`TcpListener::bind`], with a longer queue.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl Listener {
@@ -400,6 +425,19 @@ mod tests {
         assert!(stays_open(&mut peer, LIFE).await);
         assert!(answered(&mut peer).await.contains("connection: close"));
         assert!(timeout(Duration::from_secs(1), peer.read_u8()).await.is_ok_and(|read| read.is_err()), "it is still open");
+    }
+
+    #[tokio::test]
+    async fn burst_of_connections_waits_for_a_process_that_accepts_none() {
+        let listener = bind("127.0.0.1:0").await.unwrap();
+        let address = listener.address().unwrap();
+        let mut waiting = Vec::new();
+        for number in 0..BACKLOG / 4 {
+            // One that the system has no room for is never connected.
+            let connected = timeout(Duration::from_secs(60), TcpStream::connect(address)).await;
+            waiting.push(connected.unwrap_or_else(|_| panic!("connection {number} finds no room")).unwrap());
+        }
+        drop((waiting, listener));
     }
 
     #[tokio::test]

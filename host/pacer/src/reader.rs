@@ -5,8 +5,10 @@ use std::fmt::Debug;
 use kube::api::ListParams;
 use kube::core::{DynamicResourceScope, NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
-use pacer_cluster::unreadable;
+use pacer_cluster::unreadable::{self, Unreadable};
 use serde::de::DeserializeOwned;
+
+use crate::plain;
 
 /// HTTP status of what does not exist.
 const NOT_FOUND: u16 = 404;
@@ -68,10 +70,6 @@ impl Reader {
         K: Resource + Clone + DeserializeOwned + Debug,
     {
         let listed = unreadable::list(api, &ListParams::default().labels(selector)).await;
-        let listed = listed.map(|(items, unreadable)| {
-            self.unread.extend(unreadable.iter().map(|one| format!("{plural} {one}")));
-            items
-        });
         self.taken(plural, listed)
     }
 
@@ -84,19 +82,64 @@ impl Reader {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
         };
-        let listed = api.list_metadata(&ListParams::default()).await;
-        self.taken(&K::plural(&()), listed.map(|list| list.items))
+        let listed = unreadable::list_metadata(&api, &ListParams::default()).await;
+        self.taken(&K::plural(&()), listed)
     }
 
-    fn taken<T>(&mut self, plural: &str, listed: kube::Result<Vec<T>>) -> Vec<T> {
+    fn taken<T>(&mut self, plural: &str, listed: kube::Result<(Vec<T>, Vec<Unreadable>)>) -> Vec<T> {
         match listed {
-            Ok(items) => items,
+            Ok((items, unreadable)) => {
+                for one in unreadable {
+                    let unread = format!("{plural} {one}");
+                    // Some kinds are read more than once.
+                    if !self.unread.contains(&unread) {
+                        self.unread.push(unread);
+                    }
+                }
+                items
+            }
             // Not installed. The answer to a group that nobody serves is text, so that its reason is not to be had.
             Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Vec::new(),
             Err(error) => {
-                self.unread.push(format!("{plural}: {error}"));
+                self.unread.push(format!("{plural}: {}", plain::causes(&error.into())));
                 Vec::new()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+    use kube::ResourceExt as _;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_noted_once_and_hides_nothing_else() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let (code, answer) = if request.uri().path().ends_with("/configmaps") {
+                let map =
+                    |name: &str, made: &str| json!({"metadata": {"name": name, "namespace": "ci", "creationTimestamp": made}});
+                let items = [map("bad", "10000-01-01T00:00:00Z"), map("good", "2026-01-01T00:00:00Z")];
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+            } else {
+                (403, json!({"kind": "Status", "status": "Failure", "message": "no pods", "reason": "Forbidden", "code": 403}))
+            };
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer?)
+        });
+        let mut reader = Reader::new(Client::new(service, "ci"), None);
+        for namespace in [None, Some("ci")] {
+            let maps = reader.outlines::<ConfigMap>(namespace).await;
+            assert_eq!(maps.iter().map(|map| map.name_any()).collect::<Vec<_>>(), ["good"]);
+        }
+        assert!(reader.namespaced::<Pod>("").await.is_empty());
+        let [map, pods] = reader.unread.as_slice() else { panic!("{:?}", reader.unread) };
+        assert!(map.starts_with("configmaps ci/bad: "), "{map}");
+        assert_eq!(pods, "pods: no pods: Forbidden");
     }
 }

@@ -292,9 +292,7 @@ impl Book {
         let chronicle = match history {
             Some(history) => {
                 output.record(&Record { at: now, what: What::Resumed { since: history.ended } })?;
-                let mut chronicle = Chronicle::resumed(defaults, &history);
-                namespace.into_iter().for_each(|namespace| chronicle.keep_to(namespace));
-                chronicle
+                Chronicle::resumed(defaults, &history, namespace.into())
             }
             None => Chronicle::new(defaults),
         };

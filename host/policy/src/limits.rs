@@ -13,8 +13,8 @@ pub const COMPRESSED_BYTES: usize = 1 << 20;
 /// Most functions a component may define. Compilation can't be interrupted, and its cost grows with them.
 pub const FUNCTIONS: u32 = 20_000;
 
-/// Fuel of a text, compared with that of a component.
-const TEXT_FUEL: u64 = 2;
+/// Fuel and processor time of a text, compared with those of a component: whose fuel lasts twice as long has to have the time to use it.
+const TEXT: u32 = 2;
 
 /// How often deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(5);
@@ -38,7 +38,7 @@ pub struct Limits {
 pub struct LimitRequest {
     /// Most instructions per call, whatever its size; 1 to 1,000,000,000.
     pub fuel: Option<u64>,
-    /// Longest call in milliseconds of processor time, including the policy's start; 1 to 100.
+    /// Longest call in milliseconds of processor time, including the policy's start; 1 to 100. A text has twice as much.
     pub deadline_milliseconds: Option<u64>,
     /// Most memory in MiB; 1 to 64, where 16 is the default.
     pub memory_mebibytes: Option<u64>,
@@ -74,10 +74,10 @@ impl Default for Limits {
 impl Limits {
     /// Highest number of instructions of any call, in wasmtime's units of fuel.
     pub const FUEL_CAP: u64 = 1_000_000_000;
-    /// Longest deadline of any call, in processor time.
+    /// Longest deadline of any call of a component, in processor time.
     pub const DEADLINE: Duration = Duration::from_millis(100);
     /// Longest call by the clock. A node that is busy, or throttles the operator, gives a call less processor time than that; ended by the clock as
-    /// soon, a policy would be judged by its neighbours. Ten times the deadline is what a pod with a tenth of a processor needs.
+    /// soon, a policy would be judged by its neighbours. Ten times the deadline is what a component needs in a pod with a tenth of a processor.
     pub const LONGEST: Duration = Duration::from_secs(1);
     /// Most memory of any call, in MiB.
     pub const MEMORY_MEBIBYTES: u64 = 64;
@@ -120,10 +120,16 @@ impl Limits {
         self.fuel.saturating_add(self.fuel_per_item.saturating_mul(items)).min(self.fuel_cap)
     }
 
-    /// The same for a policy that is text, whose interpreter executes many instructions for one of the text. What a set allows at most holds for these as well.
+    /// The same for a policy that is text, whose interpreter executes many instructions for one of the text. The fuel that a set allows at most holds for
+    /// these as well.
     #[must_use]
-    pub fn fuel_of_text(&self, items: usize) -> u64 {
-        self.fuel(items).saturating_mul(TEXT_FUEL).min(self.fuel(usize::MAX))
+    pub fn of_text(self) -> Self {
+        Self {
+            fuel: self.fuel.saturating_mul(TEXT.into()),
+            fuel_per_item: self.fuel_per_item.saturating_mul(TEXT.into()),
+            deadline: self.deadline.saturating_mul(TEXT),
+            ..self
+        }
     }
 
     /// Longest call in processor time, with instantiation and start functions.
@@ -174,7 +180,16 @@ mod tests {
         assert_eq!(limits.fuel(0), 20_000_000);
         assert_eq!(limits.fuel(1_000), 120_000_000);
         assert_eq!(limits.fuel(usize::MAX), 1_000_000_000);
-        assert_eq!([0, 1_000, usize::MAX].map(|items| limits.fuel_of_text(items)), [40_000_000, 240_000_000, 1_000_000_000]);
+    }
+
+    #[test]
+    fn text_has_twice_the_fuel_and_the_processor_time_to_use_it() {
+        let limits = Limits::default().of_text();
+        assert_eq!([0, 1_000, usize::MAX].map(|items| limits.fuel(items)), [40_000_000, 240_000_000, 1_000_000_000]);
+        assert_eq!(limits.deadline(), Duration::from_millis(200));
+        let asked = LimitRequest { fuel: Some(5), deadline_milliseconds: Some(7), memory_mebibytes: None };
+        let lowered = Limits::lowered(asked).unwrap().of_text();
+        assert_eq!((lowered.fuel(9), lowered.deadline(), lowered.memory()), (5, Duration::from_millis(14), 16 << 20));
     }
 
     #[test]

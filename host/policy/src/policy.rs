@@ -71,10 +71,10 @@ impl Policy {
         self.text.as_ref().map_or(self.code.len(), |text| text.len())
     }
 
-    /// Instructions that a question about so many things may take, in wasmtime's units of fuel.
+    /// What a call may use where a component may use this much.
     #[must_use]
-    pub fn fuel(&self, limits: &Limits, items: usize) -> u64 {
-        if self.text.is_some() { limits.fuel_of_text(items) } else { limits.fuel(items) }
+    pub fn limits(&self, limits: Limits) -> Limits {
+        if self.text.is_some() { limits.of_text() } else { limits }
     }
 
     /// The decisions it takes.

@@ -134,6 +134,7 @@ fn documentation_and_contract_have_the_bounds_of_an_answer() {
 #[test]
 fn documentation_has_the_limits_of_a_call() {
     let (default, highest) = (Limits::default(), Limits::highest());
+    let text = default.of_text();
     let deadline = default.deadline().as_millis();
     let clock = Limits::LONGEST.as_secs();
     let (hostcall, line) = (bytes(default.hostcall()), bytes(default.log_line()));
@@ -145,12 +146,11 @@ fn documentation_has_the_limits_of_a_call() {
             number(default.fuel(1) - default.fuel(0)),
             number(Limits::FUEL_CAP)
         ),
+        format!("twice the fuel of a component: {}, and {} per item.", number(text.fuel(0)), number(text.fuel(1) - text.fuel(0))),
         format!(
-            "twice the fuel of a component: {}, and {} per item.",
-            number(default.fuel_of_text(0)),
-            number(default.fuel_of_text(1) - default.fuel_of_text(0))
+            "| processor time, including the start of the instance ([twice for a text](#javascript-as-text)) | {deadline} ms | {deadline} ms |"
         ),
-        format!("| processor time, including the start of the instance | {deadline} ms | {deadline} ms |"),
+        format!("twice the processor time, {} ms", text.deadline().as_millis()),
         format!("| time by the clock | {clock} s | {clock} s |"),
         format!("| memory | {} | {} |", bytes(default.memory()), bytes(highest.memory())),
         format!("| answer, error and log together | {hostcall} | {hostcall} |"),

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use pacer_api::names::annotation;
@@ -26,8 +27,11 @@ const OWN: &str = "actions-runner-system";
 /// A job lives for so long when nothing happens to it.
 const RUNS: Duration = Duration::from_secs(30);
 
-/// How long a job may take to run again: GitHub is looked at after a quarter of a minute, and then again.
-const LATER: Duration = Duration::from_secs(120);
+/// How long after a job's death GitHub is looked at for the first time. The next look comes after twice as long each time.
+const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(15);
+
+/// Allowance for all that happens between a run's end and its rerun beside the looks.
+const BUSY: SignedDuration = SignedDuration::from_secs(30);
 
 /// The shipped policy is in charge of dead jobs.
 const SHIPPED: &[(&str, &str)] = &[("policies.yaml", "recover: builtin\n")];
@@ -101,9 +105,19 @@ fn attempts(world: &World, job: JobId) -> Vec<Job> {
 async fn again(world: &World, job: JobId) -> Result<JobId> {
     let run = world.github.job(job).context("no job")?.run;
     let well = |job: &Job| job.run == run && job.attempt == 2 && job.conclusion == Some(Conclusion::Success);
-    let outcome = world.github.wait_for(LATER, |view| view.all_jobs().any(well)).await;
+    let outcome = world.github.wait_for(PATIENCE, |view| view.all_jobs().any(well)).await;
     world.check(outcome).await.with_context(|| format!("waiting for job {job} to run again"))?;
     Ok(attempts(world, job).into_iter().find(well).context("it was there")?.id)
+}
+
+/// A job's run was made to run again by the first look after its end, which comes at most as long after that as the job was dead by then.
+fn soon(world: &World, job: JobId) -> Result<()> {
+    let attempts = attempts(world, job);
+    let [first, second] = attempts.as_slice() else { bail!("not two attempts: {attempts:#?}") };
+    let (began, ended) = (first.started_at.context("it never ran")?, first.completed_at.context("it runs")?);
+    let (took, limit) = (second.queued_at.duration_since(ended), ended.duration_since(began).max(FIRST_LOOK) + BUSY);
+    ensure!(took <= limit, "{took:?} after its end, {limit:?} are allowed: {attempts:#?}");
+    Ok(())
 }
 
 fn reruns(world: &World) -> u64 {
@@ -131,6 +145,8 @@ async fn jobs_whose_runners_were_taken_away_run_again_once_and_no_others() -> Re
     nodes(&world)?.preempt(NAMESPACE, &of[3]).await?;
     again(&world, evicted).await?;
     again(&world, preempted).await?;
+    soon(&world, evicted)?;
+    soon(&world, preempted)?;
     event(&world, "JobRunAgain", |note| note.contains(&evicted.to_string())).await?;
 
     // The machine is taken away with its Node object.
@@ -242,7 +258,7 @@ async fn flood_of_dead_jobs_stays_within_the_budget() -> Result<()> {
         nodes(&world)?.evict(NAMESPACE, &runner).await?;
     }
     let again = |job: &&Job| job.attempt == 2 && job.conclusion == Some(Conclusion::Success);
-    let outcome = world.github.wait_for(LATER, |view| view.all_jobs().filter(again).count() == 3).await;
+    let outcome = world.github.wait_for(PATIENCE, |view| view.all_jobs().filter(again).count() == 3).await;
     world.check(outcome).await.context("waiting for three jobs to run again")?;
     event(&world, "JobNotRunAgain", |note| note.contains("its budget")).await?;
     // One that dies in its second attempt has had its chance.

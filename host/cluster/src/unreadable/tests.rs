@@ -1,3 +1,5 @@
+//! Lists and watches with objects that no type can hold.
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 

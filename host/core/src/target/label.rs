@@ -26,10 +26,28 @@ pub fn label_set(labels: &[impl AsRef<str>]) -> BTreeSet<String> {
     labels.iter().map(|label| label.as_ref().to_lowercase()).collect()
 }
 
+/// Labels that runners have, each once and as it is written first: upper and lower case are the same at GitHub.
+#[must_use]
+pub fn distinct<'a>(labels: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut known: Vec<&str> = Vec::new();
+    for label in labels {
+        if !known.iter().any(|other| label.eq_ignore_ascii_case(other)) {
+            known.push(label);
+        }
+    }
+    known
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Architecture, OperatingSystem};
     use super::*;
+
+    #[test]
+    fn labels_that_differ_only_in_case_are_one() {
+        assert_eq!(distinct(["web", "Common", "Web", "common", "gpu"]), ["web", "Common", "gpu"]);
+        assert_eq!(distinct([]), [""; 0]);
+    }
 
     #[test]
     fn labels_are_matched_as_github_does() {

@@ -203,6 +203,11 @@ impl Autoscalers {
         self.stores().filled.is_complete()
     }
 
+    /// Whether the stores are filled, and what none of them can hold.
+    pub(super) fn filled(&self) -> Filled {
+        self.stores().filled.clone()
+    }
+
     /// Jobs of autoscalers, by their UID.
     #[must_use]
     pub fn job_ledgers(&self) -> Index<JobLedger, Uid> {

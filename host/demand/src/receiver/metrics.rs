@@ -1,10 +1,11 @@
 //! What happened to deliveries. Labels are from closed sets, or of autoscalers that exist.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use pacer_cluster::watch::Filled;
 use pacer_core::target::label_set;
 use pacer_github::webhook::{Event, JobAction};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -102,6 +103,8 @@ pub struct ReceiverMetrics {
     waits_by_labels: Family<JobLabels, Histogram, fn() -> Histogram>,
     label_sets: Arc<Mutex<HashSet<String>>>,
     jobs: JobMetrics,
+    /// Of the stores that the receiver reads.
+    filled: Arc<RwLock<Filled>>,
 }
 
 impl ReceiverMetrics {
@@ -116,6 +119,7 @@ impl ReceiverMetrics {
             waits_by_labels: Family::new_with_constructor(wait),
             label_sets: Arc::default(),
             jobs: JobMetrics::register(registry),
+            filled: Arc::default(),
         };
         registry.register("pacer_webhook_events", "Webhook deliveries by what became of them", metrics.events.clone());
         // There from the start, so that the first failures are an increase that alerts see.
@@ -134,6 +138,18 @@ impl ReceiverMetrics {
     /// The series of ARC's actions-metrics-server.
     pub(super) fn jobs(&self) -> &JobMetrics {
         &self.jobs
+    }
+
+    /// The receiver reads these stores from now on.
+    pub(super) fn read_from(&self, filled: Filled) {
+        *self.filled.write().unwrap_or_else(PoisonError::into_inner) = filled;
+    }
+
+    /// Each kind that the receiver watches, and how many of its objects cannot be read; nothing where there is no receiver.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<(String, usize)> {
+        let filled = self.filled.read().unwrap_or_else(PoisonError::into_inner);
+        filled.unreadable().map(|(kind, count)| (kind.to_owned(), count)).collect()
     }
 
     /// Counts a delivery; one that could not be read has no event.

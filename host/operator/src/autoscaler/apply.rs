@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use kube::{Resource, ResourceExt};
 use pacer_cluster::events::Reason;
-use pacer_core::autoscale::sending::{Number, Sending, effective_time};
+use pacer_core::autoscale::sending::{Number, Sending, SentNumber, effective_time};
 use serde_json::json;
 
-use super::memo::{AutoscalerMemo, Effective, Refused, Sent};
+use super::memo::{AutoscalerMemo, Effective, Sent};
 use super::observe::Fleet;
-use super::{Autoscalers, Subject, left};
+use super::{Autoscalers, Subject};
 use crate::error::Error;
-use crate::settings::{SCALING_PAUSE, SCALING_PAUSE_MAX, scaling_pause};
+use crate::refusal::Refusal;
+use crate::settings::SCALING_PAUSE;
 use crate::target::Target;
 
 impl Autoscalers {
@@ -34,29 +35,24 @@ impl Autoscalers {
             current: target.replicas(),
             live: fleet.live,
             unaccounted: fleet.finished_unaccounted,
-            sent: sent.as_ref().is_some_and(|sent| sent.version == version && sent.desired == desired),
-            accounted: sent.as_ref().is_some_and(|sent| sent.finished == finished),
+            sent: sent.as_ref().is_some_and(|sent| sent.version == version && sent.number.desired == desired),
+            finished,
+            last: sent.as_ref().map(|sent| sent.number),
             since_last: effective.map(|effective| of.clock.instant.saturating_duration_since(effective.sent)),
         };
         match number.sending() {
             Sending::Settled => {
                 // The number that was refused is not asked for any more, or has not been for so long that it may be accepted by now.
-                let is_past = |refused: &Refused| {
-                    refused.desired != desired || of.clock.instant.saturating_duration_since(refused.at) >= SCALING_PAUSE_MAX
-                };
                 return Ok(self.memory.memos.change(of.uid, |memo| {
-                    drop(memo.refused.take_if(|refused| is_past(refused)));
-                    left(SCALING_PAUSE_MAX, memo.refused.as_ref().map(|refused| refused.at), of.clock.instant)
+                    let lasts = memo.refused.as_ref().and_then(|refusal| refusal.lasts(&desired, of.clock.instant));
+                    memo.refused = memo.refused.take().filter(|_| lasts.is_some());
+                    lasts
                 }));
             }
             Sending::Later(wait) => return Ok(Some(wait)),
             Sending::Now => {}
         }
-        let refused = |memo: &AutoscalerMemo| {
-            let refused = memo.refused.as_ref()?;
-            let pause = if refused.desired == desired { scaling_pause(refused.times) } else { SCALING_PAUSE };
-            left(pause, Some(refused.at), of.clock.instant)
-        };
+        let pause = |memo: &AutoscalerMemo| memo.refused.as_ref()?.pause(&desired, of.clock.instant);
         // Its own time goes with each number: runners that finish later are not part of it.
         let announced = || {
             let before = target.effective_time().map(|time| time.0).max(effective.map(|effective| effective.time));
@@ -65,7 +61,7 @@ impl Autoscalers {
             self.memory.memos.change(of.uid, |memo| memo.effective = Some(Effective { time, sent: of.clock.instant }));
             time
         };
-        if let Some(wait) = self.memory.memos.read(of.uid, refused).flatten() {
+        if let Some(wait) = self.memory.memos.read(of.uid, pause).flatten() {
             // The set replaces the finished runners of numbers that it is told of and that are not accepted, and it must not wait for the next try.
             let is_due = number.since_last.is_none_or(|ago| ago >= SCALING_PAUSE);
             if is_due && target.config().is_ephemeral() && fleet.finished_unaccounted > 0 {
@@ -82,11 +78,11 @@ impl Autoscalers {
         }
         if let Err(error) = target.patch(&self.cluster.client, &json!({"spec": fields})).await.map_err(Error::from) {
             let Some(words) = error.refusal() else { return Err(error) };
-            let times = self.tell_refusal(of, target, desired, words).await;
-            return Ok(Some(scaling_pause(times)));
+            return Ok(self.tell_refusal(of, target, desired, words).await);
         }
         self.memory.memos.change(of.uid, |memo| {
-            memo.sent = Some(Sent { version, desired, finished });
+            let number = SentNumber::new(memo.sent.as_ref().map(|sent| &sent.number), desired, finished);
+            memo.sent = Some(Sent { version, number });
             memo.refused = None;
         });
         tracing::info!(
@@ -100,25 +96,24 @@ impl Autoscalers {
         Ok(None)
     }
 
-    /// Remembers that the API server refuses the number, for the status, and says so once for each text. Returns how often it has refused it.
-    async fn tell_refusal(&self, of: Subject<'_>, target: &Target, desired: u32, words: &str) -> u32 {
+    /// Remembers that the API server refuses the number, for the status, and says so once for each text. Returns how long it is not
+    /// sent again.
+    async fn tell_refusal(&self, of: Subject<'_>, target: &Target, desired: u32, words: &str) -> Option<Duration> {
         let why = format!(
             "the API server refuses to set the {} to {desired} replicas: {words}; the target keeps {}, and the autoscaler tries again: change the admission \
              policy, quota or role that refuses it, or minReplicas and maxReplicas",
             target.reference(),
             target.replicas()
         );
-        let (before, times) = self.memory.memos.change(of.uid, |memo| {
-            let before = memo.refused.take();
-            let times = before.as_ref().filter(|before| before.desired == desired).map_or(0, |before| before.times);
-            let times = times.saturating_add(1);
-            memo.refused = Some(Refused { why: why.clone(), at: of.clock.instant, desired, times });
-            (before, times)
+        let (before, pause) = self.memory.memos.change(of.uid, |memo| {
+            let refusal = Refusal::new(memo.refused.as_ref(), desired, why.clone(), of.clock.instant);
+            let pause = refusal.pause(&desired, of.clock.instant);
+            (memo.refused.replace(refusal), pause)
         });
-        if before.is_none_or(|before| before.why != why) {
+        if before.is_none_or(|before| before.why() != why) {
             tracing::warn!(autoscaler = of.object.name_any(), namespace = of.object.namespace(), %why, "replicas refused");
             self.cluster.events.publish(Reason::ScalingRefused, &of.object.object_ref(&()), None, &why).await;
         }
-        times
+        pause
     }
 }

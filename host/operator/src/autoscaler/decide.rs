@@ -129,7 +129,8 @@ impl Autoscalers {
         let past = self.past(spec, now);
         let ephemeral = spec.sources.target.config().is_ephemeral();
         let pace = Pace { starts: past.start_time, runs: past.run_time, assignments, ephemeral };
-        let mut pool = pool(of.object, spec, &seen.fleet, Told { scaled, budget, past }, now);
+        let told = Told { scaled, budget, past, common_labels: &self.settings.common_labels };
+        let mut pool = pool(of.object, spec, &seen.fleet, told, now);
         let reads = generation.reads(PolicyDecision::Capacity);
         self.decisions.facts.prepare(&reads).await;
         pool.attributes.extend(self.told_of(&spec.sources.target, &reads, now));
@@ -173,21 +174,22 @@ impl Autoscalers {
 }
 
 /// What a policy is told of a pool beside its objects.
-struct Told {
+struct Told<'a> {
     scaled: Scaled,
     budget: Option<ApiBudget>,
     past: Past,
+    common_labels: &'a [String],
 }
 
-fn pool(autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec<'_>, fleet: &Fleet, told: Told, now: Timestamp) -> Pool {
+fn pool(autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec<'_>, fleet: &Fleet, told: Told<'_>, now: Timestamp) -> Pool {
     let target = &spec.sources.target;
     let config = target.config();
-    let Told { scaled, budget, past } = told;
+    let Told { scaled, budget, past, common_labels } = told;
     Pool {
         namespace: autoscaler.namespace().unwrap_or_default(),
         name: target.name().to_owned(),
         kind: target.kind().as_str().to_owned(),
-        labels: config.labels().to_vec(),
+        labels: target.labels(common_labels).into_iter().map(str::to_owned).collect(),
         min_replicas: Some(spec.override_min.unwrap_or(spec.bounds.min)),
         max_replicas: Some(spec.bounds.max),
         desired: target.replicas(),
@@ -208,4 +210,45 @@ fn pool(autoscaler: &HorizontalRunnerAutoscaler, spec: &Spec<'_>, fleet: &Fleet,
 fn spec_reservation_end(autoscaler: &HorizontalRunnerAutoscaler, now: Timestamp) -> Option<Timestamp> {
     let ends = autoscaler.spec.capacity_reservations.iter().flatten().filter_map(|entry| entry.expiration_time.as_ref());
     ends.map(|end| end.0).filter(|end| *end > now).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jiff::SignedDuration;
+    use pacer_core::autoscale::Bounds;
+    use serde_json::json;
+
+    use super::super::spec::Sources;
+    use super::*;
+
+    #[test]
+    fn policy_is_told_of_the_labels_that_the_runners_have() {
+        let deployment = json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "RunnerDeployment", "metadata": {"name": "web", "namespace": "ci"},
+            "spec": {"template": {"spec": {"repository": "acme/app", "labels": ["web", "Common"]}}},
+        });
+        let target = Target::Deployment(Arc::new(serde_json::from_value(deployment).unwrap()));
+        let sources = Sources { target, has_trigger: true, life: SignedDuration::from_mins(10), metrics: Vec::new() };
+        let spec = Spec {
+            sources: &sources,
+            bounds: Bounds { min: 1, max: 9 },
+            override_min: None,
+            next_change: None,
+            summary: None,
+            delay: Duration::ZERO,
+            primary: None,
+        };
+        let autoscaler = json!({
+            "apiVersion": "actions.summerwind.dev/v1alpha1", "kind": "HorizontalRunnerAutoscaler",
+            "metadata": {"name": "web", "namespace": "ci"}, "spec": {"scaleTargetRef": {"name": "web"}},
+        });
+        let autoscaler: HorizontalRunnerAutoscaler = serde_json::from_value(autoscaler).unwrap();
+        let common_labels = ["common".to_owned(), "linux-large".to_owned()];
+        let told = Told { scaled: Scaled::default(), budget: None, past: Past::default(), common_labels: &common_labels };
+        let pool = pool(&autoscaler, &spec, &Fleet::default(), told, Timestamp::UNIX_EPOCH);
+        assert_eq!((pool.labels.join(" "), pool.max_replicas), ("web Common linux-large".to_owned(), Some(9)));
+    }
 }

@@ -13,6 +13,7 @@ use pacer_cluster::pace::Passes;
 use pacer_cluster::status::PacedStatus;
 use pacer_core::autoscale::Raises;
 use pacer_core::autoscale::inherited::Known;
+use pacer_core::autoscale::sending::SentNumber;
 use pacer_core::autoscale::telling::Telling;
 use pacer_core::demand::{Counted, Polled};
 use pacer_core::durations::Durations;
@@ -27,6 +28,7 @@ use pacer_github::{Reading, Repository};
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::pool::Scaled;
+use crate::refusal::Refusal;
 
 /// What is remembered about one autoscaler.
 #[derive(Default)]
@@ -52,7 +54,7 @@ pub struct AutoscalerMemo {
     /// The `effectiveTime` that was last sent.
     pub(super) effective: Option<Effective>,
     /// Why the API server took no number when one was last sent.
-    pub(super) refused: Option<Refused>,
+    pub(super) refused: Option<Refusal<u32>>,
     /// Its status, and when that is written.
     pub(super) status: PacedStatus,
     /// What decisions go on from; none before the first.
@@ -106,9 +108,7 @@ impl Said {
 pub(super) struct Sent {
     /// The target's version it was computed from.
     pub(super) version: Option<String>,
-    pub(super) desired: u32,
-    /// How many runners had finished by then.
-    pub(super) finished: u64,
+    pub(super) number: SentNumber,
 }
 
 /// An `effectiveTime` that was sent, and when.
@@ -116,19 +116,6 @@ pub(super) struct Sent {
 pub(super) struct Effective {
     pub(super) time: Timestamp,
     pub(super) sent: Instant,
-}
-
-/// A number that the API server refused.
-#[derive(Clone, Debug)]
-pub(super) struct Refused {
-    /// What happened, to which object, and what to do, for people.
-    pub(super) why: String,
-    /// When it was sent.
-    pub(super) at: Instant,
-    /// The number.
-    pub(super) desired: u32,
-    /// How often it was refused, one after the other.
-    pub(super) times: u32,
 }
 
 /// What the metrics of an autoscaler last said, under ARC's names.

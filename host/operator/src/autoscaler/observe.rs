@@ -21,6 +21,7 @@ use crate::published::FinishedRunners;
 use crate::target::Target;
 
 /// The runners of a target.
+#[derive(Default)]
 pub(super) struct Fleet {
     /// Names of its runners, for [`demand::assess`].
     pub(super) runners: demand::Fleet,
@@ -56,16 +57,7 @@ impl Autoscalers {
     /// The runners of a target.
     pub(super) fn fleet(&self, target: &Target) -> Fleet {
         let sets = self.cluster.stores.sets_of(target);
-        let mut fleet = Fleet {
-            runners: demand::Fleet::default(),
-            live: Some(0),
-            counts: Counts::default(),
-            unfinished: Vec::new(),
-            no_room: NoRoom::default(),
-            finished_unaccounted: 0,
-            sets: Vec::new(),
-            objects: Vec::new(),
-        };
+        let mut fleet = Fleet { live: Some(0), ..Fleet::default() };
         // How many have finished is read before who has: whoever is counted is named as well.
         for set in &sets {
             self.add(&mut fleet, set);

@@ -4,6 +4,7 @@
 //! themselves how far it is; where the other autoscaler only took it for over, since its labels have changed, it counts again.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use pacer_api::condition::{self, ConditionType};
 use pacer_cluster::object::Uid;
 use pacer_core::demand::LISTING_LAG;
 use pacer_core::ledger::{Job, Ledger, State};
+use pacer_github::Repository;
 
 use super::{Autoscalers, problem};
 use crate::target::TargetRef;
@@ -20,27 +22,28 @@ use crate::target::TargetRef;
 pub(super) struct Others<'a> {
     all: &'a Autoscalers,
     own: &'a Uid,
-    /// `owner/name` of those whose lists are read.
-    repositories: Vec<String>,
+    /// Those whose lists are read.
+    repositories: &'a BTreeSet<Repository>,
     ledgers: OnceCell<Vec<Arc<Ledger>>>,
 }
 
 impl Others<'_> {
     /// Whether one of them has the job of this repository, so that a listing that was begun at that moment does not show it as anybody else's.
     pub(super) fn hold(&self, job: u64, repository: &str, begun: Timestamp) -> bool {
-        let ledgers = self.ledgers.get_or_init(|| self.all.ledgers_beside(self.own, &self.repositories));
+        let ledgers = self.ledgers.get_or_init(|| self.all.ledgers_beside(self.own, self.repositories));
         ledgers.iter().any(|ledger| ledger.get(job).is_some_and(|job| is_theirs(job, repository, begun)))
     }
 }
 
 impl Autoscalers {
     /// The ledgers of all autoscalers but this one whose runners may have jobs of these repositories.
-    pub(super) fn others<'a>(&'a self, own: &'a Uid, repositories: Vec<String>) -> Others<'a> {
+    pub(super) fn others<'a>(&'a self, own: &'a Uid, repositories: &'a BTreeSet<Repository>) -> Others<'a> {
         Others { all: self, own, repositories, ledgers: OnceCell::new() }
     }
 
-    fn ledgers_beside(&self, own: &Uid, repositories: &[String]) -> Vec<Arc<Ledger>> {
+    fn ledgers_beside(&self, own: &Uid, repositories: &BTreeSet<Repository>) -> Vec<Arc<Ledger>> {
         let stores = &self.cluster.stores;
+        let repositories: Vec<String> = repositories.iter().map(ToString::to_string).collect();
         let has_target = |autoscaler: &HorizontalRunnerAutoscaler| {
             let target = TargetRef::of(autoscaler).and_then(|named| stores.target(&named)).filter(|target| !target.is_leaving());
             let scope = target.and_then(|target| target.config().scope().ok());

@@ -79,7 +79,7 @@ impl Autoscalers {
             self.memory.readers.change(of.uid, &named, &before, &read);
         }
         let runners = runners(&sources.target, &self.settings.common_labels);
-        let others = self.others(of.uid, read.iter().map(ToString::to_string).collect());
+        let others = self.others(of.uid, &read);
         let is_held_elsewhere =
             |job: &RemoteJob, begun| ledger.get(job.id).is_none() && others.hold(job.id, &job.repository, begun);
         result.listings = listings.iter().map(|listing| of_listing(listing, &runners, is_held_elsewhere)).collect();
@@ -170,10 +170,9 @@ fn wanted(sources: &Sources, ledger: &Ledger) -> BTreeMap<Repository, Reading> {
     wanted
 }
 
-/// What the target's runners are when jobs ask for them: as made from [`Target::template`], with the labels that all runners have.
+/// What the target's runners are when jobs ask for them.
 fn runners<'a>(target: &'a Target, common_labels: &'a [String]) -> Runners<'a> {
-    let labels = target.config().labels().iter().chain(common_labels).map(String::as_str);
-    Runners { labels: labels.collect(), platform: target.platform() }
+    Runners { labels: target.labels(common_labels), platform: target.platform() }
 }
 
 fn of_listing(

@@ -63,7 +63,8 @@ impl Autoscalers {
     pub(super) async fn write_status(&self, of: Subject<'_>, outcome: &Outcome, proof: &Proof) -> Result<Duration, Error> {
         let autoscaler = of.object;
         let old = autoscaler.status.clone().unwrap_or_default();
-        let refused = self.memory.memos.read(of.uid, |memo| memo.refused.as_ref().map(|refused| refused.why.clone())).flatten();
+        let refused =
+            self.memory.memos.read(of.uid, |memo| memo.refused.as_ref().map(|refusal| refusal.why().to_owned())).flatten();
         let mut new = compute(autoscaler, outcome, &old, (self.said(of), refused.as_deref()), of.clock.now);
         let asked = autoscaler.annotations().get(annotation::POLICIES).map(String::as_str);
         let (namespace, generation) = (autoscaler.namespace().unwrap_or_default(), autoscaler.metadata.generation);

@@ -15,6 +15,7 @@ use pacer_cluster::object::Uid;
 use super::Operator;
 use crate::access::credentials_key;
 use crate::error::Error;
+use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::target::Target;
 use crate::token::{Need, Tokens};
@@ -52,6 +53,30 @@ fn pools(stores: &Stores) -> HashSet<Pool> {
     stores.targets().iter().map(|target| Pool::of(&target.reference())).collect()
 }
 
+/// Secrets with tokens by namespace and name.
+struct NeededTokens {
+    settings: Arc<Settings>,
+    /// By runners.
+    used: BTreeSet<(String, String)>,
+    /// By runners that may be made.
+    awaited: BTreeSet<(String, String)>,
+}
+
+impl NeededTokens {
+    fn need(&self, namespace: &str, name: &str) -> Need {
+        let secret = (namespace.to_owned(), name.to_owned());
+        // Of other shards nothing is known here.
+        if !self.settings.serves(namespace) {
+            return Need::Now;
+        }
+        match (self.used.contains(&secret), self.awaited.contains(&secret)) {
+            (true, _) => Need::Now,
+            (false, true) => Need::Soon,
+            (false, false) => Need::Never,
+        }
+    }
+}
+
 impl Operator {
     /// Keeps order for as long as it is polled.
     pub(super) async fn keep_house(&self) {
@@ -74,26 +99,14 @@ impl Operator {
         self.runtime.failures.retain(|uid| existing.has(uid));
         self.supplies.configurations.retain(|uid| existing.has(uid));
         self.supplies.claims.sweep().await;
-        let runners = stores.runners.state();
-        // Which token a runner uses is known without its credentials: those of one tenant must not keep the tokens of the others.
-        let token = |namespace: &str, config: &RunnerConfig| {
-            let name = Tokens::name(&credentials_key(namespace, config), &config.scope().ok()?);
-            Some((namespace.to_owned(), name))
-        };
-        let of_runner = |runner: &Arc<Runner>| token(&runner.namespace().unwrap_or_default(), &runner.spec.config);
-        let used: BTreeSet<(String, String)> = runners.iter().filter_map(of_runner).collect();
         let tenancies = self.github.tenancies();
-        let of_set = |set: Arc<RunnerReplicaSet>| {
-            let (namespace, config) = (set.namespace().unwrap_or_default(), &set.spec.template.spec.config);
-            token(&namespace, config).filter(|_| tenancies.admits(&namespace, config).is_ok())
-        };
-        let awaited: BTreeSet<(String, String)> = stores.sets.state().into_iter().filter_map(of_set).collect();
+        let runners = stores.runners.state();
         let mut accesses = Vec::new();
         let mut complete = true;
         for runner in &runners {
             let namespace = runner.namespace().unwrap_or_default();
             let had_pod = runner.status.as_ref().is_some_and(|status| status.pod_uid.is_some() || status.runner_id.is_some());
-            if !had_pod && self.github.tenancies().admits(&namespace, &runner.spec.config).is_err() {
+            if !had_pod && tenancies.admits(&namespace, &runner.spec.config).is_err() {
                 continue;
             }
             match self.github.of(runner).await {
@@ -122,34 +135,53 @@ impl Operator {
             }
         }
         if complete {
+            // A listing that began meanwhile begins once more, which costs a call.
             self.github.retain(&accesses);
         }
         self.github.forget_unused().await;
         tenancies.forget_bills();
-        let need = |namespace: &str, name: &str| {
-            let secret = (namespace.to_owned(), name.to_owned());
-            // Of other shards nothing is known here.
-            if !self.settings.serves(namespace) {
-                return Need::Now;
-            }
-            match (used.contains(&secret), awaited.contains(&secret)) {
-                (true, _) => Need::Now,
-                (false, true) => Need::Soon,
-                (false, false) => Need::Never,
-            }
+        let needs = |namespace: Option<&str>| {
+            let tokens = self.needed_tokens(namespace);
+            move |namespace: &str, name: &str| tokens.need(namespace, name)
         };
-        let swept = self.supplies.tokens.sweep(self.settings.namespace.as_deref(), need, Timestamp::now()).await;
+        let swept = self.supplies.tokens.sweep(self.settings.namespace.as_deref(), needs, Timestamp::now()).await;
         if let Err(error) = swept {
             tracing::warn!(%error, "unused registration tokens not deleted");
         }
     }
 
-    async fn sweep_accounts(&self) {
-        let used = self.cluster.stores.shared_accounts(self.settings.pod.status_hook);
-        let is_used = |namespace: &str, name: &str| {
-            !self.settings.serves(namespace) || used.contains(&(namespace.to_owned(), name.to_owned()))
+    /// Who needs which tokens now, in one namespace or in all.
+    fn needed_tokens(&self, namespace: Option<&str>) -> NeededTokens {
+        let stores = &self.cluster.stores;
+        // Which token a runner uses is known without its credentials: those of one tenant must not keep the tokens of the others.
+        let token = |namespace: &str, config: &RunnerConfig| {
+            let name = Tokens::name(&credentials_key(namespace, config), &config.scope().ok()?);
+            Some((namespace.to_owned(), name))
         };
-        match self.supplies.accounts.sweep(self.settings.namespace.as_deref(), is_used).await {
+        let of_runner = |runner: &Arc<Runner>| token(&runner.namespace().unwrap_or_default(), &runner.spec.config);
+        let tenancies = self.github.tenancies();
+        let of_set = |set: &Arc<RunnerReplicaSet>| {
+            let (own, config) = (set.namespace().unwrap_or_default(), &set.spec.template.spec.config);
+            let is_asked_for = namespace.is_none_or(|namespace| namespace == own) && tenancies.admits(&own, config).is_ok();
+            if is_asked_for { token(&own, config) } else { None }
+        };
+        let runners = namespace.map_or_else(|| stores.runners.state(), |namespace| stores.runners_in(namespace));
+        NeededTokens {
+            settings: self.settings.clone(),
+            used: runners.iter().filter_map(of_runner).collect(),
+            awaited: stores.sets.state().iter().filter_map(of_set).collect(),
+        }
+    }
+
+    async fn sweep_accounts(&self) {
+        let uses = || {
+            let settings = self.settings.clone();
+            let used = self.cluster.stores.shared_accounts(settings.pod.status_hook);
+            move |namespace: &str, name: &str| {
+                !settings.serves(namespace) || used.contains(&(namespace.to_owned(), name.to_owned()))
+            }
+        };
+        match self.supplies.accounts.sweep(self.settings.namespace.as_deref(), uses).await {
             Ok(()) => {}
             // An installation may come without the right to make any.
             Err(error) if status(&error).is_some_and(Status::is_forbidden) => tracing::debug!(%error, "accounts not swept"),

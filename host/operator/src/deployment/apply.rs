@@ -13,9 +13,9 @@ use pacer_core::rollout::Rollout;
 use serde_json::{Value, json};
 
 use super::build::replica_set;
-use super::{Memo, Refused, Sets, Targets};
+use super::{Memo, Replicas, Sets, Targets};
 use crate::error::Error;
-use crate::settings::{SCALING_PAUSE, scaling_pause};
+use crate::refusal::Refusal;
 use crate::target::Target;
 
 /// A RunnerReplicaSet that has the name of one that a target wants.
@@ -105,17 +105,14 @@ impl Targets {
     ) -> Result<Option<String>, Error> {
         let uid = target.uid().ok_or(Error::Incomplete(target.kind().as_str(), "UID"))?;
         let before = self.memory.memos.read(&uid, |memo| memo.refused.clone()).flatten();
-        let wanted = (rollout.newest, rollout.old.clone());
-        let pause = |refused: &Refused| if refused.wanted == wanted { scaling_pause(refused.times) } else { SCALING_PAUSE };
-        let is_recent = |refused: &&Refused| clock.instant.saturating_duration_since(refused.at) < pause(refused);
-        if let Some(refused) = before.as_ref().filter(is_recent) {
-            return Ok(Some(refused.why.clone()));
+        let wanted = Replicas { newest: rollout.newest, old: rollout.old.clone() };
+        if let Some(refusal) = before.as_ref().filter(|refusal| refusal.pause(&wanted, clock.instant).is_some()) {
+            return Ok(Some(refusal.why().to_owned()));
         }
         let refused = self.carry_out(target, sets, rollout, clock).await?;
-        let times = before.as_ref().filter(|before| before.wanted == wanted).map_or(1, |before| before.times.saturating_add(1));
-        let told = refused.clone().map(|why| Refused { why, at: clock.instant, times, wanted });
-        self.memory.memos.change(&uid, |memo| memo.refused = told);
-        if let Some(why) = refused.as_deref().filter(|why| before.is_none_or(|before| before.why != *why)) {
+        let refusal = refused.clone().map(|why| Refusal::new(before.as_ref(), wanted, why, clock.instant));
+        self.memory.memos.change(&uid, |memo| memo.refused = refusal);
+        if let Some(why) = refused.as_deref().filter(|why| before.is_none_or(|before| before.why() != *why)) {
             self.cluster.events.publish(Reason::ScalingRefused, &target.object_ref(), None, why).await;
         }
         Ok(refused)

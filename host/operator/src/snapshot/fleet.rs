@@ -113,7 +113,7 @@ pub(super) fn pools(
         let reference = target.reference();
         let key = key(&reference);
         let counts = counts.get(key.as_str()).copied().unwrap_or_default();
-        let scaler = scalers.get(&reference);
+        let (scaler, sets) = (scalers.get(&reference), stores.sets_of(target));
         let bound =
             |field: fn(&HorizontalRunnerAutoscaler) -> Option<i32>| field(scaler?).and_then(|number| u32::try_from(number).ok());
         let memo = scaler.and_then(|scaler| sources.autoscalers.read(&Uid::of(&**scaler).ok()?, |memo| memo.waits().quantiles()));
@@ -121,7 +121,7 @@ pub(super) fn pools(
             kind: reference.kind.as_str().to_owned(),
             namespace: reference.namespace,
             name: reference.name,
-            labels: target.config().labels().to_vec(),
+            labels: target.labels_in(sets.iter().map(|set| &**set)).into_iter().map(str::to_owned).collect(),
             min: bound(|scaler| scaler.spec.min_replicas),
             max: bound(|scaler| scaler.spec.max_replicas),
             desired: target.replicas(),

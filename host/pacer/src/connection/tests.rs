@@ -1,3 +1,5 @@
+//! Connections to a server that answers late, in part, or not at all.
+
 use http::Uri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,6 +32,18 @@ async fn request(listener: &TcpListener) -> TcpStream {
         read.push(stream.read_u8().await.unwrap());
     }
     stream
+}
+
+/// Waits, on a clock that only moves while nothing else does, for the error that says so; it comes within the deadline.
+async fn assert_given_up<T: std::fmt::Debug, E: std::fmt::Display + std::fmt::Debug>(
+    asked: impl Future<Output = Result<T, E>>,
+    words: &str,
+) {
+    tokio::time::pause();
+    let begun = Instant::now();
+    let error = asked.await.unwrap_err();
+    assert!(error.to_string().contains(words), "{error}");
+    assert!(begun.elapsed() <= deadline::DEADLINE + Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 fn get(path: &str) -> http::Request<Vec<u8>> {
@@ -71,11 +85,7 @@ async fn answer_that_does_not_end_is_given_up() {
     let mut stream = request(&listener).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
     let answer = asked.await.unwrap().unwrap();
-    tokio::time::pause();
-    let begun = Instant::now();
-    let error = answer.into_body().collect().await.unwrap_err();
-    assert!(error.to_string().contains("did not end its answer"), "{error}");
-    assert!(begun.elapsed() <= deadline::DEADLINE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_given_up(answer.into_body().collect(), "did not end its answer").await;
 }
 
 #[tokio::test]
@@ -84,11 +94,7 @@ async fn request_that_is_not_answered_is_given_up() {
     let client = builder(&config).unwrap().build();
     let asked = tokio::spawn(async move { client.send(get("/api/v1/pods").map(Body::from)).await });
     let _stream = request(&listener).await;
-    tokio::time::pause();
-    let begun = Instant::now();
-    let error = asked.await.unwrap().unwrap_err();
-    assert!(error.to_string().contains("did not begin its answer"), "{error}");
-    assert!(begun.elapsed() <= deadline::DEADLINE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_given_up(async { asked.await.unwrap() }, "did not begin its answer").await;
 }
 
 #[tokio::test]
@@ -100,11 +106,7 @@ async fn request_over_a_connection_without_a_handshake_is_given_up() {
     // The first byte is the client's greeting, which nobody answers.
     let (mut stream, _) = listener.accept().await.unwrap();
     stream.read_u8().await.unwrap();
-    tokio::time::pause();
-    let begun = Instant::now();
-    let error = asked.await.unwrap().unwrap_err();
-    assert!(error.to_string().contains("did not begin its answer"), "{error}");
-    assert!(begun.elapsed() <= deadline::DEADLINE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_given_up(async { asked.await.unwrap() }, "did not begin its answer").await;
 }
 
 #[tokio::test]
@@ -113,11 +115,7 @@ async fn watch_that_is_not_answered_is_given_up() {
     let client = builder(&config).unwrap().build();
     let asked = tokio::spawn(async move { client.send(get("/api/v1/pods?&watch=true").map(Body::from)).await });
     let _stream = request(&listener).await;
-    tokio::time::pause();
-    let begun = Instant::now();
-    let error = asked.await.unwrap().unwrap_err();
-    assert!(error.to_string().contains("did not begin to answer a watch"), "{error}");
-    assert!(begun.elapsed() <= deadline::DEADLINE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_given_up(async { asked.await.unwrap() }, "did not begin to answer a watch").await;
 }
 
 #[tokio::test]

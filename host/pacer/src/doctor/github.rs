@@ -21,6 +21,7 @@ use super::finding::{Finding, Severity};
 use super::fleet::Fleet;
 use super::installation::Installation;
 use super::tenancy::CredentialsNamespaces;
+use crate::plain;
 use crate::reader::Reader;
 
 /// Most scopes that are asked about; each costs a call.
@@ -43,7 +44,8 @@ pub(super) async fn check(
         Ok(Some(arguments)) => arguments,
         Ok(None) => return Ok(vec![accepted(Vec::new())]),
         Err(error) => {
-            reader.unread.push(format!("the operator's credentials (--no-github leaves them out): {error:#}"));
+            let causes = plain::causes(&error);
+            reader.unread.push(format!("the operator's credentials (--no-github leaves them out): {causes}"));
             return Ok(vec![accepted(Vec::new())]);
         }
     };
@@ -104,11 +106,37 @@ fn names(fleets: &[&Fleet]) -> String {
 
 fn refused(scope: &Scope, fleets: &[&Fleet], holder: &Holder, error: &Error) -> Finding {
     let limited = matches!(error.kind(), ErrorKind::RateLimited { .. });
+    // The error ends with its advice, which is the cure.
+    let (said, cure) = (format!("{error:#}"), error.advice());
+    let said = said.strip_suffix(&cure).map_or(said.as_str(), |said| said.trim_end_matches("; "));
     Finding {
         severity: if limited { Severity::Warning } else { Severity::Problem },
         object: names(fleets),
-        what: format!("the runners of {scope} cannot be listed with {holder}: {error:#}"),
+        what: format!("the runners of {scope} cannot be listed with {holder}: {said}"),
         why: "without a listing idle runners are not removed, and without the right no runner registers".to_owned(),
-        cure: error.advice(),
+        cure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_github::{ClientOptions, Credentials, Endpoints};
+    use tower::util::BoxCloneSyncService;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn cure_of_a_refusal_is_told_once() {
+        let transport = BoxCloneSyncService::new(tower::service_fn(|_: http::Request<_>| async {
+            let answer = http::Response::builder().status(401).body(br#"{"message": "Bad credentials"}"#.to_vec().into());
+            Ok::<_, tower::BoxError>(answer?)
+        }));
+        let (credentials, endpoints) = (Credentials::Token("x".into()), Endpoints::default());
+        let github = GitHub::with_transport(credentials, endpoints, &ClientOptions::default(), transport).unwrap();
+        let scope = Scope::Organization("acme".to_owned());
+        let error = github.list_runners(&scope).await.err().unwrap();
+        let Finding { what, cure, .. } = refused(&scope, &[], &Holder::Operator, &error);
+        assert!(what.contains("answered 401") && !what.contains(&cure) && !what.ends_with("; "), "{what}");
+        assert_eq!(cure, error.advice());
     }
 }

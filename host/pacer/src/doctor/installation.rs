@@ -14,6 +14,7 @@ use pacer_core::shard::Shards;
 use super::Checked;
 use super::finding::{Finding, Severity};
 use crate::arguments::{RunArguments, WebhookArguments, as_go_wrote_them};
+use crate::plain;
 use crate::reader::Reader;
 
 /// How far clocks may be apart before it is said.
@@ -151,7 +152,7 @@ impl Installation {
             Err(error) => findings.push(Finding {
                 severity: Severity::Problem,
                 object: title(deployment),
-                what: format!("has arguments that this version does not take: {error:#}"),
+                what: format!("has arguments that this version does not take: {}", plain::causes(&error)),
                 why: "the operator does not start with them".to_owned(),
                 cure: "correct them; `pacer run --help` lists all".to_owned(),
             }),

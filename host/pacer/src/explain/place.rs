@@ -126,7 +126,7 @@ impl Place {
         self.targets.iter().find(|target| target.reference() == reference)
     }
 
-    /// The autoscalers that webhooks of jobs may go to. What the operator adds to all runners by --common-runner-labels is not known here.
+    /// The autoscalers that webhooks of jobs may go to. What the operator adds to all runners by --common-runner-labels is in its RunnerReplicaSets.
     pub(super) fn takers(&self) -> Vec<(&HorizontalRunnerAutoscaler, Candidate<'_>)> {
         let taker = |autoscaler: &'_ HorizontalRunnerAutoscaler| {
             autoscaler.spec.workflow_job_trigger()?;
@@ -142,7 +142,7 @@ impl Place {
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
                 scope: config.scope().ok()?,
                 group: config.group.as_deref(),
-                labels: config.labels.iter().flatten().map(String::as_str).collect(),
+                labels: target.labels_in(&self.sets),
                 platform: target.platform(),
             };
             Some((autoscaler, candidate))

@@ -36,37 +36,58 @@ pub(crate) struct Arguments {
     /// Prints everything as Markdown, including the cost of staging and of each generation that is kept.
     #[arg(long)]
     table: bool,
+    #[command(flatten)]
+    bounds: Bounds,
+    /// Sizes of the requests, separated by commas.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = SIZES, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST)))]
+    items: Vec<u32>,
+}
+
+/// What a policy may take of ordinary requests.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+struct Bounds {
     /// Fails if the fastest call with an ordinary request of up to 1,000 items takes more than this share of the deadline.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_deadline: Option<u8>,
     /// Fails if a request of up to 1,000 items takes more than this share of its fuel. Unlike time, fuel is the same on every machine.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     at_most_of_fuel: Option<u8>,
-    /// Sizes of the requests, separated by commas.
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = SIZES, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST)))]
-    items: Vec<u32>,
+    /// Fails if the fastest call with a request of up to 1,000 items takes more than this many times as long as the fastest call of the built-in policy.
+    /// Both are measured in the same run, so that the result hardly depends on the machine.
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
+    at_most_times_builtin: Option<u8>,
+}
+
+impl Bounds {
+    fn is_any(self) -> bool {
+        self.at_most_of_deadline.is_some() || self.at_most_of_fuel.is_some() || self.at_most_times_builtin.is_some()
+    }
 }
 
 /// `pacer policy bench`.
 pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
     let settings = arguments.settings.read()?;
-    let judges = arguments.at_most_of_deadline.is_some() || arguments.at_most_of_fuel.is_some();
+    let bounds = arguments.bounds;
     ensure!(
-        !judges || arguments.items.iter().any(|items| *items <= ORDINARY),
-        "--at-most-of-fuel and --at-most-of-deadline judge requests of up to {ORDINARY} items, and --items has none of them"
+        !bounds.is_any() || arguments.items.iter().any(|items| *items <= ORDINARY),
+        "--at-most-of-fuel, --at-most-of-deadline and --at-most-times-builtin judge requests of up to {ORDINARY} items, and --items has none of them"
     );
     let jail = jail()?;
     let component = arguments.file.read(&jail)?;
     let began = Instant::now();
     let policy = Policy::load(&jail, &component).map_err(|error| super::cure::refused(&arguments.file, &error))?;
     let loaded = began.elapsed();
-    let native = arguments.file == Source::Builtin;
-    let ask = |inquiry: &Inquiry| ask(&jail, &policy, inquiry, &settings, &Limits::default());
-    let fuel = |items| policy.fuel(&Limits::default(), items);
-    let sizes = &arguments.items;
-    let measured = policy.decisions().into_iter().map(|decision| Measured::of(decision, sizes, native, &settings, fuel, ask));
+    let reference = bounds.at_most_times_builtin.map(|_| Source::Builtin.load(&jail)).transpose()?;
+    let meter = Meter {
+        jail: &jail,
+        policy: &policy,
+        builtin: reference.as_ref(),
+        native: arguments.file == Source::Builtin,
+        settings: &settings,
+    };
+    let measured = policy.decisions().into_iter().map(|decision| meter.measure(decision, &arguments.items));
     let measured: Vec<Measured> = measured.collect();
-    let failure = measured.iter().find_map(|decision| decision.unfit(arguments.at_most_of_deadline, arguments.at_most_of_fuel));
+    let failure = measured.iter().find_map(|decision| decision.unfit(bounds));
     if arguments.table && failure.is_none() {
         let staging = Staging::of(&jail, &component, &policy, &settings)?;
         return Ok(Report::text(markdown(&policy, component.len(), &measured, &staging)));
@@ -80,8 +101,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<Report> {
 struct Measured {
     decision: Decision,
     sizes: Vec<Size>,
-    /// The fuel of a call about nothing, and what each item adds to that.
-    allowed: (u64, u64),
+    /// What the calls may use.
+    limits: Limits,
     /// Which size it does not manage, and why.
     failed: Option<(u32, String)>,
 }
@@ -97,68 +118,96 @@ struct Size {
     inside: Duration,
     /// The fastest of the same policy linked natively.
     native: Option<Duration>,
+    /// The fastest of the built-in policy, where that is compared with.
+    builtin: Option<Duration>,
 }
 
-impl Measured {
-    fn of(
-        decision: Decision,
-        items: &[u32],
-        native: bool,
-        settings: &str,
-        fuel: impl Fn(usize) -> u64,
-        call: impl Fn(&Inquiry) -> Outcome,
-    ) -> Self {
+/// How calls are measured.
+struct Meter<'a> {
+    jail: &'a Jail,
+    policy: &'a Policy,
+    /// The built-in policy, where that is compared with.
+    builtin: Option<&'a Policy>,
+    /// Whether the policy is linked natively as well.
+    native: bool,
+    settings: &'a str,
+}
+
+impl Meter<'_> {
+    fn measure(&self, decision: Decision, items: &[u32]) -> Measured {
+        let limits = self.policy.limits(Limits::default());
         let mut sizes = Vec::new();
-        let allowed = (fuel(0), fuel(1).saturating_sub(fuel(0)));
         for &items in items {
             let inquiry = Inquiry::typical(decision, items);
-            let outcome = call(&inquiry);
+            let call = || ask(self.jail, self.policy, &inquiry, self.settings, &Limits::default());
+            let outcome = call();
             if let Err(fault) = &outcome.answer {
                 let failed = format!("{decision} of {items} items gave no usable answer ({}): {fault}", fault.kind());
-                return Self { decision, sizes, allowed, failed: Some((items, failed)) };
+                return Measured { decision, sizes, limits, failed: Some((items, failed)) };
             }
             let natively = || {
                 let began = Instant::now();
-                let _answer = inquiry.natively(settings);
+                let _answer = inquiry.natively(self.settings);
                 began.elapsed()
             };
+            let limit = limits.fuel(inquiry.items());
+            let mut of_builtin: Option<Duration> = None;
+            let taken = times(|| {
+                // In turns, since a machine may be slower from one moment to the next. It has settings of its own, and goes without.
+                let builtin = self.builtin.map(|builtin| ask(self.jail, builtin, &inquiry, "", &Limits::default()).duration);
+                of_builtin = [of_builtin, builtin].into_iter().flatten().min();
+                call().duration
+            });
             sizes.push(Size {
                 items,
-                limit: fuel(inquiry.items()),
+                limit,
                 outcome,
-                times: times(|| call(&inquiry).duration),
-                inside: times(|| call(&inquiry).inside).1,
-                native: native.then(|| times(natively).0),
+                times: taken,
+                inside: times(|| call().inside).1,
+                native: self.native.then(|| times(natively).0),
+                builtin: of_builtin,
             });
         }
-        Self { decision, sizes, allowed, failed: None }
+        Measured { decision, sizes, limits, failed: None }
     }
+}
 
-    /// Why the policy is not fit for use: an ordinary request that it can't answer, or for which it takes too much of its fuel or of its deadline.
-    fn unfit(&self, at_most_of_deadline: Option<u8>, at_most_of_fuel: Option<u8>) -> Option<String> {
+impl Measured {
+    /// Why the policy is not fit for use: an ordinary request that it can't answer, or for which it takes too much of its fuel or too long.
+    fn unfit(&self, bounds: Bounds) -> Option<String> {
+        let decision = self.decision;
+        let ordinary = || self.sizes.iter().filter(|size| size.items <= ORDINARY);
         let hungry = || {
-            let percent = at_most_of_fuel?;
+            let percent = bounds.at_most_of_fuel?;
             let too_much = |size: &&Size| u128::from(size.outcome.fuel) * 100 > u128::from(size.limit) * u128::from(percent);
-            let size = self.sizes.iter().filter(|size| size.items <= ORDINARY).find(too_much)?;
-            let (decision, items) = (self.decision, size.items);
-            let (fuel, limit) = (table::number(size.outcome.fuel), table::number(size.limit));
+            let Size { items, outcome, limit, .. } = ordinary().find(too_much)?;
+            let (fuel, limit) = (table::number(outcome.fuel), table::number(*limit));
             Some(format!("{decision} of {items} items takes {fuel} units of fuel, more than {percent} % of its {limit}"))
         };
         let failed = self.failed.as_ref().filter(|(items, _)| *items <= ORDINARY).map(|(_, why)| why.clone());
         let late = || {
-            let (percent, deadline) = (at_most_of_deadline?, Limits::default().deadline());
-            let most = deadline.mul_f64(f64::from(percent) / 100.0);
-            let size = self.sizes.iter().find(|size| size.items <= ORDINARY && size.times.0 > most)?;
-            let (decision, items, took) = (self.decision, size.items, shown(size.times.0));
-            Some(format!("{decision} of {items} items takes {took}, more than {percent} % of the deadline"))
+            let percent = bounds.at_most_of_deadline?;
+            let most = self.limits.deadline().mul_f64(f64::from(percent) / 100.0);
+            let Size { items, times: (best, _), .. } = ordinary().find(|size| size.times.0 > most)?;
+            Some(format!("{decision} of {items} items takes {}, more than {percent} % of the deadline", shown(*best)))
         };
-        failed.or_else(hungry).or_else(late)
+        let slow = || {
+            let times = bounds.at_most_times_builtin?;
+            let too_long = |size: &&Size| size.builtin.is_some_and(|builtin| size.times.0 > builtin * u32::from(times));
+            let Size { items, times: (best, _), builtin, .. } = ordinary().find(too_long)?;
+            let (best, builtin) = (shown(*best), shown(builtin.unwrap_or_default()));
+            Some(format!(
+                "{decision} of {items} items takes {best}, more than {times} times the {builtin} of the built-in policy in the same run"
+            ))
+        };
+        failed.or_else(hungry).or_else(late).or_else(slow)
     }
 
     fn plain(&self) -> String {
-        let limits = Limits::default();
+        let limits = self.limits;
         let mut head = vec!["items", "fuel", "of limit", "best", "p50", "of deadline", "inside p50", "memory", "of limit"];
         head.extend(self.sizes.iter().any(|size| size.native.is_some()).then_some("native best"));
+        head.extend(self.sizes.iter().any(|size| size.builtin.is_some()).then_some("built-in best"));
         let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_owned).collect()];
         rows.extend(self.sizes.iter().map(|size| {
             let Size { outcome, times: (best, middle), .. } = size;
@@ -174,6 +223,7 @@ impl Measured {
                 table::percent(outcome.peak_memory as u64, limits.memory() as u64),
             ];
             row.extend(size.native.map(shown));
+            row.extend(size.builtin.map(shown));
             row
         }));
         let points: Vec<(f64, u64)> = self.sizes.iter().map(|size| (f64::from(size.items), size.outcome.fuel)).collect();
@@ -193,8 +243,8 @@ impl Measured {
             self.decision,
             table::right(&rows),
             self.failed.iter().map(|(_, failed)| format!("{failed}\n")).collect::<String>(),
-            table::number(self.allowed.0),
-            table::number(self.allowed.1)
+            table::number(limits.fuel(0)),
+            table::number(limits.fuel(1).saturating_sub(limits.fuel(0)))
         )
     }
 }
@@ -284,7 +334,7 @@ fn shown(duration: Duration) -> String {
 }
 
 /// The best and the middle one of many samples: what it takes, and what it takes on this machine as busy as it is.
-fn times(sample: impl Fn() -> Duration) -> (Duration, Duration) {
+fn times(mut sample: impl FnMut() -> Duration) -> (Duration, Duration) {
     let mut times = Vec::new();
     let began = Instant::now();
     while times.len() < ROUNDS.0 || times.len() < ROUNDS.1 && began.elapsed() < PATIENCE {
@@ -346,20 +396,31 @@ mod tests {
                 log_dropped: 0,
             };
             let limit = Limits::default().fuel(items as usize);
-            Size { items, limit, outcome, times, inside: times.0, native: None }
+            let builtin = Some(Duration::from_micros(250));
+            Size { items, limit, outcome, times, inside: times.0, native: None, builtin }
         };
         let sizes = fuel.iter().map(size).collect();
-        Measured { decision: Decision::ScaleDown, sizes, allowed: (20_000_000, 100_000), failed }
+        Measured { decision: Decision::ScaleDown, sizes, limits: Limits::default(), failed }
     }
 
     #[test]
     fn too_much_fuel_for_an_ordinary_request_is_told_however_fast_it_was() {
         let half = [(0, 10_000_000), (1_000, 60_000_000), (5_000, 500_000_000)];
-        assert_eq!(measured(&half, None).unfit(Some(100), Some(50)), None);
+        let half_of_fuel = Bounds { at_most_of_deadline: Some(100), at_most_of_fuel: Some(50), ..Bounds::default() };
+        assert_eq!(measured(&half, None).unfit(half_of_fuel), None);
         let more = [(0, 10_000_000), (1_000, 60_000_001)];
         let says = "scale-down of 1000 items takes 60,000,001 units of fuel, more than 50 % of its 120,000,000";
-        assert_eq!(measured(&more, None).unfit(Some(100), Some(50)).as_deref(), Some(says));
-        assert_eq!(measured(&more, None).unfit(Some(100), None), None);
+        assert_eq!(measured(&more, None).unfit(half_of_fuel).as_deref(), Some(says));
+        assert_eq!(measured(&more, None).unfit(Bounds { at_most_of_fuel: None, ..half_of_fuel }), None);
+    }
+
+    #[test]
+    fn policy_that_is_much_slower_than_the_built_in_one_is_told() {
+        let times = |times| Bounds { at_most_times_builtin: Some(times), ..Bounds::default() };
+        let measured = measured(&[(1_000, 500)], None);
+        assert_eq!(measured.unfit(times(4)), None);
+        let says = "scale-down of 1000 items takes 1,000 µs, more than 3 times the 250 µs of the built-in policy in the same run";
+        assert_eq!(measured.unfit(times(3)).as_deref(), Some(says));
     }
 
     #[test]
@@ -369,8 +430,8 @@ mod tests {
         let text = measured_until(5_000).plain();
         let measured = text.lines().any(|line| line.split_whitespace().take(2).eq(["10", "700"]));
         assert!(measured && text.contains("5000 items gave no usable answer (policy-error): too many\n"), "{text}");
-        assert_eq!(measured_until(5_000).unfit(None, None), None);
-        let unfit = measured_until(100).unfit(None, None);
+        assert_eq!(measured_until(5_000).unfit(Bounds::default()), None);
+        let unfit = measured_until(100).unfit(Bounds::default());
         assert_eq!(unfit.as_deref(), Some("scale-down of 100 items gave no usable answer (policy-error): too many"));
     }
 }

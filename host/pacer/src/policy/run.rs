@@ -76,7 +76,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
             };
             text.push_str(&format!("log {level}: {}\n", line.message));
         }
-        text + &effort(&outcome, policy.fuel(&Limits::default(), case.inquiry.items()), &Limits::default())
+        let limits = policy.limits(Limits::default());
+        text + &effort(&outcome, limits.fuel(case.inquiry.items()), &limits)
     };
     Ok(Report { text, notes: String::new(), failure })
 }

@@ -9,6 +9,7 @@ use kube::{Api, Resource, ResourceExt};
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerDeployment, RunnerSet};
 use pacer_cluster::object::ObjectKey;
+use pacer_cluster::unreadable::list_metadata;
 use pacer_core::would_be::FleetFigures;
 use pacer_policyset::report::{Asked, Foretold, Report as SetReport};
 use serde::Serialize;
@@ -106,9 +107,8 @@ async fn read(cluster: &Cluster, arguments: &Arguments) -> Result<Status> {
             None => Api::all(cluster.client.clone()),
         };
         // Their contents are large and say nothing here.
-        let listed = api.list_metadata(&ListParams::default()).await;
-        let listed = match listed {
-            Ok(listed) => listed.items,
+        let (listed, left_out) = match list_metadata(&api, &ListParams::default()).await {
+            Ok(listed) => listed,
             // Whoever may look at pools need not have the right to look at the operator.
             Err(error) if namespace.is_some() && namespace == elsewhere => {
                 status.default_unread = default.as_ref().map(|default| Unread::new(default, &error));
@@ -116,6 +116,12 @@ async fn read(cluster: &Cluster, arguments: &Arguments) -> Result<Status> {
             }
             Err(error) => return Err(unreadable(error, "listing ConfigMaps".to_owned(), "list them")),
         };
+        cluster::left_out(&ConfigMap::kind(&()), &left_out);
+        let of_default = |default: &ObjectKey| {
+            let one = left_out.iter().find(|one| one.key() == *default)?;
+            Some(Unread { namespace: default.namespace.clone(), name: default.name.clone(), error: one.reason().to_owned() })
+        };
+        status.default_unread = status.default_unread.or_else(|| default.as_ref().and_then(of_default));
         status.sets.extend(listed.iter().filter_map(|object| Set::of(object, default.as_ref())));
     }
     status.pools.extend(
@@ -315,6 +321,10 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
 
     fn set(status: Option<&str>) -> Option<Set> {
@@ -400,6 +410,36 @@ mod tests {
         let json = serde_json::to_value(&status).unwrap();
         assert_eq!(json["defaultUnread"]["name"], "pacer-policies");
         assert!(serde_json::to_value(Status::default()).unwrap().get("defaultUnread").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_config_map_that_can_not_be_read_hides_no_other_one() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let service = tower::service_fn(|request: http::Request<Body>| {
+            let map = |name: &str, made: &str| json!({"metadata": {"name": name, "namespace": "ci", "creationTimestamp": made}});
+            let (readable, unreadable) = ("2026-01-01T00:00:00Z", "10000-01-01T00:00:00Z");
+            let mut set = map("opinions", readable);
+            set["metadata"]["annotations"] = json!({(annotation::POLICY_STATUS): "{}"});
+            let mut default = map("ops", unreadable);
+            default["metadata"]["namespace"] = json!("operator");
+            let items = match request.uri().path() {
+                "/api/v1/namespaces/ci/configmaps" => vec![map("bad", unreadable), set, map("other", readable)],
+                "/api/v1/namespaces/operator/configmaps" => vec![default],
+                _ => Vec::new(),
+            };
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}).to_string();
+            async move { Ok::<_, std::io::Error>(http::Response::new(Body::from(list.into_bytes()))) }
+        });
+        let cluster = Cluster { client: Client::new(service, "ci"), namespace: "ci".to_owned() };
+        let line = <Line as clap::Parser>::try_parse_from(["status", "--operator-namespace=operator", "--policies=ops"]);
+        let status = read(&cluster, &line.unwrap().arguments).await.unwrap();
+        assert_eq!(status.sets.iter().map(|set| set.name.as_str()).collect::<Vec<_>>(), ["opinions"]);
+        let text = status.text(Timestamp::UNIX_EPOCH);
+        assert!(text.contains("The cluster's default policy set (operator/ops) could not be read: "), "{text}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use pacer_api::condition::{self, ConditionType, Verdict};
 use pacer_api::names::{annotation, label};
 use pacer_api::runner_set::ClaimRetention;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner};
+use pacer_cluster::watch::Range;
 use pacer_core::ledger::State;
 use pacer_core::phase::Cause;
 use pacer_core::room;
@@ -126,8 +127,8 @@ impl Chronicle {
         }
     }
 
-    /// Goes on after what a trace holds.
-    pub(super) fn resumed(defaults: Defaults, history: &History) -> Self {
+    /// Goes on after what a trace holds of the namespaces that are watched now: of the others nobody can tell what still exists.
+    pub(super) fn resumed(defaults: Defaults, history: &History, watched: Range<'_>) -> Self {
         let mut chronicle = Self::new(defaults);
         for (id, job) in &history.jobs {
             let state = match (job.completed, job.started) {
@@ -152,15 +153,11 @@ impl Chronicle {
         for (pool, told) in &history.surroundings.room {
             chronicle.rooms.extend(told.last().map(|last| (pool.clone(), last.clone())));
         }
+        let is_watched = |pool: &Arc<str>| watched.has(PoolName::of(pool).namespace);
+        chronicle.pools.retain(|pool, _| is_watched(pool));
+        chronicle.rooms.retain(|pool, _| is_watched(pool));
+        chronicle.runners.retain(|_, known| is_watched(&known.pool));
         chronicle
-    }
-
-    /// Forgets what is outside of a namespace: whoever looks at that alone can't tell whether the rest still exists.
-    pub(super) fn keep_to(&mut self, namespace: &str) {
-        let is_kept = |pool: &Arc<str>| PoolName::of(pool).namespace == namespace;
-        self.pools.retain(|pool, _| is_kept(pool));
-        self.rooms.retain(|pool, _| is_kept(pool));
-        self.runners.retain(|_, known| is_kept(&known.pool));
     }
 
     /// What is to be written.
@@ -694,7 +691,7 @@ mod tests {
         chronicle.runner(&named("d", stuck.clone()), at(20));
         chronicle.time_passes(at(20));
         let trace = pacer_trace::Trace { header: pacer_trace::Header::new(start), records: chronicle.news() };
-        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace));
+        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace), Range::default());
         again.runners_are(&BTreeSet::new(), at(30));
         again.time_passes(at(30));
         let last = again.news().pop().unwrap().what;
@@ -766,7 +763,7 @@ mod tests {
             json!({"workflow": "w", "queued": "2026-01-01T00:00:05Z", "started": "2026-01-01T00:00:21Z", "runner": "web-a"});
         chronicle.jobs(&ledger(&started), now);
         let trace = pacer_trace::Trace { header: pacer_trace::Header::new(now), records: chronicle.news() };
-        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace));
+        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace), Range::default());
         again.targets.clone_from(&chronicle.targets);
         again.autoscaler(&autoscaler(1), now);
         again.runner(&runner(true), now);
@@ -781,7 +778,7 @@ mod tests {
         chronicle.targets_are(PoolKind::RunnerDeployment, &BTreeSet::new(), now);
         let trace = pacer_trace::Trace { header: pacer_trace::Header::new(now), records: chronicle.news() };
         assert_eq!(trace.records.len(), 2, "it was there, and is gone");
-        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace));
+        let mut again = Chronicle::resumed(chronicle.defaults.clone(), &History::of(&trace), Range::default());
         again.targets_are(PoolKind::RunnerDeployment, &BTreeSet::new(), now);
         assert_eq!(kinds(&mut again), Vec::<String>::new());
     }

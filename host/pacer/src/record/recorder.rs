@@ -22,7 +22,9 @@ use kube::ResourceExt as _;
 use pacer_api::Runner;
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_cluster::nodes::Nodes;
+use pacer_cluster::watch::Range;
 use pacer_core::allowed::Allowed;
+use pacer_core::shard::Share;
 use pacer_github::GitHub;
 use pacer_operator::access::Accesses;
 use pacer_operator::metrics::RecordingMetrics;
@@ -62,6 +64,10 @@ pub(crate) struct Setting {
     pub(crate) directory: PathBuf,
     pub(crate) limits: Limits,
     pub(crate) defaults: Defaults,
+    /// The namespace that is watched; all when none.
+    pub(crate) namespace: Option<String>,
+    /// The namespaces of this shard; all when none.
+    pub(crate) share: Option<Share>,
     /// Labels of nodes that are told.
     pub(crate) allowed: Arc<Allowed>,
 }
@@ -231,7 +237,8 @@ impl Clerk {
         let chronicle = Chronicle::new(defaults.clone());
         let mut book = Book { directory, chronicle, surroundings, metrics: &self.metrics };
         if let Some(history) = history {
-            book.chronicle = Chronicle::resumed(defaults, &history);
+            let watched = Range { namespace: self.setting.namespace.as_deref(), share: self.setting.share };
+            book.chronicle = Chronicle::resumed(defaults, &history, watched);
             book.note(now, What::Resumed { since: history.ended })?;
         }
         let mut policies = self.setting.defaults.policies.as_ref().map(|policies| policies.changes());
@@ -408,5 +415,74 @@ impl Book<'_> {
     fn tell(&mut self, news: &[Record]) -> Result<(), FileError> {
         self.metrics.recorded(news.len() as u64);
         news.iter().try_for_each(|record| self.directory.record(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use pacer_core::shard::Shards;
+    use pacer_operator::metrics::Metrics;
+    use pacer_operator::tenancy::Tenancies;
+    use pacer_operator::watches::watches;
+    use pacer_trace::PoolSettings;
+
+    use super::*;
+    use crate::record::{LINES_OF_A_FILE, RECORD_BYTES};
+
+    /// What an operator that watches these namespaces, and finds them empty, adds to a recording of all.
+    fn told(namespace: Option<&str>, share: Option<Share>) -> Vec<String> {
+        let home = tempfile::tempdir().unwrap();
+        let limits = Limits { total: RECORD_BYTES, lines: LINES_OF_A_FILE };
+        let pool = |name: &str| What::Pool(PoolSettings { pool: name.into(), max: 2, ..PoolSettings::default() });
+        let runner = |name: &str, pool: &str| What::RunnerCreated { runner: name.into(), pool: pool.into() };
+        let (mut directory, _) = Directory::open(home.path(), limits, Timestamp::UNIX_EPOCH).unwrap();
+        for what in [pool("ci/web"), pool("team-a/web"), runner("web-a", "ci/web"), runner("web-b", "team-a/web")] {
+            directory.record(&Record { at: Timestamp::UNIX_EPOCH, what }).unwrap();
+        }
+        directory.flush(Timestamp::UNIX_EPOCH).unwrap();
+        let defaults = Defaults {
+            idle_confirmation: None,
+            scale_down_delay: Duration::from_secs(600),
+            labels: Vec::new(),
+            ramp: None,
+            policies: None,
+        };
+        let silence = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, std::io::Error>>());
+        let client = Client::new(silence, "default");
+        let (_watches, stores) = watches(&client, Range { namespace, share }, &Tenancies::new(None));
+        let (_news, news) = sync_channel(1);
+        // It reads everything, and ends.
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let setting = Setting {
+            directory: home.path().to_owned(),
+            limits,
+            defaults,
+            namespace: namespace.map(str::to_owned),
+            share,
+            allowed: Arc::default(),
+        };
+        let metrics = Metrics::default().recording().clone();
+        let clerk = Clerk { setting, stores, news, missed: Arc::default(), metrics, stop };
+        clerk.record(&mut Surroundings::default()).unwrap();
+        let records = pacer_trace::read(home.path()).unwrap().trace.records;
+        let told = |record: &Record| match &record.what {
+            What::Pool(settings) => Some(settings.pool.to_string()),
+            What::RunnerEnded { runner, .. } => Some(runner.to_string()),
+            _ => None,
+        };
+        records.iter().skip(4).filter_map(told).collect()
+    }
+
+    #[tokio::test]
+    async fn a_recording_that_goes_on_with_fewer_namespaces_tells_nothing_of_the_others() {
+        assert_eq!(told(None, None), ["ci/web", "team-a/web", "web-a", "web-b"]);
+        assert_eq!(told(Some("ci"), None), ["ci/web", "web-a"]);
+        let shards = Shards::new(2).unwrap();
+        assert_eq!((shards.of("ci"), shards.of("team-a")), (0, 1));
+        assert_eq!(told(None, Some(Share { shards, shard: 1 })), ["team-a/web", "web-b"]);
     }
 }

@@ -68,7 +68,8 @@ pub(super) fn recording(arguments: &RunArguments, share: Option<Share>, policies
     };
     let limits = Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE };
     let defaults = Defaults { policies: Some(policies.clone()), ..untold(arguments) };
-    Some(Setting { directory, limits, defaults, allowed: Arc::new(allowed(&arguments.facts)) })
+    let namespace = Some(&arguments.watch_namespace).filter(|namespace| !namespace.is_empty()).cloned();
+    Some(Setting { directory, limits, defaults, namespace, share, allowed: Arc::new(allowed(&arguments.facts)) })
 }
 
 /// How simulations for policies in shadow are made, unless they are switched off.

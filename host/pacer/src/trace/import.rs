@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use pacer_api::autoscaler::ScaleUpTrigger;
 use pacer_api::duration;
@@ -97,7 +97,14 @@ async fn read(arguments: &Arguments, from: Timestamp, to: Timestamp) -> Result<(
     let github = default_github::client(&arguments.github, &default_github::options(&arguments.github))?.context(
         "no GitHub credentials: give --github-token, or an App by --github-app-id and --github-app-private-key, or the variables of these",
     )?;
-    let caller = Caller { github, leave: arguments.leave };
+    collect(arguments, &Caller { github, leave: arguments.leave }, (from, to)).await
+}
+
+async fn collect(
+    arguments: &Arguments,
+    caller: &Caller,
+    (from, to): (Timestamp, Timestamp),
+) -> Result<(Vec<Imported>, Vec<String>)> {
     let (mut jobs, mut notes) = (Vec::new(), Vec::new());
     let repositories = match &arguments.organization {
         Some(organization) => caller.repositories(organization).await.with_context(|| format!("reading {organization}"))?,
@@ -109,7 +116,8 @@ async fn read(arguments: &Arguments, from: Timestamp, to: Timestamp) -> Result<(
             Err(error) if arguments.organization.is_some() && concerns_one(&error) => {
                 notes.push(format!("{repository} is left out: {error:#}"));
             }
-            Err(error) => bail!("{error:#}; {}", error.advice()),
+            // It says itself what to do about it.
+            Err(error) => return Err(error.into()),
         }
     }
     Ok((jobs, notes))
@@ -337,7 +345,9 @@ fn most_at_once(jobs: &[&Imported], to: Timestamp) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use pacer_github::{ClientOptions, Credentials, Endpoints};
     use pacer_trace::History;
+    use tower::util::BoxCloneSyncService;
 
     use super::*;
 
@@ -416,6 +426,25 @@ mod tests {
         assert_eq!(limit(&ErrorKind::RateLimited { until, secondary: false }, told), Some(Duration::from_secs(31)));
         assert_eq!(limit(&ErrorKind::Deferred { until }, told), told);
         assert_eq!(limit(&ErrorKind::Server, told), None, "a server that fails has no limit");
+    }
+
+    #[tokio::test]
+    async fn advice_about_a_failure_is_told_once() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let line = <Line as clap::Parser>::try_parse_from(["import", "--repository=acme/app", "--out=jobs.jsonl"]).unwrap();
+        let transport = BoxCloneSyncService::new(tower::service_fn(|_: http::Request<_>| async {
+            let answer = http::Response::builder().status(404).body(br#"{"message": "Not Found"}"#.to_vec().into());
+            Ok::<_, tower::BoxError>(answer?)
+        }));
+        let (credentials, endpoints) = (Credentials::Token("x".into()), Endpoints::default());
+        let github = GitHub::with_transport(credentials, endpoints, &ClientOptions::default(), transport).unwrap();
+        let error = collect(&line.arguments, &Caller { github, leave: 25 }, (at(0), at(100))).await.err().unwrap();
+        let (said, advice) = (plain::causes(&error), error.downcast::<Error>().unwrap().advice());
+        assert_eq!(said.matches(&advice).count(), 1, "{said}");
     }
 
     #[test]

@@ -12,9 +12,13 @@ const OPEN: &str = "--insecure-no-webhook-secret";
 
 /// A server whose Kubernetes never answers.
 async fn front(arguments: &[&str]) -> anyhow::Result<Arc<Front>> {
+    let silence = tower::service_fn(|_: Request<kube::client::Body>| std::future::pending::<Result<Response, std::io::Error>>());
+    Ok(server(arguments, Client::new(silence, "default"), &Metrics::default()).await?.front)
+}
+
+async fn server(arguments: &[&str], client: Client, metrics: &Metrics) -> anyhow::Result<Server> {
     let arguments = ["pacer", "webhook", "--webhook-addr=127.0.0.1:0"].iter().chain(arguments);
     let Command::Webhook(arguments) = Pacer::try_parse_from(arguments)?.command else { bail!("another verb") };
-    let silence = tower::service_fn(|_: Request<kube::client::Body>| std::future::pending::<Result<Response, std::io::Error>>());
     let setting = Setting {
         address: &arguments.webhook_addr,
         namespace: "",
@@ -22,12 +26,12 @@ async fn front(arguments: &[&str]) -> anyhow::Result<Arc<Front>> {
         common_labels: &[],
         receiver: &arguments.receiver,
         github: &arguments.github,
-        client: Client::new(silence, "default"),
+        client,
         precedence: Precedence::default(),
-        metrics: Metrics::default().receiver().clone(),
-        connections: Metrics::default().connections(HttpServer::Webhook),
+        metrics: metrics.receiver().clone(),
+        connections: metrics.connections(HttpServer::Webhook),
     };
-    Ok(Server::new(setting).await?.front)
+    Server::new(setting).await
 }
 
 async fn ask(front: &Arc<Front>, method: Method, headers: &[(&'static str, &str)], body: Body) -> (Response, String) {
@@ -154,4 +158,42 @@ async fn secrets_come_from_files_as_well() {
         let text = format!("{:#}", broken.err().unwrap());
         assert!(text.contains("--github-webhook-secret-file"), "{text}");
     }
+}
+
+/// An API server with one RunnerSet, made in a year that no type can hold, and nothing else.
+async fn with_an_unreadable_set(request: Request<kube::client::Body>) -> Result<Response, std::io::Error> {
+    if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+        return std::future::pending().await;
+    }
+    let metadata = serde_json::json!({"name": "bad", "namespace": "ci", "creationTimestamp": "10000-01-01T00:00:00Z"});
+    let spec = serde_json::json!({"repository": "acme/app", "serviceName": "", "selector": {}, "template": {}});
+    let sets = [serde_json::json!({"metadata": metadata, "spec": spec})];
+    let items = if request.uri().path().ends_with("/runnersets") { sets.as_slice() } else { &[] };
+    let list = serde_json::json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+    Ok(Response::new(Body::from(list.to_string())))
+}
+
+#[tokio::test]
+async fn objects_that_cannot_be_read_are_counted_by_kind() {
+    let metrics = Arc::new(Metrics::default());
+    let counts = || {
+        let text = metrics.text();
+        let series = text.lines().filter_map(|line| line.strip_prefix("pacer_unreadable_objects"));
+        series.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(), [""; 0], "nothing is watched");
+    let client = Client::new(tower::service_fn(with_an_unreadable_set), "default");
+    let server = server(&[OPEN], client, &metrics).await.unwrap();
+    let (front, stop) = (server.front.clone(), CancellationToken::new());
+    let running = tokio::spawn(server.run(Health::new(metrics.clone()), stop.clone()));
+    assert!(front.receiver.ready().await);
+    let expected = [
+        r#"{kind="HorizontalRunnerAutoscaler"} 0"#,
+        r#"{kind="JobLedger"} 0"#,
+        r#"{kind="RunnerDeployment"} 0"#,
+        r#"{kind="RunnerSet"} 1"#,
+    ];
+    assert_eq!(counts(), expected);
+    stop.cancel();
+    running.await.unwrap().unwrap();
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pacer_core::autoscale::sending::{Number, Sending, effective_time};
+use pacer_core::autoscale::sending::{Number, Sending, SentNumber, effective_time};
 use pacer_core::autoscale::{self, Demand, Ramp};
 use pacer_core::demand::{self, Finding};
 use pacer_core::facts::RunnerFacts;
@@ -260,7 +260,8 @@ impl Run<'_> {
             unaccounted: accounted.map_or(0, |accounted| finished.saturating_sub(accounted.finished)),
             // A target shows its new number at once here.
             sent: false,
-            accounted: pool.sent.is_some_and(|sent| sent.finished == finished),
+            finished,
+            last: pool.sent.map(|sent| sent.number),
             since_last: pool.sent.map(|sent| Duration::from_millis(u64::try_from(moment - sent.at).unwrap_or_default())),
         };
         match number.sending() {
@@ -272,7 +273,8 @@ impl Run<'_> {
                     let effective = effective_time(pool.effective, now);
                     pool.effective = Some(effective);
                     pool.announced.announce(Accounted { effective, finished });
-                    pool.sent = Some(Sent { at: moment, finished });
+                    let number = SentNumber::new(pool.sent.as_ref().map(|sent| &sent.number), desired, finished);
+                    pool.sent = Some(Sent { at: moment, number });
                 }
                 None
             }

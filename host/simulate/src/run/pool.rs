@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pacer_core::arrivals::Arrivals;
+use pacer_core::autoscale::sending::SentNumber;
 use pacer_core::autoscale::{Bounds, Raises};
 use pacer_core::demand::{Counted, Fleet};
 use pacer_core::durations::Durations;
@@ -92,8 +93,7 @@ pub(super) struct Answered {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at: Moment,
-    /// Runners that had finished by then.
-    pub(super) finished: u64,
+    pub(super) number: SentNumber,
 }
 
 impl Pool {

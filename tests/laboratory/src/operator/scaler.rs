@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pacer_core::allowance::{Cost, Purpose};
-use pacer_core::autoscale::sending::{Number, Sending, effective_time};
+use pacer_core::autoscale::sending::{Number, Sending, SentNumber, effective_time};
 use pacer_core::autoscale::{Bounds, Demand as Wanted, Ramp};
 use pacer_core::demand::{self, Counted, Demand, Finding};
 use pacer_core::gate;
@@ -32,7 +32,8 @@ const LIFE: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memo {
     within: Counted,
-    sent: Option<(u64, u32, u64)>,
+    /// The target's version that it was computed from, and the number.
+    sent: Option<(u64, SentNumber)>,
     effective: Option<(Timestamp, At)>,
 }
 
@@ -227,8 +228,9 @@ impl Operator {
             current: target.replicas,
             live: fleet.live,
             unaccounted: fleet.unaccounted,
-            sent: sent.is_some_and(|(version, number, _)| version == target.version && number == desired),
-            accounted: sent.is_some_and(|(_, _, before)| before == finished),
+            sent: sent.is_some_and(|(version, number)| version == target.version && number.desired == desired),
+            finished,
+            last: sent.map(|(_, number)| number),
             since_last: effective.map(|(_, sent)| elapsed(sent, at)),
         };
         match number.sending() {
@@ -247,7 +249,8 @@ impl Operator {
             time = Some(next);
         }
         outside.change_target(|target| (target.replicas, target.effective) = (desired, time))?;
-        self.scaler.sent = Some((target.version, desired, finished));
+        let number = SentNumber::new(sent.as_ref().map(|(_, number)| number), desired, finished);
+        self.scaler.sent = Some((target.version, number));
         Ok(None)
     }
 }

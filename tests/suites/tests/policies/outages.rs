@@ -61,7 +61,8 @@ async fn an_api_server_that_goes_away_during_a_swap_delays_it_and_nothing_else()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_leader_decides_with_the_set_in_force_from_its_first_decision_on() -> Result<()> {
-    let lease = ["--lease-duration=11s", "--lease-renew-deadline=6s", "--lease-retry-period=500ms"];
+    // The deadline is longer than an API server of a full machine may be silent for: the first one is to lead until it is killed.
+    let lease = ["--lease-duration=20s", "--lease-renew-deadline=15s", "--lease-retry-period=500ms"];
     let mut world = brisk_world(&lease, |_| {}).await?;
     apply(&world, &deployment("web", 20)).await?;
     settled(&world, 20).await?;
@@ -75,7 +76,7 @@ async fn the_next_leader_decides_with_the_set_in_force_from_its_first_decision_o
     // It dies with work to do, which is the first thing that the next one finds.
     let standby = world.operator.as_ref().context("no operator")?.twin().await?;
     standby.until_ready("standby", PATIENCE).await?;
-    queue(&world, "web", 3, Duration::from_secs(25))?;
+    queue(&world, "web", 3, Duration::from_secs(40))?;
     running(&world, 3).await?;
     let leader = world.operator.replace(standby).context("no operator")?;
     leader.pause();

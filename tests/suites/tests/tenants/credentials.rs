@@ -59,8 +59,10 @@ async fn content(world: &World, names: &[&str]) -> Result<()> {
 const FEW: &str = "--max-concurrent-reconciles=4";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "bounds seconds: make suites runs it when all others are over"]
 async fn a_slow_and_a_revoked_tenant_do_not_slow_the_others() -> Result<()> {
-    let world = brisk_world(&[FEW], |_| {}).await?;
+    // An agent that updates itself is away for up to ten seconds of those that are bounded.
+    let world = brisk_world(&[FEW], |options| options.github.behaviour.updates_itself = 0.0).await?;
     let tenants = Tenant::several(&world, 8).await?;
     let [revoked, slow, good @ ..] = tenants.as_slice() else { anyhow::bail!("too few tenants") };
     let good: Vec<&Tenant> = good.iter().collect();

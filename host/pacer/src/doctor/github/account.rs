@@ -10,11 +10,11 @@ use pacer_operator::access::client_of_secret;
 
 use super::names;
 use crate::arguments::GitHubArguments;
-use crate::default_github;
 use crate::doctor::finding::{Finding, Severity};
 use crate::doctor::fleet::Fleet;
 use crate::doctor::tenancy::CredentialsNamespaces;
 use crate::reader::Reader;
+use crate::{default_github, plain};
 
 /// Who has credentials.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ pub(super) async fn client(
             let secret = match Api::<Secret>::namespaced(reader.client.clone(), namespace).get_opt(name).await {
                 Ok(secret) => secret,
                 Err(error) => {
-                    reader.unread.push(format!("{holder}: {error}"));
+                    reader.unread.push(format!("{holder}: {}", plain::causes(&error.into())));
                     return Usable::Nothing;
                 }
             };
@@ -99,7 +99,7 @@ fn operators(reader: &mut Reader, fleets: &[&Fleet], arguments: &GitHubArguments
         }
         Err(error) => broken(
             object,
-            format!("the operator's GitHub credentials make no sense: {error:#}"),
+            format!("the operator's GitHub credentials make no sense: {}", plain::causes(&error)),
             "the operator does not start with them".to_owned(),
             format!("correct the Secret that the operator's Deployment in {own} names, then restart it"),
         ),
@@ -123,7 +123,7 @@ fn tenants(secret: Option<&Secret>, namespace: &str, name: &str, fleets: &[&Flee
         return broken(object, what, why, cure);
     };
     let client = default_github::endpoints(arguments)
-        .map_err(|error| format!("{error:#}"))
+        .map_err(|error| plain::causes(&error))
         .and_then(|endpoints| client_of_secret(secret, &endpoints, &default_github::options(arguments)));
     match client {
         Ok(github) => Usable::Client(github),
@@ -143,7 +143,51 @@ fn broken(object: String, what: String, why: String, cure: String) -> Usable {
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        github: GitHubArguments,
+    }
+
+    fn arguments(flags: &[&str]) -> GitHubArguments {
+        let mut github = <Line as clap::Parser>::try_parse_from(["doctor"].iter().chain(flags)).unwrap().github;
+        // A machine may have one in its environment.
+        github.github_token = None;
+        github
+    }
+
+    /// Reads from an API server that denies everything.
+    fn reader() -> Reader {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let status =
+                json!({"kind": "Status", "status": "Failure", "message": "no secrets", "reason": "Forbidden", "code": 403});
+            let answer = Response::builder().status(403).body(Body::from(status.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer?)
+        });
+        Reader::new(Client::new(service, "default"), None)
+    }
+
+    #[tokio::test]
+    async fn why_credentials_cannot_be_had_is_told_once() {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(key.path(), [0xff]).unwrap();
+        let key = format!("--github-app-private-key={}", key.path().display());
+        let broken = arguments(&["--github-app-id=1", "--github-app-installation-id=2", &key]);
+        let mut reader = reader();
+        let Usable::Broken(finding) = operators(&mut reader, &[], &broken, "own") else { panic!("the key is no text") };
+        assert_eq!(finding.what.matches("UTF-8").count(), 1, "{}", finding.what);
+
+        let holder = Holder::Secret { namespace: "ci".to_owned(), name: "team".to_owned() };
+        assert!(matches!(client(&mut reader, &holder, &[], &arguments(&[]), "own").await, Usable::Nothing));
+        assert_eq!(reader.unread, ["the credentials in Secret ci/team: no secrets: Forbidden"]);
+    }
 
     #[test]
     fn key_that_is_a_path_may_be_in_the_pod_unless_it_is_here() {

@@ -45,6 +45,12 @@ impl Unreadable {
         &self.reason
     }
 
+    /// Whether it is being deleted.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
     /// Which object it is.
     #[must_use]
     pub fn key(&self) -> ObjectKey {

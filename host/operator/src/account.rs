@@ -139,17 +139,18 @@ impl Accounts {
     }
 
     /// Deletes the shared accounts that nobody needs any more, and forgets those that somebody else deleted. `uses` looks which are used at the moment
-    /// of its call, and says so by namespace and name.
+    /// of its call, in one namespace or in all, and says so by namespace and name.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
-    pub async fn sweep<U>(&self, namespace: Option<&str>, uses: impl Fn() -> U) -> Result<(), kube::Error>
+    pub async fn sweep<U>(&self, namespace: Option<&str>, uses: impl Fn(Option<&str>) -> U) -> Result<(), kube::Error>
     where
         U: Fn(&str, &str) -> bool,
     {
-        let is_used = uses();
-        self.known.lock().await.retain(|(namespace, name), _| is_used(namespace, name));
+        let is_used = uses(None);
+        // One that is being made stays: whoever makes it holds its slot.
+        self.known.lock().await.retain(|(namespace, name), slot| is_used(namespace, name) || slot.try_lock().is_err());
         if !self.any.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -162,7 +163,7 @@ impl Accounts {
     }
 
     /// Returns how many are left.
-    async fn sweep_all<U>(&self, namespace: Option<&str>, uses: &impl Fn() -> U) -> Result<usize, kube::Error>
+    async fn sweep_all<U>(&self, namespace: Option<&str>, uses: &impl Fn(Option<&str>) -> U) -> Result<usize, kube::Error>
     where
         U: Fn(&str, &str) -> bool,
     {
@@ -171,7 +172,7 @@ impl Accounts {
         Ok(bindings + self.sweep_kind::<ServiceAccount, U>(namespace, uses).await?)
     }
 
-    async fn sweep_kind<K, U>(&self, namespace: Option<&str>, uses: &impl Fn() -> U) -> Result<usize, kube::Error>
+    async fn sweep_kind<K, U>(&self, namespace: Option<&str>, uses: &impl Fn(Option<&str>) -> U) -> Result<usize, kube::Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
         U: Fn(&str, &str) -> bool,
@@ -182,7 +183,7 @@ impl Accounts {
         };
         let listed = all.list_metadata(&ListParams::default().labels(&format!("{}=true", label::JOB_PODS_ACCOUNT))).await?;
         // What was made meanwhile is listed as well.
-        let is_used = uses();
+        let is_used = uses(None);
         let mut left = 0;
         for found in listed {
             let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
@@ -193,8 +194,8 @@ impl Accounts {
             let slot = self.known.lock().await.entry((namespace.clone(), name.clone())).or_default().clone();
             // It is being made for a pod. Whoever begins to need it from here on waits, and finds it gone.
             let checked = slot.try_lock().ok();
-            // The deletions before this one took their time. Without their account, pods could do nothing, also if it were made again.
-            let Some(mut checked) = checked.filter(|_| !uses()(&namespace, &name)) else {
+            // The deletions before this one took their time. The token of a pod names the UID of its account, so that making the account again does not help.
+            let Some(mut checked) = checked.filter(|_| !uses(Some(&namespace))(&namespace, &name)) else {
                 left += 1;
                 continue;
             };
@@ -275,7 +276,7 @@ mod tests {
         for name in ["web", "gone"] {
             accounts.known.lock().await.entry(("ci".to_owned(), name.to_owned())).or_default();
         }
-        accounts.sweep(None, || |_: &str, name: &str| name == "web").await.unwrap();
+        accounts.sweep(None, |_: Option<&str>| |_: &str, name: &str| name == "web").await.unwrap();
         let known = accounts.known.lock().await;
         assert_eq!(known.keys().collect::<Vec<_>>(), [&("ci".to_owned(), "web".to_owned())]);
     }
@@ -302,7 +303,7 @@ mod tests {
                 async move { Ok::<_, kube::Error>(answer) }
             });
             let accounts = Accounts::new(Client::new(service, "own"), "pacer-job-pods".to_owned(), "own".to_owned());
-            let uses = || {
+            let uses = |_: Option<&str>| {
                 let is_used = looked.fetch_add(1, Ordering::Relaxed) >= looks;
                 move |_: &str, _: &str| is_used
             };

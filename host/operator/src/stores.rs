@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::core::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
@@ -213,14 +214,18 @@ impl Stores {
         Some(found.map_or_else(|| SharedAccount::of_set(&namespace, set), |set| shared_account(&set)))
     }
 
-    /// Namespaces and names of the shared service accounts that sets need, or that pods use.
+    /// Namespaces and names of the shared service accounts that sets need, or that pods use, in one namespace or in all.
     #[must_use]
-    pub fn shared_accounts(&self, status_hook: bool) -> HashSet<(String, String)> {
+    pub fn shared_accounts(&self, status_hook: bool, namespace: Option<&str>) -> HashSet<(String, String)> {
+        let is_asked_for = |metadata: &ObjectMeta| namespace.is_none_or(|only| metadata.namespace.as_deref() == Some(only));
         let needs = |spec: &RunnerSpec| GeneratedAccess::of(spec, status_hook).is_some_and(GeneratedAccess::is_shareable);
         let named = |account: &SharedAccount| (account.namespace.clone(), account.account_name());
-        let of_deployments = self.deployments.state().into_iter().filter(|one| needs(&one.spec.template.spec));
-        let of_sets = self.sets.state().into_iter().filter(|one| needs(&one.spec.template.spec));
-        let of_pods = self.pods.state().into_iter().filter_map(|pod| {
+        let deployments = self.deployments.state().into_iter().filter(|one| is_asked_for(&one.metadata));
+        let of_deployments = deployments.filter(|one| needs(&one.spec.template.spec));
+        let sets = self.sets.state().into_iter().filter(|one| is_asked_for(&one.metadata));
+        let of_sets = sets.filter(|one| needs(&one.spec.template.spec));
+        let pods = self.pods.state().into_iter().filter(|pod| is_asked_for(&pod.metadata));
+        let of_pods = pods.filter_map(|pod| {
             let account = pod.spec.as_ref()?.service_account_name.clone()?;
             Some((pod.namespace().unwrap_or_default(), account))
         });

@@ -189,7 +189,8 @@ impl Target {
         distinct(self.config().labels().iter().chain(common_labels).map(String::as_str))
     }
 
-    /// The same, for those who do not know the operator's flags: its RunnerReplicaSet, which is among these, has the common ones in its template.
+    /// The same, for those who do not know the operator's flags: its RunnerReplicaSet, which is among these, has the common ones in its template. One
+    /// that was the last of its own, and was taken away, is named until there is a set of the new template.
     #[must_use]
     pub fn labels_in<'a>(&'a self, sets: impl IntoIterator<Item = &'a RunnerReplicaSet>) -> Vec<&'a str> {
         let own = self.config().labels();

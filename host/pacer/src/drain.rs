@@ -3,6 +3,7 @@
 //! The operator does the work, so it has to run meanwhile. It is what has to come before its removal: afterwards nobody takes the finalizers away.
 
 use std::fmt::Debug;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -131,8 +132,15 @@ where
             Ok(_) => {}
             // Its owner was faster.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            // It is deleted. The answer is the object, which cannot be read.
-            Err(kube::Error::SerdeError(_)) => {}
+            // It is being deleted. The answer is the object, which cannot be read.
+            Err(kube::Error::SerdeError(error)) => {
+                let told = format!(
+                    "pacer: {} {} cannot be read ({error}), neither here nor by the operator: if it stays, correct the value or remove its finalizers",
+                    K::kind(&()),
+                    found.key
+                );
+                let _closed = writeln!(std::io::stderr(), "{}", plain::line(&told));
+            }
             Err(error) => return Err(error).with_context(|| format!("deleting {} {name}", K::kind(&()))),
         }
     }
@@ -156,7 +164,7 @@ where
                 key: ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any()),
                 is_leaving: object.metadata.deletion_timestamp.is_some(),
             };
-            let unread = unreadable.iter().map(|one| Found { key: one.key(), is_leaving: false });
+            let unread = unreadable.iter().map(|one| Found { key: one.key(), is_leaving: one.is_leaving() });
             Ok(readable.into_iter().map(found).chain(unread).collect())
         }
         // The kind is not installed.

@@ -110,7 +110,8 @@ async fn again(world: &World, job: JobId) -> Result<JobId> {
     Ok(attempts(world, job).into_iter().find(well).context("it was there")?.id)
 }
 
-/// A job's run was made to run again by the first look after its end, which comes at most as long after that as the job was dead by then.
+/// A job's run was made to run again by the first look after its end. Looks come at the death of the job's runner and then after twice as long each time,
+/// so that this one comes at most as long after the job's end as the job had run.
 fn soon(world: &World, job: JobId) -> Result<()> {
     let attempts = attempts(world, job);
     let [first, second] = attempts.as_slice() else { bail!("not two attempts: {attempts:#?}") };

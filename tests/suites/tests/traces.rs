@@ -107,7 +107,7 @@ async fn a_recorded_burst_is_reproduced_by_the_simulator() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "bounds seconds: make suites runs it when all others are over"]
+#[ignore = "compares moments: make suites runs it when all others are over"]
 async fn the_operator_records_itself_and_goes_on_after_a_restart() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("trace");

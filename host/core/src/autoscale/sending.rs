@@ -12,8 +12,8 @@ pub const LOWER_PACE: Duration = Duration::from_secs(1);
 /// never does, as an admission policy refuses to change them, each try is refused as well: this doubles with each.
 const REPETITION: Duration = Duration::from_secs(1);
 
-/// Longest time between two such tries: a quarter of [`UNACCEPTED`](crate::replacement::UNACCEPTED), after which the RunnerReplicaSet goes by the first
-/// of them. A number that got lost is sent again well before.
+/// Longest time between two such tries. A number that got lost is sent again well before the RunnerReplicaSet waits no longer for it
+/// ([`UNACCEPTED`](crate::replacement::UNACCEPTED)).
 const REPETITION_MAX: Duration = Duration::from_secs(15);
 
 /// A number that was sent to the target.
@@ -202,7 +202,7 @@ mod tests {
             }
         }
         assert_eq!(sendings, [0, 1, 3, 7, 15, 20, 21, 23, 27, 35, 50, 65, 80]);
-        assert!(REPETITION_MAX * 4 <= UNACCEPTED, "the hold ends only while a number that is not accepted is known to be newer");
+        assert!(REPETITION_MAX * 2 <= UNACCEPTED, "a number that got lost is sent again before");
     }
 
     #[test]

@@ -174,9 +174,9 @@ impl Operator {
     }
 
     async fn sweep_accounts(&self) {
-        let uses = || {
+        let uses = |namespace: Option<&str>| {
             let settings = self.settings.clone();
-            let used = self.cluster.stores.shared_accounts(settings.pod.status_hook);
+            let used = self.cluster.stores.shared_accounts(settings.pod.status_hook, namespace);
             move |namespace: &str, name: &str| {
                 !settings.serves(namespace) || used.contains(&(namespace.to_owned(), name.to_owned()))
             }

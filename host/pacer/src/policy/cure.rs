@@ -126,7 +126,7 @@ fn cure(code: Refusal) -> Option<&'static str> {
              unless memoryMebibytes in limits allows more), and there are at most 32 instances and 8 memories"
         }
         Refusal::Describe => {
-            "describe must return a name of visible characters, without a panic and within the limits of a call (100 ms, fuel, memory, stack, 1 MiB of \
+            "describe must return a name of visible characters, without a panic and within the limits of a call (processor time, fuel, memory, stack, 1 MiB of \
              data): correct what the message names"
         }
         Refusal::Settings => {
@@ -167,7 +167,7 @@ mod tests {
             ("PolicyExportMissing", ["a text: function scaleDown", "wit/policy"]),
             (
                 "PolicyDescribeFailed",
-                ["a name", "without a panic and within the limits of a call (100 ms, fuel, memory, stack, 1 MiB"],
+                ["a name", "without a panic and within the limits of a call (processor time, fuel, memory, stack, 1 MiB"],
             ),
         ] {
             let cure = of_reason(reason).unwrap();

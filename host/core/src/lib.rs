@@ -10,6 +10,7 @@ pub mod allowed;
 pub mod arrivals;
 pub mod at_work;
 pub mod autoscale;
+pub mod backoff;
 pub mod busy;
 pub mod claim;
 pub mod count;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pacer_cluster::events::Reason;
+use pacer_core::backoff;
 use pacer_core::scope::ScopeError;
 use pacer_core::tenancy::Refusal;
 
@@ -92,8 +93,7 @@ impl Error {
     /// How long to wait after so many failures in a row: doubling from 100 ms to a minute, and never before GitHub's limits allow.
     #[must_use]
     pub fn retry_after(&self, failures: u32) -> Duration {
-        let backoff =
-            Duration::from_millis(100).saturating_mul(1 << failures.saturating_sub(1).min(10)).min(Duration::from_secs(60));
+        let backoff = backoff::doubled(Duration::from_millis(100), Duration::from_secs(60), failures);
         match self {
             Self::GitHub(error) => error.retry_after().map_or(backoff, |told| told.max(backoff)),
             _ => backoff,

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use pacer_core::backoff;
+
 use crate::settings::{SCALING_PAUSE, SCALING_PAUSE_MAX};
 
 /// That the API server refused what was wanted, such as a number of replicas.
@@ -28,9 +30,8 @@ impl<W: PartialEq> Refusal<W> {
 
     /// How long nothing is sent from now on, where this is wanted; none when it is time.
     pub(crate) fn pause(&self, wanted: &W, now: Instant) -> Option<Duration> {
-        let factor = 1_u32.checked_shl(self.times.saturating_sub(1)).unwrap_or(u32::MAX);
-        let longest = SCALING_PAUSE.saturating_mul(factor).min(SCALING_PAUSE_MAX);
-        self.left(if self.wanted == *wanted { longest } else { SCALING_PAUSE }, now)
+        let times = if self.wanted == *wanted { self.times } else { 1 };
+        self.left(backoff::doubled(SCALING_PAUSE, SCALING_PAUSE_MAX, times), now)
     }
 
     /// How long it is remembered where nothing has to be sent although this is wanted; none when it may be accepted by now, or is not wanted any more.

@@ -3,6 +3,8 @@
 //! It reads what everybody reads who may read the five kinds and JobLedgers, by watches, and nodes of runners where it may; it changes nothing.
 
 mod chronicle;
+#[cfg(test)]
+mod fixture;
 mod output;
 mod recorder;
 mod surroundings;
@@ -432,12 +434,7 @@ mod tests {
         }
         book.output.flush(Timestamp::now()).unwrap();
         let records = pacer_trace::read(&path).unwrap().trace.records;
-        let told = |record: &Record| match &record.what {
-            What::Pool(settings) => Some(settings.pool.to_string()),
-            What::RunnerEnded { runner, .. } => Some(runner.to_string()),
-            _ => None,
-        };
-        assert_eq!(records.iter().skip(4).filter_map(told).collect::<Vec<_>>(), ["ci/web", "web-a"]);
+        assert_eq!(fixture::told(records.iter().skip(4)), ["ci/web", "web-a"]);
     }
 
     #[test]
@@ -445,14 +442,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("trace.jsonl");
         let (output, _) = Output::open(&path, None, Timestamp::UNIX_EPOCH).unwrap();
-        let defaults = Defaults {
-            idle_confirmation: None,
-            scale_down_delay: Duration::from_secs(600),
-            labels: Vec::new(),
-            ramp: None,
-            policies: None,
-        };
-        let (chronicle, surroundings) = (Chronicle::new(defaults), Surroundings::default());
+        let (chronicle, surroundings) = (Chronicle::new(fixture::defaults()), Surroundings::default());
         let mut book = Book { output, chronicle, surroundings, listed: BTreeMap::new() };
         let mut known = 0;
         // Names and maxima of the pools that are recorded because of a listing.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::backoff;
+
 /// A number is lowered at most this often: nothing waits for it, since runners that finished are not replaced meanwhile. One that is lower
 /// and yet more than there are is not held up: a job waits for the difference.
 pub const LOWER_PACE: Duration = Duration::from_secs(1);
@@ -42,8 +44,7 @@ impl SentNumber {
 
     /// How long it may take to have an effect.
     fn patience(&self) -> Duration {
-        let factor = 1_u32.checked_shl(self.times.saturating_sub(1)).unwrap_or(u32::MAX);
-        REPETITION.saturating_mul(factor).min(REPETITION_MAX)
+        backoff::doubled(REPETITION, REPETITION_MAX, self.times)
     }
 }
 

@@ -519,16 +519,11 @@ mod tests {
     use pacer_api::{RunnerDeployment, RunnerSet};
     use serde_json::json;
 
+    use super::super::fixture;
     use super::*;
 
     fn chronicle() -> Chronicle {
-        Chronicle::new(Defaults {
-            idle_confirmation: None,
-            scale_down_delay: Duration::from_secs(600),
-            labels: vec!["all".into()],
-            ramp: None,
-            policies: None,
-        })
+        Chronicle::new(Defaults { labels: vec!["all".into()], ..fixture::defaults() })
     }
 
     fn kinds(chronicle: &mut Chronicle) -> Vec<String> {

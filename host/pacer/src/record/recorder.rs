@@ -430,7 +430,7 @@ mod tests {
     use pacer_trace::PoolSettings;
 
     use super::*;
-    use crate::record::{LINES_OF_A_FILE, RECORD_BYTES};
+    use crate::record::{LINES_OF_A_FILE, RECORD_BYTES, fixture};
 
     /// What an operator that watches these namespaces, and finds them empty, adds to a recording of all.
     fn told(namespace: Option<&str>, share: Option<Share>) -> Vec<String> {
@@ -443,13 +443,6 @@ mod tests {
             directory.record(&Record { at: Timestamp::UNIX_EPOCH, what }).unwrap();
         }
         directory.flush(Timestamp::UNIX_EPOCH).unwrap();
-        let defaults = Defaults {
-            idle_confirmation: None,
-            scale_down_delay: Duration::from_secs(600),
-            labels: Vec::new(),
-            ramp: None,
-            policies: None,
-        };
         let silence = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, std::io::Error>>());
         let client = Client::new(silence, "default");
         let (_watches, stores) = watches(&client, Range { namespace, share }, &Tenancies::new(None));
@@ -460,7 +453,7 @@ mod tests {
         let setting = Setting {
             directory: home.path().to_owned(),
             limits,
-            defaults,
+            defaults: fixture::defaults(),
             namespace: namespace.map(str::to_owned),
             share,
             allowed: Arc::default(),
@@ -469,12 +462,7 @@ mod tests {
         let clerk = Clerk { setting, stores, news, missed: Arc::default(), metrics, stop };
         clerk.record(&mut Surroundings::default()).unwrap();
         let records = pacer_trace::read(home.path()).unwrap().trace.records;
-        let told = |record: &Record| match &record.what {
-            What::Pool(settings) => Some(settings.pool.to_string()),
-            What::RunnerEnded { runner, .. } => Some(runner.to_string()),
-            _ => None,
-        };
-        records.iter().skip(4).filter_map(told).collect()
+        fixture::told(records.iter().skip(4))
     }
 
     #[tokio::test]

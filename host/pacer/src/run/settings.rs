@@ -68,8 +68,13 @@ pub(super) fn recording(arguments: &RunArguments, share: Option<Share>, policies
     };
     let limits = Limits { total: arguments.record_bytes, lines: LINES_OF_A_FILE };
     let defaults = Defaults { policies: Some(policies.clone()), ..untold(arguments) };
-    let namespace = Some(&arguments.watch_namespace).filter(|namespace| !namespace.is_empty()).cloned();
+    let namespace = filled(&arguments.watch_namespace);
     Some(Setting { directory, limits, defaults, namespace, share, allowed: Arc::new(allowed(&arguments.facts)) })
+}
+
+/// The text of a flag, unless it is empty.
+fn filled(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// How simulations for policies in shadow are made, unless they are switched off.
@@ -94,7 +99,6 @@ fn untold(arguments: &RunArguments) -> Defaults {
 /// Settings of the controllers, as the flags say.
 pub(crate) fn settings(arguments: &RunArguments) -> Settings {
     let pods = &arguments.pods;
-    let filled = |text: &String| (!text.is_empty()).then(|| text.clone());
     Settings {
         namespace: filled(&arguments.watch_namespace),
         pod: PodDefaults {

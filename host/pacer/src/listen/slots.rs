@@ -1,7 +1,7 @@
 //! Who may be connected: a bounded number of connections, in all and per address.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
@@ -66,81 +66,121 @@ struct Peer {
     gone: CancellationToken,
 }
 
-/// The connections that are open.
+/// The connections of one source.
+#[derive(Debug, Default)]
+struct Share {
+    open: usize,
+    /// Those that keep the server waiting, and since when.
+    waiting: BTreeSet<(Instant, SlotId)>,
+}
+
+impl Share {
+    /// Where the connection of this source that has waited longest comes among those that make room; nothing if none waits.
+    fn rank(&self, source: Source) -> Option<Rank> {
+        self.waiting.first().map(|(since, slot)| Rank(Reverse(self.open), *since, *slot, source))
+    }
+}
+
+/// Who makes room first: the greatest share, then the longest wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank(Reverse<usize>, Instant, SlotId, Source);
+
+/// The connections that are open. Each change takes time that grows with the logarithm of their number: whoever opens connections as fast as they can
+/// must not keep the server from accepting those of others.
 #[derive(Debug)]
 pub(super) struct Slots {
     bounds: Bounds,
     taken: BTreeMap<SlotId, Peer>,
+    /// Of each source that has a connection.
+    shares: BTreeMap<Source, Share>,
+    /// Of each source that has a connection that waits.
+    ranks: BTreeSet<Rank>,
     next: u64,
 }
 
 impl Slots {
     /// Begins with no open connection.
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { bounds, taken: BTreeMap::new(), next: 0 }
+        Self { bounds, taken: BTreeMap::new(), shares: BTreeMap::new(), ranks: BTreeSet::new(), next: 0 }
     }
 
     /// A place for a connection from there. Where the address has all of its places, the connection of this address that has waited longest
     /// makes room; where all places are taken, the one of the address that has most. Nothing when requests are worked on in all of them.
     pub(super) fn take(&mut self, source: Source, now: Instant) -> Option<Admitted> {
-        let full = self.of(source) >= self.bounds.per_address || self.taken.len() >= self.bounds.all;
+        let own = self.shares.get(&source).filter(|share| share.open >= self.bounds.per_address);
+        let full = own.is_some() || self.taken.len() >= self.bounds.all;
         if full {
-            let victim = self.victim(source)?;
-            if let Some(peer) = self.taken.remove(&victim) {
+            let Rank(_, _, victim, _) = own.map_or_else(|| self.ranks.first().copied(), |own| own.rank(source))?;
+            if let Some(peer) = self.remove(victim) {
                 peer.gone.cancel();
             }
         }
         let (slot, gone) = (SlotId(self.next), CancellationToken::new());
         self.next = self.next.saturating_add(1);
         self.taken.insert(slot, Peer { source, waiting: Some(now), gone: gone.clone() });
+        self.change(source, |share| {
+            share.open = share.open.saturating_add(1);
+            share.waiting.insert((now, slot));
+        });
         Some(Admitted { slot, gone, replaced: full })
-    }
-
-    fn of(&self, source: Source) -> usize {
-        self.taken.values().filter(|peer| peer.source == source).count()
-    }
-
-    fn victim(&self, newcomer: Source) -> Option<SlotId> {
-        let own_bound = self.of(newcomer) >= self.bounds.per_address;
-        let waiting = self.taken.iter().filter_map(|(slot, peer)| Some((peer.waiting?, *slot, peer.source)));
-        if own_bound {
-            return waiting
-                .filter(|(_, _, source)| *source == newcomer)
-                .min_by_key(|(since, ..)| *since)
-                .map(|(_, slot, _)| slot);
-        }
-        let mut shares = BTreeMap::<Source, usize>::new();
-        for peer in self.taken.values() {
-            let share = shares.entry(peer.source).or_default();
-            *share = share.saturating_add(1);
-        }
-        // The greatest share first, then the longest wait.
-        waiting.min_by_key(|(since, _, source)| (Reverse(shares.get(source).copied()), *since)).map(|(_, slot, _)| slot)
     }
 
     /// Its request is worked on.
     pub(super) fn keep(&mut self, slot: SlotId) {
-        if let Some(peer) = self.taken.get_mut(&slot) {
-            peer.waiting = None;
-        }
+        self.turn(slot, None);
     }
 
     /// Its peer is to go on from now.
     pub(super) fn wait(&mut self, slot: SlotId, now: Instant) {
-        if let Some(peer) = self.taken.get_mut(&slot) {
-            peer.waiting = Some(now);
-        }
+        self.turn(slot, Some(now));
     }
 
     /// Its connection has ended.
     pub(super) fn leave(&mut self, slot: SlotId) {
-        self.taken.remove(&slot);
+        self.remove(slot);
+    }
+
+    fn turn(&mut self, slot: SlotId, waiting: Option<Instant>) {
+        let Some(peer) = self.taken.get_mut(&slot) else { return };
+        let (source, before) = (peer.source, std::mem::replace(&mut peer.waiting, waiting));
+        self.change(source, |share| {
+            if let Some(since) = before {
+                share.waiting.remove(&(since, slot));
+            }
+            share.waiting.extend(waiting.map(|since| (since, slot)));
+        });
+    }
+
+    fn remove(&mut self, slot: SlotId) -> Option<Peer> {
+        let peer = self.taken.remove(&slot)?;
+        self.change(peer.source, |share| {
+            share.open = share.open.saturating_sub(1);
+            if let Some(since) = peer.waiting {
+                share.waiting.remove(&(since, slot));
+            }
+        });
+        Some(peer)
+    }
+
+    fn change(&mut self, source: Source, change: impl FnOnce(&mut Share)) {
+        let share = self.shares.entry(source).or_default();
+        if let Some(rank) = share.rank(source) {
+            self.ranks.remove(&rank);
+        }
+        change(share);
+        self.ranks.extend(share.rank(source));
+        if share.open == 0 {
+            self.shares.remove(&source);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -187,6 +227,43 @@ mod tests {
         slots.leave(two.slot);
         assert!(!slots.take(source("10.0.0.3"), start).unwrap().replaced);
         assert!(!one.gone.is_cancelled());
+    }
+
+    /// What `take` says, written down without an index.
+    fn victim_by_looking_at_all(slots: &Slots, newcomer: Source) -> Option<SlotId> {
+        let open = |source| slots.taken.values().filter(|peer| peer.source == source).count();
+        let own = open(newcomer) >= slots.bounds.per_address;
+        let waiting = slots.taken.iter().filter_map(|(slot, peer)| Some((*slot, peer.waiting?, peer.source)));
+        waiting
+            .filter(|(_, _, source)| !own || *source == newcomer)
+            .min_by_key(|(slot, since, source)| (Reverse(open(*source)), *since, *slot))
+            .map(|(slot, ..)| slot)
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_makes_room_is_who_should(steps in vec((0_u8..6, 0_u8..4, 0_u64..20), 1..200)) {
+            let (mut slots, start) = slots(6, 3);
+            for (time, (what, number, slot)) in (0..).zip(steps) {
+                let (at, slot) = (start + Duration::from_secs(time / 2), SlotId(slot));
+                match what {
+                    0 => slots.leave(slot),
+                    1 => slots.keep(slot),
+                    2 => slots.wait(slot, at),
+                    _ => {
+                        let source = source(&format!("10.0.0.{number}"));
+                        let open = slots.taken.values().filter(|peer| peer.source == source).count();
+                        let full = open >= 3 || slots.taken.len() >= 6;
+                        let (victim, before) = (victim_by_looking_at_all(&slots, source), slots.taken.len());
+                        let taken = slots.take(source, at);
+                        prop_assert_eq!(taken.as_ref().map(|taken| taken.replaced), (!full || victim.is_some()).then_some(full));
+                        prop_assert!(!full || victim.is_none_or(|victim| !slots.taken.contains_key(&victim)));
+                        prop_assert_eq!(slots.taken.len(), if full { before } else { before + 1 });
+                    }
+                }
+                prop_assert!(slots.shares.values().map(|share| share.open).sum::<usize>() == slots.taken.len());
+            }
+        }
     }
 
     #[test]

@@ -114,6 +114,12 @@ impl Error {
         self.0.advice()
     }
 
+    /// What happened, without the advice and without the id of the request, which differs each time.
+    #[must_use]
+    pub fn without_advice(&self) -> String {
+        fmt::from_fn(|f| self.0.write_what_happened(f, false)).to_string()
+    }
+
     /// The URL that was called.
     #[must_use]
     pub fn url(&self) -> &str {
@@ -327,36 +333,41 @@ impl Failure {
             ErrorKind::Invalid => "check the URL and the scope's name".into(),
         }
     }
-}
 
-/// The alternate form (`{:#}`) leaves out the number of the request, so that the same failure has the same text every time.
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let failure = &*self.0;
-        write!(f, "cannot {} {}: {} {}", failure.call.endpoint.deed(), failure.call.subject, failure.method, failure.url)?;
-        match (&failure.kind, failure.status) {
+    /// What was tried, and how it failed.
+    fn write_what_happened(&self, f: &mut fmt::Formatter<'_>, with_request_id: bool) -> fmt::Result {
+        write!(f, "cannot {} {}: {} {}", self.call.endpoint.deed(), self.call.subject, self.method, self.url)?;
+        match (&self.kind, self.status) {
             (_, Some(status)) => write!(f, " answered {status}")?,
             (ErrorKind::RateLimited { .. } | ErrorKind::Deferred { .. }, None) => f.write_str(" was not sent")?,
             (_, None) => f.write_str(" failed")?,
         }
-        if let Some(message) = &failure.message {
+        if let Some(message) = &self.message {
             write!(f, ": {message}")?;
         }
-        if let ErrorKind::RateLimited { until, secondary } = &failure.kind {
+        if let ErrorKind::RateLimited { until, secondary } = &self.kind {
             let name = if *secondary { "secondary rate limit" } else { "rate limit" };
             write!(f, " ({name} until {until})")?;
         }
-        if let ErrorKind::Deferred { until } = &failure.kind {
+        if let ErrorKind::Deferred { until } = &self.kind {
             write!(f, " (its turn comes at {until})")?;
         }
-        let request_id = failure.request_id.as_ref().filter(|_| !f.alternate());
-        match (&failure.documentation_url, request_id) {
+        let request_id = self.request_id.as_ref().filter(|_| with_request_id);
+        match (&self.documentation_url, request_id) {
             (Some(url), Some(id)) => write!(f, " [{url}, request {id}]")?,
             (Some(url), None) => write!(f, " [{url}]")?,
             (None, Some(id)) => write!(f, " [request {id}]")?,
             (None, None) => {}
         }
-        write!(f, "; {}", failure.advice())
+        Ok(())
+    }
+}
+
+/// The alternate form (`{:#}`) leaves out the number of the request, so that the same failure has the same text every time.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_what_happened(f, !f.alternate())?;
+        write!(f, "; {}", self.0.advice())
     }
 }
 

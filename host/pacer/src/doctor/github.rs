@@ -106,15 +106,12 @@ fn names(fleets: &[&Fleet]) -> String {
 
 fn refused(scope: &Scope, fleets: &[&Fleet], holder: &Holder, error: &Error) -> Finding {
     let limited = matches!(error.kind(), ErrorKind::RateLimited { .. });
-    // The error ends with its advice, which is the cure.
-    let (said, cure) = (format!("{error:#}"), error.advice());
-    let said = said.strip_suffix(&cure).map_or(said.as_str(), |said| said.trim_end_matches("; "));
     Finding {
         severity: if limited { Severity::Warning } else { Severity::Problem },
         object: names(fleets),
-        what: format!("the runners of {scope} cannot be listed with {holder}: {said}"),
+        what: format!("the runners of {scope} cannot be listed with {holder}: {}", error.without_advice()),
         why: "without a listing idle runners are not removed, and without the right no runner registers".to_owned(),
-        cure,
+        cure: error.advice(),
     }
 }
 

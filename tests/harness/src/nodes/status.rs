@@ -151,7 +151,8 @@ impl Sandbox {
             init_containers: states(spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default()),
             policy,
             started: now,
-            conditions: BTreeMap::new(),
+            // A kubelet notes that a pod is not ready before it starts a container (`syncPod` in kubelet.go), whenever it writes that.
+            conditions: ["Ready", "ContainersReady"].map(|kind| (kind, (false, now))).into(),
             verdict: None,
         }
     }
@@ -418,6 +419,18 @@ mod tests {
         assert_eq!(condition(&ended, "Ready")["message"], "containers with unready status: [runner]");
         assert_eq!(ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
         assert_eq!(ended["metadata"]["uid"], "u");
+    }
+
+    #[test]
+    fn pod_that_has_not_been_ready_was_unready_before_its_container_started() {
+        let mut pod = pod("Never", &["runner"]);
+        let probe = json!({"exec": {"command": ["pgrep", "Runner.Worker"]}});
+        pod.spec.as_mut().unwrap().containers[0].readiness_probe = serde_json::from_value(probe).unwrap();
+        let mut sandbox = Sandbox::new(&pod, at(0));
+        sandbox.start(&pod, at(1));
+        let running = sandbox.patch(&pod, at(2));
+        assert_eq!(running["status"]["containerStatuses"][0]["state"]["running"]["startedAt"], json!(at(1)));
+        assert_eq!(condition(&running, "Ready")["lastTransitionTime"], json!(at(0)));
     }
 
     #[test]

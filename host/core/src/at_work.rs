@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{Remote, RunnerFacts};
+use crate::facts::{Flag, Remote, RunnerFacts};
 use crate::phase::Phase;
 
 /// What changed is written once it has been so for this long.
@@ -32,7 +32,7 @@ impl Work {
     pub fn of(facts: &RunnerFacts, phase: Phase, job: Option<Arc<str>>, said: &Self, now: Timestamp) -> Self {
         let Some(pod) = facts.pod.as_ref().filter(|pod| !pod.stopped()) else { return Self::default() };
         let is_over = facts.job_over.is_some_and(|over| over >= pod.created);
-        let listed_busy = matches!(facts.remote, Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. });
+        let listed_busy = matches!(facts.remote, Remote::Online { flag: Flag::Busy, .. } | Remote::Offline { busy: true, .. });
         let idle = || Self { busy: Some(false), job: None };
         match phase {
             _ if facts.says_busy(now) => Self { busy: Some(true), job },
@@ -40,6 +40,8 @@ impl Work {
             _ if facts.ephemeral && is_over => idle(),
             _ if listed_busy => Self { busy: Some(true), job },
             Phase::Idle(_) => idle(),
+            // A status is for people. Should it work, an event, its pod or the next listing says so.
+            Phase::Busy if facts.was_listed_idle() => idle(),
             Phase::Pending | Phase::Starting | Phase::Dead => Self::default(),
             Phase::Busy | Phase::Offline | Phase::Stopping if is_over => idle(),
             Phase::Busy | Phase::Offline | Phase::Stopping => said.clone(),
@@ -88,7 +90,8 @@ impl Turned {
 #[must_use]
 pub fn awaits_job(facts: &RunnerFacts, phase: Phase, queued: bool, now: Timestamp) -> Option<SignedDuration> {
     let began = facts.pod.as_ref().map(|pod| pod.ready_since.unwrap_or_else(|| pod.started_at()))?;
-    let may_get_one = facts.ephemeral && queued && matches!(phase, Phase::Idle(_));
+    let has_none = matches!(phase, Phase::Idle(_)) || (facts.was_listed_idle() && !facts.says_busy(now));
+    let may_get_one = facts.ephemeral && queued && has_none;
     if may_get_one { left(JOB_COMES, began, now) } else { None }
 }
 
@@ -118,8 +121,13 @@ mod tests {
     fn online(busy: bool) -> RunnerFacts {
         let pod =
             PodFacts { phase: PodPhase::Running, container: Container::Running { since: Some(at(0)) }, ..PodFacts::default() };
-        let remote = Remote::Online { id: 1, busy, idle: Duration::ZERO };
+        let remote = Remote::Online { id: 1, flag: Flag::of(busy, Duration::ZERO) };
         RunnerFacts { ephemeral: true, pod: Some(pod), remote, ..RunnerFacts::default() }
+    }
+
+    /// It came online, and no listing is as new as its pod's last change.
+    fn listed_before() -> RunnerFacts {
+        RunnerFacts { remote: Remote::Online { id: 1, flag: Flag::Stale }, ..online(false) }
     }
 
     #[test]
@@ -132,7 +140,10 @@ mod tests {
             pod.worker = Worker::Running;
         }
         let hooked = RunnerFacts { hook_reports_job: true, ..online(false) };
-        for (what, facts) in [("listing", &listed), ("event", &told), ("pod", &seen), ("hook", &hooked)] {
+        let told_since = RunnerFacts { reports_job: Some(at(5)), ..listed_before() };
+        for (what, facts) in
+            [("listing", &listed), ("event", &told), ("pod", &seen), ("hook", &hooked), ("event after a listing", &told_since)]
+        {
             assert_eq!(Work::of(facts, Phase::Busy, job.clone(), &Work::default(), at(9)), working(Some("7")), "{what}");
         }
         let over = |mut facts: RunnerFacts| {
@@ -146,7 +157,10 @@ mod tests {
         let done_but_listed = RunnerFacts { job_over: Some(at(7)), ..online(true) };
         let lasting = |facts: &RunnerFacts| RunnerFacts { ephemeral: false, ..facts.clone() };
         let said = working(Some("7"));
+        let before = listed_before();
         for (what, facts, phase, expected) in [
+            ("an older listing says idle, which proves nothing", &before, Phase::Busy, idle()),
+            ("and it is being removed: as was said", &before, Phase::Stopping, said.clone()),
             ("every listing says idle", &quiet, Phase::Idle(Duration::ZERO), idle()),
             ("nobody knows: as was said", &quiet, Phase::Busy, said.clone()),
             ("an event says that its job is over", &done, Phase::Busy, idle()),
@@ -189,11 +203,14 @@ mod tests {
     fn the_first_word_waits_for_a_job_that_is_queued_and_not_for_long() {
         let facts = online(false);
         let lasting = RunnerFacts { ephemeral: false, ..online(false) };
+        let told_since = RunnerFacts { reports_job: Some(at(1)), ..listed_before() };
         let idle = Phase::Idle(Duration::ZERO);
         for (what, facts, phase, queued, second, expected) in [
             ("a job is queued", &facts, idle, true, 2, Some(3)),
             ("none is", &facts, idle, false, 2, None),
             ("it has one", &facts, Phase::Busy, true, 2, None),
+            ("an older listing says that it has none", &listed_before(), Phase::Busy, true, 2, Some(3)),
+            ("and an event since then that it has", &told_since, Phase::Busy, true, 2, None),
             ("it takes more than one", &lasting, idle, true, 2, None),
             ("it did not come", &facts, idle, true, 5, None),
             ("no pod", &RunnerFacts::default(), idle, true, 2, None),

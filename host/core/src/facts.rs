@@ -218,11 +218,37 @@ pub enum Remote {
     Online {
         /// GitHub's id.
         id: u64,
-        /// GitHub says it runs a job.
-        busy: bool,
-        /// For how long every listing said that it is online without a job.
-        idle: Duration,
+        /// Whether it runs a job.
+        flag: Flag,
     },
+}
+
+/// What GitHub's flag `busy` says of a runner that is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flag {
+    /// It runs a job.
+    Busy,
+    /// It runs none, but that may be older than what its pod does now. It proves nothing: rules that stop runners take it for busy.
+    Stale,
+    /// It runs none, as every listing has said for so long.
+    Idle(Duration),
+}
+
+impl Flag {
+    /// The flag of a listing that is as new as what is known of the runner's pod.
+    #[must_use]
+    pub fn of(busy: bool, idle: Duration) -> Self {
+        if busy { Self::Busy } else { Self::Idle(idle) }
+    }
+
+    /// For how long it is proved idle; none where it is not.
+    #[must_use]
+    pub fn idle(self) -> Option<Duration> {
+        match self {
+            Self::Busy | Self::Stale => None,
+            Self::Idle(idle) => Some(idle),
+        }
+    }
 }
 
 impl Remote {
@@ -359,10 +385,16 @@ impl RunnerFacts {
                 told || (self.hook_reports_job && !since.is_some_and(is_over))
             }
             Worker::Unknown => {
-                let contradicted = matches!(self.remote, Remote::Online { busy: false, idle, .. } if idle >= HOOK_PATIENCE);
+                let contradicted = matches!(self.remote, Remote::Online { flag: Flag::Idle(idle), .. } if idle >= HOOK_PATIENCE);
                 self.reports_job.is_some() || (self.hook_reports_job && !contradicted)
             }
         }
+    }
+
+    /// Whether it is connected and was without a job, in a listing that may be older than what its pod does now.
+    #[must_use]
+    pub fn was_listed_idle(&self) -> bool {
+        matches!(self.remote, Remote::Online { flag: Flag::Stale, .. })
     }
 
     /// Whether its job went with its node, whatever the kubelet saw last: the node is silent, its agent has no contact with GitHub for longer than the

@@ -19,12 +19,10 @@ pub struct LastJob {
 }
 
 impl LastJob {
-    /// A listing has it busy, or without a job for so long.
-    pub fn listed(&mut self, busy: bool, idle: Duration, now: Timestamp) {
-        let was_busy = std::mem::replace(&mut self.busy, busy);
-        if busy || !was_busy {
-            return;
-        }
+    /// A listing has it without a job for so long, or busy.
+    pub fn listed(&mut self, idle: Option<Duration>, now: Timestamp) {
+        let was_busy = std::mem::replace(&mut self.busy, idle.is_none());
+        let Some(idle) = idle.filter(|_| was_busy) else { return };
         let idle = SignedDuration::try_from(idle).unwrap_or(SignedDuration::MAX);
         let end = now.checked_sub(idle).unwrap_or(now);
         // The end that an event told is exact, and the flag that follows it is late.
@@ -77,26 +75,26 @@ mod tests {
     #[test]
     fn a_job_ends_with_the_first_listing_without_it() {
         let mut last = LastJob::default();
-        last.listed(false, seconds(500), at(0));
+        last.listed(Some(seconds(500)), at(0));
         assert_eq!(last.end(), None, "it was never seen to have a job");
-        last.listed(true, seconds(0), at(10));
+        last.listed(None, at(10));
         assert_eq!(last.end(), None);
-        last.listed(false, seconds(5), at(40));
-        last.listed(false, seconds(25), at(60));
+        last.listed(Some(seconds(5)), at(40));
+        last.listed(Some(seconds(25)), at(60));
         assert_eq!(last.end(), Some(at(35)));
     }
 
     #[test]
     fn what_an_event_told_is_more_exact_than_a_late_flag() {
         let mut last = LastJob::default();
-        last.listed(true, seconds(0), at(0));
+        last.listed(None, at(0));
         last.told(at(100));
-        last.listed(true, seconds(0), at(110));
-        last.listed(false, seconds(0), at(140));
+        last.listed(None, at(110));
+        last.listed(Some(seconds(0)), at(140));
         assert_eq!(last.end(), Some(at(100)));
         // Another job, of which no event came.
-        last.listed(true, seconds(0), at(150));
-        last.listed(false, seconds(0), at(300));
+        last.listed(None, at(150));
+        last.listed(Some(seconds(0)), at(300));
         assert_eq!(last.end(), Some(at(300)));
         // An event that comes late is of an earlier job.
         last.told(at(200));

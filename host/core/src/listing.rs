@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
 use std::time::Duration;
 
-use crate::facts::{PodFacts, Remote, Worker};
+use crate::facts::{Flag, PodFacts, Remote, Worker};
 use crate::stop::BUSY_RETRY;
 
 /// How long a registration may be missing from listings. They show it up to two seconds after it was made (github-behaviour 5.2), so that a runner
@@ -118,10 +118,14 @@ impl Listing {
         if !entry.online {
             return Remote::Offline { id: entry.id, busy: entry.busy, since: entry.offline };
         }
-        // Not yet proved idle since its pod changed, or its removal was refused for a job that the listing does not show yet: counted as
-        // busy. The flag may be a minute late, and a scale-down that trusted it would ask for the same busy runners again and again.
+        // A removal that was refused for a job which the listing does not show yet is GitHub's word too. The flag may be a minute late, and a
+        // scale-down that trusted it would ask for the same busy runners again and again.
         let refused = of.refused_busy.is_some_and(|ago| ago < BUSY_RETRY);
-        Remote::Online { id: entry.id, busy: entry.busy || !self.fresh || refused, idle: entry.idle }
+        let flag = match entry.busy || refused {
+            false if !self.fresh => Flag::Stale,
+            busy => Flag::of(busy, entry.idle),
+        };
+        Remote::Online { id: entry.id, flag }
     }
 }
 
@@ -210,14 +214,17 @@ mod tests {
     fn online_runner_is_idle_only_where_a_newer_listing_says_so_and_no_removal_was_just_refused() {
         let of = Registrant { had_pod: true, registered: true, ..Registrant::default() };
         let refused = |ago| Registrant { refused_busy: Some(ago), ..of };
-        for (case, listing, of, busy) in [
-            ("idle", with(true, false, true), of, false),
-            ("busy", with(true, true, true), of, true),
-            ("idle before the pod changed", with(true, false, false), of, true),
-            ("refused just now", with(true, false, true), refused(Duration::ZERO), true),
-            ("refused long ago", with(true, false, true), refused(BUSY_RETRY), false),
+        let idle = Flag::Idle(Duration::from_secs(4));
+        for (case, listing, of, flag) in [
+            ("idle", with(true, false, true), of, idle),
+            ("busy", with(true, true, true), of, Flag::Busy),
+            ("busy before the pod changed", with(true, true, false), of, Flag::Busy),
+            ("idle before the pod changed", with(true, false, false), of, Flag::Stale),
+            ("refused just now", with(true, false, true), refused(Duration::ZERO), Flag::Busy),
+            ("refused just now, before the pod changed", with(true, false, false), refused(Duration::ZERO), Flag::Busy),
+            ("refused long ago", with(true, false, true), refused(BUSY_RETRY), idle),
         ] {
-            let expected = Remote::Online { id: 3, busy, idle: Duration::from_secs(4) };
+            let expected = Remote::Online { id: 3, flag };
             assert_eq!(listing.proves(&of, || unreachable!()), expected, "{case}");
         }
     }

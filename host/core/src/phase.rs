@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{Container, Disruption, PodFacts, PodPhase, Refuser, Remote, RunnerFacts};
+use crate::facts::{Container, Disruption, Flag, PodFacts, PodPhase, Refuser, Remote, RunnerFacts};
 use crate::policy::Counts;
 
 /// A ready pod that GitHub does not list is not yet worth a question before this age: configuring takes a few seconds.
@@ -429,8 +429,8 @@ fn running(runner: &RunnerFacts, pod: &PodFacts, now: Timestamp) -> Assessment {
     let fine = |phase| Assessment { phase, trouble: None };
     match runner.remote {
         _ if runner.says_busy(now) => fine(Phase::Busy),
-        Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. } => fine(Phase::Busy),
-        Remote::Online { idle, .. } => fine(Phase::Idle(idle)),
+        Remote::Online { flag: Flag::Idle(idle), .. } => fine(Phase::Idle(idle)),
+        Remote::Online { .. } | Remote::Offline { busy: true, .. } => fine(Phase::Busy),
         // Its agent is still to come.
         Remote::Offline { .. } if runner.awaited => {
             Assessment { phase: Phase::Starting, trouble: not_registering(pod, cause, now) }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::facts::{PodFacts, Remote, RunnerFacts, Worker};
+use crate::facts::{Flag, PodFacts, Remote, RunnerFacts, Worker};
 
 /// Durations that bound the steps of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ fn registration(
     let draining = Step::Wait { why: WaitReason::Draining, recheck: BUSY_RETRY };
     let asked = live.and(quiet_since(runner)).and_then(|since| limits.confirmation.checked_sub(age(now, since)));
     let listed = match runner.remote {
-        Remote::Online { busy: false, idle, .. } => live.and(runner.confirmation(Duration::ZERO).checked_sub(idle)),
+        Remote::Online { flag: Flag::Idle(idle), .. } => live.and(runner.confirmation(Duration::ZERO).checked_sub(idle)),
         _ => None,
     };
     let unconfirmed = asked.max(listed);
@@ -236,7 +236,9 @@ fn registration(
         // No removal is asked for under a job that anybody knows of, whatever GitHub's listing says.
         (_, Some(_)) if !overdue && runner.says_busy(now) => Some(draining),
         // GitHub's word that it is busy is believed while its pod lives; asking would only be answered 422.
-        (Remote::Online { busy: true, .. } | Remote::Offline { busy: true, .. }, _) if !over && !overdue => Some(draining),
+        (Remote::Online { flag: Flag::Busy | Flag::Stale, .. } | Remote::Offline { busy: true, .. }, _) if !over && !overdue => {
+            Some(draining)
+        }
         // A listed registration goes before anything else, also when the pod is over: a stopped agent has not always removed itself.
         (Remote::Online { id, .. } | Remote::Offline { id, .. }, _) => unregister(id),
         // The few listings so far may have left it out, and nobody would look for its registration afterwards.

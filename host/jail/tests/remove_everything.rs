@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pacer_core::autoscale::{self, Bounds, Demand, Ramp};
-use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
+use pacer_core::facts::{Container, Flag, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
 use pacer_core::fleet::{self, Fleet, Member, Plan};
 use pacer_core::phase::{Assessment, Phase, assess};
 use pacer_core::policy::{CapacityPlan, CapacityRequest, Job, Pool, Verdict};
@@ -111,7 +111,7 @@ impl Runner {
             remote: match self.listed_busy {
                 Some(busy) => {
                     let busy = busy || now < self.refused;
-                    Remote::Online { id: 1, busy, idle: ago(now, self.idle_since) }
+                    Remote::Online { id: 1, flag: Flag::of(busy, ago(now, self.idle_since)) }
                 }
                 None => Remote::Absent { since: ago(now, self.created) },
             },

@@ -243,10 +243,10 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     if let Some(ended) = job.as_ref().and_then(|job| job.ended) {
         seen.last_job.told(ended);
     }
-    if let Remote::Online { busy, idle, .. } = remote
+    if let Remote::Online { flag, .. } = remote
         && !unlisted_since
     {
-        seen.last_job.listed(busy, idle, clock.now);
+        seen.last_job.listed(flag.idle(), clock.now);
     }
     seen.known_id = remote.id().or(known_id);
     let awaited = is_awaited && seen.online.is_none();

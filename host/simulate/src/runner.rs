@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pacer_core::facts::{Container, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
+use pacer_core::facts::{Container, Flag, PodFacts, PodPhase, Remote, RunnerFacts, Worker};
 use pacer_core::phase::{Assessment, Phase, assess};
 
 use crate::agenda::{Moment, at};
@@ -89,7 +89,7 @@ impl Runner {
     pub(crate) fn see_idle(&mut self, now: Moment) {
         let idle = Duration::from_millis(u64::try_from(now - self.idle_since).unwrap_or_default());
         let id = self.facts.known_id.unwrap_or_default();
-        self.facts.remote = Remote::Online { id, busy: false, idle };
+        self.facts.remote = Remote::Online { id, flag: Flag::Idle(idle) };
         self.assessment = assess(&self.facts, at(now));
     }
 
@@ -99,7 +99,7 @@ impl Runner {
         self.busy_since = Some(now);
         self.first_work.get_or_insert(now);
         let id = self.facts.known_id.unwrap_or_default();
-        self.facts.remote = Remote::Online { id, busy: true, idle: Duration::ZERO };
+        self.facts.remote = Remote::Online { id, flag: Flag::Busy };
         self.facts.reports_job = Some(at(now));
         self.assessment = assess(&self.facts, at(now));
     }

@@ -86,8 +86,8 @@ fn without(had_pod: bool, remote: Remote) -> RunnerFacts {
     RunnerFacts { pod: None, had_pod, remote, ..runner(running_pod()) }
 }
 
-const IDLE: Remote = Remote::Online { id: 7, busy: false, idle: Duration::from_secs(40) };
-const BUSY: Remote = Remote::Online { id: 7, busy: true, idle: Duration::ZERO };
+const IDLE: Remote = Remote::Online { id: 7, flag: Flag::Idle(Duration::from_secs(40)) };
+const BUSY: Remote = Remote::Online { id: 7, flag: Flag::Busy };
 const OFFLINE: Remote = Remote::Offline { id: 7, busy: false, since: Duration::from_secs(50) };
 const OFFLINE_BUSY: Remote = Remote::Offline { id: 7, busy: true, since: Duration::from_secs(50) };
 const ABSENT: Remote = Remote::Absent { since: Duration::from_secs(30) };
@@ -552,7 +552,7 @@ fn any_pod() -> impl Strategy<Value = PodFacts> {
 
 #[test]
 fn listings_outlast_a_hook_that_lost_its_voice() {
-    let idle_for = |idle| RunnerFacts { hook_reports_job: true, ..listed(Remote::Online { id: 7, busy: false, idle }) };
+    let idle_for = |idle| RunnerFacts { hook_reports_job: true, ..listed(Remote::Online { id: 7, flag: Flag::Idle(idle) }) };
     let phase = |facts| assess(&facts, at(NOW)).phase;
     assert_eq!(phase(idle_for(secs(599))), Phase::Busy);
     assert_eq!(phase(idle_for(secs(600))), Phase::Idle(secs(600)));
@@ -592,11 +592,12 @@ fn a_registration_needs_no_agent() {
 }
 
 fn any_remote() -> impl Strategy<Value = Remote> {
-    (0..4_u8, any::<bool>(), 0..2000_u64).prop_map(|(kind, busy, lasting)| match kind {
+    (0..5_u8, any::<bool>(), 0..2000_u64).prop_map(|(kind, busy, lasting)| match kind {
         0 => Remote::Unknown,
         1 => Remote::Absent { since: secs(lasting) },
         2 => Remote::Offline { id: 7, busy, since: secs(lasting) },
-        _ => Remote::Online { id: 7, busy, idle: secs(lasting) },
+        3 => Remote::Online { id: 7, flag: Flag::Stale },
+        _ => Remote::Online { id: 7, flag: Flag::of(busy, secs(lasting)) },
     })
 }
 
@@ -624,7 +625,7 @@ proptest! {
     #[test]
     fn idle_is_proved(facts in any_runner()) {
         if let Phase::Idle(idle) = assess(&facts, at(NOW)).phase {
-            prop_assert_eq!(facts.remote, Remote::Online { id: 7, busy: false, idle });
+            prop_assert_eq!(facts.remote, Remote::Online { id: 7, flag: Flag::Idle(idle) });
             prop_assert!(!facts.says_busy(at(NOW)) && facts.deleting.is_none());
             let pod = facts.pod.unwrap();
             prop_assert!(!pod.stopped() && !pod.node_gone && pod.deleting.is_none());
@@ -634,7 +635,7 @@ proptest! {
     #[test]
     fn a_job_in_a_live_pod_is_busy_or_leaving(facts in any_runner()) {
         let busy = facts.says_busy(at(NOW)) && facts.pod.as_ref().is_some_and(PodFacts::may_have_started)
-            || matches!(facts.remote, Remote::Online { busy: true, .. });
+            || matches!(facts.remote, Remote::Online { flag: Flag::Busy | Flag::Stale, .. });
         let live = facts.pod.as_ref().is_some_and(|pod| !pod.stopped() && !pod.node_gone && pod.deleting.is_none());
         if busy && live {
             let expected = if facts.deleting.is_some() { Phase::Stopping } else { Phase::Busy };
@@ -666,7 +667,8 @@ fn older(facts: &RunnerFacts, seconds: u64) -> RunnerFacts {
         Remote::Unknown => Remote::Unknown,
         Remote::Absent { since } => Remote::Absent { since: since + more },
         Remote::Offline { id, busy, since } => Remote::Offline { id, busy, since: since + more },
-        Remote::Online { id, busy, idle } => Remote::Online { id, busy, idle: idle + more },
+        Remote::Online { id, flag: Flag::Idle(idle) } => Remote::Online { id, flag: Flag::Idle(idle + more) },
+        online @ Remote::Online { .. } => online,
     };
     RunnerFacts { remote, ..facts.clone() }
 }

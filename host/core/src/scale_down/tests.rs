@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::{Container, FLAG_PATIENCE, PodFacts, PodPhase, Remote, Worker};
+use crate::facts::{Container, FLAG_PATIENCE, Flag, PodFacts, PodPhase, Remote, Worker};
 use crate::phase::assess;
 
 const NOW: i64 = 1_000_000;
@@ -12,7 +12,7 @@ fn ago(seconds: i64) -> Timestamp {
 }
 
 fn online(busy: bool, idle: u64) -> Remote {
-    Remote::Online { id: 7, busy, idle: Duration::from_secs(idle) }
+    Remote::Online { id: 7, flag: Flag::of(busy, Duration::from_secs(idle)) }
 }
 
 fn runner(name: &str, node: &str, remote: Remote) -> RunnerFacts {

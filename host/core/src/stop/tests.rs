@@ -16,8 +16,8 @@ const LIMITS: StopLimits = StopLimits {
     confirmation: Duration::ZERO,
 };
 
-const IDLE: Remote = Remote::Online { id: 7, busy: false, idle: FLAG_PATIENCE };
-const BUSY: Remote = Remote::Online { id: 7, busy: true, idle: Duration::ZERO };
+const IDLE: Remote = Remote::Online { id: 7, flag: Flag::Idle(FLAG_PATIENCE) };
+const BUSY: Remote = Remote::Online { id: 7, flag: Flag::Busy };
 const OFFLINE: Remote = Remote::Offline { id: 7, busy: false, since: Duration::from_secs(50) };
 const OFFLINE_BUSY: Remote = Remote::Offline { id: 7, busy: true, since: Duration::from_secs(50) };
 const ABSENT: Remote = Remote::Absent { since: Duration::from_secs(30) };
@@ -466,7 +466,8 @@ impl World {
         } else if self.silent() || !self.lives() {
             Remote::Offline { id: 7, busy: self.busy_at_github(self.time - self.service.flag_lags), since: Duration::ZERO }
         } else {
-            Remote::Online { id: 7, busy: self.busy_at_github(self.time - self.service.flag_lags), idle: self.idle() }
+            let flag = Flag::of(self.busy_at_github(self.time - self.service.flag_lags), self.idle());
+            Remote::Online { id: 7, flag }
         };
         self.known_id |= remote.id().is_some();
         RunnerFacts {

@@ -218,7 +218,7 @@ fn hold_back(
         // GitHub may list it before the watch shows that its pod is ready.
         Phase::Idle(_) | Phase::Busy if is_unsaid(old) && !is_ready(observed) => left(patience, observed.facts.created),
         // It says with the same write that it works.
-        phase @ Phase::Idle(_) if is_unsaid(old) => {
+        phase @ (Phase::Idle(_) | Phase::Busy) if is_unsaid(old) => {
             at_work::awaits_job(&observed.facts, phase, job_queued, clock.now).map(jiff::SignedDuration::unsigned_abs)
         }
         Phase::Dead if runner.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) => {

@@ -129,10 +129,10 @@ impl Operator {
         if let Some(ended) = job.as_ref().and_then(|job| job.ended) {
             known.last_job.told(ended);
         }
-        if let Remote::Online { busy, idle, .. } = remote
+        if let Remote::Online { flag, .. } = remote
             && !unlisted_since
         {
-            known.last_job.listed(busy, idle, now);
+            known.last_job.listed(flag.idle(), now);
         }
         known.known_id = remote.id().filter(|_| Rules::is_listed(remote)).or(known.known_id);
         if facts.is_some() {

@@ -41,7 +41,7 @@ impl Work {
             _ if listed_busy => Self { busy: Some(true), job },
             Phase::Idle(_) => idle(),
             // A status is for people. Should it work, an event, its pod or the next listing says so.
-            Phase::Busy if facts.was_listed_idle() => idle(),
+            Phase::Busy if facts.was_listed_idle(now) => idle(),
             Phase::Pending | Phase::Starting | Phase::Dead => Self::default(),
             Phase::Busy | Phase::Offline | Phase::Stopping if is_over => idle(),
             Phase::Busy | Phase::Offline | Phase::Stopping => said.clone(),
@@ -90,7 +90,7 @@ impl Turned {
 #[must_use]
 pub fn awaits_job(facts: &RunnerFacts, phase: Phase, queued: bool, now: Timestamp) -> Option<SignedDuration> {
     let began = facts.pod.as_ref().map(|pod| pod.ready_since.unwrap_or_else(|| pod.started_at()))?;
-    let has_none = matches!(phase, Phase::Idle(_)) || (facts.was_listed_idle() && !facts.says_busy(now));
+    let has_none = matches!(phase, Phase::Idle(_)) || facts.was_listed_idle(now);
     let may_get_one = facts.ephemeral && queued && has_none;
     if may_get_one { left(JOB_COMES, began, now) } else { None }
 }

@@ -391,10 +391,11 @@ impl RunnerFacts {
         }
     }
 
-    /// Whether it is connected and was without a job, in a listing that may be older than what its pod does now.
+    /// Whether it is connected and was without a job in a listing that may be older than what its pod does now, and nobody says that it works. It is
+    /// not proved idle; people are told that it is, since it most likely is.
     #[must_use]
-    pub fn was_listed_idle(&self) -> bool {
-        matches!(self.remote, Remote::Online { flag: Flag::Stale, .. })
+    pub fn was_listed_idle(&self, now: Timestamp) -> bool {
+        matches!(self.remote, Remote::Online { flag: Flag::Stale, .. }) && !self.says_busy(now)
     }
 
     /// Whether its job went with its node, whatever the kubelet saw last: the node is silent, its agent has no contact with GitHub for longer than the

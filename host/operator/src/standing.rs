@@ -27,7 +27,7 @@ pub enum State {
     Starting,
     /// Registered, connected, and without a job.
     Idle,
-    /// Runs a job, or can't be proved not to.
+    /// Runs a job.
     Busy,
     /// Registered, not connected, no job.
     Offline,
@@ -40,16 +40,17 @@ pub enum State {
 }
 
 impl State {
-    fn of(facts: &RunnerFacts, phase: Phase) -> Self {
+    fn of(facts: &RunnerFacts, phase: Phase, now: Timestamp) -> Self {
+        let lists_idle = matches!(phase, Phase::Idle(_)) || (phase == Phase::Busy && facts.was_listed_idle(now));
         match phase {
             Phase::Stopping => Self::Stopping,
             _ if facts.quarantined => Self::Quarantined,
             Phase::Pending => Self::Pending,
             Phase::Starting => Self::Starting,
             // It takes no other job, although GitHub lists it until its agent is gone.
-            Phase::Idle(_) if facts.ephemeral && facts.had_job => Self::Ended,
-            Phase::Idle(_) => Self::Idle,
-            Phase::Busy => Self::Busy,
+            Phase::Idle(_) | Phase::Busy if lists_idle && facts.ephemeral && facts.had_job => Self::Ended,
+            Phase::Idle(_) | Phase::Busy if lists_idle => Self::Idle,
+            Phase::Idle(_) | Phase::Busy => Self::Busy,
             Phase::Offline => Self::Offline,
             Phase::Dead => Self::Ended,
         }
@@ -135,7 +136,7 @@ impl Standings {
 
     /// A runner was observed.
     pub(crate) fn tell(&self, of: Subject<'_>, facts: &RunnerFacts, assessment: &Assessment, now: Timestamp) {
-        let state = State::of(facts, assessment.phase);
+        let state = State::of(facts, assessment.phase, now);
         let trouble = assessment.trouble.as_ref().filter(|trouble| trouble.cause != Cause::Completed);
         let mut inner = self.lock();
         let before = inner.runners.get(of.uid);
@@ -219,6 +220,7 @@ fn bounded(trouble: &Trouble) -> Trouble {
 mod tests {
     use std::time::Duration;
 
+    use pacer_core::facts::{Flag, Remote};
     use pacer_core::phase::Situation;
 
     use super::*;
@@ -270,7 +272,19 @@ mod tests {
             [(true, false, State::Idle), (true, true, State::Ended), (false, false, State::Idle), (false, true, State::Idle)]
         {
             let facts = RunnerFacts { ephemeral, had_job, ..RunnerFacts::default() };
-            assert_eq!(State::of(&facts, Phase::Idle(Duration::ZERO)), expected, "{ephemeral} {had_job}");
+            assert_eq!(State::of(&facts, Phase::Idle(Duration::ZERO), at(9)), expected, "{ephemeral} {had_job}");
+        }
+    }
+
+    #[test]
+    fn runner_is_busy_when_somebody_says_so_and_not_while_its_listing_is_old() {
+        let listed = |flag| RunnerFacts { remote: Remote::Online { id: 7, flag }, ..RunnerFacts::default() };
+        for (what, facts, expected) in [
+            ("the listing is older than its pod", listed(Flag::Stale), State::Idle),
+            ("and an event tells of a job", RunnerFacts { reports_job: Some(at(8)), ..listed(Flag::Stale) }, State::Busy),
+            ("the listing has it busy", listed(Flag::Busy), State::Busy),
+        ] {
+            assert_eq!(State::of(&facts, Phase::Busy, at(9)), expected, "{what}");
         }
     }
 

@@ -162,11 +162,13 @@ impl RunnerStatuses {
         self.settings.pod.status_hook && has_phase(old)
     }
 
-    /// Whether a status says nothing new. The node comes with what is written anyway: a write of its own it is not worth.
+    /// Whether a status that was made from the old one says nothing new. The node comes with what is written anyway: a write of its own it is not worth.
     fn is_said(&self, new: &RunnerStatus, old: &RunnerStatus) -> bool {
-        let hooked = self.is_hooked(old);
-        let but_for_node = RunnerStatus { node_name: old.node_name.clone(), ..new.clone() };
-        owned(&but_for_node, hooked) == owned(old, hooked)
+        let mut owned = RunnerStatus { node_name: old.node_name.clone(), ..new.clone() };
+        if self.is_hooked(old) {
+            (owned.phase, owned.message) = (old.phase.clone(), old.message.clone());
+        }
+        owned == *old
     }
 
     /// Patches what this controller owns, unless that was written already.

@@ -27,7 +27,7 @@ pub enum State {
     Starting,
     /// Registered, connected, and without a job.
     Idle,
-    /// Runs a job.
+    /// Runs a job, or nobody can tell whether it does.
     Busy,
     /// Registered, not connected, no job.
     Offline,

@@ -76,14 +76,18 @@ struct Share {
 
 impl Share {
     /// Where the connection of this source that has waited longest comes among those that make room; nothing if none waits.
-    fn rank(&self, source: Source) -> Option<Rank> {
-        self.waiting.first().map(|(since, slot)| Rank(Reverse(self.open), *since, *slot, source))
+    fn rank(&self) -> Option<Rank> {
+        self.waiting.first().map(|(since, slot)| Rank { share: Reverse(self.open), since: *since, slot: *slot })
     }
 }
 
-/// Who makes room first: the greatest share, then the longest wait.
+/// Who makes room first: the greatest share, then the longest wait. The fields are compared in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank(Reverse<usize>, Instant, SlotId, Source);
+struct Rank {
+    share: Reverse<usize>,
+    since: Instant,
+    slot: SlotId,
+}
 
 /// The connections that are open. Each change takes time that grows with the logarithm of their number: whoever opens connections as fast as they can
 /// must not keep the server from accepting those of others.
@@ -110,8 +114,8 @@ impl Slots {
         let own = self.shares.get(&source).filter(|share| share.open >= self.bounds.per_address);
         let full = own.is_some() || self.taken.len() >= self.bounds.all;
         if full {
-            let Rank(_, _, victim, _) = own.map_or_else(|| self.ranks.first().copied(), |own| own.rank(source))?;
-            if let Some(peer) = self.remove(victim) {
+            let victim = own.map_or_else(|| self.ranks.first().copied(), Share::rank)?;
+            if let Some(peer) = self.remove(victim.slot) {
                 peer.gone.cancel();
             }
         }
@@ -164,11 +168,11 @@ impl Slots {
 
     fn change(&mut self, source: Source, change: impl FnOnce(&mut Share)) {
         let share = self.shares.entry(source).or_default();
-        if let Some(rank) = share.rank(source) {
+        if let Some(rank) = share.rank() {
             self.ranks.remove(&rank);
         }
         change(share);
-        self.ranks.extend(share.rank(source));
+        self.ranks.extend(share.rank());
         if share.open == 0 {
             self.shares.remove(&source);
         }

@@ -54,15 +54,15 @@ COSIGN_VERSION := v3.1.3
 SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # The longest begin first, so that none of them is left to run alone.
 LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover rollouts flows runnersets modes recover doctor alerts
-# They bound seconds and requests: they run when all the others are over, one without another, and then two that leave the machine idle side by side.
-ALONE := limits hostile
-QUIETEST := scale shards
+# They bound seconds and requests: they run when all the others are over, one without another, and then those that leave the machine idle, two at a time.
+ALONE := hostile
+QUIETEST := limits scale shards
 # They have tests that do so, which are ignored until then.
 TIMED := policies tenants traces
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
-.PHONY: help setup cross tools controlplane helm registry build program check lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-compare bench-large bench-facts bench-page bench-limits bench-simulate bench-week bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
+.PHONY: help setup cross tools controlplane helm registry build program check formatting lint lint-interpreter rustdoc docs alerts-test deny advisories each-crate unit suites fuzz-fleet fuzz-decoders policies example-policies test demo page-test page-screenshots bench bench-compare bench-large bench-facts bench-page bench-limits bench-simulate bench-week bench-simulate-short bench-policy profile image image-test image-twice release-tools release-cross-tools release release-all release-push release-check golden
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -87,9 +87,11 @@ registry: ## Builds the registry of the tests once.
 
 check: setup deny lint rustdoc ## Dependencies, formatting, lints, documentation.
 
-lint: setup ## Formatting and lints.
+formatting: setup ## Whether rustfmt would change anything.
 	cargo fmt --all --check
 	cargo fmt --manifest-path policies/interpreter/Cargo.toml --check
+
+lint: formatting ## Formatting and lints.
 	cargo clippy --workspace --all-targets $(LOCKED) -- -D warnings
 
 lint-interpreter: setup ## Lints of the interpreter of texts, which is a workspace of its own.
@@ -150,6 +152,7 @@ suites: build controlplane helm registry ## Flows, faults, demand, webhooks, pol
 	# Of all suites together; one alone may have nothing to compare.
 	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
 	export ALONE="$(filter $(SUITES),$(ALONE))" QUIETEST="$(filter $(SUITES),$(QUIETEST))" TIMED="$(filter $(SUITES),$(TIMED))"
+	export BESIDE="$(if $(filter test,$(MAKECMDGOALS)),lint rustdoc)"
 	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(ALONE) $(QUIETEST),$(SUITES))
 
 SCENE ?= burst
@@ -176,7 +179,8 @@ policies: $(if $(filter test,$(MAKECMDGOALS)),build,program) ## The policy libra
 example-policies: build ## The example policy in every language whose toolchain is here.
 	examples/policies/build.sh "$(BIN)/pacer" target/example-policies
 
-test: check unit policies example-policies suites ## Everything that has to hold.
+# Lints and documentation take the processor time that the suites leave: see tests/suites/run.sh.
+test: formatting deny unit policies example-policies suites ## Everything that has to hold.
 
 demo: setup ## The operator at work, in a terminal. ARGS=--keep leaves it running.
 	@echo "1 of 3: the control plane of the tests, which is built once (five to ten minutes on two cores) and kept in ~/.cache/pacer"

@@ -1,30 +1,55 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, then the tests of TIMED that
-# are ignored before, since they bound seconds, and then the suites of QUIETEST side by side. Suites wait for much of their time: five at once keep two
-# cores busy. What each says is in target/suites; what a failed one says is printed when all are over. Operators record traces, and at the end the
-# simulator's rules have to come to the numbers that were recorded. Those of ALONE, TIMED and QUIETEST do not: they bound requests and seconds, and a
-# recorder reads the nodes that have runners.
+# are ignored before, since they bound seconds, and then the suites of QUIETEST two at a time. Suites wait for much of their time: five at once keep two
+# cores busy, and the make targets BESIDE take what is left of them, before the suites that bound seconds begin. What each says is in target/suites; what
+# a failed one says is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the numbers that were
+# recorded. Those of ALONE, TIMED and QUIETEST do not: they bound requests and seconds, and a recorder reads the nodes that have runners.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 logs=target/suites
 rm -rf "$logs"
 export PACER_TRACES="$PWD/$logs/traces"
 mkdir -p "$PACER_TRACES"
+# To start a control plane takes two seconds of a processor; those of a suite use them one after the other.
+export PACER_CONTROLPLANES=reused
 
-run() {
-  local log="target/suites/$1${2:-}"
-  if cargo test --workspace --test "$1" ${LOCKED:-} -- --test-threads="${SUITE_THREADS:-2}" ${2:-} >"$log.log" 2>&1; then
-    echo "suite $1${2:+ $2} passed in $SECONDS s"
+# Cargo would wait with each suite for whatever cargo does BESIDE. Lines of it: "  Executable tests/flows.rs (target/debug/deps/flows-0a1b2c3d)".
+cargo test --workspace ${LOCKED:-} --no-run --test '*' 2>&1 | tee "$logs/executables" | grep -v '^ *Executable' || [[ ${PIPESTATUS[0]} = 0 ]]
+
+# reports WHAT LOG COMMAND...: runs a command with its output in a log, and says how it went.
+reports() {
+  local what=$1 log=target/suites/$2
+  shift 2
+  if "$@" >"$log.log" 2>&1; then
+    echo "$what passed in $SECONDS s"
   else
-    echo "suite $1${2:+ $2} FAILED after $SECONDS s"
+    echo "$what FAILED after $SECONDS s"
     mv "$log.log" "$log.failed"
   fi
 }
-export -f run
 
+# What cargo does for a test, without cargo.
+of_cargo() {
+  local executable
+  executable=$(sed -n "s|^ *Executable tests/$1\.rs (\(.*\))$|\1|p" target/suites/executables)
+  executable=$(realpath "$executable")
+  cd tests/suites
+  CARGO_MANIFEST_DIR=$PWD "$executable" "${@:2}"
+}
+
+run() { reports "suite $1${2:+ $2}" "$1${2:-}" of_cargo "$1" --test-threads="${SUITE_THREADS:-2}" ${2:-}; }
+export -f reports of_cargo run
+
+# The least of priorities: no suite waits for it.
+beside=
+if [[ -n ${BESIDE:-} ]]; then
+  (SECONDS=0 && reports "$BESIDE" beside nice -n 19 env -u MAKEFLAGS -u MAKELEVEL make $BESIDE) &
+  beside=$!
+fi
 printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-5}" -I{} bash -c 'run {}'
-export -n PACER_TRACES
+export -n PACER_TRACES PACER_CONTROLPLANES
+[[ -z $beside ]] || wait "$beside"
 printf '%s\n' ${ALONE:-} | xargs -r -I{} bash -c 'run {}'
 printf '%s\n' ${TIMED:-} | xargs -r -I{} bash -c 'run {} --ignored'
 printf '%s\n' ${QUIETEST:-} | xargs -r -P 2 -I{} bash -c 'run {}'

@@ -1,11 +1,10 @@
 //! A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager in a directory of their own.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -16,28 +15,31 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
 pub use self::audit::{ApiCalls, Audit, Caller};
+use self::etcd::Etcd;
 pub use self::identity::StaticUser;
 use self::identity::Token;
+use self::layout::{DATA, Layout};
+use self::reuse::Reusable;
 use self::template::Template;
 use crate::child::{Child, ChildError, find_in_path};
 
 mod assets;
 mod audit;
+mod etcd;
 mod identity;
+mod layout;
 mod manifest;
+mod reuse;
 mod template;
 
 /// How long each component has until it is ready. Two cores that also compile make a start of four seconds last long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Name of etcd's data directory, below the directory of the control plane.
-const DATA: &str = "etcd";
-
 /// How often a start is tried when another process takes one of the chosen ports.
 const ATTEMPTS: usize = 3;
 
 /// What a control plane should look like.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Which requests are recorded for [`ControlPlane::api_calls`].
     pub audit: Audit,
@@ -90,6 +92,15 @@ pub enum ControlPlaneError {
         /// What the client said.
         source: Box<kube::Error>,
     },
+    /// etcd did not answer as it should.
+    #[error("etcd: {0}")]
+    Etcd(String),
+    /// It can't be used again.
+    #[error("it can't be emptied for another test: {problem}")]
+    NotEmpty {
+        /// What stays in it.
+        problem: String,
+    },
     /// kubectl failed.
     #[error("kubectl {arguments} failed: {stderr}")]
     Kubectl {
@@ -109,9 +120,18 @@ pub enum Apply {
     ServerSide,
 }
 
-/// A running control plane; ends when the handle is dropped.
+/// A running control plane; ends when the handle is dropped. One that is stopped in order may be kept for another test of the same process: see `reuse`.
 #[derive(Debug)]
 pub struct ControlPlane {
+    running: Arc<Running>,
+    /// Its first user has none: the log is its own.
+    used_since: Option<Timestamp>,
+    started_in: Duration,
+}
+
+/// The processes of a control plane, and what belongs to them.
+#[derive(Debug)]
+struct Running {
     // Dropped in this order: clients of a component before the component, the directory last.
     controllers: Child,
     apiserver: tokio::sync::Mutex<Child>,
@@ -122,125 +142,32 @@ pub struct ControlPlane {
     controllers_own: Token,
     layout: Layout,
     assets: PathBuf,
-    started_in: Duration,
+    options: Options,
+    reusable: Option<Reusable>,
+    /// Whether a test killed or stopped a component.
+    disturbed: AtomicBool,
     directory: TempDir,
 }
 
-/// Directory of a control plane's files, and where its API server listens.
-#[derive(Clone, Debug)]
-struct Layout {
-    root: PathBuf,
-    port: u16,
-    url: String,
-}
-
-impl Layout {
-    fn new(root: &Path) -> io::Result<Self> {
-        let port = free_port()?;
-        Ok(Self { root: root.to_owned(), port, url: format!("https://127.0.0.1:{port}") })
+impl Running {
+    fn store(&self) -> Etcd {
+        Etcd::on(self.layout.socket())
     }
 
-    /// A socket has no port that could be taken.
-    fn etcd_url(&self) -> String {
-        format!("unix://{}", self.file("etcd.sock").display())
+    /// Whether another test may use it.
+    async fn is_usable(&self) -> bool {
+        let lives = |child: &Child| child.exit().is_none();
+        self.reusable.is_some()
+            && !self.disturbed.load(Ordering::Relaxed)
+            && lives(&self.etcd)
+            && lives(&self.controllers)
+            && lives(&*self.apiserver.lock().await)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.root.join(name)
-    }
-
-    /// kube-apiserver makes its own certificate there and appends its authority's.
-    fn authority(&self) -> PathBuf {
-        self.file("certificates/apiserver.crt")
-    }
-
-    fn audit_log(&self) -> PathBuf {
-        self.file("audit.jsonl")
-    }
-
-    fn argument(&self, flag: &str, file: &str) -> String {
-        format!("--{flag}={}", self.file(file).display())
-    }
-
-    fn etcd(&self, assets: &Path) -> Command {
-        let mut command = Command::new(assets.join("etcd"));
-        command.arg(self.argument("data-dir", DATA)).args([
-            &format!("--listen-client-urls={}", self.etcd_url()),
-            // Never used, but it must look like an address.
-            "--advertise-client-urls=http://127.0.0.1:0",
-            "--listen-peer-urls=http://127.0.0.1:0",
-            "--unsafe-no-fsync",
-            "--log-level=warn",
-        ]);
-        command
-    }
-
-    fn apiserver(&self, assets: &Path, options: &Options) -> Command {
-        let mut command = Command::new(assets.join("kube-apiserver"));
-        command.args([
-            &format!("--etcd-servers={}", self.etcd_url()),
-            "--bind-address=127.0.0.1",
-            &format!("--secure-port={}", self.port),
-            "--advertise-address=127.0.0.1",
-            // A loopback address is no valid endpoint, and nothing looks for one.
-            "--endpoint-reconciler-type=none",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            "--authorization-mode=RBAC",
-            "--allow-privileged=true",
-            // Nothing here removes the not-ready taint that it puts on new nodes.
-            "--disable-admission-plugins=TaintNodesByCondition",
-            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-            &self.argument("cert-dir", "certificates"),
-            &self.argument("token-auth-file", "tokens.csv"),
-            &self.argument("service-account-signing-key-file", "service-accounts.key"),
-            &self.argument("service-account-key-file", "service-accounts.pub"),
-            "--profiling=false",
-        ]);
-        if options.audit != Audit::Off {
-            command.args([
-                &self.argument("audit-policy-file", "audit-policy.json"),
-                &self.argument("audit-log-path", "audit.jsonl"),
-                // Megabytes; one file, since nothing reads rotated ones.
-                "--audit-log-maxsize=100000",
-                "--audit-log-mode=blocking",
-            ]);
-        }
-        command.args(&options.apiserver_args);
-        // A third less processor time at the start for 100 MB.
-        command.env("GOGC", "400");
-        command
-    }
-
-    fn controllers(&self, assets: &Path, options: &Options) -> Command {
-        let mut controllers = vec![
-            "garbage-collector-controller",
-            "namespace-controller",
-            "serviceaccount-controller",
-            "statefulset-controller",
-            "resourcequota-controller",
-            "root-ca-certificate-publisher-controller",
-            "clusterrole-aggregation-controller",
-            // Without these two, claims and volumes keep their finalizer for good.
-            "persistentvolumeclaim-protection-controller",
-            "persistentvolume-protection-controller",
-        ];
-        controllers.extend(options.controllers.iter().map(String::as_str));
-        controllers.retain(|name| !options.without_controllers.iter().any(|without| without == name));
-        let mut command = Command::new(assets.join("kube-controller-manager"));
-        command.args([
-            &self.argument("kubeconfig", "controllers.kubeconfig"),
-            &self.argument("service-account-private-key-file", "service-accounts.key"),
-            &self.argument("root-ca-file", "certificates/apiserver.crt"),
-            &format!("--controllers={}", controllers.join(",")),
-            "--leader-elect=false",
-            "--secure-port=0",
-            "--kube-api-qps=2000",
-            "--kube-api-burst=4000",
-            "--profiling=false",
-            // The garbage collector says what it watches and what it deletes.
-            "--v=2",
-        ]);
-        command
+    async fn end(&self) {
+        self.controllers.kill().await;
+        self.apiserver.lock().await.kill().await;
+        self.etcd.kill().await;
     }
 }
 
@@ -252,6 +179,12 @@ impl ControlPlane {
     /// When the executables cannot be found or built, or a component does not become ready; the error holds the end of its
     /// log.
     pub async fn start(options: Options) -> Result<Self, ControlPlaneError> {
+        let began = Instant::now();
+        if reuse::is_wanted()
+            && let Some(running) = reuse::take(&options).await
+        {
+            return Ok(Self { running, used_since: Some(Timestamp::now()), started_in: began.elapsed() });
+        }
         let assets = assets::find().await?;
         let mut attempt = 1;
         loop {
@@ -275,7 +208,11 @@ impl ControlPlane {
             namespaced(&layout, &admin, "default").await
         };
         let controllers = controllers(assets, &layout, options, while_alive(&apiserver, ready)).await?;
-        Ok(Self {
+        let reusable = match reuse::is_wanted() && !options.keep {
+            true => Some(prepared(&layout, &admin).await?),
+            false => None,
+        };
+        let running = Running {
             controllers,
             apiserver: tokio::sync::Mutex::new(apiserver),
             etcd,
@@ -285,9 +222,12 @@ impl ControlPlane {
             controllers_own,
             layout,
             assets: assets.to_owned(),
-            started_in: started.elapsed(),
+            options: options.clone(),
+            reusable,
+            disturbed: AtomicBool::new(false),
             directory,
-        })
+        };
+        Ok(Self { running: Arc::new(running), used_since: None, started_in: started.elapsed() })
     }
 
     /// How long the start took.
@@ -299,24 +239,24 @@ impl ControlPlane {
     /// The API server's URL.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.layout.url
+        &self.running.layout.url
     }
 
     /// Where logs, data and kubeconfigs are.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        self.directory.path()
+        self.running.directory.path()
     }
 
     /// Client configuration of a member of `system:masters`: no retries, no client-side limits.
     #[must_use]
     pub fn config(&self, user: StaticUser) -> kube::Config {
         let token = match user {
-            StaticUser::Nodes => &self.nodes,
-            StaticUser::Admin => &self.admin,
-            StaticUser::Controllers => &self.controllers_own,
+            StaticUser::Nodes => &self.running.nodes,
+            StaticUser::Admin => &self.running.admin,
+            StaticUser::Controllers => &self.running.controllers_own,
         };
-        client_config(&self.layout, token)
+        client_config(&self.running.layout, token)
     }
 
     /// A client of the test itself, which may do everything.
@@ -340,7 +280,7 @@ impl ControlPlane {
     /// Path of the administrator's kubeconfig.
     #[must_use]
     pub fn kubeconfig_path(&self) -> PathBuf {
-        self.layout.file("admin.kubeconfig")
+        self.running.layout.file("admin.kubeconfig")
     }
 
     /// Writes a kubeconfig that holds a token of that service account, valid for a day.
@@ -362,8 +302,8 @@ impl ControlPlane {
                 }
             })?;
         let token = Token::from_issued(issued.status.map(|status| status.token).unwrap_or_default());
-        let path = self.layout.file(&format!("{namespace}.{name}.kubeconfig"));
-        let content = identity::kubeconfig(&self.layout.url, &self.layout.authority(), name, namespace, &token);
+        let path = self.running.layout.file(&format!("{namespace}.{name}.kubeconfig"));
+        let content = identity::kubeconfig(&self.running.layout.url, &self.running.layout.certificate(), name, namespace, &token);
         identity::write_private(&path, &content).map_err(|source| ControlPlaneError::File { path: path.clone(), source })?;
         Ok(path)
     }
@@ -380,7 +320,7 @@ impl ControlPlane {
             what: format!("cannot make namespace {name}"),
             source: Box::new(source),
         })?;
-        while_alive(&self.controllers, namespaced(&self.layout, &self.admin, name)).await
+        while_alive(&self.running.controllers, namespaced(&self.running.layout, &self.running.admin, name)).await
     }
 
     /// Applies a namespace, which may be there already.
@@ -425,7 +365,7 @@ impl ControlPlane {
         if how == Apply::ServerSide {
             arguments.push("--server-side".to_owned());
         }
-        checked(&arguments, &run_kubectl(&self.assets, &self.layout, &arguments, input).await?)
+        checked(&arguments, &run_kubectl(&self.running.assets, &self.running.layout, &arguments, input).await?)
     }
 
     /// Runs kubectl as the administrator.
@@ -435,13 +375,13 @@ impl ControlPlane {
     /// When kubectl cannot be run; its own failure is in the output's status.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, ControlPlaneError> {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        run_kubectl(&self.assets, &self.layout, &arguments, None).await
+        run_kubectl(&self.running.assets, &self.running.layout, &arguments, None).await
     }
 
     /// Where kubectl is, for scripts that call it themselves.
     #[must_use]
     pub fn kubectl_path(&self) -> PathBuf {
-        kubectl_path(&self.assets)
+        kubectl_path(&self.running.assets)
     }
 
     /// Kills the API server in the middle of whatever it does, then starts it again on the same port and waits for it.
@@ -450,15 +390,18 @@ impl ControlPlane {
     ///
     /// When it does not become ready again.
     pub async fn restart_apiserver(&self) -> Result<(), ControlPlaneError> {
-        let mut apiserver = self.apiserver.lock().await;
+        self.running.disturbed.store(true, Ordering::Relaxed);
+        let mut apiserver = self.running.apiserver.lock().await;
         apiserver.kill().await;
-        *apiserver = Child::start("kube-apiserver", &self.apiserver_command, &self.layout.file("kube-apiserver.log"))?;
-        while_alive(&apiserver, serving(&self.layout, &self.admin)).await
+        *apiserver =
+            Child::start("kube-apiserver", &self.running.apiserver_command, &self.running.layout.file("kube-apiserver.log"))?;
+        while_alive(&apiserver, serving(&self.running.layout, &self.running.admin)).await
     }
 
     /// Stops the API server's process without ending it while `outage` runs, as a network partition would.
     pub async fn without_apiserver<F: Future>(&self, outage: F) -> F::Output {
-        let apiserver = self.apiserver.lock().await;
+        self.running.disturbed.store(true, Ordering::Relaxed);
+        let apiserver = self.running.apiserver.lock().await;
         apiserver.pause();
         let output = outage.await;
         apiserver.resume();
@@ -471,33 +414,35 @@ impl ControlPlane {
     ///
     /// When there is no audit log.
     pub fn api_calls(&self, callers: &[Caller], since: Option<Timestamp>) -> Result<ApiCalls, ControlPlaneError> {
-        audit::count(&self.layout.audit_log(), callers, since)
+        audit::count(&self.running.layout.audit_log(), callers, since.max(self.used_since))
     }
 
     /// Resident memory and processor time of (etcd, kube-apiserver, kube-controller-manager) are those of these processes.
     pub async fn pids(&self) -> [u32; 3] {
-        [self.etcd.pid(), self.apiserver.lock().await.pid(), self.controllers.pid()]
+        [self.running.etcd.pid(), self.running.apiserver.lock().await.pid(), self.running.controllers.pid()]
     }
 
     /// The end of kube-controller-manager's log, for a failed test.
     #[must_use]
     pub fn controllers_log(&self, bytes: u64) -> String {
-        self.controllers.log_tail(bytes)
+        self.running.controllers.log_tail(bytes)
     }
 
     /// The end of each component's log, for a failed test.
     pub async fn logs(&self, bytes: u64) -> String {
-        let apiserver = self.apiserver.lock().await;
-        [&self.etcd, &*apiserver, &self.controllers]
+        let apiserver = self.running.apiserver.lock().await;
+        [&self.running.etcd, &*apiserver, &self.running.controllers]
             .map(|child| format!("--- {}\n{}", child.name(), child.log_tail(bytes)))
             .concat()
     }
 
-    /// Ends all components and waits for their end.
+    /// Ends all components and waits for their end, or keeps them for another test.
     pub async fn stop(self) {
-        self.controllers.kill().await;
-        self.apiserver.lock().await.kill().await;
-        self.etcd.kill().await;
+        if self.running.is_usable().await {
+            reuse::keep(self.running);
+        } else {
+            self.running.end().await;
+        }
     }
 }
 
@@ -563,6 +508,7 @@ fn new_directory(keep: bool) -> Result<(TempDir, Layout), ControlPlaneError> {
 /// Writes keys, tokens, the audit policy and kubeconfigs; the tokens are in the order of [`StaticUser::ALL`].
 fn write_identities(layout: &Layout, options: &Options) -> io::Result<[Token; 3]> {
     identity::write_signing_keys(&layout.file("service-accounts.key"), &layout.file("service-accounts.pub"))?;
+    identity::write_certificates(&layout.certificate(), &layout.certificate_key())?;
     std::fs::write(layout.file("audit-policy.json"), options.audit.policy())?;
     let tokens = [Token::random()?, Token::random()?, Token::random()?];
     let mut table = String::new();
@@ -574,7 +520,7 @@ fn write_identities(layout: &Layout, options: &Options) -> io::Result<[Token; 3]
             StaticUser::Nodes => "nodes.kubeconfig",
             StaticUser::Controllers => "controllers.kubeconfig",
         };
-        let content = identity::kubeconfig(&layout.url, &layout.authority(), name, "default", token);
+        let content = identity::kubeconfig(&layout.url, &layout.certificate(), name, "default", token);
         identity::write_private(&layout.file(file), &content)?;
     }
     identity::write_private(&layout.file("tokens.csv"), &table)?;
@@ -589,7 +535,7 @@ fn client_config(layout: &Layout, token: &Token) -> kube::Config {
         .build()
         .unwrap_or_default();
     let mut config = kube::Config::new(uri);
-    config.root_cert_file = Some(layout.authority());
+    config.root_cert_file = Some(layout.certificate());
     config.auth_info.token = Some(token.reveal().to_owned().into());
     config.default_retry = false;
     config
@@ -624,9 +570,6 @@ async fn controllers(
 
 /// Waits until the API server takes requests of the administrator, while it still makes the default roles.
 async fn answering(layout: &Layout, admin: &Token) -> Result<(), ControlPlaneError> {
-    // It writes the certificate, its own and the authority's, before it listens.
-    poll(|| async { std::fs::read_to_string(layout.authority()).is_ok_and(|text| text.matches("END CERTIFICATE").count() == 2) })
-        .await;
     let client = client(client_config(layout, admin))?;
     let unneeded = ["rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes", "bootstrap-controller"];
     let path = format!("/readyz?exclude=poststarthook/{}", unneeded.join("&exclude=poststarthook/"));
@@ -649,6 +592,14 @@ async fn namespaced(layout: &Layout, admin: &Token, namespace: &str) -> Result<(
         poll(|| answers(&client, &path)).await;
     }
     Ok(())
+}
+
+/// Waits for what controllers put into each of the first namespaces, after which others may use the control plane.
+async fn prepared(layout: &Layout, admin: &Token) -> Result<Reusable, ControlPlaneError> {
+    for namespace in ["kube-node-lease", "kube-public", "kube-system"] {
+        namespaced(layout, admin, namespace).await?;
+    }
+    Reusable::new(&Etcd::on(layout.socket()), &layout.root).await
 }
 
 async fn answers(client: &kube::Client, path: &str) -> bool {
@@ -716,18 +667,4 @@ fn checked(arguments: &[String], output: &Output) -> Result<(), ControlPlaneErro
         arguments: arguments.join(" "),
         stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
-}
-
-/// A free port below the range that systems give to outgoing connections, so that it stays free while a server restarts.
-fn free_port() -> io::Result<u16> {
-    let mut last = io::Error::other("no free port");
-    for _ in 0..200 {
-        let random = RandomState::new().build_hasher().finish();
-        let port = 20_000 + u16::try_from(random % 12_000).unwrap_or_default();
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(_) => return Ok(port),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }

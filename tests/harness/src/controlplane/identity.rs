@@ -7,8 +7,12 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
 use ring::rand::{SecureRandom, SystemRandom};
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 
 /// A static user of the control plane, a member of `system:masters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +76,34 @@ impl std::fmt::Debug for Token {
 pub(crate) fn write_private(path: &Path, content: &str) -> io::Result<()> {
     let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
     io::Write::write_all(&mut file, content.as_bytes())
+}
+
+/// Writes the certificate of an API server on this machine, with that of an authority of its own behind it, and its key.
+pub(crate) fn write_certificates(certificate: &Path, private: &Path) -> io::Result<()> {
+    let (authority, own) = certificates().map_err(io::Error::other)?;
+    std::fs::write(certificate, format!("{}{authority}", own.cert.pem()))?;
+    write_private(private, &own.signing_key.serialize_pem())
+}
+
+/// The authority's certificate, and what it signed.
+fn certificates() -> Result<(String, CertifiedKey<KeyPair>), rcgen::Error> {
+    let named = |name: &str| {
+        let mut distinguished = DistinguishedName::new();
+        distinguished.push(DnType::CommonName, name);
+        distinguished
+    };
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name = named("pacer-harness");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let names = ["127.0.0.1", "localhost", "kubernetes.default.svc", "kubernetes"].map(str::to_owned);
+    let mut own = CertificateParams::new(names)?;
+    own.distinguished_name = named("kube-apiserver");
+    own.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let signing_key = KeyPair::generate()?;
+    let cert = own.signed_by(&signing_key, &authority)?;
+    Ok((authority.pem(), CertifiedKey { cert, signing_key }))
 }
 
 /// Writes the pair of keys that signs and verifies service account tokens.

@@ -179,7 +179,7 @@ async fn installation_with_every_value_set_starts_operator_and_webhook_server() 
     for namespace in ["elsewhere", "watched"] {
         world.plane.namespace(namespace).await?;
     }
-    let authority = std::fs::read_to_string(world.plane.directory().join("certificates/apiserver.crt"))?;
+    let authority = std::fs::read_to_string(world.plane.directory().join("apiserver.crt"))?;
     let authorities = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "github-ca", "namespace": "elsewhere"},
         "data": {"bundle.pem": authority},

@@ -34,14 +34,12 @@ impl Work {
         let is_over = facts.job_over.is_some_and(|over| over >= pod.created);
         let listed_busy = matches!(facts.remote, Remote::Online { flag: Flag::Busy, .. } | Remote::Offline { busy: true, .. });
         let idle = || Self { busy: Some(false), job: None };
-        match phase {
+        match phase.as_told(facts, now) {
             _ if facts.says_busy(now) => Self { busy: Some(true), job },
             // Whoever has one job and has had it works no more, whatever an older listing says.
             _ if facts.ephemeral && is_over => idle(),
             _ if listed_busy => Self { busy: Some(true), job },
             Phase::Idle(_) => idle(),
-            // A status is for people. Should it work, an event, its pod or the next listing says so.
-            Phase::Busy if facts.was_listed_idle(now) => idle(),
             Phase::Pending | Phase::Starting | Phase::Dead => Self::default(),
             Phase::Busy | Phase::Offline | Phase::Stopping if is_over => idle(),
             Phase::Busy | Phase::Offline | Phase::Stopping => said.clone(),
@@ -90,8 +88,7 @@ impl Turned {
 #[must_use]
 pub fn awaits_job(facts: &RunnerFacts, phase: Phase, queued: bool, now: Timestamp) -> Option<SignedDuration> {
     let began = facts.pod.as_ref().map(|pod| pod.ready_since.unwrap_or_else(|| pod.started_at()))?;
-    let has_none = matches!(phase, Phase::Idle(_)) || facts.was_listed_idle(now);
-    let may_get_one = facts.ephemeral && queued && has_none;
+    let may_get_one = facts.ephemeral && queued && matches!(phase.as_told(facts, now), Phase::Idle(_));
     if may_get_one { left(JOB_COMES, began, now) } else { None }
 }
 

@@ -42,6 +42,16 @@ impl Phase {
         !matches!(self, Self::Dead | Self::Stopping)
     }
 
+    /// The phase that people are told. One that was [listed idle](RunnerFacts::was_listed_idle) is not proved idle, which rules that stop runners need,
+    /// and it most likely is; should it work, an event, its pod or the next listing says so.
+    #[must_use]
+    pub fn as_told(self, facts: &RunnerFacts, now: Timestamp) -> Self {
+        match self {
+            Self::Busy if facts.was_listed_idle(now) => Self::Idle(Duration::ZERO),
+            phase => phase,
+        }
+    }
+
     /// Whether GitHub can hand it a job now, or has.
     #[must_use]
     pub fn is_online(self) -> bool {

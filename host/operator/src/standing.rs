@@ -41,16 +41,15 @@ pub enum State {
 
 impl State {
     fn of(facts: &RunnerFacts, phase: Phase, now: Timestamp) -> Self {
-        let lists_idle = matches!(phase, Phase::Idle(_)) || (phase == Phase::Busy && facts.was_listed_idle(now));
-        match phase {
+        match phase.as_told(facts, now) {
             Phase::Stopping => Self::Stopping,
             _ if facts.quarantined => Self::Quarantined,
             Phase::Pending => Self::Pending,
             Phase::Starting => Self::Starting,
             // It takes no other job, although GitHub lists it until its agent is gone.
-            Phase::Idle(_) | Phase::Busy if lists_idle && facts.ephemeral && facts.had_job => Self::Ended,
-            Phase::Idle(_) | Phase::Busy if lists_idle => Self::Idle,
-            Phase::Idle(_) | Phase::Busy => Self::Busy,
+            Phase::Idle(_) if facts.ephemeral && facts.had_job => Self::Ended,
+            Phase::Idle(_) => Self::Idle,
+            Phase::Busy => Self::Busy,
             Phase::Offline => Self::Offline,
             Phase::Dead => Self::Ended,
         }

@@ -200,7 +200,7 @@ impl Runners {
     /// As the controller of the set counts them now; its status says so a while later.
     fn counted(summary: &FleetSummary) -> Self {
         let i32_of = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-        let (Replicas { total, running }, counts) = (Replicas::of(&summary.counts, summary.dead), &summary.counts);
+        let (Replicas { total, running }, counts) = (Replicas::of(&summary.told, summary.dead), &summary.told);
         Self {
             total: i32_of(total),
             running: i32_of(running),

@@ -34,6 +34,8 @@ pub struct FleetSummary {
     pub present: u32,
     /// Runners by phase, without those that are over.
     pub counts: Counts,
+    /// The same by the phase that people are [told](pacer_core::phase::Phase::as_told).
+    pub told: Counts,
     /// Names of those that `counts` has and that are not on their way out.
     pub unfinished: Arc<[String]>,
     /// Those that wait for room in the cluster.

@@ -12,6 +12,7 @@ use pacer_cluster::object::Uid;
 use pacer_core::facts::RunnerFacts;
 use pacer_core::fleet::{self, Member, Plan};
 use pacer_core::phase::{self, Assessment, Phase, assess};
+use pacer_core::policy::Counts;
 use pacer_core::replacement::{ReplacementHold, Replicas};
 use pacer_core::rollout::Leaving;
 use pacer_core::room::NoRoom;
@@ -26,6 +27,7 @@ use crate::target::owner_of;
 use crate::usage::{Look, Pool};
 
 /// Everything known about the runners.
+#[derive(Default)]
 pub(crate) struct Fleet {
     /// The Runner objects, in the order of `members`.
     pub(super) runners: Vec<Arc<Runner>>,
@@ -68,6 +70,11 @@ impl Fleet {
         ends.min().map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())
     }
 
+    /// Runners by the phase that people are told, without those that are over.
+    pub(super) fn told(&self, now: Timestamp) -> Counts {
+        phase::counts(self.members.iter().map(|(facts, assessment)| assessment.phase.as_told(facts, now)))
+    }
+
     /// For those who scale the RunnerReplicaSet and roll it out.
     pub(super) fn summary(&self, set: &RunnerReplicaSet, hold: &ReplacementHold, now: Timestamp) -> FleetSummary {
         let assessments = || self.members.iter().map(|(_, assessment)| assessment);
@@ -82,6 +89,7 @@ impl Fleet {
             dead: count(assessments().filter(|assessment| assessment.phase == Phase::Dead)),
             present: count(assessments()).saturating_add(self.in_flight),
             counts: phase::counts(assessments().map(|assessment| assessment.phase)),
+            told: self.told(now),
             unfinished: self.unfinished(),
             no_room: NoRoom::among(assessments()),
             finished: hold.finished(),
@@ -250,6 +258,8 @@ impl ReplicaSets {
 
 #[cfg(test)]
 mod tests {
+    use pacer_core::facts::{Flag, Remote};
+
     use super::*;
 
     fn member(online: bool, registered: bool) -> [(RunnerFacts, Assessment); 1] {
@@ -277,6 +287,18 @@ mod tests {
             assert_eq!(memo.registering.holds(), expected, "{what}");
             memo.registering.ended_unseen(u32::MAX);
         }
+    }
+
+    #[test]
+    fn runner_whose_listing_is_old_is_told_as_idle_and_counted_as_busy() {
+        let with = |flag| {
+            let [(facts, assessment)] = member(true, true);
+            (RunnerFacts { remote: Remote::Online { id: 7, flag }, ..facts }, assessment)
+        };
+        let fleet = Fleet { members: vec![with(Flag::Stale), with(Flag::Busy)], ..Fleet::default() };
+        let summary = fleet.summary(&RunnerReplicaSet::default(), &ReplacementHold::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(summary.counts, Counts { busy: 2, ..Counts::default() });
+        assert_eq!(summary.told, Counts { busy: 1, idle: 1, ..Counts::default() });
     }
 
     fn starts(seen: &[(bool, bool)]) -> Vec<bool> {

@@ -13,7 +13,7 @@ use pacer_api::{RunnerReplicaSet, RunnerReplicaSetStatus};
 use pacer_cluster::answer::status;
 use pacer_cluster::events::Reason;
 use pacer_cluster::status::{Turn, Weight, merge_patch};
-use pacer_core::phase::{self, Phase};
+use pacer_core::phase::Phase;
 use pacer_core::tenancy::Refusal;
 
 use super::observe::Fleet;
@@ -107,11 +107,10 @@ impl ReplicaSets {
 
 fn compute(of: Subject<'_>, fleet: &Fleet, trouble: Option<&Trouble>, old: &RunnerReplicaSetStatus) -> RunnerReplicaSetStatus {
     let (set, now) = (of.set, of.clock.now);
-    let phases = || fleet.members.iter().map(|(_, assessment)| assessment.phase);
-    let counts = phase::counts(phases());
-    let dead = u32::try_from(phases().filter(|phase| *phase == Phase::Dead).count()).unwrap_or(u32::MAX);
+    let counts = fleet.told(now);
+    let dead = fleet.members.iter().filter(|(_, assessment)| assessment.phase == Phase::Dead).count();
     let i32_of = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-    let Replicas { total, running } = Replicas::of(&counts, dead);
+    let Replicas { total, running } = Replicas::of(&counts, u32::try_from(dead).unwrap_or(u32::MAX));
     let attempts = Some(fleet.attempts).filter(|attempts| *attempts > 0);
     let mut new = old.clone();
     new.replicas = Some(i32_of(total));

@@ -29,14 +29,13 @@ reports() {
   fi
 }
 
-# What cargo does for a test, without cargo.
-of_cargo() {
-  local executable
+# What cargo does for a test, without cargo; in a shell of its own, since whoever calls it stays where it is.
+of_cargo() (
   executable=$(sed -n "s|^ *Executable tests/$1\.rs (\(.*\))$|\1|p" target/suites/executables)
   executable=$(realpath "$executable")
   cd tests/suites
   CARGO_MANIFEST_DIR=$PWD "$executable" "${@:2}"
-}
+)
 
 run() { reports "suite $1${2:+ $2}" "$1${2:-}" of_cargo "$1" --test-threads="${SUITE_THREADS:-2}" ${2:-}; }
 export -f reports of_cargo run

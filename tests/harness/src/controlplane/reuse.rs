@@ -5,7 +5,7 @@
 //! watches, as of every write, and hands it on. What can't be undone so ends the control plane instead: see [`Changes::are_undone_by_deletion`].
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child as Process, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -227,11 +227,10 @@ fn lists_of(discovered: &Value) -> Vec<String> {
 
 /// A process that removes a directory when this one ends, however it does: nobody drops what waits for a test that never comes.
 #[derive(Debug)]
-pub(super) struct Remover(Process);
+struct Remover(Process);
 
 impl Remover {
-    pub(super) fn of(directory: &Path) -> io::Result<Self> {
-        let directory: PathBuf = directory.to_owned();
+    fn of(directory: &Path) -> io::Result<Self> {
         // It reads until the other end of its input is closed, which the system does for a process that is gone.
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "read -r never; rm -rf \"$1\"", "remover"]).arg(directory);

@@ -11,8 +11,8 @@ WASM_TARGET := wasm32-unknown-unknown
 # CI must build what is locked; a developer may be about to change it.
 LOCKED := $(if $(CI),--locked,)
 # Tests of a suite at a time, and suites at a time: each test has a control plane of its own, and waits for much of its time.
-SUITE_THREADS := 2
-SUITES_AT_ONCE := 5
+SUITE_THREADS := 3
+SUITES_AT_ONCE := 4
 BIN := $(CURDIR)/target/debug
 # Platform of the image and of the release, by the names that images have: ARCH=arm64 is built on amd64 with Debian's gcc-aarch64-linux-gnu, and run
 # where qemu-aarch64-static is installed.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, then the tests of TIMED that
-# are ignored before, since they bound seconds, and then the suites of QUIETEST two at a time. Suites wait for much of their time: five at once keep two
-# cores busy, and the make targets BESIDE take what is left of them, before the suites that bound seconds begin. What each says is in target/suites; what
+# are ignored before, since they bound seconds, and then the suites of QUIETEST two at a time. Tests wait for much of their time: SUITE_THREADS of each
+# suite at a time keep two cores busy, and the make targets BESIDE take what is left of them, before the suites that bound seconds begin. What each says is in target/suites; what
 # a failed one says is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the numbers that were
 # recorded. Those of ALONE, TIMED and QUIETEST do not: they bound requests and seconds, and a recorder reads the nodes that have runners.
 set -euo pipefail
@@ -37,7 +37,7 @@ of_cargo() (
   CARGO_MANIFEST_DIR=$PWD "$executable" "${@:2}"
 )
 
-run() { reports "suite $1${2:+ $2}" "$1${2:-}" of_cargo "$1" --test-threads="${SUITE_THREADS:-2}" ${2:-}; }
+run() { reports "suite $1${2:+ $2}" "$1${2:-}" of_cargo "$1" --test-threads="${SUITE_THREADS:-3}" ${2:-}; }
 export -f reports of_cargo run
 
 # The least of priorities: no suite waits for it.
@@ -46,9 +46,11 @@ if [[ -n ${BESIDE:-} ]]; then
   (SECONDS=0 && reports "$BESIDE" beside nice -n 19 env -u MAKEFLAGS -u MAKELEVEL make $BESIDE) &
   beside=$!
 fi
-printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-5}" -I{} bash -c 'run {}'
+printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-4}" -I{} bash -c 'run {}'
 export -n PACER_TRACES PACER_CONTROLPLANES
 [[ -z $beside ]] || wait "$beside"
+# Their bounds hold beside one other test.
+export SUITE_THREADS=2
 printf '%s\n' ${ALONE:-} | xargs -r -I{} bash -c 'run {}'
 printf '%s\n' ${TIMED:-} | xargs -r -I{} bash -c 'run {} --ignored'
 printf '%s\n' ${QUIETEST:-} | xargs -r -P 2 -I{} bash -c 'run {}'

@@ -16,7 +16,8 @@ use tokio::sync::broadcast;
 /// Which keys an object is found by.
 pub type Keys<K, Key> = fn(&K) -> Vec<Key>;
 
-type Entries<K, Key> = HashMap<Key, HashSet<ObjectRef<K>>>;
+/// Whatever number of keys an object has, its name is kept once.
+type Entries<K, Key> = HashMap<Key, HashSet<Arc<ObjectRef<K>>>>;
 
 /// Changes that a reader may be behind before it has to read everything again.
 const BEHIND: usize = 512;
@@ -94,7 +95,7 @@ where
     #[must_use]
     pub fn get(&self, key: &Key) -> Vec<Arc<K>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.get(key).into_iter().flatten().filter_map(|object| self.store.get(object)).collect()
+        entries.get(key).into_iter().flatten().filter_map(|object| self.store.get(object.as_ref())).collect()
     }
 }
 
@@ -148,33 +149,45 @@ where
         let mut entries = self.index.entries.write().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Apply(object) => {
-                let named = ObjectRef::from_obj(object);
+                let named = named(object);
                 let keys = (self.keys)(object);
                 if let Some(before) = self.index.store.get(&named) {
                     let gone = (self.keys)(&before).into_iter().filter(|key| !keys.contains(key));
                     gone.for_each(|key| remove(&mut entries, &key, &named));
                 }
-                add(&mut entries, keys, &named);
+                add(&mut entries, keys, named);
             }
             Event::Delete(object) => {
-                let named = ObjectRef::from_obj(object);
+                let named = named(object);
                 let before = self.index.store.get(&named).map(|before| (self.keys)(&before)).unwrap_or_default();
                 before.into_iter().chain((self.keys)(object)).for_each(|key| remove(&mut entries, &key, &named));
             }
             Event::Init => self.listed.clear(),
-            Event::InitApply(object) => add(&mut self.listed, (self.keys)(object), &ObjectRef::from_obj(object)),
+            Event::InitApply(object) => add(&mut self.listed, (self.keys)(object), named(object)),
             Event::InitDone => *entries = std::mem::take(&mut self.listed),
         }
     }
 }
 
-fn add<K, Key>(entries: &mut Entries<K, Key>, keys: Vec<Key>, object: &ObjectRef<K>)
+/// Without its UID and its version, which nothing is looked up by.
+fn named<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRef<K> {
+    let metadata = object.meta();
+    let name = ObjectRef::new(metadata.name.as_deref().unwrap_or_default());
+    match &metadata.namespace {
+        Some(namespace) => name.within(namespace),
+        None => name,
+    }
+}
+
+fn add<K, Key>(entries: &mut Entries<K, Key>, keys: Vec<Key>, object: ObjectRef<K>)
 where
     K: Resource<DynamicType = ()> + 'static,
     Key: Eq + Hash,
 {
+    let object = Arc::new(object);
     for key in keys {
-        entries.entry(key).or_default().insert(object.clone());
+        // One that is there stays, and its other keys share it.
+        entries.entry(key).or_default().insert(Arc::clone(&object));
     }
 }
 

@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use pacer_api::RunnerSpec;
 use pacer_api::names::{RUNNER_CONTAINER, annotation};
 use pacer_cluster::object::Uid;
 use pacer_core::allowed::Allowed;
-use pacer_core::facts::RunnerFacts;
+use pacer_core::facts::{PodPhase, RunnerFacts};
 use pacer_core::last_job;
 use pacer_core::node::NodeFacts;
 use pacer_core::phase::Assessment;
@@ -24,6 +23,7 @@ use pacer_core::reads::{Fact, Reads};
 
 use crate::failures::FailureLog;
 use crate::published::PoolReports;
+use crate::runner_pod::RunnerPod;
 use crate::stores::Stores;
 use crate::target::{Target, TargetRef};
 
@@ -183,14 +183,13 @@ impl FactSources {
 }
 
 /// Pods of runners of other pools that are not over, by node.
-fn neighbours(pods: &[Arc<Pod>], to: Audience<'_>) -> HashMap<String, u32> {
+fn neighbours(pods: &[Arc<RunnerPod>], to: Audience<'_>) -> HashMap<String, u32> {
     let own: HashSet<&str> = to.members.iter().map(|(facts, _)| facts.name.as_str()).collect();
     let mut counts = HashMap::new();
     for pod in pods {
-        let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) else { continue };
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let Some(node) = &pod.facts.node else { continue };
         let is_own = pod.metadata.namespace.as_deref() == Some(to.namespace) && own.contains(pod.name_any().as_str());
-        if !is_own && !matches!(phase, Some("Succeeded" | "Failed")) {
+        if !is_own && !matches!(pod.facts.phase, PodPhase::Succeeded | PodPhase::Failed) {
             let count: &mut u32 = counts.entry(node.clone()).or_default();
             *count = count.saturating_add(1);
         }
@@ -205,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(namespace: &str, name: &str, node: Option<&str>, phase: &str) -> Arc<Pod> {
+    fn pod(namespace: &str, name: &str, node: Option<&str>, phase: &str) -> Arc<RunnerPod> {
         let pod = json!({
             "metadata": {"namespace": namespace, "name": name},
             "spec": {"nodeName": node, "containers": []},

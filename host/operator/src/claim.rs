@@ -27,7 +27,6 @@ use pacer_core::claim::{Claim, Condition, Held};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::observe::pod;
 use crate::published::IN_FLIGHT;
 use crate::removal::Removals;
 use crate::settings::Settings;
@@ -128,8 +127,7 @@ impl Claims {
     fn standing(&self, namespace: &str, holder: &str) -> Held {
         let runner = self.cluster.stores.runners.get(&ObjectRef::new(holder).within(namespace));
         let pod = self.cluster.stores.pods.get(&ObjectRef::new(holder).within(namespace));
-        let facts = pod.as_deref().map(|pod| pod::facts(pod, false));
-        match (runner, facts) {
+        match (runner, pod.as_ref().map(|pod| &pod.facts)) {
             (None, None) => Held::Free,
             (_, Some(pod)) if pod.stopped() || pod.deleting.is_some() => Held::Ending,
             (Some(runner), None) if self.removals.is_leaving(&runner) => Held::Ending,

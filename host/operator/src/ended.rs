@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use pacer_api::{Runner, RunnerReplicaSet};
@@ -15,7 +14,7 @@ use pacer_cluster::owner::controller;
 use pacer_core::facts::PodFacts;
 use pacer_core::recovery;
 
-use crate::observe::pod;
+use crate::runner_pod::RunnerPod;
 use crate::stores::Stores;
 
 /// For how long an end is remembered: GitHub finds a lost runner after some ten minutes, and the event that its job has failed may be the first one that
@@ -50,12 +49,11 @@ pub(crate) struct EndedPods(Arc<Mutex<HashMap<Uid, Vec<EndedPod>>>>);
 
 impl EndedPods {
     /// Takes note of a pod that changed or is gone. Those that prove nothing are nobody's concern.
-    pub(crate) fn note(&self, stores: &Stores, object: &Pod, now: Clock) {
+    pub(crate) fn note(&self, stores: &Stores, object: &RunnerPod, now: Clock) {
         let namespace = object.namespace().unwrap_or_default();
         let stored = stores.pods.get(&ObjectRef::new(&object.name_any()).within(&namespace));
         let gone = stored.is_none_or(|stored| stored.uid() != object.uid());
-        let facts = pod::facts(object, false);
-        if recovery::proof(&facts, gone).is_none() {
+        if recovery::proof(&object.facts, gone).is_none() {
             return;
         }
         let Some(owner) = controller::<Runner>(object) else { return };
@@ -64,7 +62,7 @@ impl EndedPods {
             return;
         }
         let Some(set) = controller::<RunnerReplicaSet>(&*runner).and_then(|set| Uid::new(set.uid)) else { return };
-        self.keep(&set, owner.name, facts, gone, now);
+        self.keep(&set, owner.name, object.facts.clone(), gone, now);
     }
 
     /// Takes note of a pod that is over, of which the caller knows more than its object says.

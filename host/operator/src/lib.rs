@@ -36,6 +36,7 @@ mod refusal;
 pub mod removal;
 pub mod replicaset;
 pub mod runner;
+pub mod runner_pod;
 pub mod settings;
 pub mod snapshot;
 pub mod standing;

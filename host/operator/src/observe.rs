@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
@@ -24,14 +23,13 @@ use pacer_github::runner_list::RunnerListView;
 
 use self::node::{NodeState, Nodes};
 use crate::access::Access;
-use crate::arc::finalizer;
 use crate::error::Error;
 use crate::published::{IN_FLIGHT, Published};
 use crate::removal::{Removals, Removed};
+use crate::runner_pod::RunnerPod;
 use crate::stores::Stores;
 
 pub mod node;
-pub mod pod;
 
 /// What earlier observations of a runner found out. Recorded by the Runner controller alone: whoever else observes sees the same.
 #[derive(Clone, Debug, Default)]
@@ -178,7 +176,7 @@ pub struct Sources<'a> {
     /// UID of the Runner.
     pub uid: &'a Uid,
     /// Pod with the Runner's name, if there is one; it counts only if this Runner owns it.
-    pub pod: Option<&'a Pod>,
+    pub pod: Option<&'a RunnerPod>,
     /// Its node was looked at just now; none when there was no reason to.
     pub node: Option<NodeState>,
     /// The newest listing of its scope.
@@ -204,10 +202,10 @@ pub fn runner(runner: &Runner, sources: Sources<'_>, clock: Clock) -> Observed {
     let name = runner.name_any();
     let pod = pod.filter(|pod| is_owned(&pod.metadata, uid));
     let status = runner.status.as_ref();
-    let noted = pod.and_then(finalizer::runner_id);
+    let noted = pod.and_then(|pod| pod.runner_id);
     let mut seen = known.seen.clone();
     seen.node_gone = node.map_or(seen.node_gone, |node| node == NodeState::Gone);
-    let mut pod = pod.map(|pod| pod::facts(pod, seen.node_gone));
+    let mut pod = pod.map(|pod| PodFacts { node_gone: seen.node_gone, ..pod.facts.clone() });
     if let (Some(pod), Some(NodeState::Silent { since })) = (&mut pod, node) {
         pod.worker = Worker::Unknown;
         pod.silent_since.get_or_insert(since);
@@ -392,7 +390,7 @@ impl Observer {
         // What a job may have written counts for nothing.
         let claimed = known_id(runner).filter(|_| !self.hooked);
         Namesake {
-            known_id: known.seen.known_id.or(claimed).or_else(|| pod.as_deref().and_then(finalizer::runner_id)),
+            known_id: known.seen.known_id.or(claimed).or_else(|| pod.as_deref().and_then(|pod| pod.runner_id)),
             has_pod: pod.is_some(),
             ..namesake_of(runner, uid)
         }
@@ -400,14 +398,20 @@ impl Observer {
 
     /// Looks at the node of a pod that stopped reporting or does not end: only a node that is gone ends a job without a word from GitHub.
     /// None where there is no reason to ask.
-    async fn node_of(&self, pod: &Pod, seen: &Seen, runner_list: Option<&RunnerListView>, clock: Clock) -> Option<NodeState> {
-        let facts = pod::facts(pod, false);
+    async fn node_of(
+        &self,
+        pod: &RunnerPod,
+        seen: &Seen,
+        runner_list: Option<&RunnerListView>,
+        clock: Clock,
+    ) -> Option<NodeState> {
+        let facts = &pod.facts;
         let late = |deleting| Duration::try_from(clock.now.duration_since(deleting)).unwrap_or_default();
         let overdue = facts.deleting.is_some_and(|deleting| late(deleting) > END_PATIENCE);
         // The node life-cycle controller says nothing of a pod that was not ready before: then GitHub's loss of contact is the only sign.
         let is_out_of_contact = |view: &RunnerListView| {
             let mut seen = seen.clone();
-            seen.see_pod(Some(&facts), clock.instant);
+            seen.see_pod(Some(facts), clock.instant);
             seen.is_listed_after(view, CONTACT_PATIENCE, clock.instant)
                 && !view.get(&pod.name_any()).is_some_and(|entry| entry.online)
         };
@@ -536,11 +540,6 @@ mod tests {
 
     use super::*;
 
-    fn facts(status: &serde_json::Value) -> PodFacts {
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u"}, "status": status})).unwrap();
-        pod::facts(&pod, false)
-    }
-
     fn alone<'a>(uid: &'a Uid, known: &'a Known) -> Sources<'a> {
         Sources {
             uid,
@@ -611,80 +610,5 @@ mod tests {
             let sources = Sources { runner_list: Some(&view), ..alone(&uid, &known) };
             assert_eq!(super::runner(&runner, sources, Clock::read()).facts.remote.id(), expected, "{what}");
         }
-    }
-
-    #[test]
-    fn a_pod_shows_its_worker_when_the_operators_probe_looks_for_it() {
-        let (before, started, after) = ("2026-03-01T08:00:00Z", "2026-03-01T08:00:05Z", "2026-03-01T08:01:00Z");
-        let absent = |since: Option<&str>| Worker::Absent { since: since.map(|since| since.parse().unwrap()) };
-        let unready = |since: &str| json!({"status": "False", "reason": "ContainersNotReady", "lastTransitionTime": since});
-        for (what, ours, ready, condition, expected) in [
-            ("idle", true, true, json!({"status": "True", "lastTransitionTime": after}), absent(Some(after))),
-            ("at work", true, false, unready(after), Worker::Running),
-            ("never ready: it can't be looked into", true, false, unready(before), Worker::Unknown),
-            ("another container is not ready", true, true, unready(before), absent(None)),
-            ("the node is silent", true, true, json!({"status": "False", "lastTransitionTime": after}), Worker::Unknown),
-            ("silent, later", true, true, json!({"status": "Unknown", "lastTransitionTime": after}), Worker::Unknown),
-            ("somebody else's probe", false, true, json!({"status": "True", "lastTransitionTime": after}), Worker::Unknown),
-        ] {
-            let mut condition = condition;
-            condition.as_object_mut().unwrap().insert("type".to_owned(), json!("Ready"));
-            let annotations = if ours { json!({annotation::WORKER_PROBE: "true"}) } else { json!({}) };
-            let pod: Pod = serde_json::from_value(json!({
-                "metadata": {"name": "a", "uid": "u", "annotations": annotations},
-                "status": {"phase": "Running", "conditions": [condition], "containerStatuses": [{
-                    "name": "runner", "ready": ready, "image": "", "imageID": "", "restartCount": 0,
-                    "state": {"running": {"startedAt": started}},
-                }]},
-            }))
-            .unwrap();
-            let mut trimmed = pod.clone();
-            crate::stores::trim_pod(&mut trimmed);
-            assert_eq!((pod::facts(&pod, false).worker, pod::facts(&trimmed, false).worker), (expected, expected), "{what}");
-        }
-    }
-
-    #[test]
-    fn pod_never_started_when_it_failed_and_no_runner_container_ran() {
-        let runner = |state: serde_json::Value, restarts: i32| json!([{"name": "runner", "ready": false, "image": "", "imageID": "", "restartCount": restarts, "state": state}]);
-        let ended = json!({"terminated": {"exitCode": 1}});
-        let waiting = json!({"waiting": {"reason": "PodInitializing"}});
-        let docker = json!([{"name": "docker", "ready": true, "image": "", "imageID": "", "restartCount": 0, "state": ended}]);
-        for (what, phase, containers, expected) in [
-            ("refused", "Failed", json!([]), true),
-            ("init container failed", "Failed", runner(waiting.clone(), 0), true),
-            ("only a sidecar ran", "Failed", docker, true),
-            ("ended", "Failed", runner(ended, 0), false),
-            ("between two starts", "Failed", runner(waiting.clone(), 2), false),
-            ("still starting", "Pending", runner(waiting, 0), false),
-            ("done", "Succeeded", json!([]), false),
-        ] {
-            let status = json!({"phase": phase, "reason": "OutOfcpu", "containerStatuses": containers});
-            let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a"}, "status": status})).unwrap();
-            assert_eq!(pod::facts(&pod, false).never_started, expected, "{what}");
-            crate::stores::trim_pod(&mut pod);
-            assert_eq!(pod::facts(&pod, false).never_started, expected, "{what}, as it is stored");
-        }
-    }
-
-    #[test]
-    fn a_pod_is_silent_when_its_node_is_not_when_its_containers_say_so() {
-        let at = "2026-03-01T08:00:00Z";
-        let silent = Some(at.parse().unwrap());
-        for (ready, reason, expected) in [
-            ("True", None, None),
-            ("Unknown", None, silent),
-            ("Unknown", Some("NodeStatusUnknown"), silent),
-            ("False", None, silent),
-            ("False", Some(""), silent),
-            ("False", Some("ContainersNotReady"), None),
-            ("False", Some("ReadinessGatesNotReady"), None),
-            ("False", Some("PodCompleted"), None),
-        ] {
-            let condition = json!({"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": at});
-            let facts = facts(&json!({"phase": "Running", "conditions": [condition]}));
-            assert_eq!(facts.silent_since, expected, "Ready={ready} reason={reason:?}");
-        }
-        assert_eq!(facts(&json!({"phase": "Pending"})).silent_since, None);
     }
 }

@@ -21,8 +21,8 @@ use pacer_github::Removal;
 
 use crate::access::Access;
 use crate::error::Error;
-use crate::observe::pod;
 use crate::published::Owned;
+use crate::runner_pod::RunnerPod;
 
 /// What this process has done to remove one runner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,12 +107,12 @@ impl Removals {
         if !of.facts.needs_look(now) {
             return Ok(false);
         }
-        let live = live::object::<Pod>(&self.client, of.namespace, &of.facts.name).await?;
+        let live = live::object::<RunnerPod>(&self.client, of.namespace, &of.facts.name).await?;
         let own = live.filter(|live| is_owned(&live.metadata, of.uid));
         // Of a node that was found silent nothing new shows in the pod, and what the kubelet saw last is believed only until the job counts as lost.
         let silent_since = of.facts.pod.as_ref().and_then(|pod| pod.silent_since);
         Ok(own.is_some_and(|live| {
-            let mut pod = pod::facts(&live, false);
+            let mut pod = live.facts;
             pod.silent_since = pod.silent_since.or(silent_since);
             RunnerFacts { pod: Some(pod), ..of.facts.clone() }.works(now)
         }))

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::core::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
@@ -16,11 +16,12 @@ use pacer_api::{
 use pacer_cluster::index::Index;
 use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
-use pacer_cluster::watch::{Filled, trim, trim_metadata};
+use pacer_cluster::watch::{Filled, trim};
 use pacer_core::scope::Scope;
 use pacer_demand::receiver;
 
 use crate::pod::{GeneratedAccess, SharedAccount, is_registration_only};
+use crate::runner_pod::RunnerPod;
 use crate::target::{Target, TargetRef, owner_of};
 
 /// One store per watched kind, and indexes of its objects.
@@ -28,8 +29,8 @@ use crate::target::{Target, TargetRef, owner_of};
 pub struct Stores {
     /// Runners; parts of specs that many of them have in common are kept once.
     pub runners: Store<Runner>,
-    /// Runner pods, without the parts nobody reads.
-    pub pods: Store<Pod>,
+    /// Pods of runners.
+    pub pods: Store<RunnerPod>,
     /// RunnerReplicaSets, owned by a target or not.
     pub sets: Store<RunnerReplicaSet>,
     /// RunnerDeployments.
@@ -45,7 +46,7 @@ pub struct Stores {
     /// Runners by what others know of them.
     pub(crate) runners_by: Index<Runner, RunnerKey>,
     /// Pods by the RunnerSet that they are of.
-    pub(crate) pods_by: Index<Pod, RunnerSetKey>,
+    pub(crate) pods_by: Index<RunnerPod, RunnerSetKey>,
     /// Sets by what owns them.
     pub(crate) sets_by: Index<RunnerReplicaSet, SetKey>,
     /// Deployments by their namespace.
@@ -108,10 +109,19 @@ pub(crate) fn set_keys(set: &RunnerReplicaSet) -> Vec<SetKey> {
     vec![owner_of(set).map_or_else(alone, |owner| SetKey::Owner(owner.uid))]
 }
 
-/// See [`RunnerSetKey`].
-pub(crate) fn runner_set_key<K: Resource>(object: &K) -> Vec<RunnerSetKey> {
-    let name = object.labels().get(label::RUNNER_SET_NAME).cloned();
-    name.map(|name| RunnerSetKey { namespace: object.namespace().unwrap_or_default(), name }).into_iter().collect()
+/// See [`Stores::pods_by`].
+pub(crate) fn pod_keys(pod: &RunnerPod) -> Vec<RunnerSetKey> {
+    runner_set_key(pod, pod.runner_set.as_ref())
+}
+
+/// See [`Stores::claims_by`].
+pub(crate) fn claim_keys(claim: &PersistentVolumeClaim) -> Vec<RunnerSetKey> {
+    runner_set_key(claim, claim.labels().get(label::RUNNER_SET_NAME))
+}
+
+fn runner_set_key<K: Resource>(object: &K, name: Option<&String>) -> Vec<RunnerSetKey> {
+    let key = name.map(|name| RunnerSetKey { namespace: object.namespace().unwrap_or_default(), name: name.clone() });
+    key.into_iter().collect()
 }
 
 /// The namespace of an object.
@@ -187,7 +197,7 @@ impl Stores {
 
     /// Pods that name a RunnerSet, whether that exists or not.
     #[must_use]
-    pub fn pods_of_runner_set(&self, namespace: &str, name: &str) -> Vec<Arc<Pod>> {
+    pub fn pods_of_runner_set(&self, namespace: &str, name: &str) -> Vec<Arc<RunnerPod>> {
         self.pods_by.get(&RunnerSetKey { namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
@@ -226,7 +236,7 @@ impl Stores {
         let of_sets = sets.filter(|one| needs(&one.spec.template.spec));
         let pods = self.pods.state().into_iter().filter(|pod| is_asked_for(&pod.metadata));
         let of_pods = pods.filter_map(|pod| {
-            let account = pod.spec.as_ref()?.service_account_name.clone()?;
+            let account = pod.service_account.clone()?;
             Some((pod.namespace().unwrap_or_default(), account))
         });
         of_deployments
@@ -339,54 +349,6 @@ fn shared_account(set: &RunnerReplicaSet) -> SharedAccount {
 
 fn is_owned_by<O: Resource<DynamicType = ()>>(runner: &Runner, owner: &Uid) -> bool {
     controller::<O>(runner).is_some_and(|found| found.uid == owner.as_str())
-}
-
-/// Drops what no decision reads: a pod is some 10 KiB, of which facts need a few hundred bytes.
-pub fn trim_pod(pod: &mut Pod) {
-    trim_metadata(&mut pod.metadata);
-    // ARC's note of GitHub's id, on pods that it made; ours, on those whose readiness tells of a worker process.
-    let read = [annotation::RUNNER_ID, annotation::WORKER_PROBE];
-    if let Some(annotations) = &mut pod.metadata.annotations {
-        annotations.retain(|name, _| read.contains(&name.as_str()));
-    }
-    pod.metadata.annotations.take_if(|annotations| annotations.is_empty());
-    let set = pod.metadata.labels.take().and_then(|mut all| all.remove_entry(label::RUNNER_SET_NAME));
-    pod.metadata.labels = set.map(|set| [set].into());
-    if let Some(spec) = &mut pod.spec {
-        let node_name = spec.node_name.take();
-        // Those that the operator makes are kept while a pod uses them.
-        let service_account_name = spec.service_account_name.take().filter(|name| name != "default");
-        *spec = k8s_openapi::api::core::v1::PodSpec { node_name, service_account_name, ..Default::default() };
-    }
-    if let Some(status) = &mut pod.status {
-        let conditions = status.conditions.take().map(|mut conditions| {
-            conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled" | "DisruptionTarget"));
-            conditions.shrink_to_fit();
-            conditions
-        });
-        let containers = status.container_statuses.take().map(|mut containers| {
-            containers.retain(|container| container.name == pacer_api::names::RUNNER_CONTAINER);
-            for container in &mut containers {
-                *container = k8s_openapi::api::core::v1::ContainerStatus {
-                    name: std::mem::take(&mut container.name),
-                    ready: container.ready,
-                    restart_count: container.restart_count,
-                    state: container.state.take(),
-                    ..Default::default()
-                };
-            }
-            containers.shrink_to_fit();
-            containers
-        });
-        *status = k8s_openapi::api::core::v1::PodStatus {
-            conditions,
-            container_statuses: containers,
-            phase: status.phase.take(),
-            reason: status.reason.take(),
-            message: status.message.take(),
-            ..Default::default()
-        };
-    }
 }
 
 /// Drops what no decision reads: of a claim only its metadata and its phase.

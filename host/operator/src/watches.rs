@@ -1,7 +1,7 @@
 //! One watch per kind: each fills a store and tells of changes.
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Client, Resource};
@@ -9,15 +9,16 @@ use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::watch::{Changes, Filled, Range, trim, watch_with_index};
 
+use crate::runner_pod::RunnerPod;
 use crate::stores::{
-    CommonParts, Stores, autoscaler_keys, namespace_key, runner_keys, runner_set_key, set_keys, trim_claim, trim_pod,
+    CommonParts, Stores, autoscaler_keys, claim_keys, namespace_key, pod_keys, runner_keys, set_keys, trim_claim,
 };
 use crate::tenancy::Tenancies;
 
 /// The watches, not yet running.
 pub struct Watches {
     pub(crate) runners: Changes<Runner>,
-    pub(crate) pods: Changes<Pod>,
+    pub(crate) pods: Changes<RunnerPod>,
     pub(crate) sets: Changes<RunnerReplicaSet>,
     pub(crate) deployments: Changes<RunnerDeployment>,
     pub(crate) runner_sets: Changes<RunnerSet>,
@@ -77,7 +78,7 @@ pub fn watches(client: &Client, range: Range<'_>, tenancies: &Tenancies) -> (Wat
     let all = watcher::Config::default;
     let (runner_store, runners_by, runners) = watch_with_index(client, range, all(), trim_runner, runner_keys, &mut filled);
     let only_runner_pods = all().labels(label::RUNNER_POD);
-    let (pod_store, pods_by, pods) = watch_with_index(client, range, only_runner_pods, trim_pod, runner_set_key, &mut filled);
+    let (pod_store, pods_by, pods) = watch_with_index(client, range, only_runner_pods, |_| {}, pod_keys, &mut filled);
     let (set_store, sets_by, sets) = watch_with_index(client, range, all(), trim, set_keys, &mut filled);
     let (deployment_store, deployments_by, deployments) =
         watch_with_index(client, range, all(), trim, namespace_key, &mut filled);
@@ -85,7 +86,7 @@ pub fn watches(client: &Client, range: Range<'_>, tenancies: &Tenancies) -> (Wat
         watch_with_index(client, range, all(), trim, namespace_key, &mut filled);
     let only_claims_of_sets = all().labels(label::RUNNER_SET_NAME);
     let (claim_store, claims_by, claims) =
-        watch_with_index(client, range, only_claims_of_sets, trim_claim, runner_set_key, &mut filled);
+        watch_with_index(client, range, only_claims_of_sets, trim_claim, claim_keys, &mut filled);
     let (autoscaler_store, autoscalers_by, autoscalers) =
         watch_with_index(client, range, all(), trim, autoscaler_keys, &mut filled);
     let (job_ledger_store, job_ledgers_by, job_ledgers) =

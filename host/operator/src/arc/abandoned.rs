@@ -22,11 +22,12 @@ use pacer_core::stop::{self, Step, WaitReason};
 use pacer_github::Removal;
 use pacer_github::runner_list::Haste;
 
-use super::finalizer::{free, is_held, runner_id};
+use super::finalizer::{free, runner_id};
 use crate::access::{Access, Accesses};
 use crate::error::Error;
 use crate::observe::{Known, Observer};
 use crate::removal::Registered;
+use crate::runner_pod::RunnerPod;
 use crate::settings::{ORPHAN_GRACE, Settings};
 
 /// Takes abandoned pods down.
@@ -53,7 +54,7 @@ impl Abandoned {
         let mut pending: HashMap<Uid, Pending> = HashMap::new();
         loop {
             let mut next = self.settings.sync_period.clamp(Duration::from_secs(1), ORPHAN_GRACE);
-            let abandoned = self.observer.stores.pods.state_filter(|pod| is_held(pod) && self.is_abandoned(pod));
+            let abandoned = self.observer.stores.pods.state_filter(|pod| pod.facts.held && self.is_abandoned(pod));
             pending.retain(|uid, _| abandoned.iter().any(|pod| Uid::of(&**pod).as_ref() == Ok(uid)));
             for pod in abandoned {
                 match self.take_down(&pod, &mut pending).await {
@@ -73,7 +74,7 @@ impl Abandoned {
     }
 
     /// Whether the Runner that a pod names is not among the known ones.
-    fn is_abandoned(&self, pod: &Pod) -> bool {
+    fn is_abandoned(&self, pod: &RunnerPod) -> bool {
         controller::<Runner>(pod).is_some_and(|owner| {
             let runner = ObjectRef::new(owner.name).within(&pod.namespace().unwrap_or_default());
             self.observer.stores.runners.get(&runner).is_none_or(|runner| runner.uid().as_deref() != Some(owner.uid))
@@ -81,7 +82,7 @@ impl Abandoned {
     }
 
     /// One step of a pod's end. Returns when the next is due; none when its Runner exists after all or there is no pod any more.
-    async fn take_down(&self, pod: &Pod, pending: &mut HashMap<Uid, Pending>) -> Result<Option<Duration>, Error> {
+    async fn take_down(&self, pod: &RunnerPod, pending: &mut HashMap<Uid, Pending>) -> Result<Option<Duration>, Error> {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let Some(owner) = controller::<Runner>(pod) else { return Ok(None) };
         if live::metadata_of::<Runner>(&self.client, &namespace, owner.name, owner.uid).await?.is_some() {

@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use pacer_api::names::{annotation, finalizer};
 use pacer_cluster::answer::precondition_held;
 use serde_json::json;
@@ -17,7 +17,7 @@ const FINALIZERS: [&str; 2] = [finalizer::RUNNER_POD, finalizer::LINKED_RESOURCE
 
 /// Whether a finalizer of ARC's keeps the object of a pod.
 #[must_use]
-pub fn is_held(pod: &Pod) -> bool {
+pub fn is_held<K: Resource>(pod: &K) -> bool {
     pod.finalizers().iter().any(|name| FINALIZERS.contains(&name.as_str()))
 }
 
@@ -32,7 +32,7 @@ pub fn runner_id(pod: &Pod) -> Option<u64> {
 /// # Errors
 ///
 /// When the API server refuses for any reason but that the pod is gone or has changed, which the watch will show.
-pub(crate) async fn free(client: &Client, pod: &Pod) -> Result<(), Error> {
+pub(crate) async fn free<K: Resource>(client: &Client, pod: &K) -> Result<(), Error> {
     let left: Vec<&String> = pod.finalizers().iter().filter(|name| !FINALIZERS.contains(&name.as_str())).collect();
     let patch = json!({"metadata": {"resourceVersion": pod.resource_version(), "finalizers": left}});
     let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());

@@ -25,27 +25,27 @@ use pacer_cluster::events::Reason;
 use pacer_cluster::object::Uid;
 use serde_json::json;
 
-use super::finalizer;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::pod::PodIdentity;
 use crate::published::{AdoptedRunners, Owned, Published};
+use crate::runner_pod::RunnerPod;
 use crate::stores::Stores;
 use crate::template;
 
 /// The StatefulSet that owns a runner's pod.
-fn stateful_owner(pod: &Pod) -> Option<&OwnerReference> {
+fn stateful_owner(pod: &RunnerPod) -> Option<&OwnerReference> {
     pod.owner_references().iter().find(|owner| owner.controller == Some(true) && owner.kind == "StatefulSet")
 }
 
 /// Whether a pod is one that ARC left and that its Runner has not been given yet.
-pub(crate) fn awaits_runner(pod: &Pod) -> bool {
-    stateful_owner(pod).is_some() || pod.owner_references().is_empty() && finalizer::is_held(pod)
+pub(crate) fn awaits_runner(pod: &RunnerPod) -> bool {
+    stateful_owner(pod).is_some() || pod.owner_references().is_empty() && pod.facts.held
 }
 
 /// Pods of a RunnerSet that belong to a StatefulSet, or did before this was begun.
-pub(crate) fn pods(stores: &Stores, namespace: &str, set: &str) -> Vec<Arc<Pod>> {
-    let begun = |pod: &Pod| {
+pub(crate) fn pods(stores: &Stores, namespace: &str, set: &str) -> Vec<Arc<RunnerPod>> {
+    let begun = |pod: &RunnerPod| {
         let runner = ObjectRef::new(&pod.name_any()).within(namespace);
         pod.owner_references().is_empty() && stores.runners.get(&runner).is_some()
     };
@@ -88,7 +88,7 @@ impl StatefulSets {
         Ok(())
     }
 
-    async fn adopt_pod(&self, set: &RunnerSet, newest: &RunnerReplicaSet, pod: &Pod, clock: Clock) -> Result<(), Error> {
+    async fn adopt_pod(&self, set: &RunnerSet, newest: &RunnerReplicaSet, pod: &RunnerPod, clock: Clock) -> Result<(), Error> {
         let namespace = pod.namespace().unwrap_or_default();
         let name = pod.name_any();
         let runner = match self.cluster.stores.runners.get(&ObjectRef::new(&name).within(&namespace)) {

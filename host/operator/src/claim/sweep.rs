@@ -77,7 +77,7 @@ impl Claims {
     fn is_reached(&self, claim: &PersistentVolumeClaim) -> bool {
         let Some(holder) = holder(&claim.metadata) else { return false };
         let pod = self.cluster.stores.pods.get(&ObjectRef::new(holder).within(&claim.namespace().unwrap_or_default()));
-        pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
+        pod.is_some_and(|pod| pod.facts.node.is_some())
     }
 
     fn unusable(&self, takings: &Takings, claim: &PersistentVolumeClaim, set: &str) -> Option<Unusable> {

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
-use pacer_api::names::label;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
 use pacer_cluster::owner::controller;
 use pacer_cluster::watch::{Changes, warn_of_failure};
@@ -18,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::access::RunnerListNews;
 use crate::autoscaler::Autoscalers;
 use crate::cluster::Cluster;
+use crate::runner_pod::RunnerPod;
 use crate::target::{Target, TargetRef, owner_of};
 
 /// Drives one watch. While the operator starts, changes only fill the store; what is in it then is reconciled at once when all stores are full.
@@ -48,9 +47,9 @@ pub(super) async fn runner(cluster: Cluster, runner: Runner) {
     }
 }
 
-pub(super) async fn pod(cluster: Cluster, pod: Pod) {
+pub(super) async fn pod(cluster: Cluster, pod: RunnerPod) {
     let namespace = pod.namespace().unwrap_or_default();
-    match (controller::<Runner>(&pod), pod.labels().get(label::RUNNER_SET_NAME)) {
+    match (controller::<Runner>(&pod), &pod.runner_set) {
         (Some(runner), _) => wake_runner(&cluster, &namespace, runner.name).await,
         // One that ARC made.
         (None, Some(set)) => {

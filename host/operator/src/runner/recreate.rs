@@ -108,7 +108,7 @@ impl Runners {
             Step::FreePod => {
                 let seen = ObjectRef::new(&of.runner.name_any()).within(&namespace);
                 if let Some(seen) = self.cluster.stores.pods.get(&seen) {
-                    finalizer::free(&self.cluster.client, &seen).await?;
+                    finalizer::free(&self.cluster.client, &*seen).await?;
                 }
                 Ok(Some(SOON))
             }

@@ -100,7 +100,7 @@ impl Runners {
             }
             Step::FreePod => {
                 if let Some(pod) = self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace)) {
-                    arc::finalizer::free(&self.cluster.client, &pod).await?;
+                    arc::finalizer::free(&self.cluster.client, &*pod).await?;
                 }
                 Ok(Action::requeue(Duration::from_secs(5)))
             }

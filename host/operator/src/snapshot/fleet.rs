@@ -70,7 +70,7 @@ fn told(sources: &Sources, sets: &Sets, jobs: &RunningJobs, runner: &pacer_api::
     let job = jobs.of(&namespace, &name).filter(|_| matches!(standing.state, State::Busy | State::Offline | State::Stopping));
     Runner {
         pool: sets.pool(&namespace, controller::<RunnerReplicaSet>(runner).map(|owner| owner.name)),
-        node: pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone()),
+        node: pod.and_then(|pod| pod.facts.node.clone()),
         state: standing.state,
         // Its job's event is earlier than the listing that shows it.
         since: job.as_ref().map_or(standing.since, |job| job.since.min(standing.since)),

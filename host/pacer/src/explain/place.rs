@@ -17,7 +17,7 @@ use pacer_core::recovery::{Rerun, Reruns};
 use pacer_core::target::Candidate;
 use pacer_core::waiting::{self, Standing};
 use pacer_demand::ledger::jobs_known_to;
-use pacer_operator::observe;
+use pacer_operator::runner_pod;
 use pacer_operator::target::{Target, TargetRef, owner_of};
 use pacer_operator::waiting as evidence;
 use pacer_policy::Record;
@@ -245,7 +245,7 @@ fn of_pod(pod: &Pod) -> (Standing, Option<Timestamp>) {
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let at = |condition: &PodCondition| condition.last_transition_time.as_ref().map(|time| time.0).or(created);
     // The end of its container is the runner's, although a sidecar keeps the pod running.
-    if pod.metadata.deletion_timestamp.is_some() || observe::pod::facts(pod, false).stopped() {
+    if pod.metadata.deletion_timestamp.is_some() || runner_pod::facts(pod).stopped() {
         return (Standing::Leaving, created);
     }
     let conditions = status.conditions.unwrap_or_default();

@@ -8,9 +8,9 @@ use pacer_core::facts::{Container, Disruption, PodFacts, PodPhase, Worker};
 
 use crate::arc::finalizer;
 
-/// What the API server says of a pod.
+/// What the API server says of a pod. That its node is gone it does not say.
 #[must_use]
-pub fn facts(pod: &Pod, node_gone: bool) -> PodFacts {
+pub fn facts(pod: &Pod) -> PodFacts {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     let conditions = status.conditions.as_deref().unwrap_or_default();
@@ -30,7 +30,7 @@ pub fn facts(pod: &Pod, node_gone: bool) -> PodFacts {
             _ => PodPhase::Pending,
         },
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
-        node_gone,
+        node_gone: false,
         deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         deletion_asked: pod.metadata.deletion_timestamp.as_ref().and_then(|time| {
             let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or_default());
@@ -123,4 +123,87 @@ fn container(status: &PodStatus) -> Container {
         reason: waiting.reason.clone().unwrap_or_default(),
         message: waiting.message.clone().unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use pacer_api::names::annotation;
+    use serde_json::json;
+
+    use super::*;
+
+    fn facts(status: &serde_json::Value) -> PodFacts {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u"}, "status": status})).unwrap();
+        super::facts(&pod)
+    }
+
+    #[test]
+    fn a_pod_shows_its_worker_when_the_operators_probe_looks_for_it() {
+        let (before, started, after) = ("2026-03-01T08:00:00Z", "2026-03-01T08:00:05Z", "2026-03-01T08:01:00Z");
+        let absent = |since: Option<&str>| Worker::Absent { since: since.map(|since| since.parse().unwrap()) };
+        let unready = |since: &str| json!({"status": "False", "reason": "ContainersNotReady", "lastTransitionTime": since});
+        for (what, ours, ready, condition, expected) in [
+            ("idle", true, true, json!({"status": "True", "lastTransitionTime": after}), absent(Some(after))),
+            ("at work", true, false, unready(after), Worker::Running),
+            ("never ready: it can't be looked into", true, false, unready(before), Worker::Unknown),
+            ("another container is not ready", true, true, unready(before), absent(None)),
+            ("the node is silent", true, true, json!({"status": "False", "lastTransitionTime": after}), Worker::Unknown),
+            ("silent, later", true, true, json!({"status": "Unknown", "lastTransitionTime": after}), Worker::Unknown),
+            ("somebody else's probe", false, true, json!({"status": "True", "lastTransitionTime": after}), Worker::Unknown),
+        ] {
+            let mut condition = condition;
+            condition.as_object_mut().unwrap().insert("type".to_owned(), json!("Ready"));
+            let annotations = if ours { json!({annotation::WORKER_PROBE: "true"}) } else { json!({}) };
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"name": "a", "uid": "u", "annotations": annotations},
+                "status": {"phase": "Running", "conditions": [condition], "containerStatuses": [{
+                    "name": "runner", "ready": ready, "image": "", "imageID": "", "restartCount": 0,
+                    "state": {"running": {"startedAt": started}},
+                }]},
+            }))
+            .unwrap();
+            assert_eq!(super::facts(&pod).worker, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn pod_never_started_when_it_failed_and_no_runner_container_ran() {
+        let runner = |state: serde_json::Value, restarts: i32| json!([{"name": "runner", "ready": false, "image": "", "imageID": "", "restartCount": restarts, "state": state}]);
+        let ended = json!({"terminated": {"exitCode": 1}});
+        let waiting = json!({"waiting": {"reason": "PodInitializing"}});
+        let docker = json!([{"name": "docker", "ready": true, "image": "", "imageID": "", "restartCount": 0, "state": ended}]);
+        for (what, phase, containers, expected) in [
+            ("refused", "Failed", json!([]), true),
+            ("init container failed", "Failed", runner(waiting.clone(), 0), true),
+            ("only a sidecar ran", "Failed", docker, true),
+            ("ended", "Failed", runner(ended, 0), false),
+            ("between two starts", "Failed", runner(waiting.clone(), 2), false),
+            ("still starting", "Pending", runner(waiting, 0), false),
+            ("done", "Succeeded", json!([]), false),
+        ] {
+            let status = json!({"phase": phase, "reason": "OutOfcpu", "containerStatuses": containers});
+            assert_eq!(facts(&status).never_started, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_silent_when_its_node_is_not_when_its_containers_say_so() {
+        let at = "2026-03-01T08:00:00Z";
+        let silent = Some(at.parse().unwrap());
+        for (ready, reason, expected) in [
+            ("True", None, None),
+            ("Unknown", None, silent),
+            ("Unknown", Some("NodeStatusUnknown"), silent),
+            ("False", None, silent),
+            ("False", Some(""), silent),
+            ("False", Some("ContainersNotReady"), None),
+            ("False", Some("ReadinessGatesNotReady"), None),
+            ("False", Some("PodCompleted"), None),
+        ] {
+            let condition = json!({"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": at});
+            let facts = facts(&json!({"phase": "Running", "conditions": [condition]}));
+            assert_eq!(facts.silent_since, expected, "Ready={ready} reason={reason:?}");
+        }
+        assert_eq!(facts(&json!({"phase": "Pending"})).silent_since, None);
+    }
 }

@@ -144,7 +144,9 @@ pub(crate) async fn online(world: &World, name: &str, size: u32, page: Option<&m
     Ok(())
 }
 
-fn is_online(deployment: &RunnerDeployment, size: u32) -> bool {
+/// Whether the deployment's own status says that so many runners are online.
+#[must_use]
+pub(crate) fn is_online(deployment: &RunnerDeployment, size: u32) -> bool {
     let status = deployment.status.clone().unwrap_or_default();
     let all = i32::try_from(size).ok();
     condition::holds(&status.conditions, ConditionType::Ready) && status.replicas == all && status.available_replicas == all

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::api::PostParams;
 use pacer_api::RunnerDeployment;
+use pacer_harness::objects;
 use pacer_harness::world::World;
 use pacer_suites::{api, deployment, queue};
 
@@ -46,19 +47,30 @@ pub(crate) async fn measure(runners: u32, idle: Duration, figures: &mut Vec<Figu
 async fn at_rest(world: &World, runners: u32, idle: Duration, page: &mut Page<'_>) -> Result<()> {
     burst::prepare(world, 10).await?;
     let began = Meter::start(world)?;
+    let size = runners.div_ceil(FLEETS);
     for fleet in 0..FLEETS {
-        let manifest: RunnerDeployment = serde_json::from_value(deployment(&format!("fleet-{fleet}"), runners.div_ceil(FLEETS)))?;
+        let manifest: RunnerDeployment = serde_json::from_value(deployment(&format!("fleet-{fleet}"), size))?;
         api::<RunnerDeployment>(world).create(&PostParams::default(), &manifest).await?;
     }
-    let wanted = usize::try_from(runners.div_ceil(FLEETS) * FLEETS)?;
+    let wanted = usize::try_from(size * FLEETS)?;
     world.github.wait_for(PATIENCE, |view| view.runners().online >= wanted as u64).await?;
     page.time("all online", began.elapsed(), None);
+    // A hundred pages are read until the operator knows of all of them.
+    let fleets = usize::try_from(FLEETS)?;
+    objects::until(api::<RunnerDeployment>(world), "", PATIENCE, |all| {
+        all.iter().filter(|one| fleet::is_online(one, size)).count() == fleets
+    })
+    .await?;
+    page.time("all counted in the statuses", began.elapsed(), None);
     meter::quiet(world, PATIENCE).await.context("all runners are online")?;
 
     let reading = meter::at_rest(world, idle).await?;
     let per_minute = IDLE_CPU * reading.lasted.as_secs_f64() / 60.0;
     let seconds = idle.as_secs();
     page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
+    for (verb, resource, count) in reading.writes.iter() {
+        page.count(format!("idle for {seconds} s: {verb} {resource}"), count, None);
+    }
     page.limited_time(format!("idle for {seconds} s: processor time"), reading.cpu, Some(per_minute));
     page.count(format!("idle for {seconds} s: paid GitHub calls"), reading.paid(), None);
     page.size("memory, idle", reading.resident, Some(MEMORY));

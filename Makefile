@@ -10,7 +10,7 @@ TOOLCHAIN := $(shell sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
 WASM_TARGET := wasm32-unknown-unknown
 # CI must build what is locked; a developer may be about to change it.
 LOCKED := $(if $(CI),--locked,)
-# Tests of a suite at a time, and suites at a time: each test has a control plane of its own, and waits for much of its time.
+# Tests of a suite at a time, and suites at a time: each test has a control plane to itself, and waits for much of its time.
 SUITE_THREADS := 3
 SUITES_AT_ONCE := 4
 BIN := $(CURDIR)/target/debug

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, then the tests of TIMED that
-# are ignored before, since they bound seconds, and then the suites of QUIETEST two at a time. Tests wait for much of their time: SUITE_THREADS of each
-# suite at a time keep two cores busy, and the make targets BESIDE take what is left of them, before the suites that bound seconds begin. What each says is in target/suites; what
-# a failed one says is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the numbers that were
-# recorded. Those of ALONE, TIMED and QUIETEST do not: they bound requests and seconds, and a recorder reads the nodes that have runners.
+# run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, then the tests of TIMED
+# that are ignored before, since they bound seconds, and then the suites of QUIETEST two at a time. Tests wait for much of their time: SUITE_THREADS
+# of each suite at a time keep two cores busy, and the make targets BESIDE take what is left of them, before the suites that bound seconds begin.
+# What each says is in target/suites; what a failed one says is printed when all are over. Operators record traces, and at the end the simulator's
+# rules have to come to the numbers that were recorded. Those of ALONE, TIMED and QUIETEST do not: they bound requests and seconds, and a recorder
+# reads the nodes that have runners.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 logs=target/suites

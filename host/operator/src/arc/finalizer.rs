@@ -17,7 +17,7 @@ const FINALIZERS: [&str; 2] = [finalizer::RUNNER_POD, finalizer::LINKED_RESOURCE
 
 /// Whether a finalizer of ARC's keeps the object of a pod.
 #[must_use]
-pub fn is_held<K: Resource>(pod: &K) -> bool {
+pub fn is_held(pod: &Pod) -> bool {
     pod.finalizers().iter().any(|name| FINALIZERS.contains(&name.as_str()))
 }
 

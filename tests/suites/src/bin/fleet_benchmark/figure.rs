@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use pacer_harness::controlplane::ApiCalls;
 use serde::{Deserialize, Serialize};
 
 /// What a value counts.
@@ -113,6 +114,14 @@ impl<'a> Page<'a> {
     /// A number of things.
     pub(crate) fn count(&mut self, name: impl Into<String>, value: u64, at_most: Option<AtMost>) {
         self.push(name.into(), exact(value), Unit::Count, at_most);
+    }
+
+    /// All writes of a stretch of time that is called `during`, and those of each verb and resource.
+    pub(crate) fn writes(&mut self, during: &str, writes: &ApiCalls, at_most: Option<AtMost>) {
+        self.count(format!("{during}: writes"), writes.total(), at_most);
+        for (verb, resource, count) in writes.iter() {
+            self.count(format!("{during}: {verb} {resource}"), count, None);
+        }
     }
 
     /// A number of things per something.

@@ -156,15 +156,12 @@ async fn doing_nothing(world: &World, idle: Duration, page: &mut Page<'_>) -> Re
     let reading = meter::at_rest(world, idle).await?;
     let per_minute = IDLE_CPU * reading.lasted.as_secs_f64() / 60.0;
     let seconds = idle.as_secs();
-    page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
+    page.writes(&format!("idle for {seconds} s"), &reading.writes, Some(AtMost::Limit(0.0)));
     page.count(format!("idle for {seconds} s: paid GitHub calls"), reading.paid(), Some(AtMost::Limit(0.0)));
     let free = reading.calls.values().map(|count| count.not_modified).sum();
     page.count(format!("idle for {seconds} s: free GitHub calls (304)"), free, None);
     page.time(format!("idle for {seconds} s: processor time"), reading.cpu, Some(per_minute));
     page.size("memory, idle", reading.resident, Some(MEMORY));
-    for (verb, resource, count) in reading.writes.iter() {
-        page.count(format!("idle for {seconds} s: {verb} {resource}"), count, None);
-    }
     Ok(())
 }
 

@@ -67,10 +67,7 @@ async fn at_rest(world: &World, runners: u32, idle: Duration, page: &mut Page<'_
     let reading = meter::at_rest(world, idle).await?;
     let per_minute = IDLE_CPU * reading.lasted.as_secs_f64() / 60.0;
     let seconds = idle.as_secs();
-    page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
-    for (verb, resource, count) in reading.writes.iter() {
-        page.count(format!("idle for {seconds} s: {verb} {resource}"), count, None);
-    }
+    page.writes(&format!("idle for {seconds} s"), &reading.writes, Some(AtMost::Limit(0.0)));
     page.limited_time(format!("idle for {seconds} s: processor time"), reading.cpu, Some(per_minute));
     page.count(format!("idle for {seconds} s: paid GitHub calls"), reading.paid(), None);
     page.size("memory, idle", reading.resident, Some(MEMORY));

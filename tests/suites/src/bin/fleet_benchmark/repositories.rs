@@ -60,10 +60,7 @@ async fn at_rest(world: &World, repositories: u32, idle: Duration, page: &mut Pa
     for (route, count) in &reading.calls {
         page.count(format!("idle for {seconds} s: {route:?}"), count.requests, None);
     }
-    page.count(format!("idle for {seconds} s: writes"), reading.writes.total(), Some(AtMost::Limit(0.0)));
-    for (verb, resource, count) in reading.writes.iter() {
-        page.count(format!("idle for {seconds} s: {verb} {resource}"), count, None);
-    }
+    page.writes(&format!("idle for {seconds} s"), &reading.writes, Some(AtMost::Limit(0.0)));
     page.time(format!("idle for {seconds} s: processor time"), reading.cpu, None);
     page.size("memory, idle", reading.resident, None);
     harm(world, page)

@@ -58,10 +58,7 @@ async fn life(world: &World, count: u32, runners: u32, idle: Duration, page: &mu
     let seconds = idle.as_secs();
     calls(&format!("in {seconds} s with nothing to do"), &reading, count, page);
     page.time(format!("in {seconds} s with nothing to do: processor time"), reading.cpu, None);
-    page.count(format!("in {seconds} s with nothing to do: writes"), reading.writes.total(), None);
-    for (verb, resource, count) in reading.writes.iter() {
-        page.count(format!("in {seconds} s with nothing to do: {verb} {resource}"), count, None);
-    }
+    page.writes(&format!("in {seconds} s with nothing to do"), &reading.writes, None);
     page.size("memory", reading.resident, None);
     let each = reading.resident.saturating_sub(before) / u64::from(count.max(1));
     page.size("memory for each tenant", each, Some(MEMORY));

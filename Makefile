@@ -54,11 +54,10 @@ COSIGN_VERSION := v3.1.3
 SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # The longest begin first, so that none of them is left to run alone.
 LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover rollouts flows runnersets modes recover doctor alerts
-# They bound seconds and requests: they run when all the others are over, one without another, and then those that leave the machine idle, two at a time.
-ALONE := hostile
-QUIETEST := limits scale shards
+# They bound seconds and requests: they run when all the others are over, two at a time. The longest begin first.
+QUIET := scale limits hostile shards
 # They have tests that do so, which are ignored until then.
-TIMED := policies tenants traces
+TIMED := tenants traces policies
 # Every policy that has cases, but the shipped one, which is embedded in the binary and tested there.
 POLICIES := $(filter-out default,$(patsubst policies/%/cases/,%,$(wildcard policies/*/cases/)))
 
@@ -151,9 +150,9 @@ suites: build controlplane helm registry ## Flows, faults, demand, webhooks, pol
 	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
 	# Of all suites together; one alone may have nothing to compare.
 	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
-	export ALONE="$(filter $(SUITES),$(ALONE))" QUIETEST="$(filter $(SUITES),$(QUIETEST))" TIMED="$(filter $(SUITES),$(TIMED))"
-	export BESIDE="$(if $(filter test,$(MAKECMDGOALS)),lint rustdoc)"
-	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(ALONE) $(QUIETEST),$(SUITES))
+	export QUIET="$(filter $(SUITES),$(QUIET))" TIMED="$(filter $(SUITES),$(TIMED))"
+	export BESIDE="$(BESIDE)"
+	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIET),$(SUITES))
 
 SCENE ?= burst
 SEEDS ?= 100000
@@ -167,7 +166,8 @@ fuzz-decoders: setup ## Every decoder of foreign bytes with libFuzzer, SECONDS=1
 	LOCKED="$(LOCKED)" tests/fuzz/run.sh "$(SECONDS)" "$(DECODER)"
 
 # `make test` builds everything anyway; a build of the program alone would compile most crates once more, with fewer features.
-policies: $(if $(filter test,$(MAKECMDGOALS)),build,program) ## The policy library as components in target/policies, each checked and tested.
+POLICIES_NEED := program
+policies: $(POLICIES_NEED) ## The policy library as components in target/policies, each checked and tested.
 	cargo build $(LOCKED) $(POLICIES:%=-p pacer-policy-%) --target $(WASM_TARGET) --profile policy --target-dir target/policies
 	for policy in $(POLICIES); do
 	  module="target/policies/$(WASM_TARGET)/policy/pacer_policy_$${policy//-/_}.wasm"
@@ -179,8 +179,16 @@ policies: $(if $(filter test,$(MAKECMDGOALS)),build,program) ## The policy libra
 example-policies: build ## The example policy in every language whose toolchain is here.
 	examples/policies/build.sh "$(BIN)/pacer" target/example-policies
 
-# Lints and documentation take the processor time that the suites leave: see tests/suites/run.sh.
-test: formatting deny unit policies example-policies suites ## Everything that has to hold.
+# What is beside another takes the processor time that it leaves: policies beside the crates' tests; lints and documentation beside the suites, in
+# tests/suites/run.sh.
+test: formatting deny build controlplane helm registry ## Everything that has to hold.
+	$(MAKE) policies example-policies POLICIES_NEED=build >target/policies.log 2>&1 &
+	policies=$$!
+	$(MAKE) unit || failed=unit
+	wait $$policies || failed+=" policies"
+	cat target/policies.log
+	if [[ -n "$${failed:-}" ]]; then echo "failed: $$failed" >&2; exit 1; fi
+	$(MAKE) suites BESIDE="lint rustdoc"
 
 demo: setup ## The operator at work, in a terminal. ARGS=--keep leaves it running.
 	@echo "1 of 3: the control plane of the tests, which is built once (five to ten minutes on two cores) and kept in ~/.cache/pacer"

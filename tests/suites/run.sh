@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of ALONE one after the other, then the tests of TIMED
-# that are ignored before, since they bound seconds, and then the suites of QUIETEST two at a time. Tests wait for much of their time: SUITE_THREADS
-# of each suite at a time keep two cores busy, and the make targets BESIDE take what is left of them, before the suites that bound seconds begin.
-# What each says is in target/suites; what a failed one says is printed when all are over. Operators record traces, and at the end the simulator's
-# rules have to come to the numbers that were recorded. Those of ALONE, TIMED and QUIETEST do not: they bound requests and seconds, and a recorder
-# reads the nodes that have runners.
+# run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of QUIET and the tests of TIMED that are ignored before,
+# since they bound seconds and requests, two at a time. Tests wait for much of their time: SUITE_THREADS of each suite at a time keep two cores busy,
+# and the make targets BESIDE take what is left of them, before the suites that bound seconds begin. What each says is in target/suites; what a failed
+# one says is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the numbers that were recorded.
+# Those of QUIET and TIMED do not: a recorder reads the nodes that have runners.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 logs=target/suites
@@ -50,11 +49,11 @@ fi
 printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-4}" -I{} bash -c 'run {}'
 export -n PACER_TRACES PACER_CONTROLPLANES
 [[ -z $beside ]] || wait "$beside"
-# Their bounds hold beside one other test.
+# Their bounds hold beside three other tests.
 export SUITE_THREADS=2
-printf '%s\n' ${ALONE:-} | xargs -r -I{} bash -c 'run {}'
-printf '%s\n' ${TIMED:-} | xargs -r -I{} bash -c 'run {} --ignored'
-printf '%s\n' ${QUIETEST:-} | xargs -r -P 2 -I{} bash -c 'run {}'
+for suite in ${QUIET:-}; do echo "$suite"; done >"$logs/quiet"
+for suite in ${TIMED:-}; do echo "$suite --ignored"; done >>"$logs/quiet"
+xargs -r -P 2 -I{} bash -c 'run {}' <"$logs/quiet"
 
 failed=$(find "$logs" -name '*.failed' | sort)
 if [[ -n $failed ]]; then

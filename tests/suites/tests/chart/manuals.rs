@@ -41,6 +41,7 @@ const WITHIN_SENTENCES: &[(&str, &str, &str)] = &[
     (README, "pacer man DIRECTORY", "`make release-check` runs it"),
     (README, "make bench", "takes a release build and an hour"),
     (README, "make bench ARGS='--runners 1000 --scenes fleets'", "takes a release build and minutes"),
+    (README, "make bench ARGS='--scenes large'", "takes a release build and minutes"),
     (README, "make bench ARGS='--scenes steady'", "takes a release build and minutes"),
     (README, "make bench ARGS='--scenes scale-down,rollout'", "takes a release build and minutes"),
     (README, "make bench ARGS='--scenes burst,latency'", "takes a release build and minutes"),

@@ -10,9 +10,8 @@ TOOLCHAIN := $(shell sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
 WASM_TARGET := wasm32-unknown-unknown
 # CI must build what is locked; a developer may be about to change it.
 LOCKED := $(if $(CI),--locked,)
-# Tests of a suite at a time, and suites at a time: each test has a control plane to itself, and waits for much of its time.
-SUITE_THREADS := 3
-SUITES_AT_ONCE := 4
+# Tests of the suites at a time: each has a control plane to itself, and waits for much of its time.
+SUITE_THREADS := 12
 BIN := $(CURDIR)/target/debug
 # Platform of the image and of the release, by the names that images have: ARCH=arm64 is built on amd64 with Debian's gcc-aarch64-linux-gnu, and run
 # where qemu-aarch64-static is installed.
@@ -50,10 +49,8 @@ CYCLONEDX_VERSION := 0.5.9
 CRANE_VERSION := v0.22.1
 ORAS_VERSION := v1.3.6
 COSIGN_VERSION := v3.1.3
-# A test file is a suite when it runs on a control plane; the others only read files.
-SUITES := $(filter-out book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
-# The longest begin first, so that none of them is left to run alone.
-LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover rollouts flows runnersets modes recover doctor alerts
+# The modules of the test `suites`, which runs on control planes; the other tests beside it only read files.
+SUITES := $(filter-out suites book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
 # They bound seconds and requests: they run when all the others are over, two at a time. The longest begin first.
 QUIET := scale limits hostile shards
 # They have tests that do so, which are ignored until then.
@@ -147,12 +144,12 @@ unit: build controlplane ## Tests of every crate but the suites, the layout of a
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout --test book $(LOCKED)
 
 suites: build controlplane helm registry ## Flows, faults, demand, webhooks, policies and modes on the real API server; SUITES="flows faults" for some.
-	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
+	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)"
 	# Of all suites together; one alone may have nothing to compare.
 	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
 	export QUIET="$(filter $(SUITES),$(QUIET))" TIMED="$(filter $(SUITES),$(TIMED))"
 	export BESIDE="$(BESIDE)"
-	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIET),$(SUITES))
+	tests/suites/run.sh $(filter-out $(QUIET),$(SUITES))
 
 SCENE ?= burst
 SEEDS ?= 100000
@@ -211,7 +208,7 @@ page-test: build controlplane ## Every screen of the page in headless Chromium, 
 	  npm ci --silent
 	  node --test test.mjs
 	  cd ../..
-	  PACER_BROWSER=required PACER_BIN="$(BIN)/pacer" cargo test --workspace --test page $(LOCKED) -- browser
+	  PACER_BROWSER=required PACER_BIN="$(BIN)/pacer" cargo test --workspace --test suites $(LOCKED) -- page::browser
 	fi
 
 page-screenshots: ## Writes the pictures of docs/page.md anew, with what page-test takes.
@@ -240,7 +237,7 @@ bench-page: ## What the page costs the operator: ten viewers of 1,000 runners wi
 	$(MAKE) bench ARGS="--scenes page --runners 1000"
 
 bench-limits: build controlplane ## A thousand removals and ten minutes of three jobs a second within GitHub's secondary limits. Takes twenty minutes.
-	PACER_FULL_SIZE=1 PACER_BIN="$(BIN)/pacer" cargo test --workspace --test limits $(LOCKED) -- --nocapture --test-threads 1
+	PACER_FULL_SIZE=1 PACER_BIN="$(BIN)/pacer" cargo test --workspace --test suites $(LOCKED) -- limits:: --nocapture --test-threads 1
 
 bench-simulate: ## How far the simulator is off: five kinds of load, three seeds each, recorded, simulated, and predicted for another policy.
 	$(MAKE) bench ARGS="--scenes calibration"
@@ -284,7 +281,7 @@ image-test: image build controlplane ## The operator of `make image` on its own 
 	# Whatever it writes has to be refused there, or it is not the image's root that it runs on.
 	if said=$$($(SUPERUSER) tests/suites/in-root.sh man /tmp/man 2>&1); then echo "image: it can write: $$said" >&2; exit 1; fi
 	grep -q "Read-only file system" <<<"$$said" || { echo "image: $$said" >&2; exit 1; }
-	$(SUPERUSER) env PACER_BIN="$(CURDIR)/tests/suites/in-root.sh" cargo test --workspace --test flows $(LOCKED) -- --test-threads="$(SUITE_THREADS)"
+	$(SUPERUSER) env PACER_BIN="$(CURDIR)/tests/suites/in-root.sh" cargo test --workspace --test suites $(LOCKED) -- flows:: --test-threads=3
 
 image-twice: cross ## Builds program and image of the last commit from nothing in two places, and compares them byte by byte. Takes an hour on two cores.
 	rm -rf target/twice
@@ -349,8 +346,8 @@ golden: setup controlplane helm ## Writes the golden files and the generated pag
 	UPDATE_GOLDEN=1 cargo test --workspace --lib --test crds --test pod
 	UPDATE_GOLDEN=1 cargo test --workspace --test layout -- the_chart_shares
 	UPDATE_GOLDEN=1 cargo test --workspace --test replicas
-	UPDATE_GOLDEN=1 cargo test --workspace --test chart -- rendered_manifests table_of_values
+	UPDATE_GOLDEN=1 cargo test --workspace --test suites -- chart::rendered::rendered_manifests chart::values::table_of_values
 	# What the program itself says: its flags, and its metrics on the control plane.
 	cargo build --workspace --bin pacer $(LOCKED)
-	PACER_BIN="$(BIN)/pacer" UPDATE_GOLDEN=1 cargo test --workspace --test metrics $(LOCKED)
+	PACER_BIN="$(BIN)/pacer" UPDATE_GOLDEN=1 cargo test --workspace --test suites $(LOCKED) -- metrics::
 	PACER_BIN="$(BIN)/pacer" UPDATE_GOLDEN=1 cargo test --workspace --test book $(LOCKED) -- page

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of QUIET and the tests of TIMED that are ignored before,
-# since they bound seconds and requests, two at a time. Tests wait for much of their time: SUITE_THREADS of each suite at a time keep two cores busy,
-# and the make targets BESIDE take what is left of them, before the suites that bound seconds begin. What each says is in target/suites; what a failed
+# run.sh SUITE...: runs the tests of suites, SUITE_THREADS of them at a time, then the suites of QUIET and the tests of TIMED that are ignored before,
+# since they bound seconds and requests: two suites at a time, and two tests of each. Tests wait for much of their time: SUITE_THREADS keep two cores
+# busy, and the make targets BESIDE take what is left of them, before those that bound seconds begin. What each says is in target/suites; what a failed
 # one says is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the numbers that were recorded.
 # Those of QUIET and TIMED do not: a recorder reads the nodes that have runners.
 set -euo pipefail
@@ -11,11 +11,13 @@ logs=target/suites
 rm -rf "$logs"
 export PACER_TRACES="$PWD/$logs/traces"
 mkdir -p "$PACER_TRACES"
-# To start a control plane takes two seconds of a processor; those of a suite use them one after the other.
+# To start a control plane takes two seconds of a processor; tests use them one after the other.
 export PACER_CONTROLPLANES=reused
 
-# Cargo would wait with each suite for whatever cargo does BESIDE. Lines of it: "  Executable tests/flows.rs (target/debug/deps/flows-0a1b2c3d)".
-cargo test --workspace ${LOCKED:-} --no-run --test '*' 2>&1 | tee "$logs/executables" | grep -v '^ *Executable' || [[ ${PIPESTATUS[0]} = 0 ]]
+# Cargo would wait with the tests for whatever cargo does BESIDE. A line of it: "  Executable tests/suites.rs (target/debug/deps/suites-0a1b2c3d)".
+cargo test --workspace ${LOCKED:-} --no-run --test suites 2>&1 | tee "$logs/executable" | grep -v '^ *Executable' || [[ ${PIPESTATUS[0]} = 0 ]]
+executable=$(realpath "$(sed -n 's|^ *Executable tests/suites\.rs (\(.*\))$|\1|p' "$logs/executable")")
+export executable
 
 # reports WHAT LOG COMMAND...: runs a command with its output in a log, and says how it went.
 reports() {
@@ -29,31 +31,30 @@ reports() {
   fi
 }
 
-# What cargo does for a test, without cargo; in a shell of its own, since whoever calls it stays where it is.
-of_cargo() (
-  executable=$(sed -n "s|^ *Executable tests/$1\.rs (\(.*\))$|\1|p" target/suites/executables)
-  executable=$(realpath "$executable")
+# run THREADS KIND SUITE...: the tests of suites, those that are ignored where KIND is --ignored. As cargo runs them, without cargo.
+run() (
+  threads=$1 kind=$2
+  shift 2
+  mapfile -t tests < <("$executable" --list --format terse $kind | sed -n 's/: test$//p' | grep -E "^($(IFS='|' && echo "$*"))::")
+  ((${#tests[@]})) || { echo "no tests of $* $kind" && exit 1; }
   cd tests/suites
-  CARGO_MANIFEST_DIR=$PWD "$executable" "${@:2}"
+  CARGO_MANIFEST_DIR=$PWD "$executable" --test-threads="$threads" $kind --exact "${tests[@]}"
 )
+quiet() { reports "suite $*" "$1${2:-}" run 2 "${2:-}" "$1"; }
+export -f reports run quiet
 
-run() { reports "suite $1${2:+ $2}" "$1${2:-}" of_cargo "$1" --test-threads="${SUITE_THREADS:-3}" ${2:-}; }
-export -f reports of_cargo run
-
-# The least of priorities: no suite waits for it.
+# The least of priorities: no test waits for it.
 beside=
 if [[ -n ${BESIDE:-} ]]; then
   (SECONDS=0 && reports "$BESIDE" beside nice -n 19 env -u MAKEFLAGS -u MAKELEVEL make $BESIDE) &
   beside=$!
 fi
-printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-4}" -I{} bash -c 'run {}'
+(($# == 0)) || (SECONDS=0 && reports "tests of $# suites" together run "${SUITE_THREADS:-12}" "" "$@")
 export -n PACER_TRACES PACER_CONTROLPLANES
 [[ -z $beside ]] || wait "$beside"
-# Their bounds hold beside three other tests.
-export SUITE_THREADS=2
 for suite in ${QUIET:-}; do echo "$suite"; done >"$logs/quiet"
 for suite in ${TIMED:-}; do echo "$suite --ignored"; done >>"$logs/quiet"
-xargs -r -P 2 -I{} bash -c 'run {}' <"$logs/quiet"
+xargs -r -P 2 -L 1 bash -c 'quiet "$@"' _ <"$logs/quiet"
 
 failed=$(find "$logs" -name '*.failed' | sort)
 if [[ -n $failed ]]; then

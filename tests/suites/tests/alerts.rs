@@ -4,9 +4,7 @@
 //!
 //! Only time is made up: a scrape stands for as many minutes as the fault is said to last, as the rules want minutes that nobody waits for here.
 
-#[path = "alerts/faults.rs"]
 mod faults;
-#[path = "alerts/recording.rs"]
 mod recording;
 
 use std::collections::BTreeSet;

@@ -1,14 +1,9 @@
 //! Autoscaling from end to end: jobs at GitHub, webhooks or polling, runners, and back to the minimum.
 
-#[path = "autoscaling/held.rs"]
 mod held;
-#[path = "autoscaling/keeping.rs"]
 mod keeping;
-#[path = "autoscaling/redelivery.rs"]
 mod redelivery;
-#[path = "autoscaling/refused.rs"]
 mod refused;
-#[path = "autoscaling/shared.rs"]
 mod shared;
 
 use std::collections::BTreeMap;

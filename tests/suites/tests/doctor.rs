@@ -11,9 +11,7 @@ use pacer_suites::manifests::shipped;
 use pacer_suites::{PATIENCE, apply, deployment, end_as_it_is, kubectl, runners, world};
 use serde_json::{Value, json};
 
-#[path = "doctor/github.rs"]
 mod github;
-#[path = "doctor/installation.rs"]
 mod installation;
 
 /// Namespace of the operator.

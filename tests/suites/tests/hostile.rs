@@ -25,18 +25,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-#[path = "hostile/contents.rs"]
 mod contents;
 #[path = "../../../host/jail/tests/corpus/mod.rs"]
 #[allow(dead_code, reason = "the whole of it is tried where it costs no control plane")]
 mod corpus;
-#[path = "hostile/escape.rs"]
 mod escape;
-#[path = "../../../host/jail/tests/guest/mod.rs"]
-mod guest;
-#[path = "hostile/senders.rs"]
 mod senders;
-#[path = "hostile/servers.rs"]
 mod servers;
 
 /// A content as small as it gets into a ConfigMap.

@@ -3,7 +3,6 @@
 
 #![expect(clippy::print_stdout, reason = "the suite prints the figures that it measures")]
 
-#[path = "late_flag/alone.rs"]
 mod alone;
 
 use std::time::{Duration, Instant};

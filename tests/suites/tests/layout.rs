@@ -148,6 +148,20 @@ fn demo_selects_no_features_that_the_workspace_does_not() -> Result<()> {
 }
 
 #[test]
+fn every_suite_is_a_module_of_the_program_that_runs_them() -> Result<()> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    let program = fs::read_to_string(format!("{directory}/suites.rs"))?;
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).context("the name of a file")?;
+        let is_suite =
+            path.extension().is_some_and(|extension| extension == "rs") && !["suites", "book", "layout"].contains(&name);
+        ensure!(!is_suite || program.contains(&format!("\nmod {name};\n")), "tests/suites/tests/suites.rs has no `mod {name};`");
+    }
+    Ok(())
+}
+
+#[test]
 fn shipped_definitions_are_those_that_pacer_prints() -> Result<()> {
     let binary = std::env::var("PACER_BIN")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer").to_owned());

@@ -1,7 +1,6 @@
 //! What `/metrics` exports: names, types and labels, on which alert rules, dashboards and the queries of users rest. They are on a page that
 //! users read, and so do the tests of the rules, which need no cluster. And who gets them.
 
-#[path = "metrics/access.rs"]
 mod access;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,13 +1,9 @@
 //! Modes that few fleets use, on the real API server with RBAC enforced: jobs in pods of their own, runners that report what they do, runners
 //! that are only registered, and what runners say of their jobs.
 
-#[path = "modes/at_work.rs"]
 mod at_work;
-#[path = "modes/hook.rs"]
 mod hook;
-#[path = "modes/job_pods.rs"]
 mod job_pods;
-#[path = "modes/registration.rs"]
 mod registration;
 
 use anyhow::Result;

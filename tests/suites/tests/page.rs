@@ -19,7 +19,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-#[path = "page/browser.rs"]
 mod browser;
 
 const TOKEN: &str = "a-token-for-the-page-of-a-test";

@@ -21,32 +21,19 @@ use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, PATIENCE, api, apply, brisk_world, deployment, end_as_it_is, figure, scale, settled, until};
 use serde_json::{Value, json};
 
-#[path = "policies/corpus.rs"]
 mod corpus;
-#[path = "../../../host/jail/tests/guest/mod.rs"]
-mod guest;
-#[path = "policies/isolation.rs"]
 mod isolation;
-#[path = "policies/outages.rs"]
 mod outages;
-#[path = "policies/panics.rs"]
 mod panics;
-#[path = "policies/prompt.rs"]
 mod prompt;
-#[path = "policies/registries.rs"]
 mod registries;
-#[path = "policies/swaps.rs"]
 mod swaps;
-#[path = "policies/texts.rs"]
 mod texts;
-#[path = "policies/trials.rs"]
 mod trials;
-#[path = "policies/verbs.rs"]
 mod verbs;
-#[path = "policies/what_if.rs"]
 mod what_if;
 
-use guest::Guest;
+use crate::guest::Guest;
 
 /// Namespace of the operator, where the default set lies.
 const OWN: &str = "actions-runner-system";

@@ -25,9 +25,7 @@ use pacer_suites::{
 };
 use serde_json::{Value, json};
 
-#[path = "receipts/failures.rs"]
 mod failures;
-#[path = "receipts/last_jobs.rs"]
 mod last_jobs;
 
 fn binary() -> PathBuf {

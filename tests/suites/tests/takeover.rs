@@ -1,9 +1,6 @@
 //! From actions-runner-controller v0.27.6 to this operator and back: objects are made by hand as ARC leaves them (arc-behaviour 2), on the
 //! real API server, with agents that really hold their registrations.
 
-#[path = "takeover/adopt.rs"]
 mod adopt;
-#[path = "takeover/back.rs"]
 mod back;
-#[path = "takeover/fleet.rs"]
 mod fleet;

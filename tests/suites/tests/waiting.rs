@@ -18,11 +18,8 @@ use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until};
 use serde_json::{Value, json};
 
-#[path = "waiting/causes.rs"]
 mod causes;
-#[path = "waiting/polled.rs"]
 mod polled;
-#[path = "waiting/reports.rs"]
 mod reports;
 
 /// Longer than any test here: whoever has a runner keeps it.

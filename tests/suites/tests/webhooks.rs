@@ -1,11 +1,8 @@
 //! Webhooks on the real API server: `pacer webhook` under its shipped role, and `pacer run --webhook-addr`. What is answered with 2xx has to
 //! be in a ledger, whatever happens meanwhile.
 
-#[path = "webhooks/post.rs"]
-mod post;
-#[path = "webhooks/replicas.rs"]
+pub(crate) mod post;
 mod replicas;
-#[path = "webhooks/replies.rs"]
 mod replies;
 
 use std::collections::BTreeMap;

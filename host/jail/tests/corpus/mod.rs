@@ -1,6 +1,6 @@
 //! Components made to exhaust whoever reads, validates or compiles them. Each is a few KiB as it lies in a ConfigMap.
 
-use crate::pack;
+use super::pack;
 
 /// Unsigned LEB128, as WebAssembly writes numbers.
 fn leb(mut value: usize) -> Vec<u8> {

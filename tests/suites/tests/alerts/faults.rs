@@ -27,17 +27,10 @@ use pacer_suites::{
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 use serde_json::{Value, json};
 
-use crate::recording::Recording;
-use crate::recording::Wanted::{Grown, Least, Most};
-
-#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
-#[path = "../../../../host/jail/tests/guest/mod.rs"]
-mod guest;
-#[allow(dead_code, reason = "the tests of webhooks look at more of an answer")]
-#[path = "../webhooks/post.rs"]
-mod post;
-
-use guest::Guest;
+use super::recording::Recording;
+use super::recording::Wanted::{Grown, Least, Most};
+use crate::guest::Guest;
+use crate::webhooks::post;
 
 /// Namespace of the operator.
 const OWN: &str = "actions-runner-system";

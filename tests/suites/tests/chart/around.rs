@@ -16,10 +16,10 @@ use pacer_suites::{
 };
 use serde_json::{Value, json};
 
-use crate::helm::NAMESPACE;
-use crate::manuals::installed;
-use crate::pages::{Desk, cluster, runner_of};
-use crate::reader::Reader;
+use super::helm::NAMESPACE;
+use super::manuals::installed;
+use super::pages::{Desk, cluster, runner_of};
+use super::reader::Reader;
 
 /// What `kubectl logs` says of a Deployment that it has found. No pod of the operator is on a node here, and such pods have no log.
 const FOUND: &str = "using pod/pacer-";

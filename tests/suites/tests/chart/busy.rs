@@ -15,8 +15,8 @@ use pacer_suites::arc::{self, LONG};
 use pacer_suites::{PATIENCE, api, apply, deployment, end, end_as_it_is, kubectl, queue, runners, running, settled, succeeded};
 use serde_json::json;
 
-use crate::helm::{self, NAMESPACE};
-use crate::installation::{KINDS, bare, define_foreign, everything, start, uid};
+use super::helm::{self, NAMESPACE};
+use super::installation::{KINDS, bare, define_foreign, everything, start, uid};
 
 /// What the release is called, and what its Deployment, and the Service that GitHub posts to.
 const RELEASE: &str = "arc";

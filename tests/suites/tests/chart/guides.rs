@@ -11,11 +11,11 @@ use pacer_harness::world::World;
 use pacer_suites::{apply, deployment, end_as_it_is, runners, until};
 use serde_json::json;
 
-use crate::helm::{self, NAMESPACE};
-use crate::installation::{bare, define_foreign, start};
-use crate::manuals::{installed, stop};
-use crate::pages::{Desk, blocks, cluster, only, read};
-use crate::reader::Reader;
+use super::helm::{self, NAMESPACE};
+use super::installation::{bare, define_foreign, start};
+use super::manuals::{installed, stop};
+use super::pages::{Desk, blocks, cluster, only, read};
+use super::reader::Reader;
 
 /// Says of every pod of the operator what a kubelet would, for as long as this is awaited: no node runs them here.
 async fn kubelet(client: Client) -> Result<()> {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::helm::{self, NAMESPACE, Objects, part, text};
-use crate::pod;
+use super::helm::{self, NAMESPACE, Objects, part, text};
+use super::pod;
 
 /// Kinds that the chart makes, as kubectl calls them.
 pub(crate) const KINDS: &str = "deployments,services,secrets,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,ingresses,\
@@ -254,7 +254,7 @@ async fn installation_with_any_set_of_values_is_made_and_leaves_only_definitions
     }
     let kinds = format!("{KINDS},servicemonitors,prometheusrules");
     let before = everything(&world, &kinds).await?;
-    for name in crate::rendered::sets_of_values()? {
+    for name in super::rendered::sets_of_values()? {
         // Its hook is a Job, for which there is no node here.
         let (values, chart) = (helm::values(&name), helm::chart());
         let install = ["install", "arc", &chart, "--namespace", NAMESPACE, "--no-hooks", "--values", &values];
@@ -358,7 +358,7 @@ async fn api_server_takes_what_is_rendered_and_notes_name_what_has_no_effect() -
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chart");
     std::fs::create_dir_all(&directory)?;
-    for name in crate::rendered::sets_of_values()? {
+    for name in super::rendered::sets_of_values()? {
         let rendered = helm::template("arc", &["--values", &helm::values(&name)])?;
         ensure!(Objects::parse(&rendered)?.all().len() > 10, "{name}");
         let file = directory.join(format!("{name}.yaml"));
@@ -397,7 +397,7 @@ async fn api_server_takes_what_is_rendered_and_notes_name_what_has_no_effect() -
     // Every key without an effect says so, and no other does.
     let mut all = json!({});
     let mut lines = Vec::new();
-    for entry in crate::values::without_effect()? {
+    for entry in super::values::without_effect()? {
         let key = text(&entry, "/key");
         lines.push(format!("{key} has no effect: {}.", text(&entry, "/why")));
         let value = match part(&entry, "/default") {

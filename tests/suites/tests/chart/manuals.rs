@@ -19,11 +19,11 @@ use pacer_suites::webhook::{SECRET, receive_itself};
 use pacer_suites::{PATIENCE, apply, autoscaler, deployment, end_as_it_is, queue, runners, running, until};
 use serde_json::json;
 
-use crate::helm::{self, NAMESPACE};
-use crate::installation::{bare, define_foreign, start, uid};
-use crate::pages::{Desk, cluster, read, runner_of};
-use crate::pod;
-use crate::reader::{BEGINNERS, README, Reader, commands};
+use super::helm::{self, NAMESPACE};
+use super::installation::{bare, define_foreign, start, uid};
+use super::pages::{Desk, cluster, read, runner_of};
+use super::pod;
+use super::reader::{BEGINNERS, README, Reader, commands};
 
 /// Commands within sentences of pages that are followed block by block: where they are run, or why nowhere.
 const WITHIN_SENTENCES: &[(&str, &str, &str)] = &[

@@ -24,9 +24,9 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use crate::helm::{self, NAMESPACE};
-use crate::installation::{bare_with, start};
-use crate::reader::{BEGINNERS, README, Reader, bare_command};
+use super::helm::{self, NAMESPACE};
+use super::installation::{bare_with, start};
+use super::reader::{BEGINNERS, README, Reader, bare_command};
 
 /// The blocks under one heading of a page, in order.
 pub(crate) fn blocks<'a>(page: &'a str, heading: &str) -> Result<Vec<Block<'a>>> {

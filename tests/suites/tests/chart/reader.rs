@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, ensure};
 use pacer_suites::page;
 
-use crate::helm::repository;
-use crate::pages::{Desk, read};
+use super::helm::repository;
+use super::pages::{Desk, read};
 
 pub(crate) const README: &str = "README.md";
 pub(crate) const BEGINNERS: &str = "docs/getting-started.md";
@@ -376,7 +376,7 @@ fn commands_of_the_page_for_contributors_name_what_there_is() -> Result<()> {
         match (package, words.windows(2).find_map(|pair| (pair[0] == "--test").then_some(pair[1]))) {
             (Some("pacer-policy-NAME"), None) => ensure!(repository("policies/oldest-first/Cargo.toml").is_file()),
             (Some("pacer-core"), None) => ensure!(repository("host/core/Cargo.toml").is_file()),
-            (None, Some("flows")) => {
+            (None, Some("suites")) => {
                 let name = words.last().filter(|word| word.contains('_')).filter(|word| !word.contains('/'));
                 ensure!(name.is_none_or(|name| flows.contains(&format!("fn {name}("))), "{command}: no such test");
             }

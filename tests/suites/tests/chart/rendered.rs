@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::helm::{self, NAMESPACE, Objects, part, text};
+use super::helm::{self, NAMESPACE, Objects, part, text};
 
 /// Names of the files in `tests/helm/values`.
 pub(crate) fn sets_of_values() -> Result<Vec<String>> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::helm::{self, Objects, part, text};
+use super::helm::{self, Objects, part, text};
 
 /// Prefix of the names that a release `arc` gives.
 const PREFIX: &str = "arc-actions-runner-controller-";
@@ -84,7 +84,7 @@ fn one_namespace_needs_no_rights_elsewhere_but_to_read_nodes() -> Result<()> {
 
 #[test]
 fn every_binding_leads_from_a_role_to_an_account_of_the_release() -> Result<()> {
-    for name in crate::rendered::sets_of_values()? {
+    for name in super::rendered::sets_of_values()? {
         let rendered = Objects::parse(&helm::template("arc", &["--values", &helm::values(&name)])?)?;
         for binding in rendered.of("RoleBinding").chain(rendered.of("ClusterRoleBinding")) {
             let role = rendered.get(text(binding, "/roleRef/kind"), text(binding, "/roleRef/name"))?;

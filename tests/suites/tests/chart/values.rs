@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::helm;
+use super::helm;
 
 /// The table of values in the documentation.
 const TABLE: &str = "docs/chart-values.md";
@@ -234,7 +234,7 @@ fn every_value_is_tried_with_something_else_than_its_default() -> Result<()> {
     let mut defaults = BTreeMap::new();
     leaves(&parsed("deploy/chart/values.yaml")?, "", &mut defaults);
     let mut untried = defaults.clone();
-    for name in crate::rendered::sets_of_values()? {
+    for name in super::rendered::sets_of_values()? {
         let values = parsed(&format!("tests/helm/values/{name}.yaml"))?;
         untried.retain(|path, default| !sets(&values, path, default));
     }

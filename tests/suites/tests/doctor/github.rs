@@ -12,7 +12,7 @@ use pacer_suites::webhook::SECRET;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, deployment, end_as_it_is, kubectl, queue, runners, with_spec};
 use serde_json::{Value, json};
 
-use crate::{OPERATOR, SICK, Said, add_argument, doctor, installed, installed_with, run, until_silent, until_told};
+use super::{OPERATOR, SICK, Said, add_argument, doctor, installed, installed_with, run, until_silent, until_told};
 
 /// A RunnerDeployment of an organization's runners, none of which is made.
 fn of_organization(name: &str, group: &str) -> Value {

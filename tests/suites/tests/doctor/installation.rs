@@ -8,7 +8,7 @@ use pacer_suites::manifests::shipped;
 use pacer_suites::{apply, end_as_it_is, kubectl};
 use serde_json::{Value, json};
 
-use crate::{OPERATOR, SICK, add_argument, apply_definitions, doctor, installed, run, until_said, until_silent, until_told};
+use super::{OPERATOR, SICK, add_argument, apply_definitions, doctor, installed, run, until_said, until_silent, until_told};
 
 /// The operator's Deployment with the server that the fleet registers at.
 async fn deploy(world: &World) -> Result<()> {

@@ -18,7 +18,7 @@ use pacer_suites::{
 };
 use serde_json::json;
 
-use crate::link::Link;
+use super::link::Link;
 
 for_both_kinds!(a_leader_that_is_cut_off_stops_before_the_next_one_acts);
 

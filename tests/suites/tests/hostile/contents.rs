@@ -15,8 +15,8 @@ use pacer_harness::world::World;
 use pacer_suites::{PATIENCE, api, apply, brisk_world, deployment, end_as_it_is, put, scale, settled};
 use serde_json::{Value, json};
 
+use super::{Pulse, corpus, fleet, pack};
 use crate::guest::Guest;
-use crate::{Pulse, corpus, fleet, pack};
 
 /// The default set of the operator, and the operator's namespace.
 pub(crate) const SET: &str = "pacer-policies";

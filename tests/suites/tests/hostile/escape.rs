@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use pacer_suites::{apply, brisk_world, deployment, end_as_it_is, scale, settled};
 
-use crate::contents::{SET, put_set, said};
+use super::contents::{SET, put_set, said};
 use crate::guest::Guest;
 
 /// A value of `/proc/PID/status`.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::Pulse;
+use super::Pulse;
 
 /// Connections of an attack, each with a head that does not end.
 const ATTACKERS: u16 = 2_000;

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::fleet;
+use super::fleet;
 
 /// Most memory that the operator may ever have had.
 const MOST: u64 = 150 << 20;

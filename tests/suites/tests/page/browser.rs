@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::autoscaler;
+use super::autoscaler;
 
 /// Where this is set, a machine without a browser fails instead of passing it over.
 const REQUIRED: &str = "PACER_BROWSER";

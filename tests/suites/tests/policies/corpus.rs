@@ -9,8 +9,8 @@ use flate2::write::GzEncoder;
 use pacer_suites::{NAMESPACE, apply, brisk_world, deployment, no_busy_kill, scale, settled};
 use serde_json::Value;
 
+use super::{OWN, event_in, figure, goes, metric, metrics, one_less, phase, put, put_files, status};
 use crate::guest::Guest;
-use crate::{OWN, event_in, figure, goes, metric, metrics, one_less, phase, put, put_files, status};
 
 /// The default set of the operator.
 const SET: &str = "pacer-policies";

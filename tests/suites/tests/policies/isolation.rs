@@ -12,8 +12,8 @@ use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, settled}
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 use serde_json::json;
 
+use super::{condition, figure, goes, phase, put, status};
 use crate::guest::Guest;
-use crate::{condition, figure, goes, phase, put, status};
 
 /// Runs something where the kernel seems to have neither Landlock nor seccomp, for it and for whatever it starts.
 fn without_locks(what: impl AsyncFnOnce() -> Result<()> + Send + 'static) -> Result<()> {

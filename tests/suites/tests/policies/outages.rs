@@ -11,8 +11,8 @@ use pacer_suites::{
 };
 use serde_json::Value;
 
+use super::{NAMESPACE, OWN, event_in, goes, metric, one_less, phase, put, status};
 use crate::guest::Guest;
-use crate::{NAMESPACE, OWN, event_in, goes, metric, one_less, phase, put, status};
 
 /// The default set of the operator.
 const SET: &str = "pacer-policies";
@@ -118,7 +118,7 @@ async fn a_policy_that_begins_to_fail_later_leaves_the_fleet_alone() -> Result<(
     let growing = "(if (i32.gt_u (i32.load offset=200 (local.get $request)) (i32.const 8)) (then (loop $again (br $again))))";
     let text = "scale-down: {module: m, limits: {fuel: 1000000}}\n";
     put(&world, NAMESPACE, "own", text, &[("m", &Guest::choosing(&[(0, "few enough")]).first(growing))]).await?;
-    crate::annotate(&world, "web", Some("own")).await?;
+    super::annotate(&world, "web", Some("own")).await?;
     status(&world, NAMESPACE, "own", "the set in force", phase("Active")).await?;
     goes(&world, "few enough").await?;
 

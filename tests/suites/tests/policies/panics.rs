@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::verbs::{binary, said};
 use super::*;
-use crate::verbs::{binary, said};
 
 /// What is written in the source of the policy that fails.
 const SOURCE: &str = "tests/guests/panicking/src/lib.rs";

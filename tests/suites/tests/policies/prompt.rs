@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use pacer_suites::{NAMESPACE, brisk_world, end_as_it_is};
 use serde_json::Value;
 
+use super::{active, fleet, put, texts};
 use crate::guest::Guest;
-use crate::{active, fleet, put, texts};
 
 /// How soon after `kubectl apply` a set is to decide.
 const LIVE: Duration = Duration::from_secs(2);

@@ -8,9 +8,9 @@ use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, brisk_world, deployment, end_as_it_is, scale, settled};
 use serde_json::{Value, json};
 
+use super::verbs::said;
+use super::{active, annotation, condition, event_in, fleet, goes, killed_and_started_again, phase, put, status};
 use crate::guest::Guest;
-use crate::verbs::said;
-use crate::{active, annotation, condition, event_in, fleet, goes, killed_and_started_again, phase, put, status};
 
 const REPOSITORY: &str = "team/opinions";
 

@@ -12,8 +12,8 @@ use pacer_suites::{NAMESPACE, api, apply, brisk_world, deployment, no_busy_kill,
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::{annotation, metric, phase, put, status};
 use crate::guest::Guest;
-use crate::{annotation, metric, phase, put, status};
 
 /// Swaps, one a second.
 const SWAPS: u32 = 60;

@@ -8,8 +8,8 @@ use pacer_harness::world::World;
 use pacer_suites::{NAMESPACE, apply, brisk_world, end_as_it_is};
 use serde_json::{Value, json};
 
-use crate::verbs::said;
-use crate::{condition, event_in, fleet, goes, phase, status};
+use super::verbs::said;
+use super::{condition, event_in, fleet, goes, phase, status};
 
 const SET: &str = "scale-down: {module: policy.js}\n";
 

@@ -12,8 +12,8 @@ use pacer_harness::world::World;
 use pacer_suites::{PATIENCE, brisk_world, figure};
 use serde_json::{Value, json};
 
+use super::{OWN, event_in, killed_and_started_again, metric, phase, put, put_files, status};
 use crate::guest::Guest;
-use crate::{OWN, event_in, killed_and_started_again, metric, phase, put, put_files, status};
 
 /// The default set of the operator.
 const SET: &str = "pacer-policies";

@@ -11,8 +11,8 @@ use pacer_suites::webhook::hooked_world_with;
 use pacer_suites::{BRISK, NAMESPACE, api, apply, deployment, only, queue, settled, succeeded, until, with_spec};
 use serde_json::{Value, json};
 
-use crate::verbs::said;
-use crate::{annotation, metric, phase, status};
+use super::verbs::said;
+use super::{annotation, metric, phase, status};
 
 /// The name of the pool in statuses.
 const POOL: &str = "default/web";

@@ -11,7 +11,7 @@ use pacer_harness::world::World;
 use pacer_suites::{PATIENCE, brisk_world, end_as_it_is, online_in};
 use serde_json::json;
 
-use crate::tenancy::put;
+use super::tenancy::put;
 
 async fn make(world: &World, namespace: &str) -> Result<()> {
     let runner = json!({

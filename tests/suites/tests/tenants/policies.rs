@@ -14,7 +14,7 @@ use pacer_harness::world::World;
 use pacer_suites::{PATIENCE, brisk_world};
 use serde_json::{Value, json};
 
-use crate::tenancy::{deployment, put};
+use super::tenancy::{deployment, put};
 
 /// As many as the operator watches.
 const MOST: usize = 200;

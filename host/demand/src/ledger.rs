@@ -24,6 +24,7 @@ use pacer_cluster::object::Uid;
 use pacer_cluster::owner::controller;
 use pacer_cluster::precedence::Precedence;
 use pacer_cluster::seed::Seed;
+use pacer_core::backoff::doubled;
 use pacer_core::ledger::{Change, Job, JobEvent, LIMIT, Ledger, SHARDS, Size, State, Terms};
 use serde_json::json;
 use tokio::sync::broadcast;
@@ -359,14 +360,14 @@ impl Ledgers {
     ) -> Result<Recorded, LedgerError> {
         let mut last = None;
         let trying = async {
-            let mut pause = FIRST_PAUSE;
+            let mut tries = 0;
             loop {
                 match self.record(autoscaler, event.clone(), life, lasting).await {
                     Err(error) if error.is_passing() => last = Some(error),
                     outcome => return outcome,
                 }
-                tokio::time::sleep(pause).await;
-                pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+                tries += 1;
+                tokio::time::sleep(doubled(FIRST_PAUSE, LONGEST_PAUSE, tries)).await;
             }
         };
         let outcome = tokio::time::timeout_at(deadline, trying).await;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 use pacer_api::RunnerSpec;
 use pacer_api::names::{RUNNER_CONTAINER, annotation};
 use pacer_cluster::object::Uid;
@@ -166,7 +165,7 @@ impl FactSources {
     pub fn runner(&self, to: Audience<'_>, facts: &RunnerFacts) -> Attributes {
         let mut told = Attributes::new();
         if to.reads.has_any(&[Fact::Annotations, Fact::Labels])
-            && let Some(object) = self.stores.runners.get(&ObjectRef::new(&facts.name).within(to.namespace))
+            && let Some(object) = self.stores.runner(to.namespace, &facts.name)
         {
             if to.reads.has(Fact::Annotations) {
                 told.extend(self.allowed.annotations(object.annotations()));

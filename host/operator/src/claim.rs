@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use pacer_api::names::{annotation, label};
 use pacer_cluster::answer::precondition_held;
@@ -125,8 +124,8 @@ impl Claims {
 
     /// What became of the holder of a claim.
     fn standing(&self, namespace: &str, holder: &str) -> Held {
-        let runner = self.cluster.stores.runners.get(&ObjectRef::new(holder).within(namespace));
-        let pod = self.cluster.stores.pods.get(&ObjectRef::new(holder).within(namespace));
+        let runner = self.cluster.stores.runner(namespace, holder);
+        let pod = self.cluster.stores.pod(namespace, holder);
         match (runner, pod.as_ref().map(|pod| &pod.facts)) {
             (None, None) => Held::Free,
             (_, Some(pod)) if pod.stopped() || pod.deleting.is_some() => Held::Ending,

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_cluster::clock::Clock;
 use pacer_cluster::object::Uid;
@@ -51,13 +50,13 @@ impl EndedPods {
     /// Takes note of a pod that changed or is gone. Those that prove nothing are nobody's concern.
     pub(crate) fn note(&self, stores: &Stores, object: &RunnerPod, now: Clock) {
         let namespace = object.namespace().unwrap_or_default();
-        let stored = stores.pods.get(&ObjectRef::new(&object.name_any()).within(&namespace));
+        let stored = stores.pod(&namespace, &object.name_any());
         let gone = stored.is_none_or(|stored| stored.uid() != object.uid());
         if recovery::proof(&object.facts, gone).is_none() {
             return;
         }
         let Some(owner) = controller::<Runner>(object) else { return };
-        let Some(runner) = stores.runners.get(&ObjectRef::new(owner.name).within(&namespace)) else { return };
+        let Some(runner) = stores.runner(&namespace, owner.name) else { return };
         if runner.uid().as_deref() != Some(owner.uid) {
             return;
         }

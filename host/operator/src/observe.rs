@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::condition::{self, ConditionType};
 use pacer_api::names::annotation;
@@ -332,7 +331,7 @@ impl Observer {
         clock: Clock,
     ) -> Result<Observed, Error> {
         let uid = Uid::of(object)?;
-        let pod = self.stores.pods.get(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
+        let pod = self.stores.pod_of(object);
         let view = access.and_then(Access::view);
         let node = match &pod {
             Some(pod) => self.node_of(pod, &known.seen, view.as_deref(), clock).await,
@@ -385,8 +384,7 @@ impl Observer {
     #[must_use]
     pub fn namesake(&self, runner: &Runner, uid: &Uid) -> Namesake {
         let known = self.known.get(uid).unwrap_or_default();
-        let pod = self.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&runner.namespace().unwrap_or_default()));
-        let pod = pod.filter(|pod| is_owned(&pod.metadata, uid));
+        let pod = self.stores.pod_of(runner).filter(|pod| is_owned(&pod.metadata, uid));
         // What a job may have written counts for nothing.
         let claimed = known_id(runner).filter(|_| !self.hooked);
         Namesake {

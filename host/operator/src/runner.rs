@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::names::finalizer;
 use pacer_api::{Runner, RunnerReplicaSet};
@@ -227,16 +226,14 @@ impl Runners {
 
     /// Whether a Runner may have something at GitHub: a pod, or a registration.
     fn was_served(&self, runner: &Runner) -> bool {
-        let namespace = runner.namespace().unwrap_or_default();
-        let has_pod = self.cluster.stores.pods.get(&ObjectRef::new(&runner.name_any()).within(&namespace)).is_some();
+        let has_pod = self.cluster.stores.pod_of(runner).is_some();
         has_pod || runner.status.as_ref().is_some_and(|status| status.runner_id.is_some() || status.pod_uid.is_some())
     }
 
     /// Learns under which id a Runner was registered ahead, or that it may be, by this process or one before it, as long as it has no pod that
     /// says so.
     async fn recall(&self, of: Subject<'_>) -> Result<(), Error> {
-        let namespace = of.runner.namespace().unwrap_or_default();
-        let has_pod = || self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace)).is_some();
+        let has_pod = || self.cluster.stores.pod_of(of.runner).is_some();
         if !just_in_time::is_wanted(of.runner) || self.memory.known.get(of.uid).seen.is_known() || has_pod() {
             return Ok(());
         }
@@ -294,7 +291,7 @@ impl Runners {
                 }
             }
             // Online, but the listing is older than the pod's last change.
-            Phase::Busy if awaits_proof(observed, access, of.clock) => await_listing(Haste::JobEnd),
+            Phase::Busy if observed.facts.was_listed_idle(of.clock.now) => await_listing(Haste::JobEnd),
             Phase::Offline if has_only_to_go(observed) => {
                 self.memory.observer.removals.delete_pod(&namespace, &observed.facts, PodDeletion::Graceful).await?;
             }
@@ -338,10 +335,4 @@ impl Runners {
 fn has_only_to_go(observed: &Observed) -> bool {
     let over = observed.facts.pod.as_ref().is_some_and(|pod| pod.stopped() && pod.deleting.is_none());
     observed.facts.registration_only && over
-}
-
-/// GitHub lists it without a job, in a listing too old to be believed, and nothing else says that it has one.
-fn awaits_proof(observed: &Observed, access: &Access, clock: Clock) -> bool {
-    !observed.facts.says_busy(clock.now)
-        && access.view().and_then(|view| view.get(&observed.facts.name).map(|entry| entry.online && !entry.busy)).unwrap_or(false)
 }

@@ -163,6 +163,24 @@ impl Stores {
         self.filled.unreadable()
     }
 
+    /// A Runner, while it exists.
+    #[must_use]
+    pub fn runner(&self, namespace: &str, name: &str) -> Option<Arc<Runner>> {
+        self.runners.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// The pod with a Runner's name, whoever owns it.
+    #[must_use]
+    pub fn pod_of(&self, runner: &Runner) -> Option<Arc<RunnerPod>> {
+        self.pod(runner.metadata.namespace.as_deref().unwrap_or_default(), runner.metadata.name.as_deref().unwrap_or_default())
+    }
+
+    /// A runner's pod, while it exists.
+    #[must_use]
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<RunnerPod>> {
+        self.pods.get(&ObjectRef::new(name).within(namespace))
+    }
+
     /// Runners that a set owns.
     #[must_use]
     pub fn runners_of(&self, set: &Uid) -> Vec<Arc<Runner>> {

@@ -91,7 +91,7 @@ impl StatefulSets {
     async fn adopt_pod(&self, set: &RunnerSet, newest: &RunnerReplicaSet, pod: &RunnerPod, clock: Clock) -> Result<(), Error> {
         let namespace = pod.namespace().unwrap_or_default();
         let name = pod.name_any();
-        let runner = match self.cluster.stores.runners.get(&ObjectRef::new(&name).within(&namespace)) {
+        let runner = match self.cluster.stores.runner(&namespace, &name) {
             Some(runner) => runner,
             None => Arc::new(self.make(newest, &name, clock).await?),
         };

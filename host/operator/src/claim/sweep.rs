@@ -76,7 +76,7 @@ impl Claims {
     /// Whether a node has the pod that has a claim.
     fn is_reached(&self, claim: &PersistentVolumeClaim) -> bool {
         let Some(holder) = holder(&claim.metadata) else { return false };
-        let pod = self.cluster.stores.pods.get(&ObjectRef::new(holder).within(&claim.namespace().unwrap_or_default()));
+        let pod = self.cluster.stores.pod(claim.metadata.namespace.as_deref().unwrap_or_default(), holder);
         pod.is_some_and(|pod| pod.facts.node.is_some())
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::autoscaler::ScaleTargetKind;
 use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, Runner, RunnerDeployment, RunnerReplicaSet, RunnerSet};
@@ -94,7 +93,7 @@ pub(super) async fn job_ledger(cluster: Cluster, ledger: JobLedger) {
 
 async fn wake_runner(cluster: &Cluster, namespace: &str, name: &str) {
     cluster.wake.runner(namespace, name).await;
-    let runner = cluster.stores.runners.get(&ObjectRef::new(name).within(namespace));
+    let runner = cluster.stores.runner(namespace, name);
     if let Some(set) = runner.as_deref().and_then(controller::<RunnerReplicaSet>) {
         cluster.wake.set(namespace, set.name).await;
     }

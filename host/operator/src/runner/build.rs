@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::annotation;
@@ -112,9 +111,7 @@ impl Runners {
         if let Some(wait) = self.refused_lately(of) {
             return Ok(wait);
         }
-        let namespace = of.runner.namespace().unwrap_or_default();
-        let namesake = self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace));
-        if namesake.is_some_and(|pod| statefulset::awaits_runner(&pod)) {
+        if self.cluster.stores.pod_of(of.runner).is_some_and(|pod| statefulset::awaits_runner(&pod)) {
             return Ok(HANDOVER);
         }
         match self.try_to_make(of, access).await {

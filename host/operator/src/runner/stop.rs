@@ -5,7 +5,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pacer_api::Runner;
 use pacer_api::names::finalizer;
@@ -99,7 +98,7 @@ impl Runners {
                 Ok(Action::requeue(Duration::from_secs(5)))
             }
             Step::FreePod => {
-                if let Some(pod) = self.cluster.stores.pods.get(&ObjectRef::new(&of.runner.name_any()).within(&namespace)) {
+                if let Some(pod) = self.cluster.stores.pod_of(of.runner) {
                     arc::finalizer::free(&self.cluster.client, &*pod).await?;
                 }
                 Ok(Action::requeue(Duration::from_secs(5)))

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 use pacer_api::condition::ConditionType;
 use pacer_api::names::annotation;
 use pacer_api::{HorizontalRunnerAutoscaler, RunnerReplicaSet};
@@ -66,7 +65,7 @@ fn told(sources: &Sources, sets: &Sets, jobs: &RunningJobs, runner: &pacer_api::
         trouble: None,
     };
     let standing = Uid::of(runner).ok().and_then(|uid| sources.standings.of(&uid)).unwrap_or_else(unknown);
-    let pod = sources.stores.pods.get(&ObjectRef::new(&name).within(&namespace));
+    let pod = sources.stores.pod(&namespace, &name);
     let job = jobs.of(&namespace, &name).filter(|_| matches!(standing.state, State::Busy | State::Offline | State::Stopping));
     Runner {
         pool: sets.pool(&namespace, controller::<RunnerReplicaSet>(runner).map(|owner| owner.name)),

@@ -10,8 +10,9 @@ TOOLCHAIN := $(shell sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
 WASM_TARGET := wasm32-unknown-unknown
 # CI must build what is locked; a developer may be about to change it.
 LOCKED := $(if $(CI),--locked,)
-# Tests of the suites at a time: each has a control plane to itself, and waits for much of its time.
-SUITE_THREADS := 12
+# Tests of a suite at a time, and suites at a time: each test has a control plane to itself, and waits for much of its time.
+SUITE_THREADS := 3
+SUITES_AT_ONCE := 4
 BIN := $(CURDIR)/target/debug
 # Platform of the image and of the release, by the names that images have: ARCH=arm64 is built on amd64 with Debian's gcc-aarch64-linux-gnu, and run
 # where qemu-aarch64-static is installed.
@@ -51,6 +52,8 @@ ORAS_VERSION := v1.3.6
 COSIGN_VERSION := v3.1.3
 # The modules of the test `suites`, which runs on control planes; the other tests beside it only read files.
 SUITES := $(filter-out suites book layout,$(patsubst tests/suites/tests/%.rs,%,$(wildcard tests/suites/tests/*.rs)))
+# The longest begin first, so that none of them is left to run alone.
+LONGEST := faults autoscaling policies chart tenants late_flag waiting receipts takeover rollouts flows runnersets modes recover doctor alerts
 # They bound seconds and requests: they run when all the others are over, two at a time. The longest begin first.
 QUIET := scale limits hostile shards
 # They have tests that do so, which are ignored until then.
@@ -144,12 +147,12 @@ unit: build controlplane ## Tests of every crate but the suites, the layout of a
 	PACER_BIN="$(BIN)/pacer" cargo test --workspace --test layout --test book $(LOCKED)
 
 suites: build controlplane helm registry ## Flows, faults, demand, webhooks, policies and modes on the real API server; SUITES="flows faults" for some.
-	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)"
+	export PACER_BIN="$(BIN)/pacer" LOCKED="$(LOCKED)" SUITE_THREADS="$(SUITE_THREADS)" SUITES_AT_ONCE="$(SUITES_AT_ONCE)"
 	# Of all suites together; one alone may have nothing to compare.
 	export COMPARED_AT_LEAST="$(if $(filter file,$(origin SUITES)),50,0)"
 	export QUIET="$(filter $(SUITES),$(QUIET))" TIMED="$(filter $(SUITES),$(TIMED))"
 	export BESIDE="$(BESIDE)"
-	tests/suites/run.sh $(filter-out $(QUIET),$(SUITES))
+	tests/suites/run.sh $(filter $(SUITES),$(LONGEST)) $(filter-out $(LONGEST) $(QUIET),$(SUITES))
 
 SCENE ?= burst
 SEEDS ?= 100000
@@ -177,16 +180,17 @@ example-policies: build ## The example policy in every language whose toolchain 
 	examples/policies/build.sh "$(BIN)/pacer" target/example-policies
 
 # What is beside another takes the processor time that it leaves: the policy library beside the crates' tests; lints and documentation beside the
-# suites, in tests/suites/run.sh. The example policies are alone: how long they take is compared with the built-in policy.
+# suites, in tests/suites/run.sh. The example policies are alone: how long they take is compared with the built-in policy. With the variable MAKE in
+# place of the name, `make -n test` would run all of it.
 test: formatting deny build controlplane helm registry ## Everything that has to hold.
-	$(MAKE) policies POLICIES_NEED=build >target/policies.log 2>&1 &
+	make policies POLICIES_NEED=build >target/policies.log 2>&1 &
 	policies=$$!
-	$(MAKE) unit || failed=unit
+	make unit || failed=unit
 	wait $$policies || failed+=" policies"
 	cat target/policies.log
 	if [[ -n "$${failed:-}" ]]; then echo "failed: $$failed" >&2; exit 1; fi
-	$(MAKE) example-policies
-	$(MAKE) suites BESIDE="lint rustdoc"
+	make example-policies
+	make suites BESIDE="lint rustdoc"
 
 demo: setup ## The operator at work, in a terminal. ARGS=--keep leaves it running.
 	@echo "1 of 3: the control plane of the tests, which is built once (five to ten minutes on two cores) and kept in ~/.cache/pacer"
@@ -282,7 +286,7 @@ image-test: image build controlplane ## The operator of `make image` on its own 
 	# Whatever it writes has to be refused there, or it is not the image's root that it runs on.
 	if said=$$($(SUPERUSER) tests/suites/in-root.sh man /tmp/man 2>&1); then echo "image: it can write: $$said" >&2; exit 1; fi
 	grep -q "Read-only file system" <<<"$$said" || { echo "image: $$said" >&2; exit 1; }
-	$(SUPERUSER) env PACER_BIN="$(CURDIR)/tests/suites/in-root.sh" cargo test --workspace --test suites $(LOCKED) -- flows:: --test-threads=3
+	$(SUPERUSER) env PACER_BIN="$(CURDIR)/tests/suites/in-root.sh" cargo test --workspace --test suites $(LOCKED) -- flows:: --test-threads="$(SUITE_THREADS)"
 
 image-twice: cross ## Builds program and image of the last commit from nothing in two places, and compares them byte by byte. Takes an hour on two cores.
 	rm -rf target/twice

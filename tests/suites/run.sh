@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh SUITE...: runs the tests of suites, SUITE_THREADS of them at a time, then the suites of QUIET and the tests of TIMED that are ignored before,
-# since they bound seconds and requests: two suites at a time, and two tests of each. Tests wait for much of their time: SUITE_THREADS keep two cores
-# busy, and the make targets BESIDE take what is left of them, before those that bound seconds begin. What each says is in target/suites; what a failed
-# one says is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the numbers that were recorded.
-# Those of QUIET and TIMED do not: a recorder reads the nodes that have runners.
+# run.sh SUITE...: runs suites, SUITES_AT_ONCE of them at a time, in this order, then those of QUIET and the tests of TIMED that are ignored before,
+# since they bound seconds and requests: two suites at a time, and two tests of each. Tests wait for much of their time: SUITE_THREADS of each suite at
+# a time keep two cores busy, and the make targets BESIDE take what is left of them, before the suites that bound seconds begin. What each says is in
+# target/suites; what a failed one says is printed when all are over. Operators record traces, and at the end the simulator's rules have to come to the
+# numbers that were recorded. Those of QUIET and TIMED do not: a recorder reads the nodes that have runners.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 logs=target/suites
 rm -rf "$logs"
 export PACER_TRACES="$PWD/$logs/traces"
 mkdir -p "$PACER_TRACES"
-# To start a control plane takes two seconds of a processor; tests use them one after the other.
+# To start a control plane takes two seconds of a processor; those of a suite use them one after the other.
 export PACER_CONTROLPLANES=reused
 
 # Cargo would wait with the tests for whatever cargo does BESIDE. A line of it: "  Executable tests/suites.rs (target/debug/deps/suites-0a1b2c3d)".
@@ -31,17 +31,15 @@ reports() {
   fi
 }
 
-# run THREADS KIND SUITE...: the tests of suites, those that are ignored where KIND is --ignored. As cargo runs them, without cargo.
+# run SUITE [--ignored]: its tests, as cargo runs them, without cargo.
 run() (
-  threads=$1 kind=$2
-  shift 2
-  mapfile -t tests < <("$executable" --list --format terse $kind | sed -n 's/: test$//p' | grep -E "^($(IFS='|' && echo "$*"))::")
-  ((${#tests[@]})) || { echo "no tests of $* $kind" && exit 1; }
+  mapfile -t tests < <("$executable" --list --format terse ${2:-} | sed -n "s/^\($1::.*\): test$/\1/p")
+  ((${#tests[@]})) || { echo "no tests of $*" && exit 1; }
   cd tests/suites
-  CARGO_MANIFEST_DIR=$PWD "$executable" --test-threads="$threads" $kind --exact "${tests[@]}"
+  CARGO_MANIFEST_DIR=$PWD "$executable" --test-threads="${SUITE_THREADS:-3}" ${2:-} --exact "${tests[@]}"
 )
-quiet() { reports "suite $*" "$1${2:-}" run 2 "${2:-}" "$1"; }
-export -f reports run quiet
+suite() { reports "suite $*" "$1${2:-}" run "$@"; }
+export -f reports run suite
 
 # The least of priorities: no test waits for it.
 beside=
@@ -49,12 +47,14 @@ if [[ -n ${BESIDE:-} ]]; then
   (SECONDS=0 && reports "$BESIDE" beside nice -n 19 env -u MAKEFLAGS -u MAKELEVEL make $BESIDE) &
   beside=$!
 fi
-(($# == 0)) || (SECONDS=0 && reports "tests of $# suites" together run "${SUITE_THREADS:-12}" "" "$@")
+printf '%s\n' "$@" | xargs -r -P "${SUITES_AT_ONCE:-4}" -I{} bash -c 'suite {}'
 export -n PACER_TRACES PACER_CONTROLPLANES
 [[ -z $beside ]] || wait "$beside"
 for suite in ${QUIET:-}; do echo "$suite"; done >"$logs/quiet"
 for suite in ${TIMED:-}; do echo "$suite --ignored"; done >>"$logs/quiet"
-xargs -r -P 2 -L 1 bash -c 'quiet "$@"' _ <"$logs/quiet"
+# Their bounds hold beside three other tests.
+export SUITE_THREADS=2
+xargs -r -P 2 -I{} bash -c 'suite {}' <"$logs/quiet"
 
 failed=$(find "$logs" -name '*.failed' | sort)
 if [[ -n $failed ]]; then

@@ -1,5 +1,5 @@
-//! What is proved on the real API server: a suite for each subject, which `make suites SUITES=...` runs alone. One program, so that their tests use
-//! the same control planes one after the other, and what they share is compiled once.
+//! What is proved on the real API server: a suite for each subject, which `make suites SUITES=...` runs alone. One program, so that what they
+//! share is compiled and linked once.
 
 mod admission;
 mod alerts;

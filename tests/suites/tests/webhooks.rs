@@ -15,13 +15,11 @@ use pacer_core::ledger::State;
 use pacer_harness::operator::{self, Operator};
 use pacer_harness::world::{Options, World};
 use pacer_suites::manifests::shipped;
+use pacer_suites::webhook::SECRET;
 use pacer_suites::{PATIENCE, api, apply, patient_autoscaler};
 use serde_json::{Value, json};
 
 use post::post;
-
-/// Secret of all webhooks here.
-const SECRET: &str = "It's a Secret to Everybody";
 
 /// A cluster without nodes and operator, with the role of the webhook server.
 async fn world(change: impl FnOnce(&mut Options)) -> Result<World> {

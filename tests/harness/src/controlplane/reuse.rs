@@ -19,8 +19,8 @@ use super::{ControlPlaneError, Options, Running, client, client_config};
 /// The variable that has control planes used again where it is `reused`. Unset, each test has one of its own.
 const VARIABLE: &str = "PACER_CONTROLPLANES";
 
-/// Most that wait for a test. Tests ask for few kinds.
-const IDLE: usize = 6;
+/// Most that wait for a test; those of a suite are of few kinds.
+const IDLE: usize = 3;
 
 /// Longest until an emptied one stays empty.
 const SETTLING: Duration = Duration::from_secs(10);

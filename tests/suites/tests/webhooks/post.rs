@@ -1,12 +1,11 @@
 //! Deliveries as GitHub makes them, one connection each.
 
 use anyhow::{Context, Result};
+use pacer_suites::webhook::SECRET;
 use ring::hmac;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use super::SECRET;
 
 /// What a server answered.
 #[derive(Debug)]

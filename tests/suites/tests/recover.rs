@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use pacer_api::{Runner, RunnerReplicaSet};
 use pacer_harness::github::{Conclusion, Delivering, Job, JobId, JobState, RouteKind, Scope};
 use pacer_harness::nodes::{NodeLoss, Nodes};
 use pacer_harness::objects;
+use pacer_harness::operator::binary;
 use pacer_harness::world::World;
 use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, brisk_world, deployment, event, queue, running, settled, until};
@@ -126,9 +126,7 @@ fn reruns(world: &World) -> u64 {
 }
 
 async fn pacer(world: &World, arguments: &[&str]) -> Result<String> {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
-    let binary = std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from);
-    let mut command = Command::new(binary);
+    let mut command = Command::new(binary().await?);
     command.args(arguments).env("KUBECONFIG", world.plane.kubeconfig_path());
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))

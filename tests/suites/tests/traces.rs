@@ -6,7 +6,7 @@
     reason = "a test whose scene can't be set has failed; its figures are for people"
 )]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use kube::api::{Api, ListParams};
 use pacer_api::{Runner, RunnerDeployment};
 use pacer_harness::github::{JobSpec, Scope, Settings, SimGitHub};
 use pacer_harness::http;
+use pacer_harness::operator::binary;
 use pacer_harness::world::World;
 use pacer_suites::recorder::{Recorder, recorded};
 use pacer_suites::webhook::promptly_hooked_world;
@@ -30,14 +31,9 @@ const START: u64 = 3;
 /// A flag of the operator that its objects do not tell.
 const UNTOLD: [&str; 1] = ["--idle-confirmation=0s"];
 
-fn binary() -> PathBuf {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
-    std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from)
-}
-
 /// What `pacer` prints, and whether it ends well.
 async fn pacer(arguments: &[&str]) -> Result<(bool, String, String)> {
-    let mut command = Command::new(binary());
+    let mut command = Command::new(binary().await?);
     command.args(arguments);
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -46,7 +42,7 @@ async fn pacer(arguments: &[&str]) -> Result<(bool, String, String)> {
 
 /// What the page over a trace shows of its end.
 async fn shown(trace: &str) -> Result<Value> {
-    let mut command = tokio::process::Command::new(binary());
+    let mut command = tokio::process::Command::new(binary().await?);
     command.args(["ui", "--trace", trace, "--ui-addr=127.0.0.1:0"]).stderr(Stdio::piped()).kill_on_drop(true);
     let mut page = command.spawn()?;
     let mut told = String::new();
@@ -292,7 +288,7 @@ async fn what_github_remembers_becomes_a_trace() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let import = async |out: &str, more: &[&str]| {
         let file = directory.path().join(out);
-        let mut command = Command::new(binary());
+        let mut command = Command::new(binary().await?);
         command.args(["trace", "import", "--github-url", &github.api_url(), "--since=1h", "--out"]).arg(&file).args(more);
         command.env("GITHUB_TOKEN", github.pat());
         let output = tokio::task::spawn_blocking(move || command.output()).await??;

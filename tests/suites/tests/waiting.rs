@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test whose scene can't be set has failed")]
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use pacer_api::{HorizontalRunnerAutoscaler, JobLedger, job_ledger};
 use pacer_core::ledger::State;
 use pacer_harness::github::{JobId, View};
 use pacer_harness::nodes::{Affected, Trouble};
+use pacer_harness::operator::binary;
 use pacer_harness::world::World;
 use pacer_suites::webhook::hooked_world;
 use pacer_suites::{NAMESPACE, PATIENCE, apply, autoscaler, deployment, end, queue, running, succeeded, until};
@@ -25,14 +25,9 @@ mod reports;
 /// Longer than any test here: whoever has a runner keeps it.
 const LONG: Duration = Duration::from_secs(3_600);
 
-fn binary() -> PathBuf {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
-    std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from)
-}
-
 /// What `pacer` prints, and whether it ends well.
 async fn pacer(world: &World, arguments: &[&str]) -> Result<(bool, String)> {
-    let mut command = Command::new(binary());
+    let mut command = Command::new(binary().await?);
     command.args(arguments).env("KUBECONFIG", world.plane.kubeconfig_path());
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,6 +1,5 @@
 //! What `kubectl get runners` says of jobs, where webhooks tell of them and where nothing but the pods and listings does.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use pacer_api::{Runner, RunnerStatus};
 use pacer_harness::github::Scope;
+use pacer_harness::operator::binary;
 use pacer_suites::webhook::{hook, receive};
 use pacer_suites::{NAMESPACE, apply, brisk_world, deployment, end, queue, settled, succeeded, until, with_spec};
 use serde_json::json;
@@ -70,9 +70,7 @@ async fn runners_say_whether_they_work_and_on_which_job_where_that_is_told() -> 
 
     // Under the name of a plugin, the program is one of kubectl's commands.
     let plugins = tempfile::tempdir()?;
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
-    let binary = std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from).canonicalize()?;
-    std::os::unix::fs::symlink(binary, plugins.path().join("kubectl-pacer"))?;
+    std::os::unix::fs::symlink(binary().await?.canonicalize()?, plugins.path().join("kubectl-pacer"))?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([plugins.path().to_owned()].into_iter().chain(std::env::split_paths(&path)))?;
     let output = Command::new(world.plane.kubectl_path())

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::verbs::{binary, said};
+use pacer_harness::operator::binary;
+
+use super::verbs::said;
 use super::*;
 
 /// What is written in the source of the policy that fails.
@@ -29,7 +31,7 @@ fn built() -> Result<PathBuf> {
 
 /// What `pacer explain runner` says.
 async fn explained(world: &World, runner: &str) -> Result<String> {
-    let mut command = Command::new(binary());
+    let mut command = Command::new(binary().await?);
     command.args(["explain", "runner", runner, "-n", NAMESPACE]).env("KUBECONFIG", world.plane.kubeconfig_path());
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,18 +1,15 @@
 //! One decision of a set changed from the command line, and what the operator made of it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+
+use pacer_harness::operator::binary;
 
 use super::*;
 
-pub(crate) fn binary() -> PathBuf {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debug/pacer");
-    std::env::var_os("PACER_BIN").map_or_else(|| PathBuf::from(built), PathBuf::from)
-}
-
 /// What `pacer policy` says, and whether it ends well.
 pub(crate) async fn policy(world: &World, arguments: &[&str]) -> Result<(bool, String)> {
-    let mut command = Command::new(binary());
+    let mut command = Command::new(binary().await?);
     command.arg("policy").args(arguments).env("KUBECONFIG", world.plane.kubeconfig_path());
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
